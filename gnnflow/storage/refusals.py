@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
@@ -50,6 +51,14 @@ _ACCESS = (
     f"AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL): {_KEPT}."
 )
 _LONGEST_REASON = 200
+# What botocore says of an endpoint that is no URL, in an error of its own or a ValueError.
+_BAD_ENDPOINT = re.compile(
+    r"Invalid endpoint: (?P<plain>.*)|Custom endpoint `(?P<quoted>.*)` was not a valid URI", re.DOTALL
+)
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "FSSPEC_S3_ENDPOINT_URL")
+_ELSEWHERE = "endpoint_url in ~/.aws/config, or in fsspec's settings,"
+_RIGHT_ENDPOINT = "http://HOST:PORT; a host has letters, digits, '-' and '.', a port is at most 65535."
+_HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?(/\S*)?")
 
 
 def located(
@@ -91,8 +100,8 @@ def refusal_of(error: BaseException, *, where: str = "") -> GnnflowError | None:
             where=where,
             fix=f"Raise graph.partitions, lower train.batch_size, or use a larger machine: {_KEPT}.",
         )
-    if isinstance(error, ValueError) and "null byte" in str(error):
-        return StorageError("holds a NUL character", where=where.replace("\0", "\\0"), fix="Write the path without it.")
+    if (wrong := _wrong_place(error, where=where)) is not None:
+        return wrong
     if not (isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _LIBRARIES):
         return None
     number = getattr(error, "errno", None)
@@ -105,6 +114,23 @@ def refusal_of(error: BaseException, *, where: str = "") -> GnnflowError | None:
         fix = _FIXES.get(number, f"Check the disk and the network: {_KEPT}.")
         return MachineError(os.strerror(number).lower(), where=place, fix=fix)
     return MachineError(f"storage failed ({_reason(error)})", where=place, fix=_ACCESS)
+
+
+def _wrong_place(error: BaseException, *, where: str) -> StorageError | None:
+    """Return the refusal of a path or an object store's address that no machine could open; None for anything else."""
+    if isinstance(error, ValueError) and "null byte" in str(error):
+        return StorageError("holds a NUL character", where=where.replace("\0", "\\0"), fix="Write the path without it.")
+    found = _BAD_ENDPOINT.match(str(error))
+    if found is None:
+        return None
+    endpoint = found["plain"] or found["quoted"] or ""
+    place = next((name for name in _ENDPOINTS if os.environ.get(name) == endpoint), _ELSEWHERE)
+    address = endpoint.rpartition("@")[2]  # without a scheme nobody would know a password before it for one
+    scheme, _, host = address.strip().rpartition(":/")
+    url = f"{'https' if scheme == 'https' else 'http'}://{host.lstrip('/')}"
+    right = f"{url}." if _HOST.fullmatch(host.lstrip("/")) and url != address else _RIGHT_ENDPOINT
+    problem = f"the object store's address {address!r} is not a valid http or https URL"
+    return StorageError(problem, where=where, fix=f"Set {place} to {right}")
 
 
 def _dangling(path: object) -> str:

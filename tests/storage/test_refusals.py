@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,50 @@ def test_a_storage_library_is_named_with_one_line_of_what_it_says(monkeypatch):
         read_bytes("s3://bucket/a")
     assert "AWS_ACCESS_KEY_ID" in caught.value.fix
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "FSSPEC_S3_ENDPOINT_URL"])
+@pytest.mark.parametrize(
+    ("endpoint", "right"),
+    [
+        ("minio:9000", "http://minio:9000."),
+        ("10.0.0.7", "http://10.0.0.7."),
+        ("s3://minio:9000/", "http://minio:9000/."),
+        ("https:/minio.example", "https://minio.example."),
+        (" http://minio:9000 ", "http://minio:9000."),
+        ("http://my_minio:9000", "http://HOST:PORT; a host has letters, digits, '-' and '.'"),
+        ("http://minio:90000", "http://HOST:PORT; .* a port is at most 65535."),
+        ("http://", "http://HOST:PORT; "),
+    ],
+)
+def test_an_endpoint_that_is_no_url_is_named_with_the_right_one(
+    endpoint: str, right: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "FSSPEC_S3_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for said in (f"Invalid endpoint: {endpoint}", f"Custom endpoint `{endpoint}` was not a valid URI"):
+        elsewhere = str(refusal_of(ValueError(said), where="s3://bucket/a"))
+        assert re.search(
+            rf"s3://bucket/a: .* address '{endpoint}' is not .*Set endpoint_url in .*, to {right}", elsewhere
+        )
+        with monkeypatch.context() as context:
+            context.setenv(variable, endpoint)
+            assert f"Set {variable} to" in str(refusal_of(ValueError(said), where="s3://bucket/a"))
+
+
+def test_a_password_in_an_endpoint_without_a_scheme_is_not_shown() -> None:
+    shown = str(refusal_of(ValueError("Invalid endpoint: me:hidden@minio:9000")))
+    assert "hidden" not in shown
+    assert "http://minio:9000" in shown
+
+
+def test_botocore_says_so_of_an_endpoint_without_a_scheme() -> None:
+    session = pytest.importorskip("botocore.session").get_session()
+    with pytest.raises(ValueError, match="endpoint") as caught:
+        session.create_client(
+            "s3", "us-east-1", endpoint_url="minio:9000", aws_access_key_id="a", aws_secret_access_key="b"
+        )
+    assert isinstance(refusal_of(caught.value), StorageError)
 
 
 def test_too_little_memory_is_the_machines_matter():
