@@ -6,7 +6,7 @@ Facts of the artifacts before them are in `gnnflow.graph.facts`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Figures = dict[str, int | float]
@@ -43,12 +43,21 @@ class RankAttempt:
     lost: str = ""
 
 
+HIDE_EVENTS = (
+    "If such a node is made together with the edge (an order of the purchase), it tells the answer, and the figures "
+    "are worth nothing. Give its edge tables graph.timestamp and set task.split.earlier_only: true, which hides what "
+    "is not before the edge; or leave these tables out of graph.edges."
+)
+"""What to do where events tell of links."""
+
+
 @dataclass(frozen=True)
 class LinkFacts:
     """How held-out links compare with the pairs that they are ranked among.
 
     split and links: how many of which were looked at. candidates: how many each is ranked among, drawn of so many
-    nodes. share: of the candidates that are edges themselves, to be expected; filtered: these are left out.
+    nodes. share: of the candidates that are edges themselves, to be expected; filtered: these are left out. events: of
+    each type of node that tells of links the share of links, and of random pairs, that one of its nodes joins.
     """
 
     split: str
@@ -57,6 +66,16 @@ class LinkFacts:
     nodes: int
     share: float
     filtered: bool
+    events: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def events_text(self) -> str:
+        """What tells of links, as a sentence without its end; empty where nothing does."""
+        return "; ".join(
+            f"a node of type {name} joins both ends of {links:.1%} of the {self.split} edges and of {chance:.1%} of "
+            "random pairs"
+            for name, (links, chance) in self.events.items()
+        )
 
     @property
     def text(self) -> str:

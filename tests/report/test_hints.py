@@ -77,6 +77,10 @@ def never_rules() -> PredictionSample:
         ({"predictions": never_rules()}, "One class is never found"),
         ({"link_facts": LinkFacts("test", 90, 30, 89, 0.3, False)}, "Candidates are not what ranks take them for"),
         ({"link_facts": LinkFacts("test", 90, 100, 19, 0.0, True)}, "Candidates are not what ranks take them for"),
+        (
+            {"link_facts": LinkFacts("test", 90, 30, 89, 0.0, False, {"order": (1.0, 0.04)})},
+            "Other nodes may tell which pairs are edges",
+        ),
         ({"constant": "the model predicts class 0"}, "The model predicts the same for every target"),
         ({"unlearnable": UnlearnableLabels(("2",), (), "class", False)}, "A class cannot be learned"),
         ({"unlearnable": UnlearnableLabels((), ("2",), "label", False)}, "A label cannot be learned"),

@@ -8,6 +8,7 @@ import numpy as np
 
 from gnnflow.graph.errors import listed
 from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.run_facts import HIDE_EVENTS
 from gnnflow.report.formats import count_text, metric_name, score_text, sentence
 from gnnflow.report.hints.hint import Hint
 from gnnflow.report.inputs import ReportInputs
@@ -148,6 +149,15 @@ def _candidates(inputs: ReportInputs) -> Hint | None:
     return Hint("warning", "Candidates are not what ranks take them for", f"{sentence(found.text)}. {' '.join(advice)}")
 
 
+def _events(inputs: ReportInputs) -> Hint | None:
+    found = inputs.link_facts
+    if found is None or not found.events_text:
+        return None
+    return Hint(
+        "problem", "Other nodes may tell which pairs are edges", f"{sentence(found.events_text)}. {HIDE_EVENTS}"
+    )
+
+
 def _lost_classes(inputs: ReportInputs) -> Hint | None:
     confusion = confusion_of(inputs)
     if confusion is None or inputs.constant:
@@ -171,6 +181,7 @@ RULES = (
     _diverged,
     _constant,
     _candidates,
+    _events,
     _no_gain,
     _too_good,
     _train_gap,

@@ -1,0 +1,161 @@
+"""Links that are told by an event: a node of another type that belongs to the link and joins its two ends.
+
+Where a user makes an order of an item, and whether the user buys the item is to be predicted, the held-out link carries
+no message, but the order still does: user - order - item is the answer. Random pairs have no such order.
+
+Shapes: P links, E edges, M nodes of the type between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.graph.arrays import distinct, offsets_of, ragged_ranges
+from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.storage.columns import to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gnnflow.graph.arrays import IntArray, KeyArray
+    from gnnflow.neighbors.link_candidates import LinkSample
+    from gnnflow.storage.graph_store import GraphStore
+
+_LEAST = 0.1  # of the links, before what joins them is said
+_TIMES = 2  # as many as of random pairs
+_FIRST = np.iinfo(np.int64).min  # earlier than any time
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """Edges between nodes of the type between and ends of links [E]: dense ids, and times, the first of all if none."""
+
+    between: IntArray
+    ends: IntArray
+    times: IntArray
+
+    def take(self, rows: IntArray) -> _Edges:
+        """Return some of the edges."""
+        return _Edges(self.between[rows], self.ends[rows], self.times[rows])
+
+
+def events_that_tell(store: GraphStore, links: LinkSample, *, seed: int) -> dict[str, tuple[float, float]]:
+    """Return the types whose nodes join the ends of links, and hardly those of random pairs, with both shares."""
+    found = {store.schema.types[kind]: shares_joined(store, links, kind, seed=seed) for kind in types_between(store)}
+    return {name: shares for name, shares in found.items() if shares[0] > max(_LEAST, _TIMES * shares[1])}
+
+
+def shares_joined(store: GraphStore, links: LinkSample, node_type: int, *, seed: int) -> tuple[float, float]:
+    """Return which share of links, and of pairs of their sources with random nodes, some event of a type joins.
+
+    An event is a node with one neighbour of the type of links' sources, or one of the type they lead to: a node that
+    many on both sides share, such as a city, is none. An edge that is not before its link does not count.
+    """
+    source_type, target_type = store.facts.pair_types
+    if not len(links.sources):
+        return 0.0, 0.0
+    strangers = _random_targets(store, links.keys, seed=seed)
+    near = _edges(store, node_type, source_type, ends=links.sources, between=None)
+    ends = np.concatenate([links.targets, strangers])
+    far = _edges(store, node_type, target_type, ends=ends, between=distinct(near.between))
+    events = _events(store, distinct(far.between), node_type)
+    num_nodes = store.facts.num_nodes
+    paths = _paths(near, far, events, num_nodes=num_nodes)
+    of_links, by_chance = (_share(links, to, paths, num_nodes=num_nodes) for to in (links.targets, strangers))
+    return of_links, by_chance
+
+
+def types_between(store: GraphStore) -> tuple[int, ...]:
+    """Return the types of nodes that have edges with both types of the links, and are neither."""
+    joined = {*zip(store.schema.source_types, store.schema.target_types, strict=True)}
+    joined |= {(target, source) for source, target in joined}
+    ends = store.facts.pair_types
+    return tuple(
+        number
+        for number in range(store.schema.num_types)
+        if number not in ends and all((number, end) in joined for end in ends)
+    )
+
+
+def _relations(store: GraphStore, node_type: int, end_type: int) -> Iterator[tuple[int, bool]]:
+    """Yield the relations between two types, and whether they lead from the first to the second."""
+    for number, ways in enumerate(zip(store.schema.source_types, store.schema.target_types, strict=True)):
+        if ways in {(node_type, end_type), (end_type, node_type)}:
+            yield number, ways[0] == node_type
+
+
+def _edges(store: GraphStore, node_type: int, end_type: int, *, ends: IntArray, between: IntArray | None) -> _Edges:
+    """Return the edges between nodes of a type and these ends; between: of these nodes alone."""
+    found = [(np.zeros(0, np.int64),) * 3]
+    for relation, is_source in _relations(store, node_type, end_type):
+        timed = "time" in store.edge_columns_of(relation)
+        for part in range(store.num_partitions):
+            for piece in store.iter_edges(part, ["src", "dst", *(["time"] if timed else [])], relation=relation):
+                src, dst = (to_numpy(piece[name]).astype(np.int64) for name in ("src", "dst"))
+                middle, end = (src, dst) if is_source else (dst, src)
+                kept = np.isin(end, ends)
+                if between is not None:
+                    kept &= np.isin(middle, between)
+                times = to_numpy(piece["time"])[kept] if timed else np.full(int(kept.sum()), _FIRST)
+                found.append((middle[kept], end[kept], times))
+    return _Edges(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
+
+def _events(store: GraphStore, nodes: IntArray, node_type: int) -> IntArray:
+    """Return those of some nodes that have one neighbour of either type of the links [M]."""
+    kept, owner = [np.zeros(0, np.int64)], store.book.owner(nodes)
+    for part in distinct(owner).tolist():
+        own = nodes[owner == part]
+        degrees, rows = store.degrees(part), own - store.book.start(part)
+        fewest = np.full(len(own), np.iinfo(np.int64).max)
+        for end_type in store.facts.pair_types:
+            # an edge and the one that ingest adds in reverse are in two relations
+            most = np.zeros(len(own), np.int64)
+            for relation, is_source in _relations(store, node_type, end_type):
+                held = degrees.relation(relation)
+                most = np.maximum(most, (held.out_degree if is_source else held.in_degree)[rows])
+            fewest = np.minimum(fewest, most)
+        kept.append(own[fewest == 1])
+    return np.concatenate(kept)
+
+
+def _paths(near: _Edges, far: _Edges, events: IntArray, *, num_nodes: int) -> tuple[IntArray, IntArray]:
+    """Return the pairs that events join, ascending source * num_nodes + target, and the time of the later edge of each.
+
+    An event has one neighbour on one side, so there are no more paths than edges.
+    """
+    near, far = (each.take(np.flatnonzero(np.isin(each.between, events))) for each in (near, far))
+    near = near.take(np.argsort(near.between, kind="stable"))
+    first, last = (np.searchsorted(near.between, far.between, side) for side in ("left", "right"))
+    rows, others = ragged_ranges(first, last - first), np.repeat(np.arange(len(far.between)), last - first)
+    pairs = near.ends[rows] * num_nodes + far.ends[others]
+    times = np.maximum(near.times[rows], far.times[others])
+    order = np.lexsort((times, pairs))
+    return pairs[order], times[order]
+
+
+def _share(links: LinkSample, targets: IntArray, paths: tuple[IntArray, IntArray], *, num_nodes: int) -> float:
+    """Return the share of pairs of the links' sources and some targets [P] that a path joins before the link's time."""
+    pairs, times = paths
+    wanted = links.sources * num_nodes + targets
+    # the first path of each pair is the earliest
+    place = np.minimum(np.searchsorted(pairs, wanted), max(len(pairs) - 1, 0))
+    joined = (pairs[place] == wanted) if len(pairs) else np.zeros(len(wanted), bool)
+    if links.times is not None and len(pairs):
+        joined &= times[place] < links.times
+    return float(joined.mean())
+
+
+def _random_targets(store: GraphStore, keys: KeyArray, *, seed: int) -> IntArray:
+    """Return a node that a link may lead to for each key [P], each node as likely."""
+    book, node_type = store.book, store.facts.pair_types[1]
+    rows = [book.rows(part, node_type) for part in range(store.num_partitions)]
+    starts = np.array([book.start(part) + held.start for part, held in enumerate(rows)])
+    before = offsets_of(np.array([held.stop - held.start for held in rows]))
+    number = (combine(keys, seed_word("strangers", seed)) % np.uint64(before[-1])).astype(np.int64)
+    part = np.searchsorted(before, number, side="right") - 1
+    found: IntArray = starts[part] + number - before[part]
+    return found
