@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import Config
-from gnnflow.graph.errors import ConfigError, TableError, TrainingError
+from gnnflow.graph.errors import ConfigError, TrainingError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
 from gnnflow.layers import load_model
@@ -210,7 +210,7 @@ def test_shares_that_hold_out_no_edge_are_fine_where_nothing_trains(tmp_path: Pa
     expected = score.run(StageContext.of(config)).predictions
     none = config_of(tmp_path, task={"split": {"kind": "time", "valid": 0, "test": 0}}, train={"epochs": 1})
     assert score.run(StageContext.of(none)).predictions == expected
-    with pytest.raises(TableError, match="no edge is in split 'valid'"):
+    with pytest.raises(TrainingError, match=r"task\.split\.valid: 0 is not allowed"):
         run_pipeline(StageContext.of(none))
 
 
