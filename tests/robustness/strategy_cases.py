@@ -70,7 +70,7 @@ def _budgets() -> Iterator[Case]:
     """Yield budgets of memory and places of files that cannot be, which no stage is run for."""
     for memory, said in (("1KiB", "1KiB"), (1000000, "1000000"), ("31.5MiB", "32256KiB")):
         spoil = both(key("train", {**_WHOLE, "memory": memory}), command("run"))
-        yield refused(f"strategy: {memory} of memory", spoil, "train.memory", f"{said} is not enough", "32MiB")
+        yield refused(f"strategy: {memory} of memory", spoil, "train.memory", f"{said} is not enough for any graph")
     for folder in ("{folder}/none", "{folder}/config.yaml", "s3://bucket/x"):
         yield refused(f"strategy: files in {folder}", _filed_in(folder), "train.scratch", "folder of a local disk")
     filed = both(key("train", {**_WHOLE, "memory": "1GiB"}), command("run"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import ByteSize
-
 from gnnflow.config.base import problem
 from gnnflow.config.cluster_section import AddressCluster, SynchronousCluster
 from gnnflow.config.messages import show
@@ -166,10 +164,10 @@ def _files_keep_the_budget(config: Config, train: GlobalBatchConfig) -> None:
     _files_hold_the_relations(config, train)
     if train.memory is not None and train.memory < FIXED_MEMORY[train.device]:
         raise problem(
-            f"{show(train.memory)} is not enough: {show(ByteSize(FIXED_MEMORY[train.device]))} are needed whatever the "
-            "graph, and more for its nodes and edges",
+            f"{show(train.memory)} is not enough for any graph",
             key="train.memory",
-            fix="Set it to what the machine can spare, such as 2GiB.",
+            fix="Set it to what the machine can spare, such as 2GiB: where that is not enough for this graph, "
+            "`gnnflow plan CONFIG` and training name the least that is.",
         )
 
 

@@ -6,6 +6,7 @@ ranks) is what it is for GraphFlat's shards. A process reads the graph once, how
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -52,12 +53,13 @@ def check_memory(
     if walks is not None:
         needed += memory_of_walks(neighbors, walks)
     if limit and needed > limit:
-        facts = neighbors.store.facts
+        facts, least = neighbors.store.facts, math.ceil(needed / _MIB)
         raise ConfigError(
             f"to read {facts.num_nodes:,} nodes and {facts.num_edges:,} edges into memory takes about "
-            f"{needed / _MIB:,.0f} MiB, and a worker has {limit / _MIB:,.0f} MiB",
+            f"{least:,} MiB, and a worker has {limit / _MIB:,.0f} MiB",
             where="cluster.memory_limit",
-            fix="Raise it where the machine has more, or train from shards: {strategy: mini-batch, source: shards}.",
+            fix=f"Set it to {least}MiB or more where the machine has as much, or train from shards: "
+            "{strategy: mini-batch, source: shards}.",
         )
 
 

@@ -14,8 +14,8 @@ What training takes beside rows is in `needs.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 
 from pydantic import ByteSize
 
@@ -41,6 +41,7 @@ _FILLED = 0.95  # of what is left for rows is given to groups: what lies between
 _FILLED_ON_RING = 0.75  # there ranks hold each other up, and what waits for them is more than is counted
 _HARDLY_MORE = 1.02  # times what is read with the best of these: the first one is taken that reads no more
 _LEAST_PICKED = 16_384  # rows that a piece may pick, or all there are
+_MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class _Search:
 
 
 def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, place: Place = ON_CPU) -> Plan:
-    """Return how to cut a graph. Raises TrainingError where no cut keeps the budget, with the number that breaks it.
+    """Return how to cut a graph. Raises TrainingError where no cut keeps the budget, with the least that one keeps.
 
     copies: where source terms are read more than once, all ranks keep what they read of the others' nodes.
     """
@@ -114,25 +115,37 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, pl
             fix="Set it to 1, or leave train.memory out.",
         )
     search = _Search.of(model, size, budget=budget, place=place)
-    _check_least(search)
+    picking = _Search.of(model, size, budget=budget, place=place, picks=True) if size.has_leaves else None
+    if _lacking(search, picking):
+        raise _too_small(search, picking)
     least = search.fewest(1 if size.has_leaves else search.most)
     if least is not None:
         return _cut(search, least, copies=copies)
-    if size.has_leaves:
-        return _picking_cut(_Search.of(model, size, budget=budget, place=place, picks=True))
-    needs, (cut, edges) = search.needs, search.cut(search.most)
-    what = f"{needs.per_row:,} bytes for each node of an interval, of which there can be {search.most}"
-    raise _too_small(budget, {what: needs.in_all(cut.rows * needs.per_row, edges)})
+    assert picking is not None, "without leaves there is a number of intervals that keeps the budget"
+    return _picking_cut(picking)
 
 
-def _check_least(search: _Search) -> None:
-    """Raise TrainingError where the budget is too small for what takes memory however the graph is cut."""
+def _lacking(search: _Search, picking: _Search | None) -> str:
+    """Return what the budget is too small for; empty where some cut keeps it. picking: of edges with leaves."""
+    needed, needs = _needed_by_any(search), search.needs
+    what, most = max(needed.items(), key=lambda each: each[1])
+    if search.budget < most:
+        return what
+    if search.fewest(1 if picking else search.most) is not None:
+        return ""
+    rows = f"{needs.per_row:,} bytes for each node of an interval, of which there can be {search.most}"
+    if picking is None:
+        return rows
+    picked = f"{picking.needs.per_picked:,} for each row that a piece of edges with leaves reads"
+    return "" if _picking_cuts(picking) else f"{rows}, and {picked}"
+
+
+def _needed_by_any(search: _Search) -> dict[str, int]:
+    """Return the bytes that are taken however the graph is cut, by what for."""
     size, needs = search.size, search.needs
     what = f"{mib(needs.fixed)} whatever the graph, pieces of edges, and weights with logits and labels of "
     needed = {f"{what}{size.num_targets:,} targets": needs.in_all(0, 2 * needs.least_edges(size))}
-    needed |= filing_bytes(size, search.place) if search.place.reads else {}
-    if search.budget < max(needed.values()):
-        raise _too_small(search.budget, needed)
+    return needed | (filing_bytes(size, search.place) if search.place.reads else {})
 
 
 def _cut(search: _Search, least: int, *, copies: bool) -> Plan:
@@ -172,20 +185,9 @@ def _picking_cut(search: _Search) -> Plan:
     Every piece reads the intervals that its leaves lie in, so memory is best spent on the rows that a piece may pick,
     and intervals are small; but each of them takes a piece at least.
     """
-    needs, nodes = search.needs, search.size.by_type.nodes_of_all
-    least = min(nodes, _LEAST_PICKED)
-    found: list[tuple[int, Cut, int, int]] = []
-    for cut, edges in map(search.cut, range(2, search.most + 1)):
-        left = search.budget - needs.in_all(cut.rows * needs.per_row, edges)
-        picked = min(nodes, left // max(needs.per_picked, 1))
-        if picked >= least:
-            found.append((_num_pieces(cut, edges, picked), cut, edges, picked))
-    if not found:
-        what = f"{needs.per_row:,} bytes for each node of an interval, of which there can be {search.most}, and "
-        what += f"{needs.per_picked:,} for each row that a piece of edges with leaves reads"
-        row_bytes = search.cut(search.most)[0].rows * needs.per_row
-        raise _too_small(search.budget, {what: needs.in_all(row_bytes, needs.least_edges(search.size), least)})
-    _, cut, edges, picked = min(found, key=lambda each: each[0])  # of several the one of fewest intervals
+    needs = search.needs
+    # of several the one of fewest intervals
+    cut, edges, picked = min(_picking_cuts(search), key=lambda each: _num_pieces(*each))
     return Plan(
         sum(cut.of_types),
         edges,
@@ -195,6 +197,18 @@ def _picking_cut(search: _Search) -> Plan:
         of_types=cut.types_of_plan,
         max_rows=picked,
     )
+
+
+def _picking_cuts(search: _Search) -> list[tuple[Cut, int, int]]:
+    """Return the cuts that keep the budget, each with the edges of a piece and the rows that it may pick."""
+    needs, nodes = search.needs, search.size.by_type.nodes_of_all
+    found = []
+    for cut, edges in map(search.cut, range(2, search.most + 1)):
+        left = search.budget - needs.in_all(cut.rows * needs.per_row, edges)
+        picked = min(nodes, left // max(needs.per_picked, 1))
+        if picked >= min(nodes, _LEAST_PICKED):
+            found.append((cut, edges, picked))
+    return found
 
 
 def _num_pieces(cut: Cut, edges: int, picked: int) -> int:
@@ -209,11 +223,22 @@ def _num_pieces(cut: Cut, edges: int, picked: int) -> int:
     return found
 
 
-def _too_small(budget: int, needed: Mapping[str, int]) -> TrainingError:
-    """Return the error that names what needs most. needed: bytes, by what for."""
-    what, most = max(needed.items(), key=lambda each: each[1])
+def _too_small(search: _Search, picking: _Search | None) -> TrainingError:
+    """Return the error of a budget that no cut keeps, with the fewest whole MiB that one does, and what needs them."""
+
+    def lacking(size: int) -> str:
+        budget = size * _MIB
+        return _lacking(replace(search, budget=budget), picking and replace(picking, budget=budget))
+
+    too_few = search.budget // _MIB
+    enough = too_few + 1
+    while lacking(enough):
+        too_few, enough = enough, 2 * enough
+    # between these; more memory never needs more
+    least = bisect_left(range(enough), 1, too_few + 1, enough, key=lambda size: not lacking(size))
+    needed = mib(least * _MIB)
     return TrainingError(
-        f"{show(ByteSize(budget))} is not enough: {mib(most)} are needed ({what})",
+        f"{show(ByteSize(search.budget))} is not enough: {needed} are needed ({lacking(least - 1)})",
         where="train.memory",
-        fix=f"Set it to {mib(most)} or more.",
+        fix=f"Set it to {needed} or more.",
     )

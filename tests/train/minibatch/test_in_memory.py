@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -253,8 +254,14 @@ def test_a_store_larger_than_a_worker_is_refused_with_numbers(tmp_path: Path, mo
     config = config_of(tmp_path, "plain", train=STORE, cluster=cluster)
     with pytest.raises(
         ConfigError, match=r"2,000 nodes and 4,000 edges into memory takes about \d MiB, and a worker has 2 MiB.*shards"
-    ):
+    ) as caught:
         run_stage(context_of(config, "ingest", "select"), "train")
+    advised = re.search(r"Set it to (\d+)MiB or more", str(caught.value))
+    assert advised is not None
+    neighbors, enough = neighbors_of(StageContext.of(config)), int(advised[1]) << 20
+    check_memory(neighbors, enough)
+    with pytest.raises(ConfigError, match=f"Set it to {advised[1]}MiB or more"):
+        check_memory(neighbors, enough - (1 << 20))
 
 
 def test_the_memory_that_is_asked_for_covers_what_is_held(tmp_path: Path) -> None:

@@ -244,6 +244,40 @@ def test_a_budget_that_is_too_small_is_refused_with_the_number(folder):
     assert advised is not None
     with open_streamed(job_for(folder, memory=advised[1])) as found:
         assert found.plan.num_bytes <= int(advised[1][:-3]) << 20
+    below = int(advised[1][:-3]) - 1
+    with pytest.raises(TrainingError, match=rf"{below}MiB is not enough: {advised[1]} are needed"):
+        open_streamed(job_for(folder, memory=f"{below}MiB"))
+
+
+FINE = GraphSize(2_000_000, 40_000_000, 1000, 64, 0, (20_000, 400_000))
+
+
+@pytest.mark.parametrize(
+    ("size", "place"),
+    [
+        (GraphSize(60, 400, 15, 5, 0, (20, 140)), ON_CPU),
+        (FINE, ON_CPU),
+        (FINE, ON_CARD),
+        (replace(FINE, largest=(100_000, 2_000_000)), ON_CPU),
+        (replace(FINE, num_targets=2_000_000), ON_CPU),
+        (replace(FINE, ranks=4, targets_of_all=4000), ON_CPU),
+        (replace(FINE, ranks=4, targets_of_all=4000), ON_CARD),
+        (replace(FINE, leaves=3), ON_CPU),
+        (replace(FINE, leaves=3), ON_CARD),
+        (replace(FINE, labelled=20_000_000, label_bytes=400), ON_CPU),
+    ],
+)
+def test_the_number_that_is_asked_for_is_the_least_that_is_enough(folder, size, place):
+    model = build_model(job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2}).model, ModelInputs(64, 8))
+    asked = []
+    for budget in (1 << 20, 34 << 20):
+        with pytest.raises(TrainingError, match="MiB are needed") as caught:
+            plan(model, size, budget=budget, place=place)
+        asked.append(int(re.search(r"Set it to (\d+)MiB or more", str(caught.value))[1]))
+    (least,) = set(asked)
+    assert plan(model, size, budget=least << 20, place=place).num_bytes <= least << 20
+    with pytest.raises(TrainingError, match=rf"{least - 1}MiB is not enough: {least}MiB are needed"):
+        plan(model, size, budget=(least - 1) << 20, place=place)
 
 
 def test_fewer_bytes_are_more_intervals(folder):

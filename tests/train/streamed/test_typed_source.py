@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -147,6 +148,13 @@ def test_types_have_the_intervals_that_their_nodes_ask_for(tmp_path, kind):
         assert made.of_types == tuple(max(1, -(-nodes // most)) for nodes in size.typed.nodes)
     ring = plan(model, sized(job.inputs.schema, ranks=3), budget=1500 << 20, copies=True)
     assert ring.num_bytes <= 1500 << 20
+    for of in (size, sized(job.inputs.schema, ranks=3)):
+        with pytest.raises(TrainingError, match="MiB are needed") as caught:
+            plan(model, of, budget=34 << 20)
+        least = int(re.search(r"Set it to (\d+)MiB or more", str(caught.value))[1])
+        assert plan(model, of, budget=least << 20).num_bytes <= least << 20
+        with pytest.raises(TrainingError, match=rf"{least - 1}MiB is not enough: {least}MiB are needed"):
+            plan(model, of, budget=(least - 1) << 20)
 
 
 @pytest.mark.table(9)
