@@ -118,6 +118,7 @@ def _value_fault(
 
 def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool, scaling: str) -> list[Fault]:
     """Fault sparse rows with a null list, an index outside 0..width-1, or values that do not match their indices."""
+    more = "Number features from 0, and set graph.feature_dim to one more than the largest index."
     index = combine(table.column(f"{stem}_index"))
     # all indices one after another [V], and the row that each belongs to [V]
     flat = to_numpy(pc.list_flatten(index).cast(pa.float64(), safe=False))
@@ -127,7 +128,7 @@ def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool, sc
         Fault(
             "feature list is null", f"{stem}_index", np.flatnonzero(to_numpy(pc.is_null(index))), "Write an empty list."
         ),
-        Fault(f"feature index outside 0..{width - 1}", f"{stem}_index", outside, "Set graph.feature_dim."),
+        Fault(f"feature index outside 0..{width - 1}", f"{stem}_index", outside, more),
     ]
     if has_value:
         value = combine(table.column(f"{stem}_value"))

@@ -139,8 +139,10 @@ def _score_tile(inputs: ReportInputs) -> Tile:
 
 def _baseline_tile(inputs: ReportInputs) -> Tile:
     key = inputs.headline_key
-    if key is None or inputs.baseline is None or key not in inputs.baseline:
+    if inputs.baseline is None:
         return Tile("Without edges", "not run", "set train.baseline: true to compare", "absent")
+    if key is None or key not in inputs.baseline:
+        return Tile("Without edges", "none", "it has no score to compare", "absent")
     bare = inputs.baseline[key]
     gain = inputs.metrics[key] - bare
     if score_text(inputs.metrics[key]) == score_text(bare):
@@ -153,7 +155,8 @@ def _baseline_tile(inputs: ReportInputs) -> Tile:
 def _parity_tile(inputs: ReportInputs) -> Tile:
     parity = inputs.parity
     if parity is None:
-        return Tile("Parity certificate", "none", "no target was scored again: set infer.parity_samples", "absent")
+        advice = "" if inputs.setting("infer.parity_samples") else ": set infer.parity_samples"
+        return Tile("Parity certificate", "none", f"no target was scored again{advice}", "absent")
     note = (
         f"{count_text(parity.samples)} targets, {parity.max_difference:.1e} apart at most, "
         f"{parity.limit:.0e} allowed{_over(parity)}"

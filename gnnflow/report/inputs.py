@@ -177,7 +177,7 @@ class ReportInputs:
     (`train.memory`). unread: columns of edge attributes that neither a layer nor a decoder of the model reads. large:
     columns of large numbers, by the key that would scale them. tables: the rows of each table, and those of them that
     were quarantined by reason. unlearnable: what no training target, or every one, has for a label. constant,
-    link_facts: see `TrainFacts`.
+    link_facts: see `TrainFacts`. config: the run's, as values, so that advice does not name what is set.
     """
 
     name: str
@@ -203,12 +203,20 @@ class ReportInputs:
     sent: str = ""
     quarantined: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, RowCounts] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
     unread: Sequence[str] = ()
     large: Mapping[str, Sequence[str]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     unlearnable: UnlearnableLabels | None = None
     constant: str = ""
     link_facts: LinkFacts | None = None
+
+    def setting(self, key: str) -> Any:
+        """Return the value that the run's config has of a key such as `train.lr`; None where it says nothing."""
+        value: Any = self.config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
 
     @property
     def spent_seconds(self) -> float:

@@ -117,6 +117,7 @@ def _inputs(
         unlearnable=unlearnable_labels(graph),
         constant=trained.constant,
         link_facts=trained.link_facts,
+        config=record["config"],
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )
 

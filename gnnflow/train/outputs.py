@@ -17,7 +17,7 @@ from gnnflow.train.metrics import Metrics, metrics_of
 from gnnflow.train.objective import Objective
 
 # what to do where the numbers of a model grow beyond all bounds
-NOT_FINITE = "Lower train.lr, or set graph.normalize if features are large; large edge weights do it too."
+NOT_FINITE = "Lower train.lr. Large features that nothing scales (graph.normalize) and large edge weights do it too."
 
 
 @dataclass(frozen=True)

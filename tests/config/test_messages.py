@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gnnflow.config import Config, LocalCluster, load_config
+from gnnflow.config import Config, LocalCluster, config_from_dict, load_config
 from gnnflow.config.unions import tagged_members
 from gnnflow.graph.errors import ConfigError
 
@@ -444,3 +444,28 @@ def test_a_key_that_would_change_nothing_is_refused(overrides, problem):
     error = refusal("train: {strategy: global-batch}\n", overrides=tuple(overrides))
     assert error.problem.startswith(problem)
     assert error.where == overrides[-1].partition("=")[0]
+
+
+@pytest.mark.parametrize(
+    ("graph", "neighbors", "said"),
+    [
+        ({"edges": {"a__to__b": "e"}}, {}, "Set graph.reverse_edges: true."),
+        ({"edges": {"b__to__b": "e"}}, {}, "Give graph.edges a table of edges of a."),
+        ({"edges": {"b__to__b": "e"}, "reverse_edges": True}, {}, "Give graph.edges a table of edges of a."),
+        (
+            {"edges": {"b__to__a": "e"}},
+            {"kind": "metapaths", "paths": [["a", "b", "a"]]},
+            "Set graph.reverse_edges: true, or name types",
+        ),
+        (
+            {"edges": {"b__to__a": "e"}, "reverse_edges": True},
+            {"kind": "metapaths", "paths": [["a", "a"]]},
+            "from where they lead. Name types",
+        ),
+    ],
+)
+def test_reverse_edges_are_advised_where_they_are_not_set_and_would_help(graph, neighbors, said):
+    content = {"name": "typed", "graph": {"nodes": {"a": "a", "b": "b"}, "target": "a", **graph}}
+    with pytest.raises(ConfigError) as caught:
+        config_from_dict({**content, **({"neighbors": neighbors} if neighbors else {})})
+    assert said in str(caught.value)

@@ -7,7 +7,8 @@ import pytest
 
 from gnnflow.graph.run_facts import LinkFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
-from gnnflow.report import BlowUp, Parity, PredictionSample, StageRow
+from gnnflow.report import BlowUp, GraphSummary, Parity, PredictionSample, StageRow
+from gnnflow.report.headline import tiles
 from gnnflow.report.hints import find_hints
 from gnnflow.report.pictures import pipeline_bars
 
@@ -168,3 +169,95 @@ def test_training_is_not_told_about_rounds(make_inputs):
     (hint,) = [hint for hint in find_hints(make_inputs(stages=stages)) if "Train took" in hint.title]
     assert "rounds" not in hint.text
     assert "train.threads" in hint.text
+
+
+REMEMBERS = {"metrics": {"train.accuracy": 0.99, "valid.accuracy": 0.8}}
+SPLITS = {"train": 5, "valid": 5}
+INLINE = {"blow_up": BlowUp(10, 125, 12.5, "inline", 1.0)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "config", "unset", "as_set"),
+    [
+        (REMEMBERS, {"train": {"patience": 10}}, "set train.patience to stop", "lower train.patience, which is 10"),
+        (REMEMBERS, {"train": {"patience": 1}}, "set train.patience to stop", "set train.metric: loss"),
+        (
+            {"curves": curves(0.9, 0.5, 0.4, 0.6)},
+            {"train": {"patience": 2}},
+            "set train.patience to stop",
+            "lower train.patience, which is 2",
+        ),
+        (
+            {"curves": [{"epoch": 3, "train_loss": float("nan")}]},
+            {"graph": {"normalize": "standard"}},
+            "graph.normalize",
+            "extreme feature values.",
+        ),
+        (
+            {"baseline": {"test.accuracy": 0.9}},
+            {"graph": {"reverse_edges": True}, "model": {"head": "jumping"}},
+            "try graph.reverse_edges: true, another model.kind or model.head: jumping.",
+            "try another model.kind.",
+        ),
+        (
+            {"predictions": never_rules()},
+            {"train": {"class_weight": "balanced"}},
+            "Try train.class_weight: balanced",
+            "Classes are weighed already",
+        ),
+        (
+            {"graph": GraphSummary(100, 600, split_counts=SPLITS)},
+            {"task": {"split": {"kind": "random"}}},
+            "Mark some targets in graph.split",
+            "Raise task.split.test.",
+        ),
+        (
+            {"graph": GraphSummary(100, 600, in_degree_histogram=[(0, 1, 100)])},
+            {"graph": {"reverse_edges": True}},
+            "set graph.reverse_edges: true",
+            "No edge has their ids",
+        ),
+        ({"unread": ["amount"]}, {"neighbors": {"kind": "walks"}}, "Try model.kind: gat_e.", "neighbors.kind: direct"),
+        (
+            INLINE,
+            {"neighbors": {"sampling": {"kind": "uniform"}}},
+            "set a fan-out (neighbors.sampling)",
+            "lower the fan-out (neighbors.sampling)",
+        ),
+        (
+            {"parity": Parity(10, 2e-4, 1e-4)},
+            {"infer": {"sampling": "same"}},
+            "(infer.sampling: same)",
+            "Do not publish them.",
+        ),
+        (
+            {"profiles": [waiting(read=1.0, build=2.0)]},
+            {"train": {"prefetch": 2}},
+            "A train.prefetch of 0",
+            "whose ranks have a reader each.",
+        ),
+    ],
+)
+def test_advice_takes_into_account_what_is_set(make_inputs, changes, config, unset, as_set):
+    plain, told = (
+        " ".join(hint.text for hint in find_hints(make_inputs(config=held, **changes))) for held in ({}, config)
+    )
+    assert unset in plain
+    assert unset not in told
+    assert as_set in told
+
+
+def test_what_is_set_is_read_by_the_names_of_keys(make_inputs):
+    inputs = make_inputs(config={"train": {"lr": 0.1}, "seed": 0})
+    assert inputs.setting("train.lr") == 0.1
+    assert inputs.setting("train.lr.more") is inputs.setting("publish.name") is None
+
+
+def test_tiles_ask_for_nothing_that_is_set(make_inputs):
+    def notes(**changes):
+        return [tile.note for tile in tiles(make_inputs(**changes))]
+
+    assert "no target was scored again: set infer.parity_samples" in notes(parity=None)
+    assert "no target was scored again" in notes(parity=None, config={"infer": {"parity_samples": 256}})
+    assert "set train.baseline: true to compare" in notes(baseline=None)
+    assert "it has no score to compare" in notes(baseline={"valid.other": 0.5})

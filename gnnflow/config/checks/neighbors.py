@@ -41,11 +41,13 @@ def targets_have_neighbors(config: Config) -> None:
     target = graph.schema.types[graph.target_type]
     if all(each.target != target for each in relations):
         direct = isinstance(config.neighbors, DirectNeighbors)
+        turned = any(each.source == target for each in relations)
+        fix = "Set graph.reverse_edges: true." if turned else f"Give graph.edges a table of edges of {target}."
         raise problem(
             f"no relation leads to {target}, which would be scored by its own features alone: they are "
             f"{', '.join(map(str, relations))}",
             key="graph.target" if direct else "neighbors.kind",
-            fix="Set graph.reverse_edges: true." if direct else f"Choose neighbours that nodes of type {target} have.",
+            fix=fix if direct else f"Choose neighbours that nodes of type {target} have.",
         )
 
 
@@ -111,8 +113,9 @@ def metapaths_follow_relations(config: Config) -> None:
             raise problem(
                 f"{list(path)} steps from {target} to {source}, and no relation leads from {source} to {target}",
                 key=key,
-                fix="Paths follow edges backwards, from where they lead. Set graph.reverse_edges: true, or name "
-                "types that a relation joins.",
+                fix="Paths follow edges backwards, from where they lead. "
+                f"{'Name' if config.graph.reverse_edges else 'Set graph.reverse_edges: true, or name'} types that a "
+                "relation joins.",
             )
     if len(set(config.neighbors.paths)) < len(config.neighbors.paths):
         raise problem("a path is listed twice", key=key, fix="List each once.")

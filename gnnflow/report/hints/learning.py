@@ -30,9 +30,13 @@ def _diverged(inputs: ReportInputs) -> Hint | None:
             return Hint(
                 "problem",
                 f"The loss stopped being a number at epoch {count_text(row.get('epoch', 0))}",
-                "Lower train.lr, or look for extreme feature values (graph.normalize: standard).",
+                f"Lower train.lr, or look for extreme feature values{_scale_them(inputs)}.",
             )
     return None
+
+
+def _scale_them(inputs: ReportInputs) -> str:
+    return "" if inputs.setting("graph.normalize") == "standard" else " (graph.normalize: standard)"
 
 
 def _no_gain(inputs: ReportInputs) -> Hint | None:
@@ -47,9 +51,16 @@ def _no_gain(inputs: ReportInputs) -> Hint | None:
         "warning",
         "The edges add little" if gain >= 0 else "The model is worse than one without edges",
         f"{sentence(metric_name(key))} is {score_text(inputs.metrics[key])} with edges and "
-        f"{score_text(inputs.baseline[key])} without. Neighbours may not share labels: try graph.reverse_edges, "
-        "another model.kind or model.head: jumping.",
+        f"{score_text(inputs.baseline[key])} without. Neighbours may not share labels: try {_other_graphs(inputs)}.",
     )
+
+
+def _other_graphs(inputs: ReportInputs) -> str:
+    """Return what lets a graph tell more, as far as the config does not have it."""
+    found = [] if inputs.setting("graph.reverse_edges") else ["graph.reverse_edges: true"]
+    found += ["another model.kind"]
+    found += [] if inputs.setting("model.head") == "jumping" else ["model.head: jumping"]
+    return " or ".join([", ".join(found[:-1]), found[-1]]) if len(found) > 1 else found[0]
 
 
 def _too_good(inputs: ReportInputs) -> Hint | None:
@@ -77,7 +88,7 @@ def _train_gap(inputs: ReportInputs) -> Hint | None:
         "warning",
         "The model remembers the train split",
         f"{sentence(name)} is {score_text(gap)} better on train than on valid. Raise model.dropout or "
-        "train.weight_decay, lower model.hidden, or set train.patience.",
+        f"train.weight_decay, lower model.hidden, or {_stop_earlier(inputs)}.",
     )
 
 
@@ -112,9 +123,23 @@ def _rising_loss(inputs: ReportInputs) -> Hint | None:
     return Hint(
         "idea",
         f"The valid loss rises after epoch {count_text(lowest)}",
-        f"From {score_text(float(finite.min()))} to {score_text(float(finite[-1]))} at the end. Set train.patience to "
-        "stop there, or raise model.dropout or train.weight_decay.",
+        f"From {score_text(float(finite.min()))} to {score_text(float(finite[-1]))} at the end. Raise model.dropout or "
+        f"train.weight_decay, or {_stop_earlier(inputs)}.",
     )
+
+
+def _stop_earlier(inputs: ReportInputs) -> str:
+    """Return how training would stop sooner: by patience, or by less of it where the config has some."""
+    patience = inputs.setting("train.patience")
+    if not patience:
+        return "set train.patience to stop sooner"
+    if patience == 1:  # the least there is: what it watches has grown better until then
+        return (
+            "set train.metric: loss, which train.patience then watches"
+            if inputs.metric != "loss"
+            else ("lower train.epochs")
+        )
+    return f"lower train.patience, which is {patience}"
 
 
 def _last_epoch(inputs: ReportInputs) -> Hint | None:
@@ -173,8 +198,14 @@ def _lost_classes(inputs: ReportInputs) -> Hint | None:
     return Hint(
         "warning",
         f"{noun} never found",
-        f"Not one target of {names} is predicted right. Try train.class_weight: balanced.",
+        f"Not one target of {names} is predicted right. {_weigh_them(inputs)}",
     )
+
+
+def _weigh_them(inputs: ReportInputs) -> str:
+    if inputs.setting("train.class_weight") != "balanced":
+        return "Try train.class_weight: balanced."
+    return "Classes are weighed already: more targets of these, or features that tell them apart, would help."
 
 
 RULES = (

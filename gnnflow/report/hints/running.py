@@ -22,17 +22,31 @@ def _parity(inputs: ReportInputs) -> Hint | None:
         "problem",
         "The parity certificate failed",
         f"Predictions differ by up to {parity.max_difference:.1e} from the k-hop path, and {parity.limit:.0e} is "
-        "allowed. Do not publish them; check that training and inference sample the same way (infer.sampling).",
+        f"allowed. Do not publish them{_sample_alike(inputs)}.",
     )
+
+
+def _sample_alike(inputs: ReportInputs) -> str:
+    if inputs.setting("infer.sampling") == "same":
+        return ""
+    return "; check that training and inference sample the same way (infer.sampling: same)"
+
+
+def _lower_fan_out(inputs: ReportInputs) -> str:
+    """Return how fewer neighbours are read: by a fan-out, or by a smaller one where the config has one."""
+    if inputs.setting("neighbors.sampling.kind") in {None, "none"}:
+        return "set a fan-out (neighbors.sampling)"
+    return "lower the fan-out (neighbors.sampling)"
 
 
 def _blow_up(inputs: ReportInputs) -> Hint | None:
     blow_up = inputs.blow_up
     if blow_up is None or not blow_up.ratio > MOST_BLOW_UP:
         return None
-    advice = "Lower the fan-out (neighbors.sampling) or the number of hops"
+    fewer = _lower_fan_out(inputs)
+    advice = f"{sentence(fewer)} or lower the number of hops"
     if blow_up.layout == "inline":
-        advice = "Use flat.layout: shared, which stores a node once per shard, or lower neighbors.sampling's fan-out"
+        advice = f"Use flat.layout: shared, which stores a node once per shard, or {fewer}"
     return Hint(
         "idea",
         f"GraphFlat writes {ratio_text(blow_up.ratio)} what it reads",
@@ -53,11 +67,17 @@ def _waiting(inputs: ReportInputs) -> Hint | None:
         "Most of the reader's time is reading and decoding shards: raise train.cache until it holds all of them, or "
         "train.prefetch where the store answers slowly."
         if stored > built
-        else "Most of the reader's time is building blocks: lower neighbors.sampling's fan-out, or raise "
-        "train.workers, whose ranks have a reader each. A train.prefetch of 0 prepares batches in turn; 2 or more "
-        "overlap."
+        else f"Most of the reader's time is building blocks: {_lower_fan_out(inputs)}, or raise train.workers, whose "
+        f"ranks have a reader each.{_overlap(inputs)}"
     )
     return Hint("idea", "Training waits for its batches", f"{waiting_text(slowest)} {advice}")
+
+
+def _overlap(inputs: ReportInputs) -> str:
+    prefetch = inputs.setting("train.prefetch")
+    if prefetch is not None and prefetch > 1:
+        return ""
+    return " A train.prefetch of 0 prepares batches in turn; 2 or more overlap."
 
 
 def _slow_stage(inputs: ReportInputs) -> Hint | None:

@@ -32,9 +32,10 @@ def _missing_split(inputs: ReportInputs) -> Hint | None:
         return None
     names = " and no ".join(empty)
     why = "the best epoch cannot be told" if "valid" in empty else "the score on unseen nodes is unknown"
-    return Hint(
-        "warning", f"No {names} split", f"Without it {why}. Mark some targets in graph.split, or draw them: task.split."
-    )
+    advice = "Mark some targets in graph.split, or draw them: task.split"
+    if inputs.setting("task.split.kind") not in {None, "column"}:
+        advice = "Raise " + " and ".join(f"task.split.{name}" for name in empty)
+    return Hint("warning", f"No {names} split", f"Without it {why}. {advice}.")
 
 
 def _unlearnable(inputs: ReportInputs) -> Hint | None:
@@ -64,11 +65,13 @@ def _large(inputs: ReportInputs) -> Hint | None:
 def _unread(inputs: ReportInputs) -> Hint | None:
     if not inputs.unread:
         return None
-    columns = ", ".join(inputs.unread)
+    columns, kind = ", ".join(inputs.unread), inputs.setting("neighbors.kind")
+    direct = "" if kind in {None, "direct"} else f" with neighbors.kind: direct, since those of kind {kind} have none"
     return Hint(
         "idea",
         "The model does not read the edge attributes",
-        f"graph.edge_features names {columns}, and of the layers gat_e alone reads them. Try model.kind: gat_e.",
+        f"graph.edge_features names {columns}, and of the layers gat_e alone reads them. Try model.kind: "
+        f"gat_e{direct}.",
     )
 
 
@@ -76,11 +79,12 @@ def _hubs(inputs: ReportInputs) -> Hint | None:
     graph = inputs.graph
     if not graph.reads_all or graph.max_in_degree <= MOST_READ:
         return None
+    other = ", under train.strategy: mini-batch," if inputs.setting("train.strategy") == "cluster-batch" else ""
     return Hint(
         "idea",
         f"A node has {count_text(graph.max_in_degree)} in-edges, and all are read",
         "Such neighbourhoods dominate size and time wherever they are reached. A fan-out (neighbors.sampling) bounds "
-        "them, and leaves training and inference with the same neighbours.",
+        f"them{other}, and leaves training and inference with the same neighbours.",
     )
 
 
@@ -89,11 +93,13 @@ def _isolated(inputs: ReportInputs) -> Hint | None:
     share = alone / max(inputs.graph.num_nodes, 1)
     if share <= MOST_ISOLATED:
         return None
+    advice = " If edges mean the same both ways, set graph.reverse_edges: true."
+    if inputs.setting("graph.reverse_edges"):
+        advice = " No edge has their ids at either end."
     return Hint(
         "idea",
         f"{percent_text(share)} of the nodes have no in-edges",
-        "They are predicted from their own features alone. If edges mean the same both ways, set "
-        "graph.reverse_edges: true.",
+        f"They are predicted from their own features alone.{advice}",
     )
 
 

@@ -113,5 +113,7 @@ def _workers_for(job: TrainJob, client: Client, *, progress: Progress) -> tuple[
         f"{asked} ranks need as many workers, and after {job.train.start_seconds:g} s {len(free)} of {len(busy)} are "
         "free",
         where="train.workers",
-        fix="Start more workers, ask for fewer ranks, or set train.elastic to true.",
+        fix="Start more workers, or wait for those that others use."
+        if job.train.elastic
+        else "Start more workers, ask for fewer ranks, or set train.elastic to true.",
     )
