@@ -34,13 +34,26 @@ class ColumnPart:
     is_list: bool
 
 
-def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str) -> pa.Field:
-    """Return a column's field; raise TableError where there is none. role: the key of the config that names it."""
+def one_for_all(role: str, name: str, num_tables: int) -> str:
+    """Return what helps where a table lacks a column that a key names for several tables; empty where it is for one."""
+    if num_tables == 1:
+        return ""
+    return (
+        f"{role} is one name for {num_tables} tables: call the column {name!r} here too, or set {role} to a name that "
+        "all of them have."
+    )
+
+
+def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str = "") -> pa.Field:
+    """Return a column's field; raise TableError where there is none.
+
+    role: the key of the config that names it. fix: what helps, where another value of the key does not.
+    """
     if name not in schema.names:
         raise TableError(
             f"has no column {name!r} ({role}); it has {', '.join(schema.names)}",
             where=chunk.uri,
-            fix=f"Set {role} to one of them, or write the column.",
+            fix=fix or f"Set {role} to one of them, or write the column.",
         )
     return schema.field(name)
 
@@ -50,9 +63,9 @@ def is_unknown(field: pa.Field, chunks: Sequence[Chunk]) -> bool:
     return bool(pa.types.is_null(field.type)) and not any(chunk.num_rows for chunk in chunks)
 
 
-def id_type_of(schema: pa.Schema, chunk: Chunk, name: str, role: str) -> IdType:
-    """Return of which type the ids of a column are."""
-    found = plain(field_of(schema, chunk, name, role).type)
+def id_type_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str = "") -> IdType:
+    """Return of which type the ids of a column are. role, fix: as for `field_of`."""
+    found = plain(field_of(schema, chunk, name, role, fix=fix).type)
     if pa.types.is_integer(found):
         return "int64"
     if holds_text(found):
@@ -69,9 +82,9 @@ def check_list_of(
         raise TableError(f"column {name!r} is {found}", where=chunk.uri, fix=f"Write lists of {kind}.")
 
 
-def part_of(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str) -> ColumnPart:
-    """Return how a column of numbers or times, or of lists of numbers, is read."""
-    field = field_of(schema, chunks[0], name, role)
+def part_of(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str, *, fix: str = "") -> ColumnPart:
+    """Return how a column of numbers or times, or of lists of numbers, is read. role, fix: as for `field_of`."""
+    field = field_of(schema, chunks[0], name, role, fix=fix)
     found = field.type
     if holds_numbers(found) or holds_times(found) or is_unknown(field, chunks):
         return ColumnPart(name, 1, is_list=False)

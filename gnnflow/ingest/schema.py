@@ -18,6 +18,7 @@ from gnnflow.ingest.fields import (
     field_of,
     id_type_of,
     is_unknown,
+    one_for_all,
     part_of,
     split_is_text,
     weight_is_number,
@@ -137,9 +138,13 @@ def read_node_schema(
     found, chunks = table.schema(), table.chunks
     features = _features_there(found, config, node_type)
     sparse = sparse_stem(found, table, features, config)
-    id_type = id_type_of(found, chunks[0], config.id, "graph.id")
-    role = _role("graph.features", config.features, config.schema.types[node_type])
-    dense = () if sparse else tuple(part_of(found, chunks, name, role) for name in features)
+    of_ids = one_for_all("graph.id", config.id, len(config.node_tables))
+    id_type = id_type_of(found, chunks[0], config.id, "graph.id", fix=of_ids)
+    kind_name = config.schema.types[node_type]
+    role, fix = _role("graph.features", config.features, kind_name), ""
+    if config.schema.is_typed and not isinstance(config.features, Mapping):
+        fix = f"Write the column, or give graph.features as {{type: columns}} with those that {kind_name} has."
+    dense = () if sparse else tuple(part_of(found, chunks, name, role, fix=fix) for name in features)
     is_target = node_type in config.target_types
     is_labelled = is_target and targets is None and config.label is not None
     kind, width = label_of(found, chunks, config) if is_labelled else ("none", 0)
@@ -173,7 +178,8 @@ def read_edge_schema(
         _refuse_empty(table)
     found, chunks = table.schema(), table.chunks
     for role, column in (("graph.src", config.src), ("graph.dst", config.dst)):
-        held = id_type_of(found, chunks[0], column, role)
+        of_ids = one_for_all(role, column, len(config.edge_tables))
+        held = id_type_of(found, chunks[0], column, role, fix=of_ids)
         ids = f"{config.id!r} of {node_table(config, table.ids[column])}"
         _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
     relation = list(config.edge_tables)[number]
@@ -223,7 +229,8 @@ def _label_of_edges(
     if targets is None:
         return "none", 0
     if targets.by_column:
-        field_of(found, edges[0], config.split, "graph.split, where task.split.kind is column")
+        fix = "Set graph.split to one of them, or task.split to {kind: random}."
+        field_of(found, edges[0], config.split, "graph.split, where task.split.kind is column", fix=fix)
         split_is_text(found, edges[0], config.split)
     if not targets.are_all_edges:
         return "link", 0
@@ -254,7 +261,8 @@ def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relatio
             where=edges[0].uri,
             fix="Write the column. An edge that was always there has the earliest time.",
         )
-    field = field_of(found, edges[0], config.timestamp, "graph.timestamp")
+    of_times = one_for_all("graph.timestamp", config.timestamp, len(config.edge_tables))
+    field = field_of(found, edges[0], config.timestamp, "graph.timestamp", fix=of_times)
     return "" if is_unknown(field, edges) else time_of(field, edges)
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from gnnflow.graph.hashing import combine, seed_word
-from gnnflow.ingest.fields import field_of
+from gnnflow.ingest.fields import field_of, one_for_all
 from gnnflow.storage.columns import id_keys
 from gnnflow.storage.tables import write_table
 from gnnflow.storage.user_tables import read_chunk, schema_of, survey, with_types
@@ -108,7 +108,8 @@ def types_of_text(tables: Sequence[tuple[SourceTable, pa.Schema]], num_types: in
     for source, schema in tables:
         roles = ("graph.id",) if len(source.ids) == 1 else ("graph.src", "graph.dst")
         for (column, number), role in zip(source.ids.items(), roles, strict=True):
-            found = field_of(schema, source.chunks[0], column, role)
+            fix = one_for_all(role, column, sum(len(other.ids) == len(source.ids) for other, _ in tables))
+            found = field_of(schema, source.chunks[0], column, role, fix=fix)
             text[number] |= not pa.types.is_integer(found.type)
     return tuple(text)
 

@@ -16,10 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnnflow.config import GraphConfig
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import FeatureFacts
 from gnnflow.graph.row_counts import BadRows, RowCounts
 from gnnflow.graph.schema import Relation
+from gnnflow.ingest.subsample import read_subsample
+from gnnflow.progress import Silent
 from gnnflow.sampling import edge_keys
 from gnnflow.storage.columns import id_keys, to_matrix, to_numpy
 from gnnflow.storage.graph_store import GraphStore
@@ -301,3 +304,54 @@ def test_ids_of_an_edge_table_have_the_type_of_the_node_table(tmp_path: Path) ->
 def test_columns_that_no_table_has_are_refused(tmp_path: Path, key: str, value: Any, words: str) -> None:
     with pytest.raises(TableError, match=words):
         ingested(tmp_path, {**write_tables(tmp_path, typed_tables()), key: value})
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "graph", "fix"),
+    [
+        (
+            "device",
+            "id",
+            {},
+            "graph.id is one name for 3 tables: call the column 'id' here too, or set graph.id to a name",
+        ),
+        ("account__uses__device", "dst", {}, "graph.dst is one name for 3 tables: call the column 'dst' here too"),
+        (
+            "account",
+            "age",
+            {"features": ["x", "age"]},
+            "give graph.features as {type: columns} with those that account has",
+        ),
+        ("account", "x", {"features": {"account": ["x"]}}, "Set graph.features.account to one of them"),
+        ("account", "label", {"label": "label"}, "Set graph.label to one of them"),
+    ],
+)
+def test_a_column_that_one_of_several_tables_lacks_is_told_what_helps(
+    tmp_path: Path, table: str, column: str, graph: dict[str, Any], fix: str
+) -> None:
+    tables = typed_tables()
+    held = tables[table]
+    tables[table] = held.rename_columns([f"{name}_" if name == column else name for name in held.column_names])
+    with pytest.raises(TableError) as caught:
+        ingested(tmp_path, {**write_tables(tmp_path, tables), **graph})
+    assert caught.value.where.endswith(f"{table}.parquet")
+    assert fix in caught.value.fix
+    if "one name for" in fix:
+        assert f"Set {column} to one" not in caught.value.fix
+
+
+def test_a_subsample_says_the_same_of_ids(tmp_path: Path) -> None:
+    tables = typed_tables()
+    tables["device"] = tables["device"].rename_columns({"id": "serial"})
+    config = GraphConfig(**write_tables(tmp_path, tables))
+    with pytest.raises(TableError, match=r"graph\.id is one name for 3 tables: call the column 'id' here too"):
+        read_subsample(config, targets=None, smallest=1, largest=10, progress=Silent())
+
+
+def test_the_only_table_may_call_its_ids_otherwise(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    pq.write_table(nodes.rename_columns({"id": "serial"}), tmp_path / "nodes.parquet")
+    graph = {name: str(tmp_path / f"{name}.parquet") for name in ("nodes", "edges")}
+    with pytest.raises(TableError, match=r"Set graph\.id to one of them, or write the column"):
+        ingested(tmp_path, graph)
