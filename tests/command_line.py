@@ -56,7 +56,8 @@ def printed(arguments: list[str]) -> str:
 def _as_process(arguments: list[str], environment: dict[str, str]) -> Iterator[None]:
     before, held = sys.argv, {name: os.environ.get(name) for name in environment}
     # The command line leaves signals ignored, since its process ends; outside the main thread it changes none.
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    stopping = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in stopping}
     sys.argv = arguments
     os.environ.update(environment)
     try:

@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and exit: 0; 2 for what a user can act on; 1 for our bug; 130 or 143 when told to stop."""
+    """Run the command line and exit: 0; 2 for what a user can act on; 1 for our bug; 128 and the signal that stops."""
     from gnnflow.cli import stopping, streams
 
     streams.make_usable()

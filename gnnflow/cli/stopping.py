@@ -1,9 +1,11 @@
-"""^C and SIGTERM: the process ends within about two seconds, says what was kept, and leaves no other process behind.
+"""Signals that stop a command: it ends within about two seconds, says what was kept, and leaves no process behind.
 
-SIGINT is blocked and waited for in a thread, for two reasons. Worker processes inherit what is blocked, so ^C in a
-terminal, which reaches them too, makes none of them print a traceback. And the main thread may be inside a library for
-seconds: it is asked to let go of what it holds (a lease, a half-written file) by an exception, and where it does not
-in time, the thread ends the process. That costs nothing: whatever is committed stays, as after any kill.
+What a terminal sends (SIGINT, SIGQUIT, and SIGHUP when it closes) is blocked and waited for in a thread, for two
+reasons. A terminal sends it to every process of the command, and all of them inherit what is blocked: workers end
+without a traceback, and Python's resource tracker lives until it has removed their semaphores. And the main thread may
+be inside a library for seconds: it is asked to let go of what it holds (a lease, a half-written file) by an exception,
+and where it does not in time, the thread ends the process. That costs nothing: whatever is committed stays, as after
+any kill.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ _LOOK_SECONDS = 0.02
 _SHELL_OFFSET = 128
 # Python's process that clears up after ours would complain on the terminal that there is something to clear up.
 _QUIET = "ignore::UserWarning:multiprocessing.resource_tracker"
-_NAMES = {signal.SIGINT: "^C", signal.SIGTERM: "SIGTERM"}
+_NAMES = {signal.SIGINT: "^C", signal.SIGQUIT: "SIGQUIT", signal.SIGHUP: "SIGHUP", signal.SIGTERM: "SIGTERM"}
+_OF_TERMINALS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
+# Nobody presses a key twice without meaning it. A terminal that closes sends SIGHUP, and its shell sends it once more.
+_KEYS = frozenset({signal.SIGINT, signal.SIGQUIT})
 
 
 class _Stop:
@@ -74,11 +79,17 @@ class _Stop:
         kept = f"what was finished is kept in {self.kept}" if self.kept else "nothing is half-written"
         fix = "run the same command again to go on"
         if sys.stderr.isatty():
-            os.write(2, b"\r\x1b[2K\x1b[?25h")  # the bar's line, and the cursor that bars hide
-        os.write(2, without_secrets(f"{problem}: {kept}; {fix}\n").encode())
+            _write(2, "\r\x1b[2K\x1b[?25h")  # the bar's line, and the cursor that bars hide
+        _write(2, f"{problem}: {kept}; {fix}\n")
         if self.as_json:
             parts = {"kind": "Interrupted", "where": self.kept, "problem": problem, "fix": f"{kept}; {fix}"}
-            os.write(1, without_secrets(json.dumps({"error": parts}) + "\n").encode())
+            _write(1, json.dumps({"error": parts}) + "\n")
+
+
+def _write(descriptor: int, text: str) -> None:
+    """Write the last words. Nobody may be there to read them: a terminal that has closed, a pipe without a reader."""
+    with suppress(OSError):
+        os.write(descriptor, without_secrets(text).encode())
 
 
 def _kill_starting() -> None:
@@ -123,17 +134,20 @@ def before_workers() -> None:
     """
     resource_tracker.ensure_running()
     if threading.current_thread() is threading.main_thread():
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT} & _heard())
+        signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINALS & _heard())
 
 
 def _heard() -> set[signal.Signals]:
-    """Return which of the signals end this process: a script's `command &` starts it with SIGINT ignored."""
+    """Return which of the signals end this process.
+
+    `nohup` starts it with SIGHUP ignored, and a script's `command &` with SIGINT and SIGQUIT.
+    """
     return {number for number in _NAMES if signal.getsignal(number) != signal.SIG_IGN}
 
 
 @contextmanager
 def watched(*, as_json: bool) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM in the block into Interrupted in this thread, and that into an exit, at once if need be.
+    """Turn a signal that stops in the block into Interrupted in this thread, and that into an exit, at once if need be.
 
     One that the process was started to ignore it goes on ignoring.
     After the block they are ignored: what it did is done and said, and the process is about to end, which takes up to a
@@ -143,9 +157,10 @@ def watched(*, as_json: bool) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _stop.as_json, _stop.kept, _stop.raises = as_json, "", True
+    _stop.as_json, _stop.kept, _stop.raises = as_json, "", False
     with _quiet_processes(), _signals():
         try:
+            _stop.raises = True  # and not before: the watcher ends what is told to stop until here
             yield
         except Interrupted:
             _stop.end()
@@ -173,11 +188,11 @@ def _signals() -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     done, heard = threading.Event(), _heard()
+    wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in heard:
         signal.signal(number, _raise_interrupted)
-    wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     # not one that is ignored: what is blocked is kept all the same, and the watcher would find it
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT} & heard)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINALS & heard)
     watcher = threading.Thread(target=_watch, args=(reader, done), daemon=True)
     watcher.start()
     try:
@@ -209,14 +224,16 @@ def _watch(reader: int, done: threading.Event) -> None:
         time.sleep(_LOOK_SECONDS)
         # CPython 3.11's sigtimedwait returns a signal that never came where a pause (SIGSTOP, a debugger) interrupts it
         # after its deadline. A signal that is pending came, and sigwait takes it at once.
-        if signal.SIGINT in signal.sigpending():
-            signal.sigwait({signal.SIGINT})
-            if _stop.number:
+        if pending := _OF_TERMINALS & signal.sigpending():
+            number = signal.sigwait(pending)
+            if _stop.number and number in _KEYS:
                 break  # a second ^C: at once
-            _stop.begin(signal.SIGINT)
-            signal.pthread_kill(main, signal.SIGTERM)
+            if not _stop.number:
+                _stop.begin(number)
+                signal.pthread_kill(main, signal.SIGTERM)
         elif not _stop.number and written.poll(0):
-            _stop.begin(signal.SIGTERM if signal.SIGTERM in os.read(reader, 64) else signal.SIGINT)
+            for number in _NAMES.keys() & set(os.read(reader, 64)):  # others are those of a user's own handlers
+                _stop.begin(number)
         if _stop.number and deadline == float("inf"):
             deadline = time.monotonic() + _GRACE_SECONDS
     if not done.is_set():

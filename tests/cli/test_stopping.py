@@ -1,10 +1,11 @@
-"""^C and SIGTERM end a run within about two seconds with one line, and the same command goes on."""
+"""A signal ends a run within about two seconds with one line, and the same command goes on."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import pty
 import random
 import signal
 import subprocess
@@ -16,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.killing import of_a_killed_process
 from tests.small_graphs import write_graph
 
 TIMES = 20
@@ -84,8 +84,8 @@ def stop(config: Path, number: signal.Signals, after: float) -> None:
         wait_until_watched(process.pid)
         time.sleep(after)
         begin = time.monotonic()
-        # ^C in a terminal reaches every process of the group, a service manager's SIGTERM the first one.
-        os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+        # What a terminal sends reaches every process of the group, a service manager's SIGTERM the first one.
+        process.send_signal(number) if number == signal.SIGTERM else os.killpg(process.pid, number)
         out, err = process.communicate(timeout=60)
         took = time.monotonic() - begin
         while living(process.pid) and time.monotonic() < begin + took + 10:
@@ -95,7 +95,7 @@ def stop(config: Path, number: signal.Signals, after: float) -> None:
     assert took < 20  # 2 on an idle machine
     assert "Traceback" not in err
     last = err.rstrip("\n").splitlines()[-1]
-    assert last.startswith("stopped by ^C: " if number == signal.SIGINT else "stopped by SIGTERM: ")
+    assert last.startswith("stopped by ^C: " if number == signal.SIGINT else f"stopped by {number.name}: ")
     assert last.endswith("run the same command again to go on")
     assert json.loads(out)["error"]["kind"] == "Interrupted"
     assert left == []
@@ -122,12 +122,14 @@ def test_a_signal_after_the_last_word_changes_nothing() -> None:
 
 
 IGNORED = """
-import os, signal, time
+import os, signal, sys, time
 from gnnflow.cli import stopping
 
+number = int(sys.argv[1])
+signal.signal(number, signal.SIG_IGN)
 with stopping.watched(as_json=False):
     stopping.before_workers()
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), number)
     time.sleep(0.2)
     print("goes on", flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -135,12 +137,109 @@ with stopping.watched(as_json=False):
 """
 
 
-def test_what_a_script_started_in_its_background_hears_no_interrupt() -> None:
-    """A shell without job control starts `command &` with SIGINT ignored; ^C is for what is in front."""
-    command = [sys.executable, "-c", f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{IGNORED}"]
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGHUP])
+def test_a_signal_that_was_ignored_before_stays_ignored(number: signal.Signals) -> None:
+    """A shell without job control starts `command &` with SIGINT and SIGQUIT ignored, and nohup with SIGHUP."""
+    command = [sys.executable, "-c", IGNORED, str(int(number))]
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=50, check=False)
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "goes on\n")
     assert done.stderr.startswith("stopped by SIGTERM: ")
+
+
+ON_A_TERMINAL = """
+import fcntl, multiprocessing, termios, time
+from gnnflow.cli import stopping
+
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+with stopping.watched(as_json=True):
+    stopping.before_workers()
+    spawning = multiprocessing.get_context("spawn")
+    queue = spawning.Queue()
+    spawning.Process(target=queue.get).start()
+    print(queue._rlock._semlock.name, flush=True)
+    time.sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def on_a_terminal() -> Iterator[tuple[subprocess.Popen[bytes], int, Path]]:
+    """Start a command with a worker on a terminal; yield it, the terminal's other side, and a semaphore's file."""
+    ours, its = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", ON_A_TERMINAL],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        start_new_session=True,
+        cwd=REPOSITORY,
+    ) as process:
+        os.close(its)
+        try:
+            semaphore = Path("/dev/shm") / f"sem.{os.read(ours, 1000).decode().strip().removeprefix('/')}"
+            assert semaphore.exists()
+            yield process, ours, semaphore
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):  # the test has closed it
+                os.close(ours)
+
+
+def all_of_it(terminal: int) -> str:
+    """Return what is written to a terminal until nobody has it open."""
+    said = bytearray()
+    with contextlib.suppress(OSError):  # Linux says so by EIO
+        while more := os.read(terminal, 1000):
+            said += more
+    return said.decode()
+
+
+def wait_until_gone(session: int, semaphore: Path) -> None:
+    deadline = time.monotonic() + 20
+    while (living(session) or semaphore.exists()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert living(session) == []
+    assert not semaphore.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_to_all_processes_leaves_nothing_behind(number: signal.Signals) -> None:
+    with on_a_terminal() as (process, terminal, semaphore):
+        os.killpg(process.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        said = all_of_it(terminal)
+        assert process.wait(timeout=20) == 128 + number
+        wait_until_gone(process.pid, semaphore)
+    assert said.count("stopped by") == 2  # a sentence, and the error object
+    assert "Traceback" not in said
+
+
+def test_a_terminal_that_closes_stops_what_runs_there() -> None:
+    with on_a_terminal() as (process, terminal, semaphore):
+        os.close(terminal)
+        assert process.wait(timeout=20) == 128 + signal.SIGHUP
+        wait_until_gone(process.pid, semaphore)
+
+
+OWN_HANDLER = """
+import os, signal, time
+from gnnflow.cli import stopping
+
+stopping._GRACE_SECONDS = 0.05
+with stopping.watched(as_json=False):
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(0.2)
+    print("goes on", flush=True)
+"""
+
+
+def test_a_signal_with_a_handler_of_the_users_own_is_no_interrupt() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OWN_HANDLER], capture_output=True, text=True, cwd=REPOSITORY, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "goes on\n", "")
 
 
 PAUSED = """
@@ -160,14 +259,13 @@ def test_a_pause_is_no_interrupt() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "goes on\n", "")
 
 
-@of_a_killed_process
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["local", "synchronous"])
 def test_a_run_stops_at_any_moment_and_goes_on(kind: str, tmp_path: Path) -> None:
     config, chance = write_config(tmp_path, kind, epochs=100_000), random.Random(0)
-    for number in [signal.SIGINT, signal.SIGTERM] * (TIMES // 4):
+    for number in [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT] * (TIMES // 8):
         stop(config, number, chance.uniform(0.0, 7.0))
     write_config(tmp_path, kind, epochs=2)
     with started(config) as process:
