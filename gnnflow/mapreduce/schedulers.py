@@ -5,7 +5,6 @@ Tasks are idempotent and commit their own output, so a scheduler may run one twi
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -95,19 +94,22 @@ class Dask:
         return self.client
 
     def _results(self, futures: list[Any]) -> Iterator[Any]:
-        """Yield results as they come. A cluster without workers would wait forever: after a while that is an error."""
-        waiting, seen_workers, said = set(futures), time.monotonic(), False
+        """Yield results as they come. A cluster without workers would wait forever: after a while that is an error.
+
+        Looks are counted, since a clock would count the time for which this process and its workers were paused.
+        """
+        waiting, looks_without = set(futures), 0
         while waiting:
             for future in _ended(waiting):
                 waiting.discard(future)
                 yield future.result()
             if not waiting or self.client.scheduler_info()["workers"]:
-                seen_workers, said = time.monotonic(), False
+                looks_without = 0
                 continue
-            if not said:
+            if not looks_without:
                 self.say(f"the Dask cluster has no workers; {len(waiting)} tasks wait for one")
-                said = True
-            if time.monotonic() - seen_workers > _NO_WORKERS_SECONDS:
+            looks_without += 1
+            if looks_without * _LOOK_SECONDS >= _NO_WORKERS_SECONDS:
                 raise ClusterError(
                     f"has had no workers for {_NO_WORKERS_SECONDS} s, with {len(waiting)} tasks waiting",
                     where="cluster",
