@@ -125,20 +125,28 @@ def _read_typed(chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:
         else:
             table = pa.Table.from_batches([pa.ipc.open_file(stream).get_batch(chunk.part)])
             table = table if not columns else table.select(list(columns))
-    _refuse_broken_text(table, chunk.place)
+    _refuse_broken_values(table, chunk.place)
     return table
 
 
-def _refuse_broken_text(table: pa.Table, where: str) -> None:
-    """Raise TableError where text is not UTF-8: a file may say it is, and Arrow takes its word."""
+def _refuse_broken_values(table: pa.Table, where: str) -> None:
+    """Raise TableError where values are not what their type says: a file may hold any bytes, and Arrow takes its word.
+
+    Text that is not UTF-8, lists that reach beyond their values, decimals of more digits than their type has.
+    """
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            try:
-                column.validate(full=True)
-            except pa.ArrowInvalid as error:
+        try:
+            column.validate(full=True)
+        except pa.ArrowException as error:
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
                 raise TableError(
                     f"column {name!r} is not UTF-8", where=where, fix="Write the column as text in UTF-8."
                 ) from error
+            raise TableError(
+                f"column {name!r} holds what {column.type} cannot be",
+                where=where,
+                fix="Write the table again; it may be damaged.",
+            ) from error
 
 
 def survey(chunk: Chunk, columns: Collection[str]) -> Survey:
