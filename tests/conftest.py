@@ -37,6 +37,7 @@ _PICTURES = ("training", "quality", "graph", "timeline", "embedding", "pipeline"
 _DRAWING = ("comparison", *(f"pictures.{name}" for name in _PICTURES))
 # Fixtures of clusters that outlive a test; all tests of one are run by one process.
 _SHARED_CLUSTERS = frozenset({"cluster_of", "shared_client"})
+_ADVICE = "End it in the code where a user would have it left too, else in the test: CONTRIBUTING.md, Tests."
 _CASES = Counter[str]()  # of each table that were collected
 
 
@@ -129,7 +130,8 @@ def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     shared = OF_CLUSTERS if SHARED or "airflow" in request.keywords else ()
     beside = {*shared, *(kept.args if kept else ())}
     if found := left_behind(before, beside=beside):
-        pytest.fail("left behind: " + "; ".join(f"{kind}: {names[:5]}" for kind, names in found.items()), pytrace=False)
+        names = "; ".join(f"{kind}: {names[:5]}" for kind, names in found.items())
+        pytest.fail(f"left behind: {names}\n{_ADVICE}", pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,12 @@ class Held:
         found = {}
         for field in fields(self):
             now, then = getattr(self, field.name), getattr(before, field.name)
-            more = now ^ then if field.name == "variables" else now - then
+            more = set(now - then)
+            if field.name == "variables":
+                more |= {f"{each} before" for each in then - now}
+            if field.name == "processes":  # by their numbers: one that starts has no command for a moment
+                numbers = {each.partition(" ")[0] for each in then}
+                more = {each for each in more if each.partition(" ")[0] not in numbers}
             if more:
                 found[field.name] = sorted(more)
         return found
@@ -94,21 +99,39 @@ def left_behind(before: Held, *, beside: Collection[str] = ()) -> dict[str, list
 
 def _more(before: Held, beside: Collection[str]) -> dict[str, list[str]]:
     found = {kind: names for kind, names in held().more_than(before).items() if kind not in beside}
-    if "shared_memory" in found and _are_mapped(found["shared_memory"]):
-        del found["shared_memory"]
+    if "shared_memory" in found:
+        found["shared_memory"] = _own_memory(found["shared_memory"])
+    return {kind: names for kind, names in found.items() if names}
+
+
+def _own_memory(names: Collection[str]) -> list[str]:
+    """Return the names that this process may have left: all processes of a machine share their folder.
+
+    A killed process leaves the names of its semaphores, so one counts where this process maps it. Other memory counts
+    unless another user owns it, or another process maps it: one of other tests, or one that is told of itself.
+    """
+    own, others, found = _mapped("self"), set[int](), []
+    if any(not name.startswith("sem.") for name in names):
+        for process in Path("/proc").glob("[0-9]*"):
+            others |= _mapped(process.name) if process.name != str(os.getpid()) else set()
+    for name in names:
+        try:
+            memory = (_SHARED / name).stat()
+        except FileNotFoundError:
+            continue
+        is_own = memory.st_uid == os.getuid() and memory.st_ino not in others
+        if memory.st_ino in own if name.startswith("sem.") else is_own:
+            found.append(name)
     return found
 
 
-def _are_mapped(names: Collection[str]) -> bool:
-    """Return whether another process has memory of these names: one of other tests, or one that is told of itself."""
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        try:
-            text = maps.read_text()
-        except OSError:  # it has ended
-            continue
-        if int(maps.parent.name) != os.getpid() and any(f"/dev/shm/{name}" in text for name in names):
-            return True
-    return False
+def _mapped(process: str) -> set[int]:
+    """Return the inodes of the shared memory that a process maps, since a semaphore is mapped under another name."""
+    try:
+        text = Path(f"/proc/{process}/maps").read_text(errors="replace")
+    except OSError:  # it has ended, or is another user's
+        return set()
+    return {int(inode) for inode in re.findall(rf" (\d+) +{_SHARED}/", text)}
 
 
 def _descriptors() -> list[str]:
@@ -138,10 +161,12 @@ def _children() -> dict[int, str]:
         for number in numbers:
             try:
                 command = Path(f"/proc/{number}/cmdline").read_bytes()
+                state = Path(f"/proc/{number}/stat").read_text(errors="replace").rpartition(") ")[2][0]
             except OSError:  # it has ended
                 continue
-            if command and not any(each in command for each in _LASTING_PROCESSES):
-                found[int(number)] = command.replace(b"\0", b" ").decode(errors="replace")[:120]
+            # Of one that ended and was not waited for there is no command, and of one that starts there is none yet.
+            if state != "Z" and not any(each in command for each in _LASTING_PROCESSES):
+                found[int(number)] = command.replace(b"\0", b" ").decode(errors="replace")[:120] or "(starting)"
     return found
 
 
