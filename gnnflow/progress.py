@@ -14,6 +14,11 @@ def figure_text(name: str, value: float) -> str:
     return f"{words} {value:.0f} %" if name.endswith("_percent") else f"{words} {value:,.4g}"
 
 
+def place_text(epoch: int, step: int) -> str:
+    """Return a place in training for people, who count from 1: epoch 2 and step 4 as `epoch 3, step 5`."""
+    return f"epoch {epoch + 1}, step {step + 1}"
+
+
 class Progress(Protocol):
     """Receives events in the driver process, in order. Implementations must be quick and must not raise."""
 
@@ -30,7 +35,7 @@ class Progress(Protocol):
         """Report that every task of a round is committed."""
 
     def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
-        """Report progress inside a task that has no rounds (training): `done` of `total`, with figures to show."""
+        """Report progress inside a task without rounds (training): `done` of `total` steps, with figures to show."""
 
     def message(self, text: str) -> None:
         """Report something worth one line."""

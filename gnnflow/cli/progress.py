@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TextColumn,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
 _LINE_SECONDS = 5.0
 _NAME_WIDTH = 24
+_STEPS = "steps"
 _BAR_WIDTH = 12
 # Columns that a bar takes beside its name, its count and its figures: spinner, bar, two times, and the gaps between.
 _FIXED_WIDTH = 34
@@ -65,7 +65,7 @@ class Terminal:
             SpinnerColumn(),
             TextColumn("[bold]{task.description}", table_column=_one_line()),
             BarColumn(bar_width=_BAR_WIDTH),
-            MofNCompleteColumn(table_column=_one_line()),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}", table_column=_one_line()),
             TimeElapsedColumn(table_column=_one_line()),
             TimeRemainingColumn(compact=True, table_column=_one_line()),
             TextColumn("{task.fields[figures]}", table_column=_one_line()),
@@ -91,7 +91,9 @@ class Terminal:
         """Open a bar."""
         if num_done:
             self.console.print(f"  {name}: resuming, {num_done} of {num_tasks} tasks were already done")
-        self._open[name] = self.bars.add_task(_short(name), total=num_tasks, completed=num_done, figures="")
+        self._open[name] = self.bars.add_task(
+            _short(name), total=num_tasks, completed=num_done, figures="", unit="tasks"
+        )
 
     def task_finished(self, name: str, index: int, counts: Mapping[str, float]) -> None:
         """Advance the bar."""
@@ -106,8 +108,8 @@ class Terminal:
     def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
         """Draw progress inside one task."""
         if name not in self._open:
-            self._open[name] = self.bars.add_task(_short(name), total=total, figures="")
-        taken = _FIXED_WIDTH + len(_short(name)) + 2 * len(str(total))
+            self._open[name] = self.bars.add_task(_short(name), total=total, figures="", unit=_STEPS)
+        taken = _FIXED_WIDTH + len(_short(name)) + 2 * len(str(total)) + len(_STEPS) + 1
         figures = _figures(fields, room=max(0, self.console.width - taken))
         self.bars.update(self._open[name], completed=done, total=total, figures=figures)
 
@@ -163,7 +165,7 @@ class Lines:
     def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
         """Print a line, at most every few seconds, and the last."""
         if self._due() or done == total:
-            self.message(f"{name}: {done}/{total}  {_figures(fields)}")
+            self.message(f"{name}: {done}/{total} {_STEPS}  {_figures(fields)}")
 
     def message(self, text: str) -> None:
         """Print one line."""

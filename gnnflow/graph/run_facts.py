@@ -96,6 +96,7 @@ class LinkFacts:
 class TrainFacts:
     """How training went: flat metrics, one row of figures per epoch, and confusion counts by split.
 
+    Epochs count from 1.
     attempts: how several ranks fared, in order; empty where training was one process. profiles: of each rank, the
     seconds per epoch of each part of its work (`<part>_seconds`), of the epochs after the first. device: what it
     computed on, by its name; empty for the CPU. constant: as half a sentence, what the model predicts for every target

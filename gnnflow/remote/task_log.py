@@ -90,9 +90,9 @@ class TaskLog:
         if self._due() or done == total:
             figures = dict(fields)
             left = figures.pop("eta_seconds", None)
-            rows = figures.pop("samples_per_second", None)
-            parts = [f"{done}/{total}"]
-            parts += [f"{rows:,.0f} rows/s"] if rows is not None else []
+            targets = figures.pop("samples_per_second", None)
+            parts = [f"{done}/{total} steps"]
+            parts += [f"{targets:,.0f} targets/s"] if targets is not None else []
             parts += [f"ETA {left:.0f} s"] if left is not None else []
             parts += [figure_text(key, value) for key, value in figures.items()]
             self._say(f"{self._stage}/{name}: {', '.join(parts)}")

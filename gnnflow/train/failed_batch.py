@@ -47,7 +47,7 @@ class FailureFolder:
     store: GraphStore
 
     def keep(self, fit: str, *, epoch: int, step: Step, number: int, outputs: Tensor, loss: float, model: Model) -> str:
-        """Write step `number` of an epoch and return where it is, or why it is not: the loss must be told anyway."""
+        """Write step `number` of an epoch, from 1; return where it is, or why not: the loss must be told anyway."""
         where = join(self.uri, f"{fit}.safetensors")
         try:
             ids = _user_ids(self.store, step.targets)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gnnflow.layers.model import Model
-from gnnflow.progress import Progress
+from gnnflow.progress import Progress, place_text
 from gnnflow.train.background import CheckpointWriter
 from gnnflow.train.checkpoint import Checkpoint, CheckpointError, copied, read_checkpoint
 from gnnflow.train.curves import EpochLog, NoLog
@@ -94,5 +94,5 @@ def _restore(model: Model, options: FitOptions, *, updater: Updater, progress: P
         return None
     model.load_state_dict(found.model)
     updater.restore(found.updater)
-    progress.message(f"{options.name}: goes on from epoch {found.state['epoch']}, step {found.state['step']}")
+    progress.message(f"{options.name}: goes on from {place_text(found.state['epoch'], found.state['step'])}")
     return found

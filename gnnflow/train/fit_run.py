@@ -15,7 +15,7 @@ from gnnflow.config import ConstantSchedule, ScheduleConfig
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.labels import lower_is_better
 from gnnflow.layers.model import Model
-from gnnflow.progress import Progress
+from gnnflow.progress import Progress, place_text
 from gnnflow.train.background import CheckpointWriter
 from gnnflow.train.checkpoint import Checkpoint, copied
 from gnnflow.train.curves import EpochLog
@@ -165,12 +165,19 @@ class FitRun:
         folder, state = self.options.failures, self.state
         if folder is None:
             return ""
-        name, epoch, number = self.options.name, state.epoch, state.step
-        said = folder.keep(name, epoch=epoch, step=step, number=number, outputs=outputs, loss=loss, model=self.model)
+        said = folder.keep(
+            self.options.name,
+            epoch=state.epoch + 1,
+            number=state.step + 1,
+            step=step,
+            outputs=outputs,
+            loss=loss,
+            model=self.model,
+        )
         return f"; {said}"
 
     def _not_finite(self, loss: float, *, kept: str) -> TrainingError:
-        problem = f"the training loss is {loss} in epoch {self.state.epoch}, step {self.state.step}{kept}"
+        problem = f"the training loss is {loss} in {place_text(self.state.epoch, self.state.step)}{kept}"
         return TrainingError(problem, where="train", fix=NOT_FINITE)
 
     def _descend(self, loss: Tensor, step: Step, num_targets: int) -> StepLoss:
@@ -197,7 +204,7 @@ class FitRun:
     def finish_epoch(self) -> None:
         """Validate, keep the weights if they are the best so far, and decide whether to go on."""
         row = {
-            "epoch": self.state.epoch,
+            "epoch": self.state.epoch + 1,
             "train_loss": self.state.mean_loss,
             "lr": self._rate_of(self.steps_per_epoch - 1),
             "samples_per_second": self.state.num_targets / max(self.state.seconds, 1e-9),
@@ -223,7 +230,7 @@ class FitRun:
         if not math.isfinite(loss):
             # no weights are better or worse than others by that
             raise TrainingError(
-                f"the validation loss is {loss} in epoch {self.state.epoch}",
+                f"the validation loss is {loss} in epoch {self.state.epoch + 1}",
                 where="train",
                 fix="A loss of your own has to give a number for the valid split; balanced weights need one of its "
                 "classes in the train split.",
@@ -240,8 +247,8 @@ class FitRun:
         if options.patience == 0 or state.best_epoch < 0 or state.epoch - 1 - state.best_epoch < options.patience:
             return False
         if state.epoch < options.epochs:
-            best = f"the best {options.metric} was in epoch {state.best_epoch}"
-            self.progress.message(f"{options.name}: stopped after epoch {state.epoch - 1}; {best}")
+            best = f"the best {options.metric} was in epoch {state.best_epoch + 1}"
+            self.progress.message(f"{options.name}: stopped after epoch {state.epoch}; {best}")
         return True
 
     def _report(self, num_targets: int, *, final: bool = False) -> None:
@@ -249,12 +256,12 @@ class FitRun:
             return
         fields = {}
         if self.state.num_targets:
-            fields["loss"] = self.state.mean_loss
+            fields["train_loss"] = self.state.mean_loss
         elif self.state.history:
-            fields["loss"] = self.state.history[-1]["train_loss"]
+            fields["train_loss"] = self.state.history[-1]["train_loss"]
         if self.state.best_epoch >= 0:
-            last = self.state.history[-1]
-            fields["valid_metric"] = last.get(f"valid_{self.options.metric}", last["valid_loss"])
+            name = f"valid_{self.options.metric}"
+            fields[name] = self.state.history[-1][name]
         if (profile := self._profile()) and (waiting := longer_wait(profile)):
             side, share = waiting
             fields[f"{side}_waits_percent"] = 100 * share

@@ -38,9 +38,9 @@ class TrainResult:
     """The kept weights as a safetensors file, one history row per epoch, and flat metrics.
 
     Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds and those of the epoch's parts
-    (see `profile.py`) and, with a validation split, valid_loss and valid_<metric>. Metrics are `<split>.<name>`,
-    `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see `Metrics`. profiles: of each rank, the
-    mean over epochs. device, constant: see `TrainFacts`.
+    (see `profile.py`) and, with a validation split, valid_loss and valid_<metric>. Epochs count from 1, in rows as in
+    best_epoch. Metrics are `<split>.<name>`, `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see
+    `Metrics`. profiles: of each rank, the mean over epochs. device, constant: see `TrainFacts`.
     """
 
     weights: bytes
@@ -161,7 +161,8 @@ def _named(found: dict[str, Metrics]) -> dict[str, float]:
 
 
 def _best_epoch(fitted: Fitted) -> int:
-    return fitted.state.best_epoch if fitted.state.best_epoch >= 0 else len(fitted.state.history) - 1
+    """Return the epoch whose weights are kept, counted from 1; the last where nothing was validated."""
+    return fitted.state.best_epoch + 1 if fitted.state.best_epoch >= 0 else len(fitted.state.history)
 
 
 def _waits(profiles: Sequence[Row]) -> dict[str, float]:

@@ -8,8 +8,10 @@ import pytest
 from rich.console import Console
 
 from gnnflow.cli.progress import Lines, Terminal
+from gnnflow.progress import place_text
+from gnnflow.remote.task_log import TaskLog
 
-FIGURES = {"train_loss": 0.534123, "valid_metric": 0.81234, "epochs_per_second": 12.345, "seconds_left": 1234.5}
+FIGURES = {"train_loss": 0.534123, "valid_accuracy": 0.81234, "epochs_per_second": 12.345, "seconds_left": 1234.5}
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -27,8 +29,8 @@ def test_a_bar_is_one_line(width, name):
     assert len(lines) == 2
     assert all(len(line) <= width for line in lines)
     if width >= 80:
-        assert "37/20000" in lines[0]
-        assert "1/128" in lines[1]
+        assert "37/20000 steps" in lines[0]
+        assert "1/128 tasks" in lines[1]
     if width >= 80 and name == "train":
         assert "train loss 0.5341" in lines[0]
         assert "…" not in "".join(lines)
@@ -41,5 +43,17 @@ def test_a_message_is_shown_as_it_is_but_for_secrets(capsys):
 
 def test_the_side_that_waits_is_one_phrase(capsys):
     lines = Lines()
-    lines.step("train", 5, 5, {"loss": 0.5, "reader_waits_percent": 40.4, "samples_per_second": 1234.5})
-    assert capsys.readouterr().err == "train: 5/5  loss 0.5  reader waits 40 %  samples per second 1,234\n"
+    lines.step("train", 5, 5, {"train_loss": 0.5, "reader_waits_percent": 40.4, "samples_per_second": 1234.5})
+    assert capsys.readouterr().err == "train: 5/5 steps  train loss 0.5  reader waits 40 %  samples per second 1,234\n"
+
+
+def test_a_task_log_says_what_is_counted_and_what_is_validated():
+    said: list[str] = []
+    figures = {"train_loss": 0.5, "valid_roc_auc": 0.98, "samples_per_second": 2125.6, "eta_seconds": 3.0}
+    TaskLog(said.append).step("train", 263, 263, figures)
+    assert said == ["/train: 263/263 steps, 2,126 targets/s, ETA 3 s, train loss 0.5, valid roc auc 0.98"]
+
+
+def test_places_in_training_count_from_one():
+    assert place_text(0, 0) == "epoch 1, step 1"
+    assert place_text(2, 4) == "epoch 3, step 5"

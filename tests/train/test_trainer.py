@@ -45,7 +45,7 @@ def test_the_test_metrics_have_intervals() -> None:
 
 def test_every_epoch_is_in_the_history() -> None:
     result, _ = run(epochs=4)
-    assert [row["epoch"] for row in result.history] == [0, 1, 2, 3]
+    assert [row["epoch"] for row in result.history] == [1, 2, 3, 4]
     assert {key for key in result.history[0] if not key.endswith("_seconds")} == {
         "epoch", "train_loss", "lr", "valid_loss", "valid_accuracy", "seconds", "samples_per_second",
     }  # fmt: skip
@@ -56,15 +56,17 @@ def test_every_epoch_is_in_the_history() -> None:
 
 def test_the_best_epoch_is_kept() -> None:
     result, _ = run(epochs=15, lr=0.1)
-    best = result.history[result.best_epoch]
+    best = result.history[result.best_epoch - 1]
+    assert best["epoch"] == result.best_epoch == result.metrics["train.best_epoch"]
     assert best["valid_accuracy"] == max(row["valid_accuracy"] for row in result.history)
     assert result.metrics["valid.accuracy"] == pytest.approx(best["valid_accuracy"])
 
 
 def test_patience_stops_early_and_says_so() -> None:
     result, progress = run(epochs=200, patience=3, lr=0.1)
-    assert len(result.history) == result.best_epoch + 4 < 200
-    assert any("stopped after epoch" in text for text in progress.messages)
+    assert len(result.history) == result.best_epoch + 3 < 200
+    said = f"train: stopped after epoch {len(result.history)}; the best accuracy was in epoch {result.best_epoch}"
+    assert said in progress.messages
     name, done, total, _ = progress.steps[-1]
     assert (name, done) == ("train", total)
 
@@ -138,13 +140,13 @@ def test_regression_keeps_the_epoch_with_the_smallest_error(metric: str) -> None
     result, _ = run(planted("regression"), label_kind="regression", metric=metric, epochs=60, lr=0.01)
     assert result.metrics["test.rmse"] < 0.75
     errors = [row[f"valid_{metric}"] for row in result.history]
-    assert errors[result.best_epoch] == min(errors) < errors[0]
+    assert errors[result.best_epoch - 1] == min(errors) < errors[0]
 
 
 def test_patience_waits_for_a_smaller_error() -> None:
     graph = planted("regression")
     result, progress = run(graph, label_kind="regression", metric="mae", epochs=200, patience=3, lr=0.05)
-    assert len(result.history) == result.best_epoch + 4 < 200
+    assert len(result.history) == result.best_epoch + 3 < 200
     assert any("the best mae was in epoch" in text for text in progress.messages)
 
 
@@ -153,7 +155,7 @@ def test_progress_is_reported_with_speed_and_remaining_time() -> None:
     name, done, total, fields = progress.steps[-1]
     assert (name, done, total) == ("train", 12, 12)
     waits = {"reader_waits_percent", "trainer_waits_percent"} & set(fields)
-    assert {"loss", "samples_per_second", "eta_seconds", "valid_metric", *waits} == set(fields)
+    assert {"train_loss", "samples_per_second", "eta_seconds", "valid_accuracy", *waits} == set(fields)
     assert len(waits) == 1, "the side that waits longer is named"
     assert 0 <= fields[waits.pop()] <= 100
     assert fields["eta_seconds"] == 0
@@ -163,7 +165,7 @@ def test_without_a_validation_split_the_last_weights_are_kept() -> None:
     job = job_for(GRAPH, epochs=3)
     entries = [entry for entry in job.entries if entry.split != "valid"]
     result = train(replace(job, entries=entries), progress=Recording(), open_source=GRAPH.open_source)
-    assert result.best_epoch == 2
+    assert result.best_epoch == 3
     assert "valid_loss" not in result.history[0]
     assert "test.accuracy" in result.metrics
 
@@ -245,7 +247,7 @@ def test_a_validation_loss_that_is_no_number_is_refused_and_not_taken_for_the_be
     valid = np.concatenate([targets for name, targets in GRAPH.targets.items() if name.startswith("valid")])
     labels[valid] = 2  # a class that no target of the train split has, so that its balanced weight is zero
     graph = Planted(GRAPH.neighborhood, labels, GRAPH.targets)
-    with pytest.raises(TrainingError, match="the validation loss is nan in epoch 0") as caught:
+    with pytest.raises(TrainingError, match="the validation loss is nan in epoch 1") as caught:
         run(graph, epochs=3, class_weight="balanced", metric=metric)
     assert "balanced weights need one of its classes in the train split" in str(caught.value)
 

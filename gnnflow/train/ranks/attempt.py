@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import ClusterError
+from gnnflow.progress import place_text
 from gnnflow.train.ranks.group import RankLateError, late
 from gnnflow.train.ranks.hosting import Hosting
 from gnnflow.train.ranks.operations import Place, RankLostError, RankStoppedError
@@ -266,7 +267,7 @@ def _forget(topic: str, dask_scheduler: Any = None) -> None:
 
 
 def _where(seen: _Seen) -> str:
-    at = f" in epoch {seen.beat['epoch']}, step {seen.beat['step']}" if seen.beat else ""
+    at = f" in {place_text(seen.beat['epoch'], seen.beat['step'])}" if seen.beat else ""
     return f"its worker {seen.worker}{at}"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from gnnflow.graph.errors import ClusterError
+from gnnflow.progress import place_text
 
 JOINING = "joining the other ranks"
 _LOOK_SECONDS = 0.5
@@ -149,7 +150,7 @@ def _lost(operation: Pending, error: Exception) -> RankLostError:
     place, position = operation.place, operation.position
     said = str(error).partition("] ")[2] or str(error)
     return RankLostError(
-        f"rank {place.rank} of {place.size} lost the others in epoch {position.epoch}, step {position.step} "
+        f"rank {place.rank} of {place.size} lost the others in {place_text(position.epoch, position.step)} "
         f"({said.partition('. This is')[0].splitlines()[0]})",
         where="train.workers",
     )
