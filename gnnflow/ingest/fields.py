@@ -39,8 +39,8 @@ def one_for_all(role: str, name: str, num_tables: int) -> str:
     if num_tables == 1:
         return ""
     return (
-        f"{role} is one name for {num_tables} tables: call the column {name!r} here too, or set {role} to a name that "
-        "all of them have."
+        f"Call the column {name!r} here too, or set {role}, which is one name for {num_tables} tables, to one that all "
+        "of them have."
     )
 
 
