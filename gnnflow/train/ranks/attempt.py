@@ -38,6 +38,8 @@ LOOK_SECONDS = 0.25
 
 _LEAVE_SECONDS = 10.0
 _WORKERS_SECONDS = 1.0
+_PAUSE_SECONDS = 10.0
+"""So long after the last look nobody has looked: this process was paused, or the scheduler did not answer."""
 
 
 @dataclass
@@ -87,6 +89,7 @@ class Attempt:
         self._futures: dict[int, Future[Any]] = {}
         self._servers = Hosting(job, client, self._topic, ranks=workers, others=others)
         self._looked_at = 0.0
+        self._turned_at = time.monotonic()
         self._told_at = 0.0  # when a rank was told to begin, last
         self._over = False
 
@@ -101,6 +104,7 @@ class Attempt:
             self._start(0, store=None)
             while not self._done():
                 self._take_events()
+                self._forgive_pause()
                 self._check_results()
                 self._check_workers()
                 self._check_arrivals()
@@ -163,6 +167,14 @@ class Attempt:
             self._progress.message(event["text"])
         elif event["kind"] == "left":
             seen.left = True
+
+    def _forgive_pause(self) -> None:
+        """Begin all limits anew after a pause: the ranks were paused as well, or nobody heard what they told."""
+        last, self._turned_at = self._turned_at, time.monotonic()
+        if self._turned_at - last > _PAUSE_SECONDS:
+            self._told_at = self._turned_at
+            for seen in self._seen:
+                seen.heard_at = seen.moved_at = self._turned_at
 
     def _check_results(self) -> None:
         """Raise what a rank raised: what is wrong with the job, before what other ranks suffered from it."""

@@ -284,6 +284,36 @@ def test_ranks_have_their_time_to_begin_from_when_they_are_told_to(client):
     attempt._end(patient=False)
 
 
+def test_a_pause_makes_no_rank_late_and_none_stuck(client):
+    """The ranks are paused as well, or tell where they are to nobody."""
+    job = job_of(GRAPH, batch_size=8, workers=2, start_seconds=60, step_seconds=8)
+    attempt = attempt_of(client, job, workers=["gone", "gone too"])
+    attempt._start(0, store=None)
+    pause(attempt, 3600)
+    attempt._forgive_pause()
+    attempt._check_arrivals()
+    attempt._take({"kind": "store", "rank": 0, "host": "127.0.0.1", "port": 1})
+    for rank in (0, 1):
+        attempt._take({"kind": "beat", "rank": rank, "moves": 1, "epoch": 0, "step": 0, "doing": "a step"})
+    pause(attempt, 3600)
+    attempt._forgive_pause()
+    attempt._check_moves()
+    pause(attempt, 9)
+    attempt._forgive_pause()
+    with pytest.raises(ClusterError, match=r"rank 0 is stuck: .* says nothing after 8 s"):
+        attempt._check_moves()
+    attempt._end(patient=False)
+
+
+def pause(attempt, seconds):
+    """Make all that an attempt knows so much older."""
+    attempt._told_at -= seconds
+    attempt._turned_at -= seconds
+    for seen in attempt._seen:
+        seen.heard_at -= seconds
+        seen.moved_at -= seconds
+
+
 def test_an_attempt_that_is_over_has_no_rank_begin_when_a_store_is_told_of(client):
     attempt = attempt_of(client, job_of(GRAPH, batch_size=8, workers=2), workers=["gone", "gone too"])
     attempt._start(0, store=None)
