@@ -173,7 +173,7 @@ def spoil(template: Template, damage: Damage, pick: random.Random) -> None:
     if damage.how == "delete":
         return
     for file, content in zip(files, reversed(contents) if damage.how == "swap" else contents, strict=True):
-        file.write_bytes(_SPOILT.get(damage.how, lambda held, _: held)(content, pick))
+        file.write_bytes(SPOILT.get(damage.how, lambda held, _: held)(content, pick))
 
 
 def _flipped(content: bytes, pick: random.Random) -> bytes:
@@ -187,7 +187,7 @@ def _zeroed(content: bytes, pick: random.Random) -> bytes:
     return content[:start] + bytes(min(_BLOCK, len(content) - start)) + content[start + _BLOCK :]
 
 
-_SPOILT: dict[str, Callable[[bytes, random.Random], bytes]] = {
+SPOILT: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "flip": _flipped,
     "zero": _zeroed,
     "truncate": lambda content, pick: content[: pick.randrange(len(content))],

@@ -105,7 +105,11 @@ KEYS: dict[str, list[Any]] = {
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """The graph sections of three graphs: of classes, of numbers, and of types."""
-    folder = tmp_path_factory.mktemp("graphs")
+    return write_graphs(tmp_path_factory.mktemp("graphs"))
+
+
+def write_graphs(folder: Path) -> dict[str, dict[str, Any]]:
+    """Write the three graphs, and return the section of each."""
     tables = typed_tables()
     tables = {name: _with_targets(table) if "__" in name else table for name, table in tables.items()}
     typed = write_tables(folder / "typed", tables)
@@ -183,12 +187,12 @@ def without(config: dict[str, Any], key: str) -> bool:
     return held.pop(last, None) is not None
 
 
-def run(config: dict[str, Any], folder: Path) -> Shown:
-    """Run a configuration, leaving out what is refused."""
+def run(config: dict[str, Any], folder: Path, command: str = "run") -> Shown:
+    """Run a configuration, or another command with it, leaving out what is refused."""
     file = folder / "config.yaml"
     for _ in range(MOST_REFUSED):
         file.write_text(json.dumps({**config, "workspace": str(folder / "runs")}))
-        shown = run_cli(["run", str(file)])
+        shown = run_cli([command, str(file)])
         found = REFUSED_KEY.search(shown.message) if shown.code == 2 else None
         if found is None or not without(config, found.group(1)):
             return shown
