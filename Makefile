@@ -45,13 +45,13 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-slice: $(VENV)/.installed-dev
-	GNNFLOW_TESTS=all .ci/suite $(BIN)/python --numprocesses 2 --dist loadgroup -m "$(EXHAUSTIVE)" --slice $(SLICE)
+	GNNFLOW_TESTS=all exec .ci/suite $(BIN)/python --numprocesses 2 --dist loadgroup -m "$(EXHAUSTIVE)" --slice $(SLICE)
 
 test-airflow: $(AIRFLOW_VENV)/.installed
-	.ci/suite $(AIRFLOW_VENV)/bin/python -m "airflow and not exhaustive" tests/airflow
+	exec .ci/suite $(AIRFLOW_VENV)/bin/python -m "airflow and not exhaustive" tests/airflow
 
 test-airflow-all: $(AIRFLOW_VENV)/.installed
-	.ci/suite $(AIRFLOW_VENV)/bin/python -m airflow tests/airflow
+	exec .ci/suite $(AIRFLOW_VENV)/bin/python -m airflow tests/airflow
 
 INTERPRETED := TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/card:. $(BIN)/python -m pytest --numprocesses 2 --dist worksteal \
 	tests/cuda/test_kernels.py tests/cuda/test_compiled.py
@@ -69,7 +69,7 @@ test-helm:
 test-all: export GNNFLOW_TESTS := all
 test-all: $(VENV)/.installed-dev $(AIRFLOW_VENV)/.installed
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
-	.ci/suite $(BIN)/python --numprocesses 2 --dist loadgroup -m "$(EXHAUSTIVE)"
+	exec .ci/suite $(BIN)/python --numprocesses 2 --dist loadgroup -m "$(EXHAUSTIVE)"
 	$(MAKE) test-airflow-all test-card-all test-helm
 
 mutants: $(VENV)/.installed-dev

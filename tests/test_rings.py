@@ -1,0 +1,74 @@
+"""What fails in a suite fails its run, or is called flaky by name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+ONCE = """
+import pathlib, pytest, os
+
+def is_first(name):
+    mark = pathlib.Path("first-" + name.encode().hex())
+    mark.exists() or mark.touch() or pytest.fail("the first time")
+"""
+
+
+def suite(folder: Path, tests: str, *arguments: str, conftest: str = "") -> subprocess.CompletedProcess[str]:
+    """Run .ci/suite on tests in a folder of their own."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "conftest.py").write_text(conftest)
+    (folder / "test_it.py").write_text(tests)
+    return subprocess.run(
+        [REPOSITORY / ".ci" / "suite", sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(REPOSITORY), "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_test_that_fails_twice_fails_the_suite(tmp_path: Path) -> None:
+    ended = suite(tmp_path, "def test_fails():\n    assert 0\ndef test_passes():\n    pass")
+    assert ended.returncode == 1
+    assert "FAILED twice: test_it.py::test_fails\n" in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_test_that_fails_once_is_called_flaky_whatever_its_name(tmp_path: Path) -> None:
+    names = ["a b[c]", 'it\'s "q" $HOME `id` *', "a@shared-x", "a::b\n\u00fc]"]
+    tests = f"{ONCE}@pytest.mark.parametrize('name', {names!r})\ndef test_once(name):\n    is_first(name)"
+    ended = suite(tmp_path, tests)
+    assert ended.returncode == 0, ended.stdout
+    assert ended.stdout.count("\nFLAKY test_it.py::test_once[") == len(names)
+
+
+@pytest.mark.slow
+def test_a_test_that_is_skipped_the_second_time_did_not_pass(tmp_path: Path) -> None:
+    ended = suite(tmp_path, f"{ONCE}def test_it():\n    is_first('it')\n    pytest.skip('now')")
+    assert ended.returncode == 1, ended.stdout
+
+
+@pytest.mark.slow
+def test_a_test_that_ends_its_process_with_0_did_not_pass(tmp_path: Path) -> None:
+    assert suite(tmp_path, "import os\ndef test_it():\n    os._exit(0)").returncode == 1
+    ended = suite(tmp_path, f"{ONCE}def test_it():\n    is_first('it')\n    os._exit(0)")
+    assert ended.returncode == 1
+    assert "FAILED twice" in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_failure_of_no_test_fails_the_suite(tmp_path: Path) -> None:
+    fails = "def pytest_sessionfinish(session):\n    session.exitstatus = 1"
+    ended = suite(tmp_path, "def test_passes():\n    pass", conftest=fails)
+    assert ended.returncode == 1
+    assert "named no test" in ended.stderr
