@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fsspec.asyn import get_loop
@@ -91,6 +91,14 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give out the tests by their groups such that a process that ends takes no run with it."""
+    from tests.groups import Groups
+
+    return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def _commit() -> str:

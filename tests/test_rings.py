@@ -72,3 +72,12 @@ def test_a_failure_of_no_test_fails_the_suite(tmp_path: Path) -> None:
     ended = suite(tmp_path, "def test_passes():\n    pass", conftest=fails)
     assert ended.returncode == 1
     assert "named no test" in ended.stderr
+
+
+@pytest.mark.slow
+def test_the_run_goes_on_where_a_test_ends_its_process(tmp_path: Path) -> None:
+    tests = "import os\ndef test_ends():\n    os._exit(0)\n" + "".join(f"def test_{i}(): pass\n" for i in range(6))
+    scheduler = "from tests.conftest import pytest_xdist_make_scheduler"
+    ended = suite(tmp_path, tests, "--numprocesses", "2", "--dist", "loadgroup", conftest=scheduler)
+    assert ended.returncode == 1
+    assert "1 failed, 6 passed" in ended.stdout
