@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
+from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -44,9 +45,34 @@ _CASES = Counter[str]()  # of each table that were collected
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slice",
+        type=slice_of,
         default="1/1",
         help="K/N: the K-th of N parts of the selected tests; COMMIT/N: the part that the last commit chooses",
     )
+
+
+def slice_of(text: str) -> tuple[int, int]:
+    """Return K and N of K/N, or of the part that the last commit chooses."""
+    found = re.fullmatch(r"(COMMIT|[1-9]\d*)/([1-9]\d*)", text)
+    if found is None or (found[1] != "COMMIT" and int(found[1]) > int(found[2])):
+        raise ArgumentTypeError(f"{text!r} is no part of the tests: write K/N with K from 1 to N, such as 3/12")
+    parts = int(found[2])
+    if found[1] != "COMMIT":
+        return int(found[1]), parts
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if asked.returncode:
+        raise ArgumentTypeError(
+            f"git names no last commit of {REPOSITORY} to choose a part: name one of {parts}, such as 3/{parts} "
+            f"(--slice 3/{parts}, or SLICE=3/{parts} for make)"
+        )
+    return int(asked.stdout, 16) % parts + 1, parts
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    number, parts = config.getoption("--slice")
+    if parts == 1:
+        return None
+    return f"slice: {number}/{parts}; again with --slice {number}/{parts}, or SLICE={number}/{parts} for make"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -66,13 +92,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)  # once the markers have selected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep one part of the tests, which depends on their names alone, and those that every part has."""
-    number, _, parts = config.getoption("--slice").partition("/")
-    chosen = int(_commit(), 16) if number == "COMMIT" else int(number) - 1
+    number, parts = config.getoption("--slice")
     # pytest-xdist may have written the group of those that share a cluster behind a name
     names = [re.sub(r"@shared-\w+$", "", each.nodeid) for each in items]
     is_kept = [
-        part_of(name, int(parts)) == chosen % int(parts) or "merge" in each.keywords
-        for each, name in zip(items, names, strict=True)
+        part_of(name, parts) == number - 1 or "merge" in each.keywords for each, name in zip(items, names, strict=True)
     ]
     config.hook.pytest_deselected(items=[each for each, is_in in zip(items, is_kept, strict=True) if not is_in])
     items[:] = [each for each, is_in in zip(items, is_kept, strict=True) if is_in]
@@ -99,11 +123,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.groups import Groups
 
     return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
-
-
-def _commit() -> str:
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    return asked.stdout.strip()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,15 +1,17 @@
-"""What fails in a suite fails its run, or is called flaky by name."""
+"""A part of the exhaustive tests is named, and what fails in it fails the run, or is called flaky by name."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests import conftest
+from tests.conftest import REPOSITORY, slice_of
 
 ONCE = """
 import pathlib, pytest, os
@@ -34,6 +36,28 @@ def suite(folder: Path, tests: str, *arguments: str, conftest: str = "") -> subp
         timeout=120,
         check=False,
     )
+
+
+@pytest.mark.parametrize("text", ["0/12", "13/12", "-1/12", "1/0", "3", "x/12", "/12", "COMMIT", "COMMIT/0", ""])
+def test_what_is_no_part_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="write K/N with K from 1 to N"):
+        slice_of(text)
+
+
+def test_the_commit_chooses_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    git = tmp_path / "git"
+    git.write_text("#!/bin/sh\necho 00000000000000000000000000000000000000ff\n")
+    git.chmod(0o755)
+    assert slice_of("COMMIT/12") == (255 % 12 + 1, 12)
+    assert slice_of("12/12") == (12, 12)
+
+
+def test_without_a_commit_a_part_must_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conftest, "REPOSITORY", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(ArgumentTypeError, match="SLICE=3/12 for make"):
+        slice_of("COMMIT/12")
 
 
 @pytest.mark.slow
