@@ -19,7 +19,7 @@ NATIVE := $(wildcard native/*)
 
 # The part of the exhaustive tests that `test-slice` runs: K/N, or COMMIT/N for the one that the last commit chooses.
 SLICE ?= COMMIT/12
-EXHAUSTIVE := (drawn or exhaustive or robustness or slow or distributed or s3) and not (airflow or gpu or helm)
+EXHAUSTIVE := (drawn or exhaustive or robustness or slow or distributed or s3 or browser) and not (airflow or gpu or helm)
 
 MUTANT_RINGS ?= test ci all
 MUTANTS := $(BIN)/python .ci/mutants.py --exhaustive "$(EXHAUSTIVE)" --slice $(SLICE)
