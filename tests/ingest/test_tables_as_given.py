@@ -79,7 +79,7 @@ TEXT_IDS = {
     "dates": [f"2024-01-{i + 1:02d}" for i in range(NUM_NODES)],
     "truth": ["true", "False", *map(str, range(2, NUM_NODES))],
     "signs": ["-0", "+1", *map(str, range(2, NUM_NODES))],
-    "null words": ["null", "NA", "NaN", *map(str, range(3, NUM_NODES))],
+    "words that others read as null": ["None", "NA", "NaN", *map(str, range(3, NUM_NODES))],
     "spaces": [f" {i}" for i in range(NUM_NODES)],
     "beyond int64": [str(2**63 + i) for i in range(NUM_NODES)],
     "decimals": [f"{i}.0" for i in range(NUM_NODES)],
