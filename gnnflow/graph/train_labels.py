@@ -45,7 +45,7 @@ def unlearnable_labels(graph: GraphFacts) -> UnlearnableLabels:
     return UnlearnableLabels(absent, universal, "class" if is_class else "label", are_all)
 
 
-def check_labels(graph: GraphFacts) -> None:
+def check_train_labels(graph: GraphFacts) -> None:
     """Raise TrainingError where training can learn nothing: its targets all have one class, or the same labels."""
     found = unlearnable_labels(graph)
     if found.are_all:

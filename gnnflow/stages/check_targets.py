@@ -13,6 +13,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric
 from gnnflow.graph.splits import SPLITS, check_splits, too_few_targets
+from gnnflow.graph.train_labels import check_train_labels
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.storage.manifest import committed, read_facts, read_manifest
 from gnnflow.storage.user_tables import schema_of
@@ -88,7 +89,7 @@ def check_held_out(config: Config) -> None:
 
 
 def check_store(run: ResolvedRun, *, trains: bool) -> None:
-    """Raise TrainingError where the graph store, if it is there, has too few targets to train on as the config asks.
+    """Raise TrainingError where the graph store, if it is there, has too few targets, or too like, to train on them.
 
     And LayerError where its columns make the model larger than this machine. trains: training is about to run. Else
     GraphFlat alone is, which may have no targets at all.
@@ -97,6 +98,8 @@ def check_store(run: ResolvedRun, *, trains: bool) -> None:
     filled = [] if facts is None else [split for split in SPLITS if facts.splits.get(split)]
     if facts is None or not (trains or filled):
         return
+    if trains:
+        check_train_labels(facts)
     train, outputs = config.train, facts.num_classes if config.task.kind == "node" else config.task.width
     check_trained_size(config, features=1 if facts.types else facts.features.width, outputs=outputs)
     check_splits(filled, patience=train.patience, on_plateau=isinstance(train.schedule, PlateauSchedule))

@@ -15,7 +15,6 @@ from gnnflow.config.train_section import is_streamed, needs_ranks
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graph.run_facts import TrainFacts
-from gnnflow.graph.train_labels import check_labels
 from gnnflow.stages.base import Made
 from gnnflow.stages.curves import open_curves
 from gnnflow.stages.link_facts import link_facts
@@ -73,7 +72,6 @@ def work(run: StageRun) -> Made:
     from gnnflow.layers.model import build_model
     from gnnflow.layers.saved import save_model
 
-    check_labels(run.store.facts)
     links, config, trained_on = link_facts(run), run.config, _trained_on(run)
     job = _job(run, trained_on)
     features = 1 if job.inputs.typed is not None else job.inputs.feature_width
