@@ -23,7 +23,11 @@ class SynchronousCluster(Section):
 class LocalCluster(Section):
     """Dask workers on this machine."""
 
-    kind: Literal["local"] = Field("local", description="Start Dask workers on this machine.")
+    kind: Literal["local"] = Field(
+        "local",
+        description="Start Dask workers on this machine. Each needs ten open files of this process (ulimit -n) and 24 "
+        "KiB of /dev/shm.",
+    )
     workers: Integer = Field(2, ge=1, le=1024, description="Worker processes.")
     memory_limit: Size = Field(
         ByteSize(2 * 1024**3), description="Memory of one worker, such as 2GiB; 0 sets no limit."

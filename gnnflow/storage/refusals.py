@@ -93,12 +93,12 @@ def refusal_of(error: BaseException, *, where: str = "") -> GnnflowError | None:
 
     where: the place it is about; without it the one that the error itself names.
     """
-    of_torch = isinstance(error, RuntimeError) and "allocate memory" in str(error)
-    if isinstance(error, MemoryError) or of_torch:
+    if isinstance(error, MemoryError) or _is_short_of_memory(error):
         return MachineError(
             "there is not enough memory",
             where=where,
-            fix=f"Raise graph.partitions, lower train.batch_size, or use a larger machine: {_KEPT}.",
+            fix=f"Raise graph.partitions, lower train.batch_size, raise a limit (ulimit -v and -u), or use a larger "
+            f"machine: {_KEPT}.",
         )
     if (wrong := _wrong_place(error, where=where)) is not None:
         return wrong
@@ -131,6 +131,15 @@ def _wrong_place(error: BaseException, *, where: str) -> StorageError | None:
     right = f"{url}." if _HOST.fullmatch(host.lstrip("/")) and url != address else _RIGHT_ENDPOINT
     problem = f"the object store's address {address!r} is not a valid http or https URL"
     return StorageError(problem, where=where, fix=f"Set {place} to {right}")
+
+
+def _is_short_of_memory(error: BaseException) -> bool:
+    """Return whether torch, a new thread or the import of a library raised for want of memory, by its message."""
+    said = {
+        RuntimeError: ("allocate memory", "start new thread"),
+        ImportError: ("failed to map segment", "allocate memory"),
+    }
+    return any(isinstance(error, kind) and text in str(error) for kind, texts in said.items() for text in texts)
 
 
 def _dangling(path: object) -> str:

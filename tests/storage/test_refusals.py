@@ -121,5 +121,9 @@ def test_botocore_says_so_of_an_endpoint_without_a_scheme() -> None:
 def test_too_little_memory_is_the_machines_matter():
     assert isinstance(refusal_of(MemoryError()), MachineError)
     assert isinstance(refusal_of(RuntimeError("DefaultCPUAllocator: can't allocate memory: ...")), MachineError)
+    assert isinstance(refusal_of(RuntimeError("can't start new thread")), MachineError)
+    mapped = ImportError("libtorch_python.so: failed to map segment from shared object")
+    assert isinstance(refusal_of(mapped), MachineError)
+    assert refusal_of(ImportError("No module named 'x'")) is None
     assert refusal_of(KeyError("x")) is None
     assert refusal_of(ValueError("x")) is None

@@ -1,0 +1,194 @@
+"""Starts the workers of this machine: all of them, or none and an error that says which of its limits is in the way.
+
+Dask tells that a nanny failed; why stands in what that was raised from, or in the exit code of its worker. A worker
+that was killed while it started may start the next time, so that is tried again; a limit is there the next time too.
+"""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import resource
+import signal
+from contextlib import ExitStack, contextmanager
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from gnnflow.graph.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from distributed import Client
+
+    from gnnflow.config import LocalCluster
+
+_ALLOWED_FAILURES = 8
+_LOCAL_SETTINGS = {
+    "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
+    "distributed.worker.daemon": False,
+    # It keeps a tree of calls for each of the last thousand seconds, which a long training would carry along.
+    "distributed.worker.profile.enabled": False,
+    # One thread for BLAS too: partitions are the parallelism, and more workers than cores would fight for them.
+    "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
+    "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS": 1,
+    "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": 1,
+}
+_STARTS = 3
+_END_SECONDS = 5.0
+_FILES, _FILES_OF_WORKER = 32, 10
+"""Open files that this process needs while workers start and stages run, and those for each worker; measured."""
+
+_FEWER = "ask for fewer workers (cluster.workers), or set cluster.kind to synchronous"
+_MEMORY = f"Raise the limits of memory and of processes (ulimit -v, ulimit -u; of a container its own), {_FEWER}."
+
+
+def start_workers(config: LocalCluster, stack: ExitStack, *, say: Callable[[str], None]) -> Client:
+    """Start workers that end with the stack and return their client.
+
+    Raises ClusterError where they cannot start; then nothing of them is left.
+    """
+    import dask
+    import distributed  # noqa: F401 - what is set of its settings before it is imported takes them away in the end
+
+    # Nannies set for themselves what their workers shall find.
+    stack.callback(_restore_environment, dict(os.environ))
+    stack.enter_context(dask.config.set(_LOCAL_SETTINGS))
+    for _ in range(1, _STARTS):
+        try:
+            return _start(config, stack)
+        except _KilledError as error:
+            say(f"{error.problem}; starts again")
+    return _start(config, stack)
+
+
+class _KilledError(ClusterError):
+    """A worker was killed while it started."""
+
+
+def _start(config: LocalCluster, stack: ExitStack) -> Client:
+    """Start workers once. Raises ClusterError where they cannot start."""
+    from distributed import Client
+
+    ended: list[int] = []
+    with _explained(config.workers, ended), ExitStack() as started:
+        _try_files(config.workers)
+        cluster = started.enter_context(
+            _cluster_of_processes()(
+                n_workers=config.workers,
+                threads_per_worker=1,
+                memory_limit=int(config.memory_limit),
+                worker_class=_nanny(ended),
+                # The scheduler serves HTTP even without a dashboard, on 8787 unless told otherwise.
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                silence_logs=50,
+            )
+        )
+        # A nanny whose worker dies while it starts gives up; keeping the number fixed replaces it.
+        cluster.adapt(minimum=config.workers, maximum=config.workers, interval="1s")
+        client: Client = started.enter_context(Client(cluster))
+        stack.push(started.pop_all())
+    return client
+
+
+@contextmanager
+def _explained(workers: int, ended: list[int]) -> Iterator[None]:
+    """End the processes of the block where it raises, and make ClusterError of a limit reached or a worker's end.
+
+    ended: exit codes of workers that ended while they started.
+    """
+    before = set(multiprocessing.active_children())
+    try:
+        yield
+    except Exception as error:
+        for process in set(multiprocessing.active_children()) - before:  # those that Dask has lost sight of
+            process.kill()
+            process.join(_END_SECONDS)
+        refusal = _limit_of(error, workers) or (_end_of_worker(ended[0]) if ended else None)
+        if refusal is None:
+            raise
+        raise refusal from error
+
+
+def _limit_of(error: BaseException | None, workers: int) -> ClusterError | None:
+    """Return which limit of the machine an error comes from; None where it is none."""
+    while error is not None:
+        number = getattr(error, "errno", None)
+        if number == errno.ENOSPC:
+            # of a semaphore, for which Python needs some bytes there, the error has no file name
+            place = getattr(error, "filename", None) or "/dev/shm"  # noqa: S108
+            fix = f"Free some there (docker run --shm-size 64m gives /dev/shm more), {_FEWER}."
+            return ClusterError(f"workers cannot start: no space is left on {place}", where="cluster", fix=fix)
+        if number in {errno.EMFILE, errno.ENFILE}:
+            limit, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], _FILES + _FILES_OF_WORKER * workers
+            problem = f"{workers} workers need room for {needed} open files, which a limit of {limit} does not leave"
+            return ClusterError(problem, where="cluster", fix=f"Raise the limit (ulimit -n), {_FEWER}.")
+        if isinstance(error, MemoryError) or number in {errno.ENOMEM, errno.EAGAIN} or "start new thread" in str(error):
+            return ClusterError(f"there is not enough memory to start {workers} workers", where="cluster", fix=_MEMORY)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _end_of_worker(code: int) -> ClusterError:
+    if code < 0:
+        how = f"a worker was killed by {signal.Signals(-code).name} while it started"
+        return _KilledError(how, where="cluster", fix=f"Where that is for want of memory, {_FEWER}.")
+    return ClusterError(
+        f"a worker ended with exit code {code} while it started",
+        where="cluster",
+        fix="Its last words are above. A script of your own runs gnnflow under `if __name__ == '__main__':`.",
+    )
+
+
+def _try_files(workers: int) -> None:
+    """Open as many files as workers will need, and close them. Raises OSError where that is too many.
+
+    Where a limit is met in the midst of a start Dask tries again for ever.
+    """
+    opened = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        for _ in repeat(None, _FILES + _FILES_OF_WORKER * workers):
+            opened.append(os.dup(opened[0]))
+    finally:
+        for each in opened:
+            os.close(each)
+
+
+def _restore_environment(before: Mapping[str, str]) -> None:
+    """Undo the variables that nannies set in this process, where they found none."""
+    names = (name.rpartition(".")[2] for name in _LOCAL_SETTINGS if ".pre-spawn-environ." in name)
+    for name in (*names, "MALLOC_TRIM_THRESHOLD_", "PYTHONHASHSEED"):
+        os.environ.pop(name, None)
+        os.environ.update({name: before[name]} if name in before else {})
+
+
+def _nanny(ended: list[int]) -> Any:
+    """Return Dask's keeper of a worker's process, which notes the exit code of one that ends while it starts."""
+    from distributed import Nanny
+    from distributed.core import Status
+
+    class Noting(Nanny):
+        def _on_worker_exit_sync(self, exitcode: int) -> None:
+            if self.status == Status.init:
+                ended.append(exitcode)
+            super()._on_worker_exit_sync(exitcode)  # type: ignore[no-untyped-call]
+
+    return Noting
+
+
+def _cluster_of_processes() -> Any:
+    """Return Dask's local cluster, which does not stumble over a worker that came and went before it was told of it.
+
+    Its watcher of workers looks up who left in what it was told of, ends with a KeyError where that is nobody, and
+    raises it when the cluster is closed, long after a run is done.
+    """
+    from distributed import LocalCluster as DaskLocalCluster
+
+    class Watching(DaskLocalCluster):
+        def _update_worker_status(self, op: str, msg: Any) -> None:
+            if op != "remove" or msg in self.scheduler_info["workers"]:
+                super()._update_worker_status(op, msg)  # type: ignore[no-untyped-call]
+
+    return Watching

@@ -1,0 +1,133 @@
+"""Workers of this machine start, or say why not; then nothing of them is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from gnnflow.config import LocalCluster
+from gnnflow.graph.errors import ClusterError
+from gnnflow.mapreduce import local_cluster
+from gnnflow.mapreduce.local_cluster import start_workers
+
+TWO = LocalCluster(workers=2, memory_limit="2GiB")
+
+
+def started(say=print):
+    """Start two workers, ask one of them for a number, and end them."""
+    with ExitStack() as stack:
+        return start_workers(TWO, stack, say=say).submit(abs, -3).result(timeout=60)
+
+
+def test_workers_without_room_for_semaphores_are_refused_with_the_place(monkeypatch):
+    def no_room(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("multiprocessing.synchronize._multiprocessing.SemLock", no_room)
+    with pytest.raises(ClusterError, match=r"no space is left on /dev/shm. Free some there \(docker run --shm-size"):
+        started()
+
+
+def test_workers_that_need_more_open_files_than_there_may_be_are_refused_with_the_numbers():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = [int(each) for each in os.listdir("/proc/self/fd")]  # noqa: PTH208
+    low = next(limit for limit in count() if limit - sum(each < limit for each in opened) == 40)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (low, limits[1]))
+    try:
+        with pytest.raises(ClusterError, match=rf"2 workers need room for 52 open files, which a limit of {low} does"):
+            started()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def failed(error):
+    """An error as Dask raises it: about a nanny, which met another one as it ended because of this one."""
+    failure, met = RuntimeError("Nanny failed to start."), AssertionError("Status.init")
+    failure.__cause__, met.__context__ = met, error
+    return failure
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "not enough memory to start 2 workers"),
+        (RuntimeError("can't start new thread"), "not enough memory to start 2 workers"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory to start 2 workers"),
+        (OSError(errno.EMFILE, "Too many open files"), "2 workers need room for 52 open files"),
+        (OSError(errno.ENOSPC, "No space left on device", "/tmp/dask"), "no space is left on /tmp/dask"),
+    ],
+    ids=["memory", "a thread", "memory of the system", "files", "a disk"],
+)
+def test_a_limit_of_the_machine_is_named_whatever_dask_makes_of_it(monkeypatch, error, said):
+    def fail(*_, **__):
+        raise failed(error)
+
+    monkeypatch.setattr(local_cluster, "_cluster_of_processes", lambda: fail)
+    with pytest.raises(ClusterError, match=said):
+        started()
+
+
+def test_what_is_no_limit_of_the_machine_stays_what_it_is(monkeypatch):
+    def fail(*_, **__):
+        raise failed(KeyError("x"))
+
+    monkeypatch.setattr(local_cluster, "_cluster_of_processes", lambda: fail)
+    with pytest.raises(RuntimeError, match="Nanny failed to start"):
+        started()
+
+
+@pytest.fixture
+def ends_as_it_starts(tmp_path: Path):
+    """Have one worker of each of the first starts end as it starts: of so many, and how."""
+    import dask
+    import distributed  # noqa: F401 - which has settings of its own
+
+    with ExitStack() as stack:
+
+        def have(times: int, how: str) -> None:
+            file = tmp_path / "preload.py"
+            file.write_text(
+                "import os\n"
+                "from contextlib import suppress\n"
+                f"for start in range({times}):\n"
+                "    with suppress(FileExistsError):\n"
+                f"        os.close(os.open(f'{tmp_path}/{{start}}', os.O_CREAT | os.O_EXCL))\n"
+                f"        {how}\n"
+            )
+            stack.enter_context(dask.config.set({"distributed.worker.preload": [str(file)]}))
+
+        yield have
+
+
+@pytest.mark.distributed
+def test_workers_of_which_one_is_killed_as_it_starts_are_started_again(ends_as_it_starts):
+    ends_as_it_starts(1, f"os.kill(os.getpid(), {int(signal.SIGKILL)})")
+    said: list[str] = []
+    assert started(said.append) == 3
+    assert said == ["a worker was killed by SIGKILL while it started; starts again"]
+
+
+@pytest.mark.distributed
+def test_a_worker_that_is_always_killed_as_it_starts_is_told_in_a_sentence(ends_as_it_starts):
+    ends_as_it_starts(6, f"os.kill(os.getpid(), {int(signal.SIGKILL)})")
+    said: list[str] = []
+    with pytest.raises(
+        ClusterError,
+        match=r"a worker was killed by SIGKILL while it started. Where that is for want of memory, ask for fewer",
+    ):
+        started(said.append)
+    assert len(said) == 2
+
+
+@pytest.mark.distributed
+def test_a_worker_that_ends_as_it_starts_takes_the_others_with_it(ends_as_it_starts):
+    ends_as_it_starts(1, "os._exit(3)")
+    with pytest.raises(ClusterError, match="a worker ended with exit code 3 while it started"):
+        started()
