@@ -97,7 +97,8 @@ clean:
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo 'gnnflow needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...' >&2; exit 1; }
+		{ echo 'gnnflow needs Python 3.11 or newer, and "$(PYTHON)" is older or does not run;' \
+			'name one that does: make PYTHON=/path/to/python3.12 ...' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 # uv installs in a tenth of pip's time, and finds versions of Airflow's packages that agree; it reads none of pip's
