@@ -123,7 +123,10 @@ def _splits() -> Iterator[Case]:
     yield refused("split without label", at(None, "label"), NODES, "'split'", "no label", "row 5")
     one = node(split=["train", "valid", "test", *[None] * 57])
     yield refused(
-        "one training target", both(one, command("run")), "every train row has class", leaves=("runs/artifacts/ingest",)
+        "one training target",
+        both(one, command("run")),
+        "every train row has class",
+        leaves=("runs/artifacts/ingest", "runs/artifacts/select"),
     )
 
 
