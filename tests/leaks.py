@@ -19,14 +19,22 @@ _SHARED = Path("/dev/shm")
 _LASTING_THREADS = ("fsspecIO", "Dask-Offload", "Profile", "asyncio_", "AsyncProcess", "pymp-", "QueueFeeder")
 # The tracker of named semaphores and the server that forks processes: one a process, both end with it.
 _LASTING_PROCESSES = (b"resource_tracker", b"forkserver")
-# Set when a library is first used: by pytest, OpenMP, torch's compiler, Dask's workers and, as our docs say,
-# for MLflow's client.
-_LASTING_VARIABLES = ("PYTEST_", "KMP_", "TORCHINDUCTOR_", "__DASK_PARENT_PID", "MLFLOW_HTTP_", "MLFLOW_SUPPRESS_")
-# Written or opened once by a library: PyG's functions and their bytecode, what torch compiles, matplotlib's fonts, and
-# archives on Python's path, which stay open for those who look for packages. Dask keeps the folder of its workers, and
-# multiprocessing that of its server's socket.
+# Set when a library is first used: by pytest, OpenMP, torch's compiler, Dask's workers, matplotlib where HOME cannot be
+# written to and, as our docs say, for MLflow's client.
+_LASTING_VARIABLES = (
+    "PYTEST_",
+    "KMP_",
+    "TORCHINDUCTOR_",
+    "__DASK_PARENT_PID",
+    "MLFLOW_HTTP_",
+    "MLFLOW_SUPPRESS_",
+    "MPLCONFIGDIR",
+)
+# Written or opened once by a library: PyG's functions and their bytecode, what torch compiles, matplotlib's fonts and
+# folder, and archives on Python's path, which stay open for those who look for packages. Dask keeps the folder of its
+# workers, and multiprocessing that of its server's socket.
 _LASTING_FILES = re.compile(
-    r"_propagate_|_edge_updater_|torchinductor_|/mpl-data/|\.zip$|^dask-scratch-space$|^__pycache__$|^pymp-"
+    r"_propagate_|_edge_updater_|torchinductor_|/mpl-data/|\.zip$|^dask-scratch-space$|^__pycache__$|^pymp-|^matplotlib-"
 )
 
 
