@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -147,9 +148,11 @@ def test_a_signal_that_was_ignored_before_stays_ignored(number: signal.Signals) 
 
 
 ON_A_TERMINAL = """
-import fcntl, multiprocessing, termios, time
+import fcntl, multiprocessing, signal, termios, time
 from gnnflow.cli import stopping
 
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):  # the tests may run in a shell's background
+    signal.signal(number, signal.SIG_DFL)
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 with stopping.watched(as_json=True):
     stopping.before_workers()
@@ -162,34 +165,29 @@ with stopping.watched(as_json=True):
 
 
 @contextlib.contextmanager
-def on_a_terminal() -> Iterator[tuple[subprocess.Popen[bytes], int, Path]]:
+def on_a_terminal() -> Iterator[tuple[subprocess.Popen[bytes], FileIO, Path]]:
     """Start a command with a worker on a terminal; yield it, the terminal's other side, and a semaphore's file."""
     ours, its = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-c", ON_A_TERMINAL],
-        stdin=its,
-        stdout=its,
-        stderr=its,
-        start_new_session=True,
-        cwd=REPOSITORY,
-    ) as process:
+    command = [sys.executable, "-c", ON_A_TERMINAL]
+    with (
+        FileIO(ours) as terminal,
+        subprocess.Popen(command, stdin=its, stdout=its, stderr=its, start_new_session=True, cwd=REPOSITORY) as process,
+    ):
         os.close(its)
         try:
-            semaphore = Path("/dev/shm") / f"sem.{os.read(ours, 1000).decode().strip().removeprefix('/')}"
+            semaphore = Path("/dev/shm") / f"sem.{terminal.readline().decode().strip().removeprefix('/')}"
             assert semaphore.exists()
-            yield process, ours, semaphore
+            yield process, terminal, semaphore
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            with contextlib.suppress(OSError):  # the test has closed it
-                os.close(ours)
 
 
-def all_of_it(terminal: int) -> str:
+def all_of_it(terminal: FileIO) -> str:
     """Return what is written to a terminal until nobody has it open."""
     said = bytearray()
     with contextlib.suppress(OSError):  # Linux says so by EIO
-        while more := os.read(terminal, 1000):
+        while more := terminal.read(1000):
             said += more
     return said.decode()
 
@@ -217,7 +215,7 @@ def test_a_signal_to_all_processes_leaves_nothing_behind(number: signal.Signals)
 
 def test_a_terminal_that_closes_stops_what_runs_there() -> None:
     with on_a_terminal() as (process, terminal, semaphore):
-        os.close(terminal)
+        terminal.close()
         assert process.wait(timeout=20) == 128 + signal.SIGHUP
         wait_until_gone(process.pid, semaphore)
 
