@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +27,8 @@ from gnnflow.datasets.edge_columns import (
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.schema import UNTYPED
-from gnnflow.storage.agreed_schema import agreed_schema
+from gnnflow.storage.agreed_schema import agreed_schema, holds_text
+from gnnflow.storage.columns import combine
 from gnnflow.storage.csv_blocks import CsvFile
 from gnnflow.storage.table_files import require_file
 from gnnflow.storage.text_types import TextType, convert, facts_of
@@ -71,6 +73,8 @@ def from_edge_csv(
     table = _read(file, columns, text_ids=text or columns.types != ONE_TYPE)
     if not columns.time_is_said and columns.time and not pa.types.is_integer(table.schema.field(columns.time).type):
         columns = replace(columns, time=None)  # dates in text are no times that ingest reads
+    if has_header and header is None:
+        _check_header(table, columns, path)
     edges = _edge_table(table, columns, path)
     if given is not None and not text and not pa.types.is_integer(edges.schema.field("src").type):
         raise TableError(
@@ -88,6 +92,18 @@ def _refuse_two_types(columns: EdgeColumns, nodes: str | None, path: str) -> Non
             f"the ends are of two types, {' and '.join(columns.types)}, and {nodes} is one node table",
             where=path,
             fix="Leave out nodes and name your node tables in the config, or give --types NAME for nodes of one type.",
+        )
+
+
+def _check_header(table: pa.Table, columns: EdgeColumns, path: str) -> None:
+    """Raise TableError where the names of both ends are ids of the rows too: the first line may be an edge."""
+    ends, ids = [columns.src, columns.dst], [table[columns.src], table[columns.dst]]
+    found = [pc.is_in(pa.array(ends, each.type), value_set=combine(each)) for each in ids if holds_text(each.type)]
+    if found and pc.all(reduce(pc.or_, found)).as_py():
+        raise TableError(
+            f"the first line names {columns.src!r} and {columns.dst!r}, and other lines have both as ids",
+            where=path,
+            fix="Give --option header=false where it is an edge, --option header=true where it is a header.",
         )
 
 

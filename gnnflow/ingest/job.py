@@ -18,14 +18,14 @@ from gnnflow.graph.row_counts import RowCounts
 from gnnflow.ingest import edge_rounds, links, node_rounds
 from gnnflow.ingest.label_counts import check_digits
 from gnnflow.ingest.moments import scales_of
-from gnnflow.ingest.records import Records, Rounded, count_splits, facts_of, total
+from gnnflow.ingest.records import Records, Rounded, count_splits, facts_of, node_row_counts, total
 from gnnflow.ingest.statistics import CHANNEL, TYPE_MARK, column_names, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.storage.columns import id_keys
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -130,8 +130,13 @@ class IngestResult:
     rounded: dict[str, dict[str, Rounded]]
 
 
-def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
-    """Run ingest. Raises TableError for the first bad row under `fail`, and for splits nothing can be trained on."""
+def run_rounds(
+    job: IngestJob, runner: RoundRunner, *, check_rows: Callable[[Mapping[str, RowCounts]], None]
+) -> IngestResult:
+    """Run ingest. Raises TableError for the first bad row under `fail`, and for splits nothing can be trained on.
+
+    check_rows: raises where too many rows of a table were set aside, which may be why a split has none.
+    """
     parts, send = job.partitions * job.graph.num_types, job.destinations
     read = runner.run(
         Round("nodes_read", job.tables.nodes[-1].tasks.stop, send, partial(node_rounds.read_nodes, job=job))
@@ -140,7 +145,9 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     step = Round("nodes_sort", parts, send, sort, {"nodes": "nodes_read"}, frozenset({"nodes"}))
     nodes = runner.run(step)
     if job.targets is None:
-        _check_splits(nodes, job)
+        rows = node_row_counts(job, read, nodes)
+        check_rows(rows)
+        _check_splits(nodes, job, rows[job.table_names[0][job.config.target_type]])
         _check_classes(nodes, job)
     counts = {CHANNEL: "nodes_sort"}
     merge = Round("nodes_statistics", job.partitions, send, merge_counts, counts, frozenset(counts))
@@ -159,8 +166,9 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
         )
     )
     steps = Records(job, read, nodes, edge_read, edges, written)
+    check_rows(steps.tables)
     if job.targets is not None:
-        _check_edge_splits(edges[-1], job, targets=job.targets)
+        _check_edge_splits(edges[-1], job, steps.rows, targets=job.targets)
         _check_classes(edges[-1], job)
     check_digits((*read, *edge_read), steps.targets, job)
     facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales)
@@ -210,7 +218,11 @@ def _bounds(job: IngestJob, runner: RoundRunner) -> links.TimeBounds:
     return valid, test
 
 
-def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
+def _set_aside(rows: RowCounts) -> str:
+    return f"; {rows.rows_quarantined:,} rows were set aside" if rows.rows_quarantined else ""
+
+
+def _check_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts) -> None:
     labelled = job.tables.labelled
     if not labelled.schema.has_split or not labelled.schema.has_labels:
         return
@@ -219,14 +231,14 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
         if not counts[name]:
             found = "no labelled node was drawn for" if is_drawn else f"column {job.config.split!r}: no row is in"
             raise TableError(
-                f"{found} split {name!r} (counts: {counts})",
+                f"{found} split {name!r} (counts: {counts}{_set_aside(rows)})",
                 where=labelled.uri,
                 fix=f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
                 + _ALONE,
             )
 
 
-def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob, *, targets: EdgeTargets) -> None:
+def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts, *, targets: EdgeTargets) -> None:
     if not targets.are_split:
         return
     counts = count_splits(records)
@@ -234,7 +246,7 @@ def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob, *, targets
     for name in ("train", "valid"):
         if not counts[name]:
             raise TableError(
-                f"no edge is in split {name!r} (counts: {counts})",
+                f"no edge is in split {name!r} (counts: {counts}{_set_aside(rows)})",
                 where=job.tables.labelled.uri,
                 fix=f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
             )

@@ -52,8 +52,9 @@ def moments_of(matrix: FloatArray) -> Moments:
 
 def scale_of(parts: Sequence[Moments]) -> ColumnScale:
     """Return the scale of all parts together. A column of one value becomes zeros; one without rows stays as it is."""
-    every = reduce(_merged, [part for part in parts if part.rows] or parts)
-    if not every.rows:
+    with_rows = [part for part in parts if part.rows]
+    every = reduce(_merged, with_rows) if with_rows else parts[0]
+    if not with_rows:
         return ColumnScale((0.0,) * len(every.mean), (1.0,) * len(every.mean))
     low, high = np.asarray(every.low), np.asarray(every.high)
     # Rounding may leave a little of a constant, which must not be blown up.

@@ -48,11 +48,8 @@ class Records:
     @property
     def tables(self) -> dict[str, RowCounts]:
         """The rows of each table; edges added in reverse are not counted."""
-        tables, graph, names = self.job.tables, self.job.graph, self.job.table_names
-        counts = {}
-        for number, (name, table) in enumerate(zip(names[0], tables.nodes, strict=True)):
-            read, sort = _of(self.node_read, table.tasks), self.nodes[number :: graph.num_types]
-            counts[name] = _row_counts(name, read, sort, [*read, *sort])
+        tables, names = self.job.tables, self.job.table_names
+        counts = node_row_counts(self.job, self.node_read, self.nodes)
         width = len(tables.edges)
         for number, (name, edges) in enumerate(zip(names[1], tables.edges, strict=True)):
             read = _of(self.edge_read, edges.tasks)
@@ -95,6 +92,17 @@ class Records:
         """Every file the rounds committed."""
         rounds = (self.node_read, self.nodes, self.edge_read, *self.edges, self.written)
         return tuple(entry for step in rounds for record in step for entry in record.files)
+
+
+def node_row_counts(
+    job: IngestJob, node_read: Sequence[TaskRecord], nodes: Sequence[TaskRecord]
+) -> dict[str, RowCounts]:
+    """Return the rows of each node table, by the records of reading and sorting them."""
+    counts = {}
+    for number, (name, table) in enumerate(zip(job.table_names[0], job.tables.nodes, strict=True)):
+        read, sort = _of(node_read, table.tasks), nodes[number :: job.graph.num_types]
+        counts[name] = _row_counts(name, read, sort, [*read, *sort])
+    return counts
 
 
 def _of(records: Sequence[TaskRecord], tasks: range) -> Sequence[TaskRecord]:

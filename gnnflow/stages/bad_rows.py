@@ -30,17 +30,27 @@ def tell_of_bad_rows(tables: Mapping[str, RowCounts], artifact: str, tell: Calla
         if rows.rows_quarantined:
             tell(f"{name}: {_counts(rows)} were set aside, see {_folder(artifact)}")
             for each in rows.reasons[:_SHOWN]:
-                share = share_text(rows.share_of(each.rows))
-                tell(f"{name}: {each.rows:,} rows ({share}): column {each.column!r}: {each.reason}")
+                lost = f"{each.rows:,} row{'s' * (each.rows != 1)} ({share_text(rows.share_of(each.rows))})"
+                tell(f"{name}: {lost}: column {each.column!r}: {each.reason}")
             if len(rows.reasons) > _SHOWN:
                 tell(f"{name}: and {len(rows.reasons) - _SHOWN:,} more reasons")
 
 
-def check_bad_rows(tables: Mapping[str, RowCounts], graph: GraphConfig, artifact: str) -> None:
-    """Raise GuardError where more rows of a table were set aside than `graph.max_bad_rows`. artifact: ingest's."""
+def check_bad_rows(
+    tables: Mapping[str, RowCounts],
+    graph: GraphConfig,
+    artifact: str,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Raise GuardError where more rows of a table were set aside than `graph.max_bad_rows`, and tell of them all then.
+
+    artifact: ingest's.
+    """
     over = {name: rows for name, rows in tables.items() if rows.quarantined_share > graph.max_bad_rows}
     if not over:
         return
+    tell_of_bad_rows(tables, artifact, tell)
     name, rows = max(over.items(), key=lambda each: each[1].quarantined_share)
     most, others = rows.reasons[0], [other for other in over if other != name]
     also = f". More were set aside of {listed(others)} too" if others else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gnnflow.config.table_names import tables_by_name
@@ -55,10 +56,11 @@ def work(run: StageRun) -> Made:
     if (version := find_scales(run.config)) is not None:
         check_scales(job, version)
         tell(f"columns are scaled as for {graph.scaled_as}")
-    result = run_rounds(job, run.rounds)
+    result = run_rounds(
+        job, run.rounds, check_rows=partial(check_bad_rows, graph=graph, artifact=run.artifact, tell=tell)
+    )
     _refuse_changed_tables(run.context.run)
     tell_of_bad_rows(result.facts.tables, run.artifact, tell)
-    check_bad_rows(result.facts.tables, graph, run.artifact)
     _tell_of_classes(result, tell)
     if run.config.task.kind != "node":
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)

@@ -144,7 +144,10 @@ def _refuse_unknown(asked: Sequence[_Asked], infer: str, parts: Sequence[str], *
     if not missing:
         return
     each, row = missing[0]
-    fix = "Leave these pairs out, or run again with infer.targets: all on a node table that has them."
+    fix = (
+        "Leave these pairs out, give --embeddings FOLDER of a later `gnnflow score` that has them, or run again with "
+        "infer.targets: all on a node table that has them."
+    )
     if not pa.types.is_integer(each.ids.type):
         columns = ["id", "type"] if each.type_name else ["id"]
         held = (combine(each.own(read_artifact_table(infer, name, columns))["id"]) for name in parts)

@@ -91,6 +91,14 @@ def test_a_neo4j_type_is_a_relation(write):
     assert tables.nodes["Movie"]["id"].to_pylist() == [1, 2]
 
 
+def test_a_header_whose_names_are_ids_too_is_asked_for(write):
+    path = write("a,b\nb,c\nc,a\n")
+    with pytest.raises(TableError, match=r"'a' and 'b', and other lines have both as ids.*header=false"):
+        from_edge_csv(path)
+    assert from_edge_csv(path, header=False).edges.num_rows == 3
+    assert from_edge_csv(path, header=True).edges.num_rows == 2
+
+
 @pytest.mark.parametrize(
     "header",
     ["account,amount,merchant", "paper,author", "id,friend_id", "src_a,src_b,dst_a,dst_b", "ann,bob", "x1,x2,x3"],

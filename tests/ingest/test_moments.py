@@ -26,3 +26,8 @@ def test_a_constant_column_is_left_at_zero() -> None:
     matrix = np.full((1000, 2), 0.1)
     scale = scale_of([moments_of(part) for part in np.array_split(matrix, 9)])
     assert not ((matrix - scale.mean) / scale.deviation).any()
+
+
+def test_a_table_without_rows_in_any_part_stays_as_it_is():
+    scale = scale_of([moments_of(np.empty((0, 2)))] * 3)
+    assert (scale.mean, scale.deviation) == ((0.0, 0.0), (1.0, 1.0))

@@ -144,6 +144,26 @@ class Resumed(Heard):
         self.tasks_done.append(num_tasks == num_done)
 
 
+def test_rows_set_aside_are_told_before_the_splits_that_lack_them(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    lost = pa.array([each == "train" for each in nodes["split"].to_pylist()])
+    column = pa.compute.if_else(lost, pa.scalar(None, pa.int64()), nodes["id"])
+    pq.write_table(nodes.set_column(0, "id", column), tmp_path / "nodes.parquet")
+    with pytest.raises(GuardError, match=r"15 of 60 rows \(25 %\) were set aside, .* column 'id': null id"):
+        told(tmp_path, graph={"on_bad_rows": "quarantine"})
+    with pytest.raises(TableError, match=r"no row is in split 'train' .*; 15 rows were set aside"):
+        told(tmp_path, graph={"on_bad_rows": "quarantine", "max_bad_rows": 1})
+
+
+def test_edges_set_aside_are_told_before_their_splits(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    spoil_sources(tmp_path, 400)
+    link: dict[str, Any] = {"task": {"kind": "link", "width": 4}, "train": {"metric": "mrr"}}
+    with pytest.raises(GuardError, match=r"400 of 400 rows \(100 %\) were set aside"):
+        told(tmp_path, graph={"on_bad_rows": "quarantine"}, **link)
+
+
 @pytest.mark.parametrize(("number", "share"), [(4, 0.01), (5, 1), (0, 0)])
 def test_a_share_that_is_reached_but_not_passed_is_allowed(tmp_path: Path, number: int, share: float) -> None:
     write_graph(tmp_path)
