@@ -140,7 +140,7 @@ def one_rank(channel: Connection, work: Work, rank: int, size: int) -> None:
     store = open_store(HOST, start_seconds=SECONDS) if rank == 0 else None
     if store is not None:
         channel.send(store.port)
-    found = store or find_store(HOST, channel.recv(), start_seconds=SECONDS)
+    found = store or find_store(HOST, channel.recv(), start_seconds=SECONDS, position=Position())
     group = join_group(found, Place(rank, size, SECONDS, SECONDS), host=HOST, position=Position())
     with compute_settings(1):
         channel.send(work(group))

@@ -229,7 +229,7 @@ def network_of(client: Client, *, ranks: int) -> Network:
 def all_reduces(rank: int, ranks: int, port: int, *, repeats: int = 30) -> list[float]:
     """Return this rank's median seconds of an all-reduce of each of SIZES."""
     place = Place(rank, ranks, start_seconds=PATIENCE, step_seconds=PATIENCE)
-    store = find_store(HOST, port, start_seconds=PATIENCE)
+    store = find_store(HOST, port, start_seconds=PATIENCE, position=Position())
     group = join_group(store, place, host=HOST, position=Position())
     found = []
     for size in SIZES:
@@ -263,7 +263,9 @@ def rounds_beside(
 ) -> tuple[list[float], list[float]]:
     """Return the seconds of rounds with a rank that does nothing else, and with one that makes batches meanwhile."""
     place = Place(rank, 2, start_seconds=PATIENCE, step_seconds=PATIENCE)
-    group = join_group(find_store(HOST, port, start_seconds=PATIENCE), place, host=HOST, position=Position())
+    group = join_group(
+        find_store(HOST, port, start_seconds=PATIENCE, position=Position()), place, host=HOST, position=Position()
+    )
     content = torch.zeros(sum(_sizes(job)) // 4)
     times: tuple[list[float], list[float]] = [], []
     assert group.doubling is not None

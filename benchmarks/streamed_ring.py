@@ -177,7 +177,9 @@ def rank_of(chosen: argparse.Namespace, rank: int, port: int, pipe: Any) -> None
     group = None
     if chosen.what != "one":
         place = Place(rank, chosen.ranks, start_seconds=SECONDS, step_seconds=SECONDS)
-        group = join_group(find_store(HOST, port, start_seconds=SECONDS), place, host=HOST, position=Position())
+        group = join_group(
+            find_store(HOST, port, start_seconds=SECONDS, position=Position()), place, host=HOST, position=Position()
+        )
     pipe.send(steps(chosen, group))
 
 

@@ -20,6 +20,7 @@ from gnnflow.train.ranks.group import RankLateError, late
 from gnnflow.train.ranks.hosting import Hosting
 from gnnflow.train.ranks.operations import Place, RankLostError, RankStoppedError
 from gnnflow.train.ranks.scheduler import SchedulerLostError, needing_scheduler
+from gnnflow.train.ranks.staying import staying
 from gnnflow.train.ranks.task import BEAT_SECONDS, RankOrder, run_rank
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ class RankFailedError(Exception):
 
 
 class Attempt:
-    """The ranks of a training from their start until they are done, or one of them is lost."""
+    """The ranks of a training from their start until they are done, or one of them is lost.
+
+    busy: workers that still compute a rank after its end, since nobody can restart them.
+    """
 
     def __init__(
         self,
@@ -92,6 +96,7 @@ class Attempt:
         self._turned_at = time.monotonic()
         self._told_at = 0.0  # when a rank was told to begin, last
         self._over = False
+        self.busy: list[str] = []
 
     def run(self) -> TrainResult:
         """Start the ranks and return rank 0's result.
@@ -181,11 +186,11 @@ class Attempt:
         if not any(future.status in {"error", "cancelled", "lost"} for future in self._futures.values()):
             return
         self._let_others_end()
+        self._check_workers(now=True)  # what others raise where one is gone is of no use, whatever it is
         errors = {rank: _error_of(future) for rank, future in self._futures.items() if future.status == "error"}
         for error in errors.values():
             if not isinstance(error, RankLostError | RankLateError | RankStoppedError):
                 raise RankFailedError(error)
-        self._check_workers(now=True)
         for error in errors.values():
             if isinstance(error, RankLateError):
                 raise error
@@ -259,17 +264,26 @@ class Attempt:
 
     def _wait_until_left(self) -> None:
         deadline = time.monotonic() + _LEAVE_SECONDS
-        while time.monotonic() < deadline:
-            there: dict[str, Any] = self._client.nthreads()
-            staying = [each.worker for each in self._seen if each.begun and not each.left and each.worker in there]
-            if not staying:
-                return
+        while left := self._staying():
+            if time.monotonic() > deadline:
+                break
             self._take_events()
+        else:
+            return
         # A task's thread cannot be stopped: the process is, where Dask looks after it.
         try:
-            self._client.restart_workers(staying, timeout=_LEAVE_SECONDS, raise_for_error=False)
+            self._client.restart_workers(left, timeout=_LEAVE_SECONDS, raise_for_error=False)
         except ValueError:  # Dask's answer where a worker has no nanny
-            self._progress.message(f"train: {', '.join(staying)} still computes a rank; restart it")
+            self._progress.message(f"train: {', '.join(left)} still computes a rank; restart it")
+            self.busy = left
+
+    def _staying(self) -> list[str]:
+        """Return the workers that have not been left by a rank that was told to begin, heard of or not."""
+        there: dict[str, Any] = self._client.nthreads()
+        told = [self._seen[rank] for rank in self._futures]
+        return staying(
+            self._client, [each.worker for each in told if not each.left and each.worker in there], self._topic
+        )
 
 
 def _forget(topic: str, dask_scheduler: Any = None) -> None:

@@ -18,6 +18,7 @@ from gnnflow.graph.run_facts import RankAttempt
 from gnnflow.train.ranks.attempt import LOOK_SECONDS, PREFIX, Attempt, RankFailedError, WorkerTakenError
 from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.scheduler import needing_scheduler
+from gnnflow.train.ranks.staying import staying
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -63,8 +64,9 @@ def _until_done(
     progress: Progress,
     open_source: OpenSource | None,
 ) -> Trained:
+    busy: list[str] = []
     while True:
-        workers, others = _workers_for(job, client, progress=progress)
+        workers, others = _workers_for(job, client, busy=busy, progress=progress)
         attempt = Attempt(job, client, progress=progress, workers=workers, others=others, open_source=open_source)
         try:
             result = attempt.run()
@@ -78,6 +80,7 @@ def _until_done(
             progress.message(f"{error.problem}; the ranks begin again from the last checkpoint")
         else:
             return Trained(result, (*attempts, RankAttempt(len(workers))))
+        busy = [*busy, *attempt.busy]
 
 
 def _given_up(attempts: Sequence[RankAttempt]) -> ClusterError:
@@ -88,29 +91,34 @@ def _given_up(attempts: Sequence[RankAttempt]) -> ClusterError:
     )
 
 
-def _workers_for(job: TrainJob, client: Client, *, progress: Progress) -> tuple[list[str], list[str]]:
+def _workers_for(
+    job: TrainJob, client: Client, *, busy: Sequence[str], progress: Progress
+) -> tuple[list[str], list[str]]:
     """Return a worker for each rank, idle ones first, and those left over.
 
-    Raises ClusterError where too few come in time.
+    busy: workers that computed a rank of an earlier attempt when that ended. Raises ClusterError where too few come in
+    time.
     """
     asked, begin, said = job.train.workers, time.monotonic(), False
     while True:
-        busy: dict[str, Any] = client.processing()
-        free = {each: keys for each, keys in busy.items() if not any(str(key).startswith(PREFIX) for key in keys)}
+        there: dict[str, Any] = client.processing()
+        busy = staying(client, [each for each in busy if each in there], PREFIX)
+        idle = {each: keys for each, keys in there.items() if each not in busy}
+        free = {each: keys for each, keys in idle.items() if not any(str(key).startswith(PREFIX) for key in keys)}
         if len(free) >= asked:
             found = sorted(free, key=lambda each: (len(free[each]), each))
             return found[:asked], found[asked:]
         if time.monotonic() - begin > job.train.start_seconds:
             break
         if not said:
-            progress.message(f"train: {asked} ranks wait for workers, {len(free)} of {len(busy)} are free")
+            progress.message(f"train: {asked} ranks wait for workers, {len(free)} of {len(there)} are free")
             said = True
         time.sleep(LOOK_SECONDS)
     if job.train.elastic and free:
         progress.message(f"train: goes on with {len(free)} ranks instead of {asked}, on the workers that are there")
         return sorted(free), []
     raise ClusterError(
-        f"{asked} ranks need as many workers, and after {job.train.start_seconds:g} s {len(free)} of {len(busy)} are "
+        f"{asked} ranks need as many workers, and after {job.train.start_seconds:g} s {len(free)} of {len(there)} are "
         "free",
         where="train.workers",
         fix="Start more workers, or wait for those that others use."

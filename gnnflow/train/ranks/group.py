@@ -28,12 +28,16 @@ from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import ClusterError
 from gnnflow.kernels.device import card_id
 from gnnflow.train.ranks.doubling import Doubling, Join, is_cheaper, join_partners
-from gnnflow.train.ranks.operations import JOINING, Pending, Place, Position, RankLostError, RankStoppedError
+from gnnflow.train.ranks.operations import JOINING, Pending, Place, Position, RankLostError
 from gnnflow.train.ranks.shared_memory import SharedPair, meet
+from gnnflow.train.ranks.waiting import Notes, call_apart, knock, missing_ranks, reaching
 
 dist: Any = _untyped  # classes of its C++ part, which no stub declares as they are
-_ASK_SECONDS = 0.02
-_ARRIVED, _GREETING = "arrived", "group"
+_GREETING = "group"
+_TRY = timedelta(seconds=10)
+"""How long torch tries to connect to a store, once somebody listens there."""
+_GLOO_WAITS = 5
+"""gloo waits for a connection as many times its limit as this (measured, torch 2.13)."""
 
 
 class RankLateError(ClusterError):
@@ -137,7 +141,8 @@ class RankGroup:
     def memory_with(self, other: int, name: str) -> SharedPair | None:
         """Return memory that this rank and another both see; None to both where there is none. Both call this."""
         first, last = sorted((self.rank, other))
-        return _meet(self.store, f"{name}/{first}/{last}", int(self.rank == last), patience=self.place.step_seconds)
+        meeting = _Meeting(self.store, self.place, self.position)
+        return meeting.memory(f"{name}/{first}/{last}", int(self.rank == last))
 
     def between_cards(self, name: str) -> Any:
         """Return NCCL's connection of this name, made when it is first asked for; all ranks do."""
@@ -163,40 +168,47 @@ def open_store(host: str, *, start_seconds: float) -> Any:
     )
 
 
-def find_store(host: str, port: int, *, start_seconds: float) -> Any:
-    """Return a connection to rank 0's store. Raises RankLostError where it does not answer."""
-    try:
-        wait = timedelta(seconds=start_seconds)
-        return dist.TCPStore(host, port, None, is_master=False, timeout=wait, wait_for_workers=False)
-    except (RuntimeError, ValueError) as error:
-        raise RankLostError(
-            f"rank 0's store at {host}:{port} does not answer ({error})", where="train.workers"
-        ) from error
+def find_store(host: str, port: int, *, start_seconds: float, position: Position) -> Any:
+    """Return a connection to rank 0's store.
+
+    Raises RankLostError where it does not answer, RankStoppedError where the training is no longer wanted.
+    """
+    wait, deadline = timedelta(seconds=start_seconds), time.monotonic() + start_seconds
+    connect = partial(dist.TCPStore, host, port, None, is_master=False, timeout=_TRY, wait_for_workers=False)
+    while True:
+        try:
+            knock(host, port, position, seconds=start_seconds)  # torch would go on where nobody listens any more
+            store = call_apart(connect, position)
+        except (RuntimeError, OSError, ValueError) as error:
+            if isinstance(error, ConnectionRefusedError) or time.monotonic() > deadline:
+                raise RankLostError(
+                    f"rank 0's store at {host}:{port} does not answer ({error})", where="train.workers"
+                ) from error
+        else:
+            store.set_timeout(wait)
+            return store
 
 
 def join_group(store: Any, place: Place, *, host: str, position: Position) -> RankGroup:
-    """Return the group when every rank has come. Raises RankLateError that names those that have not in time."""
+    """Return the group when every rank has come.
+
+    Raises RankLateError that names those that have not in time, RankLostError where one is gone, and RankStoppedError
+    where the training is no longer wanted.
+    """
     position.at(JOINING)
-    store.set(f"{_ARRIVED}/{place.rank}", b"1")
-    names = [f"{_ARRIVED}/{rank}" for rank in range(place.size)]
-    deadline = time.monotonic() + place.start_seconds
     position.wait(over=False)
-    while not store.check(names):  # asked again and again: a wait that times out writes to stderr
-        if position.stop:
-            raise RankStoppedError
-        if time.monotonic() > deadline:
-            raise late([rank for rank, name in enumerate(names) if not store.check([name])], place.start_seconds)
-        time.sleep(_ASK_SECONDS)
-    position.wait(over=True)
+    with reaching(place):
+        missing = missing_ranks(store, place.rank, place.size, position, seconds=place.start_seconds)
+    if missing:
+        raise late(missing, place.start_seconds)
     group = dist.PrefixStore(_GREETING, store)
-    try:
-        join = partial(_between_hosts, group, place, host=host)
-        backend = join("all", place.rank, place.size)
-        doubling = join_partners(place.rank, place.size, partial(_join_pair, group, join, patience=place.step_seconds))
-        joined = RankGroup(place, position, group, backend, doubling, join=join)
-        joined.all_reduce(torch.zeros(1)).wait()  # connections are made now, not in the first step
-    except (RuntimeError, OSError) as error:
-        raise RankLostError(f"rank {place.rank} cannot reach the others ({error})", where="train.workers") from error
+    meeting = _Meeting(group, place, position)
+    join = partial(meeting.join, host=host)
+    backend = join("all", place.rank, place.size)
+    doubling = join_partners(place.rank, place.size, partial(meeting.join_pair, join))
+    position.wait(over=True)
+    joined = RankGroup(place, position, group, backend, doubling, join=join)
+    joined.all_reduce(torch.zeros(1)).wait()  # connections are made now, not in the first step
     return joined
 
 
@@ -210,21 +222,41 @@ def late(ranks: Sequence[int], seconds: float, why: str = "") -> RankLateError:
     )
 
 
-def _between_hosts(store: Any, place: Place, name: str, rank: int, size: int, *, host: str) -> Any:
-    """Return gloo's connection to the ranks that join this name, as number `rank` of `size`."""
-    gloo = dist.ProcessGroupGloo._Options()  # noqa: SLF001 - torch's own names for them
-    gloo._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]  # noqa: SLF001
-    gloo._timeout = _limit(place)  # noqa: SLF001
-    return dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, gloo)
+@dataclass(frozen=True)
+class _Meeting:
+    """What ranks that meet in rank 0's store become: connections, each by the name that its ranks ask for.
 
+    Each raises RankLostError where a rank does not come, RankStoppedError where the training is no longer wanted.
+    """
 
-def _join_pair(store: Any, join: Join, name: str, rank: int, size: int, *, patience: float) -> Any:
-    """Return the connection of two ranks: memory that both see where they are on one host, else gloo's."""
-    return _meet(store, name, rank, patience=patience) or join(name, rank, size)
+    store: Any
+    place: Place
+    position: Position
 
+    def join(self, name: str, rank: int, size: int, *, host: str) -> Any:
+        """Return gloo's connection to the ranks that join this name, as number `rank` of `size`."""
+        store, seconds = dist.PrefixStore(name, self.store), self.place.step_seconds
+        gloo = dist.ProcessGroupGloo._Options()  # noqa: SLF001 - torch's own names for them
+        gloo._timeout = max(_TRY, timedelta(seconds=self.place.start_seconds / _GLOO_WAITS))  # noqa: SLF001
+        with reaching(self.place):
+            gloo._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]  # noqa: SLF001
+            # gloo's connecting cannot be stopped: so only to ranks that are there
+            if missing := missing_ranks(store, rank, size, self.position, seconds=seconds):
+                raise TimeoutError(f"{missing} of the {size} that join {name} did not come")
+            joined = call_apart(partial(dist.ProcessGroupGloo, store, rank, size, gloo), self.position)
+        joined._set_default_timeout(_limit(self.place))  # noqa: SLF001
+        return joined
 
-def _meet(store: Any, name: str, rank: int, *, patience: float) -> SharedPair | None:
-    return meet(dist.PrefixStore(f"memory/{name}", store), rank, patience=patience)
+    def memory(self, name: str, rank: int) -> SharedPair | None:
+        """Return memory that two ranks both see, as number `rank` of them; None to both where there is none."""
+        seconds = self.place.step_seconds
+        with reaching(self.place):
+            notes = Notes(dist.PrefixStore(f"memory/{name}", self.store), self.position, seconds)
+            return meet(notes, rank, patience=seconds)
+
+    def join_pair(self, join: Join, name: str, rank: int, size: int) -> Any:
+        """Return the connection of two ranks: memory that both see where they are on one host, else gloo's."""
+        return self.memory(name, rank) or join(name, rank, size)
 
 
 def _limit(place: Place) -> timedelta:

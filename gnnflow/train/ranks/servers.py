@@ -198,8 +198,11 @@ class Server:
         return list(self._clocks)
 
     async def figures(self) -> dict[str, float]:
-        """Return what was stale or stolen in the first fit, by name of the metric."""
-        return self._counted[0].figures()
+        """Return what was stale or stolen in the first fit, by name of the metric.
+
+        Ranks that go on from the last checkpoint of all begin none.
+        """
+        return (self._counted or [Staleness()])[0].figures()
 
     async def close(self) -> None:
         """Let go of whoever waits."""

@@ -121,7 +121,7 @@ def _without_frames(error: BaseException) -> BaseException:
 
 def _store(order: RankOrder, beat: Beat, host: str) -> Any:
     if order.store is not None:
-        return find_store(*order.store, start_seconds=order.place.start_seconds)
+        return find_store(*order.store, start_seconds=order.place.start_seconds, position=beat.position)
     store = open_store(host, start_seconds=order.place.start_seconds)
     beat.tell("store", host=host, port=store.port)
     return store

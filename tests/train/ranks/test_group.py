@@ -8,9 +8,12 @@ import threading
 import numpy as np
 import pytest
 import torch
+from torch import distributed as dist
 
 from gnnflow.train.ranks.group import RankLateError, find_store, join_group, open_store
 from gnnflow.train.ranks.operations import Place, Position, RankLostError, RankStoppedError
+from gnnflow.train.ranks.shared_memory import meet
+from gnnflow.train.ranks.waiting import Notes
 from tests.train.ranks.together import HOST, together
 
 
@@ -88,7 +91,61 @@ def test_a_store_that_is_not_there_is_a_lost_rank():
     with socket.create_server((HOST, 0)) as listening:
         port = listening.getsockname()[1]
     with pytest.raises(RankLostError, match="does not answer"):
-        find_store(HOST, port, start_seconds=1)
+        find_store(HOST, port, start_seconds=60, position=Position())
+
+
+@pytest.fixture
+def endless(monkeypatch):
+    """Torch's ways to connect wait until the test is over, as they do for minutes where the other rank is gone."""
+    over = threading.Event()
+    for name in ("TCPStore", "ProcessGroupGloo"):
+        options = {"_Options": dist.ProcessGroupGloo._Options, "create_device": dist.ProcessGroupGloo.create_device}
+        monkeypatch.setattr(dist, name, type(name, (), {"__init__": lambda *_, **__: over.wait(60), **options}))
+    yield
+    over.set()
+
+
+def found_by_one(store, position):
+    with socket.create_server((HOST, 0)) as listening:
+        find_store(HOST, listening.getsockname()[1], start_seconds=60, position=position)
+
+
+def joined_by_one(store, position):
+    join_group(store, Place(0, 2, start_seconds=60, step_seconds=60), host=HOST, position=position)
+
+
+def met_by_one(store, position):
+    meet(Notes(store, position, 60), 0, patience=60)
+
+
+THERE, JOINS = "arrived/1", "group/all/arrived/1"
+
+
+@pytest.mark.usefixtures("endless")
+@pytest.mark.parametrize(
+    ("wait", "told"),
+    [
+        pytest.param(found_by_one, [], id="for the store"),
+        pytest.param(joined_by_one, [], id="for the others"),
+        pytest.param(joined_by_one, [THERE], id="for one that is there"),
+        pytest.param(joined_by_one, [THERE, JOINS], id="for one that joins"),
+        pytest.param(met_by_one, [], id="for one on its host"),
+    ],
+)
+def test_a_rank_that_is_told_to_stop_leaves_whatever_it_waits_for_before_all_are_joined(wait, told):
+    store, position = dist.HashStore(), Position(stop=True)
+    for name in told:
+        store.set(name, b"1")
+    with pytest.raises(RankStoppedError):
+        wait(store, position)
+
+
+def test_a_store_that_is_gone_before_all_are_joined_is_a_lost_rank():
+    store, place = open_store(HOST, start_seconds=60), Place(1, 2, start_seconds=60, step_seconds=60)
+    found = find_store(HOST, store.port, start_seconds=60, position=Position())
+    del store
+    with pytest.raises(RankLostError, match="rank 1 cannot reach the others"):
+        join_group(found, place, host=HOST, position=Position())
 
 
 def test_the_store_listens_on_its_own_address_alone():

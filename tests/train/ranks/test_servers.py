@@ -193,6 +193,11 @@ def test_a_server_that_is_closed_lets_ranks_go():
     assert "parameter server 0 cannot be reached" in str(first)
 
 
+def test_a_server_of_ranks_that_were_lost_after_their_last_step_has_seen_nothing_stale():
+    figures = Actor(config_of(mode="asynchronous"), 2).figures().result()
+    assert figures == {"train.mean_staleness": 0.0, "train.max_staleness": 0, "train.stolen_batches": 0}
+
+
 def test_parameters_are_dealt_to_servers_by_size_and_each_once():
     parameters = [torch.zeros(size) for size in (100, 60, 50, 1, 1)]
     held = dealt(parameters, 2)

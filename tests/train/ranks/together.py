@@ -19,7 +19,7 @@ def together(function: Callable[[RankGroup], Any], size: int, *, step_seconds: f
 
     def one(rank: int) -> Any:
         place = Place(rank, size, start_seconds=_START_SECONDS, step_seconds=step_seconds)
-        found = store if rank == 0 else find_store(HOST, store.port, start_seconds=_START_SECONDS)
+        found = store if rank == 0 else find_store(HOST, store.port, start_seconds=_START_SECONDS, position=Position())
         try:
             # Named, so that it is let go of last: torch's own wrapper would end gloo's threads while it holds the GIL,
             # which such a thread may be waiting for.

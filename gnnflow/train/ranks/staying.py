@@ -1,0 +1,43 @@
+"""Whether workers still compute a rank that was told to stop: only they know, as the scheduler forgets it at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_ANSWER_SECONDS = 2.0
+
+
+def staying(client: Client, workers: Sequence[str], prefix: str) -> list[str]:
+    """Return those of some workers that compute a task whose key begins so, or that do not say in time.
+
+    Such a task may have begun without anybody having heard of it.
+    """
+    if not workers:
+        return []
+    told: Sequence[bool] = client.sync(_ask, client, workers, prefix)
+    return [worker for worker, computes in zip(workers, told, strict=True) if computes]
+
+
+async def _ask(client: Client, workers: Sequence[str], prefix: str) -> Sequence[bool]:
+    # each by itself: one that hangs says nothing of the others
+    return await asyncio.gather(*(_computes(client, worker, prefix) for worker in workers))
+
+
+async def _computes(client: Client, worker: str, prefix: str) -> bool:
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            asked: Any = client.run(_has_a_thread_for, prefix, workers=[worker], on_error="ignore")
+            told: dict[str, bool] = await asked
+    except TimeoutError:
+        return True
+    return told.get(worker, True)  # one that is gone meanwhile is not asked again
+
+
+def _has_a_thread_for(prefix: str, dask_worker: Any = None) -> bool:
+    """On a worker: return whether a thread computes a task whose key begins so, wanted or not."""
+    return any(str(key).startswith(prefix) for key in dask_worker.active_threads.values())
