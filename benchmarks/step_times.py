@@ -129,7 +129,7 @@ class Recorder:
 
     def epochs(self, fit: str, rows: Iterable[Row]) -> None:
         """Begin anew at the end of an epoch; the steps of the first one, which reads and checks files, are dropped."""
-        if any(row["epoch"] == 0 for row in rows):
+        if any(row["epoch"] == 1 for row in rows):
             for each in (self.build, self.rest, self.backward):
                 each.clear()
         self._last = clocks()

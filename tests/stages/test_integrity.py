@@ -303,7 +303,7 @@ def test_an_error_leaves_an_artifact_that_it_did_not_make(graph: Path, monkeypat
     before = list_names(str(artifact))
     (artifact / "manifest.json").unlink()  # a store that answers wrongly for a moment
 
-    def fails(*given: Any) -> Any:
+    def fails(*given: Any, **keys: Any) -> Any:
         raise TableError("wrong")
 
     monkeypatch.setattr("gnnflow.stages.ingest.run_rounds", fails)

@@ -177,7 +177,7 @@ def test_pairs_are_scored_from_the_embeddings_of_the_published_model(
 
 def test_embeddings_of_another_model_are_refused(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
     config, result, folder = done
-    other = config_of(folder, train={"epochs": 1})
+    other = config_of(folder, name="other", train={"epochs": 1})
     run_pipeline(StageContext.of(other))
     embeddings = f"{StageContext.of(other).artifact('infer').uri}/predictions"
     with pytest.raises(ScoringError, match=r"--embeddings .*are not of the run's model"):

@@ -145,8 +145,8 @@ def test_a_table_that_changes_while_ingest_reads_it_is_refused(tmp_path: Path, m
     write_graph(tmp_path)
     context = StageContext.of(graph_config(tmp_path))
 
-    def late(*given: Any, original: Any = ingest.run_rounds) -> Any:
-        result = original(*given)
+    def late(*given: Any, original: Any = ingest.run_rounds, **keys: Any) -> Any:
+        result = original(*given, **keys)
         write_graph(tmp_path, num_edges=500, seed=1)
         return result
 
