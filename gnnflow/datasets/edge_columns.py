@@ -1,4 +1,4 @@
-"""What each column of an edge list is: as the caller says, else as its header does; what neither says is asked for."""
+"""Roles of an edge list's columns: as the caller says, else as its header does; what neither says is asked for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PAIR = 2
 
 @dataclass(frozen=True)
 class Said:
-    """What the caller says of the columns; None and () leave it to the header.
+    """The caller's words about columns; None and () leave it to the header.
 
     types: one name for nodes of one type, two for those of sources and of targets.
     """

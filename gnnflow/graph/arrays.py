@@ -32,6 +32,14 @@ def distinct(values: IntArray) -> IntArray:
     return ordered[first]
 
 
+def places_in(ordered: IntArray, values: IntArray) -> IntArray:
+    """Return where each of some values [n] stands first among ascending ones, -1 where it is none of them."""
+    if not len(ordered):
+        return np.full(len(values), -1)
+    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.where(ordered[place] == values, place, -1)
+
+
 def ragged_ranges(starts: Array, lengths: Array) -> IntArray:
     """Return the concatenation of the ranges [start, start + length), without a loop over them."""
     ends = np.cumsum(lengths)

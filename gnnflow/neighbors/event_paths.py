@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.graph.arrays import distinct, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import distinct, offsets_of, places_in, ragged_ranges
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.storage.columns import to_numpy
 
@@ -140,12 +140,11 @@ def _paths(near: _Edges, far: _Edges, events: IntArray, *, num_nodes: int) -> tu
 def _share(links: LinkSample, targets: IntArray, paths: tuple[IntArray, IntArray], *, num_nodes: int) -> float:
     """Return the share of pairs of the links' sources and some targets [P] that a path joins before the link's time."""
     pairs, times = paths
-    wanted = links.sources * num_nodes + targets
     # the first path of each pair is the earliest
-    place = np.minimum(np.searchsorted(pairs, wanted), max(len(pairs) - 1, 0))
-    joined = (pairs[place] == wanted) if len(pairs) else np.zeros(len(wanted), bool)
-    if links.times is not None and len(pairs):
-        joined &= times[place] < links.times
+    place = places_in(pairs, links.sources * num_nodes + targets)
+    joined = place >= 0
+    if links.times is not None:
+        joined[joined] = times[place[joined]] < links.times[joined]
     return float(joined.mean())
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.config import LinkTask
-from gnnflow.graph.arrays import distinct
+from gnnflow.graph.arrays import distinct, places_in
 from gnnflow.graph.splits import SPLITS
 from gnnflow.neighbors.pairs import PoolPlan, pool_weights
 from gnnflow.storage.columns import to_numpy
@@ -49,9 +49,7 @@ class KnownLinks:
 
     def are(self, sources: IntArray, targets: IntArray) -> BoolArray:
         """Return which pairs are edges."""
-        wanted = sources * self.num_nodes + targets
-        place = np.minimum(np.searchsorted(self.keys, wanted), max(len(self.keys) - 1, 0))
-        return self.keys[place] == wanted if len(self.keys) else np.zeros(len(wanted), bool)
+        return places_in(self.keys, sources * self.num_nodes + targets) >= 0
 
 
 def sample_links(store: GraphStore, *, size: int = SAMPLED_LINKS) -> LinkSample:

@@ -201,7 +201,6 @@ class ReportInputs:
     embeddings: EmbeddingSample | None = None
     parity: Parity | None = None
     sent: str = ""
-    quarantined: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, RowCounts] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     unread: Sequence[str] = ()
@@ -210,6 +209,11 @@ class ReportInputs:
     unlearnable: UnlearnableLabels | None = None
     constant: str = ""
     link_facts: LinkFacts | None = None
+
+    @property
+    def quarantined(self) -> dict[str, int]:
+        """Quarantined rows of each table."""
+        return {name: rows.rows_quarantined for name, rows in self.tables.items()}
 
     def setting(self, key: str) -> Any:
         """Return the value that the run's config has of a key such as `train.lr`; None where it says nothing."""

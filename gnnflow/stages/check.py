@@ -18,13 +18,13 @@ from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, Training
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.neighbors.own import load_function
 from gnnflow.stages.bad_rows import check_bad_rows
-from gnnflow.stages.check_targets import check_labels, check_store
+from gnnflow.stages.check_targets import check_labels, check_targets
 from gnnflow.stages.curves import check_log
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.start import check_start
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.storage.manifest import committed, read_facts, read_manifest
+from gnnflow.storage.manifest import committed, facts_if_committed, read_manifest
 from gnnflow.storage.removal import remove_file
 from gnnflow.storage.writing import write_atomic
 
@@ -61,11 +61,7 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
         _check_scratch(run.config)
         outputs = run.config.graph.classes_given if run.config.task.kind == "node" else run.config.task.width
         check_trained_size(run.config, outputs=outputs or 1)
-        check_labels(run)
-        _check_partitions(run.config)
-        _check_start(run)
-    if "train" in missing or ("flat" in missing and run.config.flat.targets != "all"):
-        check_store(run, trains="train" in missing)
+    _check_graph(run, missing)
     if "partition" in missing:
         _check_partitioner(run.config)
     if missing:
@@ -73,12 +69,31 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     _check_bad_rows(run)
 
 
+def check_store(run: ResolvedRun) -> None:
+    """Raise what `check_run` could not know before the graph store was there."""
+    _check_graph(run, _missing(run, run.stages))
+    _check_bad_rows(run)
+
+
+def _check_graph(run: ResolvedRun, missing: Sequence[str]) -> None:
+    """Raise what the graph store, or the tables where it is not there, say against the stages that are missing."""
+    trains = "train" in missing
+    if not trains and ("flat" not in missing or run.config.flat.targets == "all"):
+        return
+    facts = facts_if_committed(run.artifact(run.store_stage), GraphFacts)
+    if trains:
+        check_labels(run.config, facts)
+        _check_partitions(run.config)
+        _check_start(run)
+    if facts is not None:
+        check_targets(run.config, facts, trains=trains)
+
+
 def _check_bad_rows(run: ResolvedRun) -> None:
     """Raise GuardError where ingest, which another config allowed more, set more rows aside than this one allows."""
     ingested = run.artifact("ingest")
-    if run.config.graph.on_bad_rows == "quarantine" and committed(ingested):
-        tables = read_facts(ingested, read_manifest(ingested), GraphFacts).tables
-        check_bad_rows(tables, run.config.graph, ingested)
+    if run.config.graph.on_bad_rows == "quarantine" and (facts := facts_if_committed(ingested, GraphFacts)) is not None:
+        check_bad_rows(facts.tables, run.config.graph, ingested)
 
 
 def _check_partitioner(config: Config) -> None:

@@ -1,4 +1,4 @@
-"""What can be said against labels, splits and targets before training: by the tables' columns, then by the graph store.
+"""Checks of labels, splits and targets before training: by the tables' columns, then by the graph store.
 
 Before ingest no rows are read. After it GraphFlat has not cost anything yet.
 """
@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config import MAGNNConfig, MiniBatchConfig, PlateauSchedule
 from gnnflow.graph.errors import TrainingError
-from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric
 from gnnflow.graph.splits import SPLITS, check_splits, too_few_targets
 from gnnflow.graph.train_labels import check_train_labels
 from gnnflow.stages.model_size import check_trained_size
-from gnnflow.storage.manifest import committed, read_facts, read_manifest
 from gnnflow.storage.user_tables import schema_of
 
 if TYPE_CHECKING:
     from gnnflow.config import Config
+    from gnnflow.graph.facts import GraphFacts
     from gnnflow.graph.labels import LabelKind
     from gnnflow.ingest.text import SourceTable
-    from gnnflow.stages.resolve import ResolvedRun
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,18 @@ class _Known:
     row_width: int | None
 
 
-def check_labels(run: ResolvedRun) -> None:
-    """Raise TrainingError where the tables hold no labels or splits, or labels that metric or loss do not fit."""
+def check_labels(config: Config, facts: GraphFacts | None) -> None:
+    """Raise TrainingError where the tables hold no labels or splits, or labels that metric or loss do not fit.
+
+    facts: of the graph store, None where it is not there yet.
+    """
     from gnnflow.ingest.schema import node_table
 
-    config = run.config
     check_held_out(config)
     if config.task.kind == "link":
         _check_choices(config, "link")
         return
-    known = _known_targets(run)
+    known = _known_targets(config) if facts is None else _known_of_store(config, facts)
     if known.row_width is not None and isinstance(config.model, MAGNNConfig):
         config.model.check_turned(known.row_width)
     table = node_table(config.graph, config.graph.target_type)
@@ -88,15 +88,14 @@ def check_held_out(config: Config) -> None:
         )
 
 
-def check_store(run: ResolvedRun, *, trains: bool) -> None:
-    """Raise TrainingError where the graph store, if it is there, has too few targets, or too like, to train on them.
+def check_targets(config: Config, facts: GraphFacts, *, trains: bool) -> None:
+    """Raise TrainingError where a graph store has too few targets to train on, or all of them have one label.
 
     And LayerError where its columns make the model larger than this machine. trains: training is about to run. Else
     GraphFlat alone is, which may have no targets at all.
     """
-    facts, config = _store_facts(run), run.config
-    filled = [] if facts is None else [split for split in SPLITS if facts.splits.get(split)]
-    if facts is None or not (trains or filled):
+    filled = [split for split in SPLITS if facts.splits.get(split)]
+    if not (trains or filled):
         return
     if trains:
         check_train_labels(facts)
@@ -119,32 +118,29 @@ def _check_choices(config: Config, kind: LabelKind) -> None:
     check_class_weight(config.train.class_weight, kind)
 
 
-def _store_facts(run: ResolvedRun) -> GraphFacts | None:
-    """Return the facts of the graph store that the run computes on; None where it is not there yet."""
-    store = run.artifact(run.store_stage)
-    return read_facts(store, read_manifest(store), GraphFacts) if committed(store) else None
+def _known_of_store(config: Config, facts: GraphFacts) -> _Known:
+    """Return what the graph store says of targets."""
+    width = _rows_of(config, facts.features.width, is_sparse=facts.features.kind == "sparse")
+    return _Known(facts.label_kind, bool(facts.splits.get("train")), width)
 
 
-def _known_targets(run: ResolvedRun) -> _Known:
-    """Return what the graph store says of targets, or the tables' schemas where it is not there yet."""
+def _known_targets(config: Config) -> _Known:
+    """Return what the tables' schemas say of targets."""
     from gnnflow.ingest.schema import NodeSchema
     from gnnflow.ingest.tables import sources_of, tables_of
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 
-    graph, facts = run.config.graph, _store_facts(run)
-    if facts is not None:
-        width = _rows_of(run.config, facts.features.width, is_sparse=facts.features.kind == "sparse")
-        return _Known(facts.label_kind, bool(facts.splits.get("train")), width)
-    targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
-    drawn = DrawnSplit.of(run.config.task, seed=run.config.seed)
+    graph = config.graph
+    targets = EdgeTargets.of(config.task, graph, seed=config.seed)
+    drawn = DrawnSplit.of(config.task, seed=config.seed)
     nodes, edges = sources_of(graph, targets=targets)
     if any(chunk.text_columns for table in (*nodes, *edges) for chunk in table.chunks):
-        return _known_of_text(nodes[graph.target_type], run.config, is_drawn=drawn is not None)
+        return _known_of_text(nodes[graph.target_type], config, is_drawn=drawn is not None)
     labelled = tables_of(nodes, edges, graph, targets=targets, drawn=drawn).labelled.schema
     found = _Known(labelled.label_kind, labelled.has_split, None)
     if not isinstance(labelled, NodeSchema):
         return found
-    width = _rows_of(run.config, labelled.feature_width, is_sparse=labelled.sparse is not None)
+    width = _rows_of(config, labelled.feature_width, is_sparse=labelled.sparse is not None)
     return replace(found, row_width=width)
 
 

@@ -1,4 +1,4 @@
-"""What is said of links before they are trained on: what held-out ones are ranked among, and what tells of them."""
+"""Messages about links before they are trained on: the candidates of held-out ones, and nodes that tell of them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.graph.errors import StorageError, listed
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.stages.base import ArtifactResult, StageContext, StageResult
-from gnnflow.stages.check import check_run
+from gnnflow.stages.check import check_run, check_store
 from gnnflow.stages.report import write_report
 from gnnflow.stages.running import do_alone, make_artifact
 from gnnflow.storage.documents import write_document
@@ -70,7 +70,7 @@ def run(context: StageContext) -> RunResult:
     for stage in context.run.stages:
         results[stage] = make_artifact(context, stage)
         if stage == "select" and not all(result.reused for result in results.values()):
-            check_run(context.run)  # what the graph store says, before anything costs hours
+            check_store(context.run)  # before anything costs hours
     uri = context.run.uri
     work = context.run.workspace.work("run", uri.rsplit("/", 1)[1])
     # alone: no two reports are the same, so that one run's would not be the file that another's record lists

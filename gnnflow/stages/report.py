@@ -112,7 +112,6 @@ def _inputs(
         sent=artifacts["infer"].facts(InferFacts).sent.text,
         unread=_unread(record["config"]),
         large=graph.large_columns,
-        quarantined={f"{name} rows": rows.rows_quarantined for name, rows in graph.tables.items()},
         tables=graph.tables,
         unlearnable=unlearnable_labels(graph),
         constant=trained.constant,

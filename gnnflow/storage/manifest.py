@@ -126,6 +126,11 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
+def facts_if_committed(artifact: str, kind: type[Facts]) -> Facts | None:
+    """Return the facts of an artifact, None where it is not there. Raises StorageError where it is damaged."""
+    return read_facts(artifact, read_manifest(artifact), kind) if committed(artifact) else None
+
+
 def _check_files(artifact: str, files: tuple[FileEntry, ...]) -> None:
     for entry in files:
         where = join(artifact, entry.name)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gnnflow.graph.row_counts import RowCounts
 from gnnflow.report import (
     BlowUp,
     EmbeddingSample,
@@ -94,7 +95,7 @@ def healthy() -> ReportInputs:
         class_names=("Theory", "Rules", "Networks"),
         embeddings=_embeddings(),
         parity=Parity(samples=64, max_difference=3e-7, limit=1e-4),
-        quarantined={"nodes": 0, "edges": 0},
+        tables={"nodes": RowCounts(9, 9, 0), "edges": RowCounts(9, 9, 0)},
         versions={"gnnflow": "0.1.0", "torch": "2.9.1"},
     )
 

@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from gnnflow.graph.row_counts import BadRows, RowCounts
 from gnnflow.report import (
     EmbeddingSample,
     GraphSummary,
@@ -121,7 +122,7 @@ def test_anything_in_names_and_labels_stays_text(make_inputs):
         class_names=(EVIL, "$x^2$", "</svg><script>alert(1)</script>"),
         stages=[StageRow(EVIL, 1.0, digest=EVIL, counts={EVIL: 1})],
         versions={EVIL: EVIL},
-        quarantined={EVIL: 3},
+        tables={EVIL: RowCounts(9, 6, 3, (BadRows(EVIL, EVIL, 3),))},
         metrics={"test.accuracy": 0.5, EVIL: 1.0},
     )
     page = Page(render_report(inputs))

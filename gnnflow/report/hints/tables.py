@@ -17,7 +17,7 @@ def _quarantine(inputs: ReportInputs) -> Hint | None:
     total = sum(inputs.quarantined.values())
     if not total:
         return None
-    parts = ", ".join(f"{count_text(number)} {name}" for name, number in inputs.quarantined.items() if number)
+    parts = ", ".join(f"{count_text(number)} {name} rows" for name, number in inputs.quarantined.items() if number)
     return Hint(
         "warning",
         f"{count_text(total)} rows were quarantined",

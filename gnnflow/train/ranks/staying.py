@@ -1,4 +1,4 @@
-"""Whether workers still compute a rank that was told to stop: only they know, as the scheduler forgets it at once."""
+"""Asks workers whether they still compute a rank that was told to stop, which the scheduler forgets at once."""
 
 from __future__ import annotations
 
