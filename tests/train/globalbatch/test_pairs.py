@@ -127,7 +127,6 @@ def assert_ranks_step_as_one(job, size: int, *, is_placed: bool):
     with open_task_source(job) as source:
         losses, weights, outputs = losses_and_scores(source, job, lambda made: LocalUpdater(made, job.train))
     for found in together(on, size):
-        assert not isinstance(found, Exception), found
         np.testing.assert_allclose(found[0], losses, rtol=1e-5)
         for name, value in weights.items():
             torch.testing.assert_close(found[1][name], value, rtol=1e-4, atol=1e-5, msg=name)

@@ -25,7 +25,7 @@ from gnnflow.train.updater import LocalUpdater
 from tests.hearing import Heard
 from tests.train.globalbatch.stepping import fresh, opened, stepped
 from tests.train.globalbatch.stored import config_of, job_for, write
-from tests.train.ranks.together import together
+from tests.train.ranks.together import outcomes, together
 
 SAMPLES = {
     "every edge": None,
@@ -94,7 +94,6 @@ def test_ranks_take_the_steps_of_one(folder: Path, model: str, size: int):
         losses, weights, outputs = losses_and_weights(source, job, lambda made: LocalUpdater(made, job.train))
     ran = together(on, size)
     for found in ran:
-        assert not isinstance(found, Exception), found
         np.testing.assert_allclose(found[0], losses, rtol=1e-5)
         close(found[1], weights)
         assert all(torch.equal(found[1][name], ran[0][1][name]) for name in weights)
@@ -153,7 +152,7 @@ def test_the_baseline_is_that_of_full_batches(folder: Path):
 
 def test_more_ranks_than_partitions_are_refused_with_the_fix(folder: Path):
     job = job_for(folder, partitions=2)
-    (found,) = {str(each) for each in together(lambda group: open_shares(open_source, job, edges=True, group=group), 3)}
+    (found,) = {str(each) for each in outcomes(lambda group: open_shares(open_source, job, edges=True, group=group), 3)}
     assert "3 ranks share 2 partitions" in found
     assert "Set graph.partitions to 3 or more" in found
 
@@ -187,5 +186,4 @@ def test_ranks_tell_how_long_they_waited_for_mirrors(folder: Path):
             return source.spent()
 
     for spent in together(on, 2):
-        assert not isinstance(spent, Exception), spent
         assert all(spent[f"{stage}_seconds"] > 0 for stage in STAGE_PARTS)

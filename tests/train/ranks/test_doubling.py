@@ -12,7 +12,7 @@ import torch
 from gnnflow.train.ranks import group as groups
 from gnnflow.train.ranks.doubling import HOP_BYTES, Doubling, doubling_hops, is_cheaper
 from gnnflow.train.ranks.operations import RankLostError
-from tests.train.ranks.together import together
+from tests.train.ranks.together import outcomes, together
 
 MIXED = 1e8  # numbers of such different size that the order of a sum shows in its bits
 
@@ -109,7 +109,7 @@ def test_a_rank_that_is_lost_ends_the_sums_of_all_others():
         except RankLostError as error:
             return str(error), time.monotonic() - begin
 
-    for rank, found in enumerate(together(one, 7)):
+    for rank, found in enumerate(outcomes(one, 7)):
         if rank != 2:
             said, seconds = found
             assert f"rank {rank} of 7 lost the others" in said

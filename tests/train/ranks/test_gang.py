@@ -28,7 +28,7 @@ from gnnflow.train.trainer import train
 from tests.train.conftest import WORKERS
 from tests.train.planted import Planted, Recording, job_for, planted, without_times
 from tests.train.ranks.test_gradients import model_of
-from tests.train.ranks.together import together
+from tests.train.ranks.together import outcomes
 
 pytestmark = pytest.mark.distributed
 
@@ -345,7 +345,7 @@ def test_a_server_that_is_known_to_be_gone_is_a_lost_rank_at_the_next_call(clien
             time.sleep(0.05)
         updater.settle()
 
-    (found,) = together(one, 1)
+    (found,) = outcomes(one, 1)
     assert isinstance(found, RankLostError), found
     assert "parameter server 0 cannot be reached (Worker holding Actor was lost" in str(found)
 

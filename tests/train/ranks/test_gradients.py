@@ -13,7 +13,7 @@ from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce, _buckets
 from gnnflow.train.ranks.operations import RankLostError, RankStoppedError
 from gnnflow.train.updater import LocalUpdater
-from tests.train.ranks.together import together
+from tests.train.ranks.together import outcomes, together
 
 CLASSES = 3
 TARGETS = 24
@@ -135,7 +135,7 @@ def test_ranks_that_begin_at_different_weights_are_refused():
         model = model_of(seed=group.rank)
         AllReduce(model, group).begin(loss=1.0, weight=1.0, num_targets=1)
 
-    for error in together(apart, 2):
+    for error in outcomes(apart, 2):
         assert isinstance(error, RankLostError)
         assert "do not have the same weights" in str(error)
 
@@ -210,6 +210,6 @@ def test_rounds_end_when_their_rank_is_told_to_stop():
         exchange.finish()
         return "finished"
 
-    *found, left = together(one, 4)
+    *found, left = outcomes(one, 4)
     assert left == "left"
     assert all(isinstance(each, RankStoppedError | RankLostError) for each in found)

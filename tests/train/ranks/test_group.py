@@ -14,7 +14,7 @@ from gnnflow.train.ranks.group import RankLateError, find_store, join_group, ope
 from gnnflow.train.ranks.operations import Place, Position, RankLostError, RankStoppedError
 from gnnflow.train.ranks.shared_memory import meet
 from gnnflow.train.ranks.waiting import Notes
-from tests.train.ranks.together import HOST, together
+from tests.train.ranks.together import HOST, outcomes, together
 
 
 def test_gather_returns_the_arrays_of_every_rank_in_rank_order():
@@ -49,7 +49,7 @@ def test_a_rank_that_leaves_is_noticed_by_the_others():
             return None
         return group.all_reduce(torch.ones(2)).wait()
 
-    first, second = together(leave, 2)
+    first, second = outcomes(leave, 2)
     assert second is None
     assert isinstance(first, RankLostError)
     assert "rank 0 of 2 lost the others in epoch 1, step 1" in str(first)
@@ -69,7 +69,7 @@ def alone_in_a_sum(group, over):
 @pytest.mark.slow
 def test_a_rank_that_is_too_late_in_an_operation_ends_it():
     over = threading.Event()
-    first, second = together(lambda group: alone_in_a_sum(group, over), 2, step_seconds=5.0)
+    first, second = outcomes(lambda group: alone_in_a_sum(group, over), 2, step_seconds=5.0)
     assert isinstance(first, RankLostError)
     assert second is None
 
@@ -82,7 +82,7 @@ def test_a_rank_that_is_told_to_stop_leaves_what_it_waits_for():
             threading.Timer(0.2, lambda: setattr(group.position, "stop", True)).start()
         return alone_in_a_sum(group, over)
 
-    first, second = together(stopped, 2)
+    first, second = outcomes(stopped, 2)
     assert isinstance(first, RankStoppedError)
     assert second is None
 

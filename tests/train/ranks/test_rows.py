@@ -13,7 +13,7 @@ from gnnflow.train.ranks import group as groups
 from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.rows import open_rows
-from tests.train.ranks.together import together
+from tests.train.ranks.together import outcomes, together
 
 COUNTS = np.random.default_rng(0).integers(0, 4, (5, 7, 7))  # of five exchanges, from each rank to each
 COUNTS[1] = 0
@@ -103,6 +103,6 @@ def test_who_sends_to_a_rank_that_is_gone_or_waits_for_it_hears_of_it():
             exchange.begin(torch.ones(group.size, 2), sent=[1] * 3, received=[1] * 3).wait()
         return "stayed"
 
-    first, _, third = together(one, 3)
+    first, _, third = outcomes(one, 3)
     assert isinstance(first, RankLostError)
     assert isinstance(third, RankLostError)

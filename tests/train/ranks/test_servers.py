@@ -19,7 +19,7 @@ from gnnflow.train.ranks.servers import Server, ServerClosedError
 from gnnflow.train.updater import StepLoss
 from tests.train.ranks.test_gradients import bounds, model_of, rows_and_labels
 from tests.train.ranks.test_gradients import steps as all_reduced
-from tests.train.ranks.together import together
+from tests.train.ranks.together import outcomes, together
 
 # One for all servers, since a loop holds sockets until it is closed. Not made when first asked for: two ranks may ask
 # at once, and a server's waits belong to one loop.
@@ -187,7 +187,7 @@ def test_a_server_that_is_closed_lets_ranks_go():
         assert over.wait(60)
         return None
 
-    first, second = together(one, 2)
+    first, second = outcomes(one, 2)
     assert isinstance(first, RankLostError)
     assert second is None
     assert "parameter server 0 cannot be reached" in str(first)

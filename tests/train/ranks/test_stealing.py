@@ -28,7 +28,7 @@ from gnnflow.train.ranks.servers import Server
 from gnnflow.train.ranks.stealing import BatchQueue
 from gnnflow.train.source import DealtBatch
 from tests.train.ranks.test_servers import Actor, Repeating
-from tests.train.ranks.together import together
+from tests.train.ranks.together import outcomes
 
 SHARES, STEPS, EPOCHS = 3, 5, 3
 
@@ -203,7 +203,7 @@ def epochs_on_ranks(
                 each.close()
             raise
 
-    return together(one, size)
+    return outcomes(one, size)
 
 
 @pytest.mark.table(2)

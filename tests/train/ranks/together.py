@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +15,25 @@ _START_SECONDS = 60.0  # the threads of a busy machine may not all run within a 
 
 
 def together(function: Callable[[RankGroup], Any], size: int, *, step_seconds: float = 60.0) -> list[Any]:
-    """Return what the function returns on each rank; an error of a rank stands in its place."""
+    """Return what the function returns on each rank. Raises the error of the rank that failed first, if one did."""
+    failed: list[Exception] = []
+    found = outcomes(function, size, step_seconds=step_seconds, failed=failed)
+    if failed:
+        raise failed[0]
+    return found
+
+
+def outcomes(
+    function: Callable[[RankGroup], Any],
+    size: int,
+    *,
+    step_seconds: float = 60.0,
+    failed: list[Exception] | None = None,
+) -> list[Any]:
+    """Return what the function returns on each rank; an error of a rank stands in its place.
+
+    failed: takes the errors in the order in which they came.
+    """
     store = open_store(HOST, start_seconds=_START_SECONDS)
 
     def one(rank: int) -> Any:
@@ -26,7 +45,10 @@ def together(function: Callable[[RankGroup], Any], size: int, *, step_seconds: f
             group = join_group(found, place, host=HOST, position=Position())
             return function(group)
         except Exception as error:  # noqa: BLE001 - the test looks at it
+            error.add_note(f"on rank {rank} of {size}, here:\n{traceback.format_exc()}")
             error.__cause__ = error.__context__ = None
+            if failed is not None:
+                failed.append(error)
             return error.with_traceback(None)
 
     with ThreadPoolExecutor(size) as pool:
