@@ -33,7 +33,7 @@ import numpy as np
 import torch
 
 from gnnflow.config import GlobalBatchConfig, model_from_dict
-from gnnflow.executions.rank_batch import RankLayer
+from gnnflow.executions.globalbatch import RankLayer
 from gnnflow.executions.row_exchange import Exchange, OneRank
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features

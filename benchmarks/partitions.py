@@ -29,7 +29,7 @@ from typing import Any
 from globalbatch import in_processes
 
 from gnnflow.config import GlobalBatchConfig, config_from_dict, model_from_dict
-from gnnflow.executions.placed import PlacedTensors
+from gnnflow.executions.globalbatch import PlacedTensors
 from gnnflow.executions.row_exchange import Counted
 from gnnflow.layers.model import build_model
 from gnnflow.stages.base import StageContext, neighbors_of

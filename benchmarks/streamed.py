@@ -44,10 +44,11 @@ import torch
 from streamed_schedules import SCHEDULES, InTurn, in_turn, plans_by_target
 
 from gnnflow.config import model_from_dict
-from gnnflow.executions import globalbatch, streamed, streamed_backward, streamed_edges
-from gnnflow.executions.active_sets import active_rows
-from gnnflow.executions.rank_batch import rank_batch
+from gnnflow.executions import globalbatch, streamed
+from gnnflow.executions.globalbatch import active_rows, rank_batch
 from gnnflow.executions.row_exchange import OneRank
+from gnnflow.executions.streamed import backward as streamed_backward
+from gnnflow.executions.streamed import edges_back as streamed_edges
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features
 from gnnflow.graph.book import PartitionBook

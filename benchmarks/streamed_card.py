@@ -38,8 +38,7 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
 from gnnflow.executions import globalbatch, streamed
-from gnnflow.executions.active_sets import active_rows
-from gnnflow.executions.rank_batch import rank_batch
+from gnnflow.executions.globalbatch import active_rows, rank_batch
 from gnnflow.executions.row_exchange import OneRank
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features

@@ -32,8 +32,8 @@ from streamed import CLASSES, LimitedDisk, new_model, num_parts, parts_of, peak,
 from torch.nn import functional
 
 from gnnflow.executions import streamed
-from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import Counted
+from gnnflow.executions.streamed import Ring
 from gnnflow.graph.batch import Block
 from gnnflow.kernels.memory import return_memory
 from gnnflow.layers import Model

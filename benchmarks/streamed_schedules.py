@@ -27,12 +27,10 @@ from unittest import mock
 import numpy as np
 import torch
 
-from gnnflow.executions import streamed, streamed_backward, streamed_edges
-from gnnflow.executions import streamed_order as order
-from gnnflow.executions.streamed_layers import sources_in
-from gnnflow.executions.streamed_rooms import Key
-from gnnflow.executions.streamed_sources import Passing, zeros
-from gnnflow.executions.streaming import ahead
+from gnnflow.executions import streamed
+from gnnflow.executions.streamed import Key, Passing, ahead, order, sources_in, zeros
+from gnnflow.executions.streamed import backward as streamed_backward
+from gnnflow.executions.streamed import edges_back as streamed_edges
 from gnnflow.kernels import gather_sources, weighted_sum
 from gnnflow.layers import Terms
 from gnnflow.train.streamed import groups

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gnnflow.config.pipelines import PIPELINES
-from gnnflow.executions.streamed_layers import not_streamed
+from gnnflow.executions.streamed import not_streamed
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import Layer, Model
 

@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.executions.sliced import Gathered, source_layout, term_layouts
-from gnnflow.executions.sliced_runs import gathered_runs, room_for
-from gnnflow.executions.sliced_states import MergedStates, sent_state
-from gnnflow.executions.term_arrays import SliceTerms
+from gnnflow.executions.sliced import (
+    Gathered,
+    MergedStates,
+    SliceTerms,
+    gathered_runs,
+    room_for,
+    sent_state,
+    source_layout,
+    term_layouts,
+)
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.states import plans_of
 from gnnflow.mapreduce.ahead import fetching

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.executions.sliced import partial_slice, source_layout
-from gnnflow.executions.sliced_states import SentState, sent_state
+from gnnflow.executions.sliced import SentState, partial_slice, sent_state, source_layout
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
@@ -24,7 +23,7 @@ from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.executions.term_arrays import TermArrays
+    from gnnflow.executions.sliced import TermArrays
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.infer.job import InferJob
     from gnnflow.infer.need import Sends

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.executions.sliced import source_layout
-from gnnflow.executions.sliced_relations import relation_order, relation_terms, relations_slice
+from gnnflow.executions.sliced import relation_order, relation_terms, relations_slice, source_layout
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import Features, TypedFeatures
 from gnnflow.infer.need import sends_of
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from gnnflow.executions.sliced import Gathered
-    from gnnflow.executions.term_arrays import SliceTerms
+    from gnnflow.executions.sliced import Gathered, SliceTerms
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.batch import Degrees
     from gnnflow.graph.facts import FeatureFacts

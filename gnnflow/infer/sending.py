@@ -28,7 +28,7 @@ from gnnflow.storage.columns import from_matrix
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from gnnflow.executions.term_arrays import SliceTerms
+    from gnnflow.executions.sliced import SliceTerms
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.batch import Degrees
     from gnnflow.infer.job import InferJob

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.executions.sliced import source_layout
-from gnnflow.executions.sliced_states import sent_state
+from gnnflow.executions.sliced import sent_state, source_layout
 from gnnflow.graph.run_facts import Sent
 from gnnflow.infer.choice import LayerBytes, PairCounts, choose, may_differ, takes_pieces
 from gnnflow.mapreduce.exchange import Emit

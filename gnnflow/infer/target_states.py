@@ -22,7 +22,7 @@ from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gnnflow.executions.term_arrays import SliceTerms
+    from gnnflow.executions.sliced import SliceTerms
     from gnnflow.graph.arrays import IntArray
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.exchange import Inbox

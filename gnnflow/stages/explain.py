@@ -17,9 +17,9 @@ import torch
 from gnnflow.config import Config
 from gnnflow.config.train_section import is_streamed
 from gnnflow.executions.base import layer_terms
+from gnnflow.executions.globalbatch import takes_states
 from gnnflow.executions.levels import how_leaves_close
 from gnnflow.executions.propagate import EDGES_PER_PIECE
-from gnnflow.executions.rank_batch import takes_states
 from gnnflow.executions.sliced import maps_values_first
 from gnnflow.executions.table import EXECUTIONS, executions_of
 from gnnflow.graph.errors import LayerError

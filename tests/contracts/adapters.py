@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions import clusterbatch, minibatch, reference, sliced, sliced_relations
+from gnnflow.executions import clusterbatch, minibatch, reference, sliced
 from gnnflow.executions.reference import WholeGraph
+from gnnflow.executions.sliced import relations as sliced_relations
 from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Block
 from gnnflow.graph.relations import relation_blocks

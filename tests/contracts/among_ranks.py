@@ -12,9 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gnnflow.executions import globalbatch
-from gnnflow.executions.active_sets import active_rows
-from gnnflow.executions.placed_sets import PlacedEdges, placed_layers
-from gnnflow.executions.rank_batch import RankBatch, rank_batch
+from gnnflow.executions.globalbatch import PlacedEdges, RankBatch, active_rows, placed_layers, rank_batch
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.row_exchange import Exchange
 from gnnflow.graph.arrays import offsets_of

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from gnnflow.executions import streamed
-from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import Exchange
-from gnnflow.executions.streaming import GroupSizes
+from gnnflow.executions.streamed import GroupSizes, Ring
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes, numbered

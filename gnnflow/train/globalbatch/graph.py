@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.executions.placed_sets import PlacedEdges
+from gnnflow.executions.globalbatch import PlacedEdges
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block, Degrees, Features, NodeFeatures, TypedFeatures, sampled_block
 from gnnflow.graph.book import PartitionBook

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.config import EdgeTask, GlobalBatchConfig, LinkTask
-from gnnflow.executions.active_sets import Gathered, gathered
-from gnnflow.executions.globalbatch import forward, with_mirrors
-from gnnflow.executions.rank_batch import RankBatch
+from gnnflow.executions.globalbatch import Gathered, RankBatch, forward, gathered, with_mirrors
 from gnnflow.executions.row_exchange import Exchange
 from gnnflow.executions.tensors import tensor
 from gnnflow.graph.arrays import Array, IntArray

@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 
 from gnnflow.config import InBatchNegatives, LinkTask, PairTask
-from gnnflow.executions.placed_sets import PlacedEdges
+from gnnflow.executions.globalbatch import PlacedEdges
 from gnnflow.executions.row_exchange import Exchange, swapped, told_by_all
 from gnnflow.graph.arrays import Array, IntArray, distinct
 from gnnflow.graph.batch import Block

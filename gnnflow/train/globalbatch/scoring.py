@@ -15,9 +15,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from gnnflow.executions.active_sets import active_rows
-from gnnflow.executions.globalbatch import forward
-from gnnflow.executions.rank_batch import rank_batch
+from gnnflow.executions.globalbatch import active_rows, forward, rank_batch
 from gnnflow.executions.row_exchange import OneRank
 from gnnflow.graph.arrays import FloatArray, IntArray, distinct, offsets_of
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures, sampled_block

@@ -11,11 +11,16 @@ import torch
 from torch import Tensor
 
 from gnnflow.config import GlobalBatchConfig
-from gnnflow.executions.active_sets import active_rows
-from gnnflow.executions.globalbatch import forward
+from gnnflow.executions.globalbatch import (
+    PlacedEdges,
+    PlacedLayer,
+    RankBatch,
+    active_rows,
+    forward,
+    placed_layers,
+    rank_batch,
+)
 from gnnflow.executions.moving import beside
-from gnnflow.executions.placed_sets import PlacedEdges, PlacedLayer, placed_layers
-from gnnflow.executions.rank_batch import RankBatch, rank_batch
 from gnnflow.executions.row_exchange import Exchange, OneRank
 from gnnflow.executions.stages import StageClock
 from gnnflow.graph.arrays import Array, IntArray

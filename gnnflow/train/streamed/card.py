@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.moving import beside, mapped
-from gnnflow.executions.ring import Ring
-from gnnflow.executions.streaming import GroupSizes, Piece
+from gnnflow.executions.streamed import GroupSizes, Piece, Ring
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
 from gnnflow.train.streamed.files import NodeFile, Scratch, ScratchFile
 from gnnflow.train.streamed.graph import FileGraph, node_context
@@ -88,7 +87,7 @@ def _wait(done: torch.cuda.Event, parts: Sequence[Tensor]) -> None:
 
 @dataclass(frozen=True)
 class CardRows:
-    """K numbers for each node that lie with the machine: `gnnflow.executions.streaming.Rows` of tensors of a card."""
+    """K numbers for each node that lie with the machine: `gnnflow.executions.streamed.graph.Rows` on a card."""
 
     held: NodeFile
     card: Card

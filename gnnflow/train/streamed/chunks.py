@@ -19,7 +19,7 @@ from itertools import groupby
 import numpy as np
 import torch
 
-from gnnflow.executions.streaming import EVERY, Piece
+from gnnflow.executions.streamed import EVERY, Piece
 from gnnflow.executions.tensors import BlockTensors, block_tensors
 from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.batch import Block

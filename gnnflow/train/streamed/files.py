@@ -192,7 +192,7 @@ class ScratchFile:
 
 
 class NodeFile:
-    """K numbers for each node, by interval: `gnnflow.executions.streaming.Rows`. own: the intervals that it has.
+    """K numbers for each node, by interval: `gnnflow.executions.streamed.graph.Rows`. own: the intervals that it has.
 
     active: how many rows of each interval are read and written, of those it has room for: the first ones.
     """

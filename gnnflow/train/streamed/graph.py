@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import told_by_all
-from gnnflow.executions.streaming import EVERY, GroupSizes, Piece
+from gnnflow.executions.streamed import EVERY, GroupSizes, Piece, Ring
 from gnnflow.executions.tensors import feature_tensors
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures, TypedFeatures
 from gnnflow.graph.schema import UNTYPED, GraphSchema

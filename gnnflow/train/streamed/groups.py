@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, expm1
 
-from gnnflow.executions.streaming import GroupSizes
+from gnnflow.executions.streamed import GroupSizes
 from gnnflow.train.streamed.coding import ROWS_OF_TWO_BYTES
 from gnnflow.train.streamed.cut import Cut
 from gnnflow.train.streamed.phases import EdgePhase, backward_phase, bytes_per_row, forward_phase

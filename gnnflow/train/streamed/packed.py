@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.moving import mapped
-from gnnflow.executions.streaming import EVERY, Piece, ahead
+from gnnflow.executions.streamed import EVERY, Piece, ahead
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr
 from gnnflow.kernels.memory import give_back

@@ -1,7 +1,7 @@
 """What each phase of the streamed execution holds of an interval's rows at once, in bytes per row.
 
     vertex phases     rows of an interval and of the next, which is read ahead, and what is made of them
-    edge phases       of each interval of a group what stays (`streamed_order.py`), and what goes by
+    edge phases       of each interval of a group what stays (`streamed/order.py`), and what goes by
 
 Of what a phase reads there is what it computes on and the next; of what it writes, what it fills and what is on its way
 to the file.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gnnflow.executions.streamed_order import MOST_AT_ONCE
+from gnnflow.executions.streamed import MOST_AT_ONCE
 from gnnflow.train.streamed.place import Place
 from gnnflow.train.streamed.widths import DEGREES, NUMBER, PassWidths, TypeWidths
 

@@ -16,7 +16,7 @@ class Place:
     numbers per output of a target while the graph is gone through, at_loss: while the loss is computed, when nothing
     else is there. exact: layers are taken as the execution computes them, and not in any way it could. groups: whether
     several intervals of a relation stay together. makes_terms: whether source terms that are no more than features are
-    made as they go by (`streamed_first.py`). sources: intervals' terms that are in memory at once as they go by.
+    made as they go by (`streamed/first_terms.py`). sources: intervals' terms that are in memory at once as they go by.
     """
 
     fixed: int

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pydantic import ByteSize
 
 from gnnflow.config.messages import show
-from gnnflow.executions.streaming import GroupSizes
+from gnnflow.executions.streamed import GroupSizes
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import Model

@@ -1,8 +1,8 @@
 """How far each node is from the training targets: a layer need not compute rows that reach none.
 
-Backwards from the targets, layer by layer, a breadth-first search finds the rows that are read (`active_sets.py` does
-the same for a graph in memory). It goes over the stored partitions once per layer and holds one of them at a time, and
-stops where what it would find saves little.
+Backwards from the targets, layer by layer, a breadth-first search finds the rows that are read
+(`globalbatch/active_sets.py` does the same for a graph in memory). It goes over the stored partitions once per layer
+and holds one of them at a time, and stops where what it would find saves little.
 
 Shapes: N nodes, T targets.
 """

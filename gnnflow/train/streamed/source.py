@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from gnnflow.config import GlobalBatchConfig
-from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import Exchange, OneRank, told_by_all
-from gnnflow.executions.streamed import forward
+from gnnflow.executions.streamed import Ring, forward
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import over_relations
 from gnnflow.graph.errors import TrainingError

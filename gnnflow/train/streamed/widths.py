@@ -13,11 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gnnflow.executions.adding import SLOPE, added, attended, reads_values
 from gnnflow.executions.base import is_cheaper_first, terms_of
 from gnnflow.executions.propagate import block_messages, partial_state
-from gnnflow.executions.streamed_first import are_features
-from gnnflow.executions.streamed_rooms import Key, LayerRelations
+from gnnflow.executions.streamed import SLOPE, Key, LayerRelations, added, are_features, attended, reads_values
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr, native
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, Sum, Terms

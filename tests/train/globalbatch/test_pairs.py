@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from gnnflow.config import config_from_dict
-from gnnflow.executions import rank_batch, reference
-from gnnflow.executions.placed import PlacedTensors
+from gnnflow.executions import reference
+from gnnflow.executions.globalbatch import PlacedTensors
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import ConfigError, TrainingError
@@ -148,7 +148,7 @@ def test_ranks_take_the_steps_of_one(tmp_path: Path, case: str, size: int):
 @pytest.mark.parametrize("partition", [{"kind": "edge_1d", "by": "source"}, {"kind": "vertex_cut"}])
 @pytest.mark.parametrize("size", [2, 4])
 def test_edges_of_a_fold_are_left_out_where_edges_are_placed_too(tmp_path: Path, partition, size: int, monkeypatch):
-    monkeypatch.setattr(rank_batch, "is_fewer_bytes", lambda *_, **__: True)
+    monkeypatch.setattr("gnnflow.executions.globalbatch.batch.is_fewer_bytes", lambda *_, **__: True)
     job = job_of(whole_config(tmp_path, "links", partition=partition))
     assert_ranks_step_as_one(job, size, is_placed=True)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.executions import rank_batch, reference
-from gnnflow.executions.placed import PlacedTensors
+from gnnflow.executions import reference
+from gnnflow.executions.globalbatch import PlacedTensors
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.graph.batch import Block
 from gnnflow.train.globalbatch import open_source
@@ -59,7 +59,7 @@ def test_ranks_of_any_partitions_compute_the_plain_definition(
     tmp_path: Path, kind: str, which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if which == "plain":  # where edges are placed elsewhere than at their targets, they are computed there
-        monkeypatch.setattr(rank_batch, "is_fewer_bytes", lambda *_, **__: True)
+        monkeypatch.setattr("gnnflow.executions.globalbatch.batch.is_fewer_bytes", lambda *_, **__: True)
     if kind in EXTRAS:
         pytest.importorskip(EXTRAS[kind], reason=f"an extra: pip install 'gnnflow[{kind}]'")
     write_graph(tmp_path, num_nodes=90, num_edges=600, hub=3)

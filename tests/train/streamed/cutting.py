@@ -7,7 +7,7 @@ import os
 from functools import partial
 from unittest import mock
 
-from gnnflow.executions.streaming import GroupSizes
+from gnnflow.executions.streamed import GroupSizes
 from gnnflow.progress import Silent
 from gnnflow.train.globalbatch import open_task_source
 from gnnflow.train.streamed import source

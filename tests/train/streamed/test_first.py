@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 import torch
 
-from gnnflow.executions import streamed_first
-from gnnflow.executions.streamed_first import FirstTerms
+from gnnflow.executions.streamed import FirstTerms
+from gnnflow.executions.streamed import first_terms as streamed_first
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.trainer import train

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from gnnflow.executions.streamed_rooms import LayerRelations
+from gnnflow.executions.streamed import LayerRelations
 from tests.train.globalbatch.stored import job_for, write
 from tests.train.streamed.cutting import trained_counted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnflow.executions.streaming import GroupSizes
+from gnnflow.executions.streamed import GroupSizes
 from gnnflow.graph.errors import TrainingError
 from gnnflow.progress import Silent
 from gnnflow.train.ranks.gang import train_on_ranks

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from gnnflow.config import config_from_dict
-from gnnflow.executions.streaming import GroupSizes
+from gnnflow.executions.streamed import GroupSizes
 from gnnflow.graph.errors import ConfigError, TrainingError
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.layers.saved import decode_weights

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from gnnflow.executions.streamed_edges import EdgesBack
+from gnnflow.executions.streamed import EdgesBack
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import source

@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gnnflow.executions.streaming import EVERY
+from gnnflow.executions.streamed import EVERY
 from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Features
 from gnnflow.graph.schema import UNTYPED

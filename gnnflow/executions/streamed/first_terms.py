@@ -3,7 +3,7 @@
 Source terms without a parameter, such as GCN's (a row of features, and the scale of its node), say no more than
 features and degrees do, which lie in files already. They are made of these as they go by, once per group: so they need
 no file, and are neither written nor read beside features. Draws are a function of interval and run of rows
-(`streamed_layers.py`), by which dropout keeps the same numbers every time.
+(`layers.py`), by which dropout keeps the same numbers every time.
 
 Terms with a parameter lie in files: a product per group costs more than reading what it gave. So do those of a layer
 whose edges learn in any other way, since the backward pass reads them for every piece.
@@ -20,10 +20,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gnnflow.executions.streamed_blame import edges_learn
-from gnnflow.executions.streamed_layers import StreamedLayers
-from gnnflow.executions.streamed_rooms import Key, LayerRelations, Named, OfNodes, Room, fill
-from gnnflow.executions.streaming import Columns, Held
+from gnnflow.executions.streamed.gradients import edges_learn
+from gnnflow.executions.streamed.graph import Columns, Held
+from gnnflow.executions.streamed.layers import StreamedLayers
+from gnnflow.executions.streamed.rooms import Key, LayerRelations, Named, OfNodes, Room, fill
 from gnnflow.layers import FeatureTensors, NodeContext
 
 _SOURCE = Key("source", 0)  # with several relations terms lie in files

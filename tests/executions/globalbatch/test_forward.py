@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.executions import globalbatch, rank_batch, reference
-from gnnflow.executions.active_sets import active_rows
-from gnnflow.executions.placed import PlacedTensors
-from gnnflow.executions.rank_batch import takes_states
+from gnnflow.executions import globalbatch, reference
+from gnnflow.executions.globalbatch import PlacedTensors, active_rows, takes_states
 from gnnflow.executions.table import EXECUTIONS
 from tests.contracts.among_ranks import batch_of, divided, outputs_on_ranks, own_rows
 from tests.contracts.dividing import KINDS
@@ -79,7 +77,7 @@ PLACED = [name for name in RUN if takes_states(model_for(name, ONE_LAYER, NO_EDG
 @pytest.mark.parametrize(("ranks", "placement"), [(2, "source"), (4, "source"), (4, "grid")])
 @pytest.mark.parametrize("layer", PLACED)
 def test_states_of_placed_edges_equal_reference(layer, ranks, placement, monkeypatch):
-    monkeypatch.setattr(rank_batch, "is_fewer_bytes", lambda *_, **__: True)
+    monkeypatch.setattr("gnnflow.executions.globalbatch.batch.is_fewer_bytes", lambda *_, **__: True)
     shape = GraphShape(60, EDGES, seed=ranks, weighted=True, leaves=1)
     graph, model, targets = whole_graph(shape), model_for(layer, DEEP, shape), np.arange(7, 31)
     of = divided(graph, [graph.adjacency] * 3, targets, size=ranks, seed=ranks, kind="hash", placement=placement)
@@ -97,7 +95,7 @@ def test_states_of_placed_edges_equal_reference(layer, ranks, placement, monkeyp
 @pytest.mark.table(4)
 @pytest.mark.parametrize("placement", ["source", "grid"])
 def test_ranks_without_edges_or_targets_take_part_where_edges_are_placed(placement, monkeypatch):
-    monkeypatch.setattr(rank_batch, "is_fewer_bytes", lambda *_, **__: True)
+    monkeypatch.setattr("gnnflow.executions.globalbatch.batch.is_fewer_bytes", lambda *_, **__: True)
     shape = GraphShape(8, ((1, 0), (7, 0), (2, 1), (5, 7)), seed=0)
     graph, targets = whole_graph(shape), np.array([0])
     for layer in ("gin", "sage-mean", "gcn", "gat", "sage-max", "own-message"):

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from gnnflow.executions.base import BlockPart, Delivery, OneBlock, Received, layer_rows, layer_terms, takes_relu
 from gnnflow.executions.moving import Held, beside
-from gnnflow.executions.tensors import block_tensors, feature_tensors, model_features, node_context, tensor
-from gnnflow.executions.term_arrays import (
+from gnnflow.executions.sliced.term_arrays import (
     SliceTerms,
     TermArrays,
     TermLayout,
@@ -34,6 +33,7 @@ from gnnflow.executions.term_arrays import (
     arrays_to_terms,
     terms_to_arrays,
 )
+from gnnflow.executions.tensors import block_tensors, feature_tensors, model_features, node_context, tensor
 from gnnflow.graph.arrays import Array, FloatArray
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures
 from gnnflow.graph.errors import LayerError

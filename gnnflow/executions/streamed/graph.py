@@ -25,7 +25,7 @@ from gnnflow.kernels import empty_rows
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
 
 if TYPE_CHECKING:
-    from gnnflow.executions.ring import Ring
+    from gnnflow.executions.streamed.ring import Ring
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class GroupSizes:
-    """How many intervals stay in memory together while an edge phase goes over a relation (`streamed_order.py`).
+    """How many intervals stay in memory together while an edge phase goes over a relation (`order.py`).
 
     targets: whose states grow in the forward pass. sources: whose terms have gradients that grow in the backward pass.
     """

@@ -20,9 +20,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import Arriving
-from gnnflow.executions.streaming import Held, StreamedGraph, ahead
+from gnnflow.executions.streamed.graph import Held, StreamedGraph, ahead
+from gnnflow.executions.streamed.ring import Ring
 from gnnflow.kernels import empty_rows
 
 

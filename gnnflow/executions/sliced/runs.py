@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gnnflow.executions.sliced import Gathered, gathered_slice
+from gnnflow.executions.sliced.slices import Gathered, gathered_slice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gnnflow.executions.term_arrays import TermArrays
+    from gnnflow.executions.sliced.term_arrays import TermArrays
     from gnnflow.graph.arrays import FloatArray
     from gnnflow.layers import Model
 

@@ -8,8 +8,7 @@ from operator import attrgetter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnflow.executions.streamed_order import MOST_AT_ONCE, groups_of
-from gnnflow.executions.streaming import Piece
+from gnnflow.executions.streamed import MOST_AT_ONCE, Piece, groups_of
 
 
 @st.composite

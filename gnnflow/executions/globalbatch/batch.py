@@ -15,10 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gnnflow.executions.active_sets import ActiveLayer, ActiveRows, Totals, split_by_mirrors
 from gnnflow.executions.base import is_cheaper_first
-from gnnflow.executions.placed import PlacedTensors, Widths, is_fewer_bytes, placed_tensors, route_of, widths_of
-from gnnflow.executions.placed_sets import PlacedLayer
+from gnnflow.executions.globalbatch.active_sets import ActiveLayer, ActiveRows, Totals, split_by_mirrors
+from gnnflow.executions.globalbatch.placed import (
+    PlacedTensors,
+    Widths,
+    is_fewer_bytes,
+    placed_tensors,
+    route_of,
+    widths_of,
+)
+from gnnflow.executions.globalbatch.placed_sets import PlacedLayer
 from gnnflow.executions.row_exchange import Exchange, Route, swapped
 from gnnflow.executions.tensors import (
     BlockTensors,

@@ -23,9 +23,9 @@ import torch
 
 from gnnflow.executions.base import BlockPart
 from gnnflow.executions.moving import beside
-from gnnflow.executions.sliced import none_terms, partial_slice
+from gnnflow.executions.sliced.slices import none_terms, partial_slice
+from gnnflow.executions.sliced.term_arrays import TermLayout, arrays_to_terms, terms_to_arrays
 from gnnflow.executions.tensors import block_tensors, shared_tensor, tensor
-from gnnflow.executions.term_arrays import TermLayout, arrays_to_terms, terms_to_arrays
 from gnnflow.graph.arrays import FloatArray, IntArray
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
@@ -35,7 +35,7 @@ from gnnflow.layers.terms import GatheredTerms
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gnnflow.executions.term_arrays import TermArrays
+    from gnnflow.executions.sliced.term_arrays import TermArrays
 
 
 @dataclass(frozen=True)

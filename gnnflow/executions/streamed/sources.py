@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.streamed_rooms import Named
-from gnnflow.executions.streaming import EVERY, Held, Piece, WithoutValues, joined, parts
+from gnnflow.executions.streamed.graph import EVERY, Held, Piece, WithoutValues, joined, parts
+from gnnflow.executions.streamed.rooms import Named
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from gnnflow.executions.streaming import Held, StreamedGraph, parts
+from gnnflow.executions.streamed.graph import Held, StreamedGraph, parts
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, RelationLayers, State
 

@@ -26,7 +26,7 @@ from functools import cached_property
 from torch import Tensor
 
 from gnnflow.executions.row_exchange import Arriving, Exchange
-from gnnflow.executions.streaming import StreamedGraph
+from gnnflow.executions.streamed.graph import StreamedGraph
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from gnnflow.executions.adding import SLOPE
 from gnnflow.executions.propagate import partial_state
-from gnnflow.executions.streamed_layers import StreamedLayers
-from gnnflow.executions.streamed_rooms import Key, LayerRelations, OfNodes, Own, Room, States
-from gnnflow.executions.streaming import Held, Rows, StreamedGraph
+from gnnflow.executions.streamed.adding import SLOPE
+from gnnflow.executions.streamed.graph import Held, Rows, StreamedGraph
+from gnnflow.executions.streamed.layers import StreamedLayers
+from gnnflow.executions.streamed.rooms import Key, LayerRelations, OfNodes, Own, Room, States
 from gnnflow.kernels import empty_rows
 
 Name = tuple[Hashable, str]

@@ -20,9 +20,9 @@ from math import prod
 import torch
 from torch import Tensor
 
-from gnnflow.executions.active_sets import Totals, Traffic, split_by_mirrors
 from gnnflow.executions.base import layer_terms
-from gnnflow.executions.placed_sets import PlacedLayer
+from gnnflow.executions.globalbatch.active_sets import Totals, Traffic, split_by_mirrors
+from gnnflow.executions.globalbatch.placed_sets import PlacedLayer
 from gnnflow.executions.propagate import finished, partial_state, takes_self
 from gnnflow.executions.row_exchange import Exchange, Route, depart
 from gnnflow.executions.stages import Stages

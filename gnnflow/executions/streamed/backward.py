@@ -21,9 +21,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gnnflow.executions.adding import SLOPE, by_targets
-from gnnflow.executions.streamed import StreamedRun
-from gnnflow.executions.streamed_blame import (
+from gnnflow.executions.streamed.adding import SLOPE, by_targets
+from gnnflow.executions.streamed.edges_back import EdgesBack
+from gnnflow.executions.streamed.gradients import (
     INPUT,
     Blame,
     Name,
@@ -34,9 +34,9 @@ from gnnflow.executions.streamed_blame import (
     room_for,
     room_like,
 )
-from gnnflow.executions.streamed_edges import EdgesBack
-from gnnflow.executions.streamed_rooms import Key, OfNodes, Own, Room, States, read, release, some
-from gnnflow.executions.streaming import ahead
+from gnnflow.executions.streamed.graph import ahead
+from gnnflow.executions.streamed.rooms import Key, OfNodes, Own, Room, States, read, release, some
+from gnnflow.executions.streamed.run import StreamedRun
 from gnnflow.kernels.device import CPU
 from gnnflow.kernels.memory import give_back
 from gnnflow.layers import FeatureTensors, NodeContext, State, Terms

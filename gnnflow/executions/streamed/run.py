@@ -2,7 +2,7 @@
 
     logits = forward(model, graph, targets)         in every step; its backward pass goes over the graph again
 
-Nodes are cut into intervals and edges into chunks by the intervals of both ends (`streaming.py`). A layer is three
+Nodes are cut into intervals and edges into chunks by the intervals of both ends (`graph.py`). A layer is three
 phases, of which each holds rows of one or two intervals:
 
     per interval i            terms of its nodes, once per node however many chunks read them      vertex phase
@@ -12,16 +12,16 @@ phases, of which each holds rows of one or two intervals:
 With several relations an interval is of one type, and the edge phase goes relation after relation; the vertex phase
 behind an interval's last relation reads what the others left and joins it.
 
-The states of a group of target intervals stay in memory until they are whole (`streamed_order.py`); the source terms
+The states of a group of target intervals stay in memory until they are whole (`order.py`); the source terms
 and edges of the next pieces are read in threads meanwhile, and what is written is written in another. A node's message
 to itself is an edge like others, the first of chunk (i, i). Vertex phases take some rows of an interval at a time.
 Those behind one layer and before the next are one: rows between the two are in the cache and in no file, unless
 something else reads them. What the backward pass needs of a layer is its terms and whole states, which lie where they
 were written; rows and messages it computes again. It takes the chunks the other way round, by source interval, so that
-the gradients of a group of source intervals' terms stay until they are whole (`streamed_backward.py`).
+the gradients of a group of source intervals' terms stay until they are whole (`backward.py`).
 
-What is computed of some nodes or edges is in `streamed_layers.py`; terms of the first layer that lie in no file are in
-`streamed_first.py`. The order of sums depends on how the graph is cut and on nothing else.
+What is computed of some nodes or edges is in `layers.py`; terms of the first layer that lie in no file are in
+`first_terms.py`. The order of sums depends on how the graph is cut and on nothing else.
 
 Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 """
@@ -37,57 +37,19 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
-from gnnflow.executions.relay import passing
-from gnnflow.executions.ring import sources_of
-from gnnflow.executions.streamed_first import FirstTerms
-from gnnflow.executions.streamed_layers import StreamedLayers
-from gnnflow.executions.streamed_order import Group, groups_of, loads
-from gnnflow.executions.streamed_rooms import Key, Named, Own, States, fill, release, some, write
-from gnnflow.executions.streamed_sources import Passing
-from gnnflow.executions.streaming import Held, Piece, StreamedGraph, ahead
+from gnnflow.executions.streamed.first_terms import FirstTerms
+from gnnflow.executions.streamed.graph import Held, Piece, ahead
+from gnnflow.executions.streamed.layers import StreamedLayers
+from gnnflow.executions.streamed.order import Group, groups_of, loads
+from gnnflow.executions.streamed.relay import passing
+from gnnflow.executions.streamed.ring import sources_of
+from gnnflow.executions.streamed.rooms import Key, Named, Own, States, fill, release, some, write
+from gnnflow.executions.streamed.sources import Passing
 from gnnflow.executions.tensors import BlockTensors
-from gnnflow.graph.arrays import IntArray
 from gnnflow.kernels import empty_rows
 from gnnflow.kernels.memory import give_back
-from gnnflow.layers import Model, State, Terms
-
-
-def forward(model: Model, graph: StreamedGraph, targets: IntArray) -> Tensor:
-    """Return the logits [T, C] of some nodes, given by their rows, ascending.
-
-    The backward pass of what it gives reads the graph again. In training mode dropout reads torch's global generator;
-    seed it to repeat a step.
-    """
-    learned = [each for each in model.parameters() if each.requires_grad]
-    if torch.is_grad_enabled() and learned:
-        return cast("Tensor", _Streamed.apply(model, graph, targets, *learned))  # type: ignore[no-untyped-call]
-    run = StreamedRun(model, graph, targets, keeps=False)
-    try:
-        return run.logits()
-    finally:
-        run.release()
-
-
-class _Streamed(Function):
-    """Logits [T, C], whose backward pass gives the gradients of the model's parameters."""
-
-    @staticmethod
-    def forward(ctx: Any, model: Model, graph: StreamedGraph, targets: IntArray, *_: Tensor) -> Tensor:
-        ctx.run = StreamedRun(model, graph, targets, keeps=True)
-        return cast("Tensor", ctx.run.logits())
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from gnnflow.executions.streamed_backward import gradients
-
-        try:
-            return (None, None, None, *gradients(ctx.run, gradient))
-        finally:
-            ctx.run.release()
+from gnnflow.layers import State, Terms
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@
             gather(r, own terms)                                          what came of r's in-edges: rows or states
     prediction_slice(outputs)                                     at the owner
 
-`encode_slice` and `prediction_slice` are those of `sliced.py`. A node is sent once per relation that reads it, because
+`encode_slice` and `prediction_slice` are those of `slices.py`. A node is sent once per relation that reads it, because
 each relation has a layer of its own. What stays with a target is its input row, from which the owner computes the
 target's own terms for every relation into its type.
 
@@ -25,9 +25,9 @@ from torch import Tensor
 from gnnflow.executions.base import layer_terms
 from gnnflow.executions.moving import beside
 from gnnflow.executions.relations import RelationPass, joined_rows
-from gnnflow.executions.sliced import Gathered, check_evaluating, delivery_of, float_array, maps_values_first
+from gnnflow.executions.sliced.slices import Gathered, check_evaluating, delivery_of, float_array, maps_values_first
+from gnnflow.executions.sliced.term_arrays import SliceTerms, arrays_to_terms, terms_to_arrays
 from gnnflow.executions.tensors import node_context, rows_of_types, tensor, types_of
-from gnnflow.executions.term_arrays import SliceTerms, arrays_to_terms, terms_to_arrays
 from gnnflow.graph.arrays import FloatArray
 from gnnflow.graph.batch import Degrees
 from gnnflow.layers import Layer, Model, NodeContext, Terms

@@ -8,6 +8,7 @@ import torch
 
 from gnnflow.config import GATConfig, GCNConfig
 from gnnflow.executions import sliced
+from gnnflow.executions.sliced.term_arrays import TermLayout, arrays_to_terms, terms_to_arrays
 from gnnflow.graph.batch import Degrees
 from gnnflow.layers import ModelInputs, build_model
 
@@ -36,13 +37,13 @@ def test_one_call_gives_the_layouts_of_what_is_sent_and_of_what_is_kept():
     layouts = sliced.term_layouts(MODEL, 0)
     terms = sliced.term_slice(MODEL, 0, h=np.zeros((2, 5), np.float32), nodes=columns(2))
     assert layouts.source.names == tuple(terms.source)
-    assert layouts.target == sliced.TermLayout(("logit",), ((2,),))
+    assert layouts.target == TermLayout(("logit",), ((2,),))
     assert np.array_equal(layouts.target.unpack(layouts.target.pack(terms.target))["logit"], terms.target["logit"])
 
 
 def test_terms_survive_the_way_through_arrays():
     terms = {"b": torch.randn(3, 2, 4), "a": torch.randn(3)}
-    back = sliced.arrays_to_terms(sliced.terms_to_arrays(terms))
+    back = arrays_to_terms(terms_to_arrays(terms))
     assert list(back) == ["a", "b"]
     assert all(torch.equal(back[name], terms[name]) for name in terms)
 

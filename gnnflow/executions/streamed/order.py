@@ -18,7 +18,7 @@ from functools import partial
 from itertools import groupby
 from typing import Generic, TypeVar
 
-from gnnflow.executions.streaming import Piece
+from gnnflow.executions.streamed.graph import Piece
 
 S = TypeVar("S", bound=Hashable)
 T = TypeVar("T", bound=Hashable)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.executions.streaming import ahead
+from gnnflow.executions.streamed import ahead
 from gnnflow.train.streamed.files import Scratch
 
 

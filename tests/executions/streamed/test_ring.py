@@ -7,9 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gnnflow.executions.relay import passing
-from gnnflow.executions.ring import Ring, sources_of
-from gnnflow.executions.streaming import Columns, Held
+from gnnflow.executions.streamed import Columns, Held, Ring, passing, sources_of
 from tests.contracts.in_process import on_ranks
 
 WIDTH = 2

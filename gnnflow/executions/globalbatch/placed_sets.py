@@ -15,7 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.executions.active_sets import ActiveLayer, ActiveRows, Reads, numbered, owned_and_asked, with_traffic
+from gnnflow.executions.globalbatch.active_sets import (
+    ActiveLayer,
+    ActiveRows,
+    Reads,
+    numbered,
+    owned_and_asked,
+    with_traffic,
+)
 from gnnflow.executions.row_exchange import Exchange, swapped, told_by_all
 from gnnflow.graph.arrays import Array, IntArray, distinct
 from gnnflow.graph.batch import Block

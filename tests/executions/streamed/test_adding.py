@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from gnnflow.config import model_from_dict
-from gnnflow.executions.adding import SLOPE, added, attended, by_targets, pulled, reads_values
 from gnnflow.executions.propagate import partial_state
+from gnnflow.executions.streamed import SLOPE, added, attended, by_targets, pulled, reads_values
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr
 from gnnflow.layers import EdgeContext, ModelInputs, NodeContext, Terms, build_model

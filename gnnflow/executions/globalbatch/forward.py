@@ -1,7 +1,7 @@
 """A model over the whole graph as one batch, spread over ranks that each own a run of its nodes (GraphTheta).
 
     rows   = active_rows(blocks, targets, bounds=..., exchange=...)          once: who computes and sends what
-    batch  = rank_batch(model, rows, features=..., nodes=..., exchange=...)  once: as tensors (`rank_batch.py`)
+    batch  = rank_batch(model, rows, features=..., nodes=..., exchange=...)  once: as tensors (`batch.py`)
     logits = forward(model, batch, exchange)                                 in every step, on all ranks together
 
 A layer's terms are computed at each node's owner (NN-Transform). Source terms of rows that other ranks read leave at
@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from gnnflow.executions.active_sets import Gathered
 from gnnflow.executions.base import (
     OneBlock,
     first_rows,
@@ -37,13 +36,14 @@ from gnnflow.executions.base import (
     terms_of,
     updated_rows,
 )
-from gnnflow.executions.placed import (
+from gnnflow.executions.globalbatch.active_sets import Gathered
+from gnnflow.executions.globalbatch.batch import RankBatch, RankLayer, is_map_first
+from gnnflow.executions.globalbatch.placed import (
     PlacedTensors,
     aggregated_by_place,
     route_of,
 )
 from gnnflow.executions.propagate import finished, partial_state, takes_self
-from gnnflow.executions.rank_batch import RankBatch, RankLayer, is_map_first
 from gnnflow.executions.relations import related_rows
 from gnnflow.executions.row_exchange import Exchange, depart
 from gnnflow.executions.stages import UNTIMED, Stages

@@ -1,6 +1,6 @@
 """What the streamed execution computes of a model: terms, states and rows of some nodes, given what is read of them.
 
-The order in which that happens is `streamed.py`'s forward and `streamed_backward.py`'s backward.
+The order in which that happens is `run.py`'s forward and `backward.py`'s backward.
 
 Random draws are functions of (a seed drawn from torch's generator, layer, interval and run of rows, or piece), so that
 the backward pass repeats them. A node's input is dropped once for all relations.
@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.adding import added
 from gnnflow.executions.base import first_rows, is_cheaper_first, layer_terms, takes_relu, updated_rows
-from gnnflow.executions.ring import sources_of
-from gnnflow.executions.streamed_rooms import Key, LayerRelations, Named, OfNodes, Own, Room, States, read
-from gnnflow.executions.streaming import Piece, Rows, StreamedGraph, runs
+from gnnflow.executions.streamed.adding import added
+from gnnflow.executions.streamed.graph import Piece, Rows, StreamedGraph, runs
+from gnnflow.executions.streamed.ring import sources_of
+from gnnflow.executions.streamed.rooms import Key, LayerRelations, Named, OfNodes, Own, Room, States, read
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import LayerError

@@ -1,0 +1,47 @@
+"""A model over a graph larger than memory. Read `run.py` first: the phases of a layer and what they hold."""
+
+from __future__ import annotations
+
+from gnnflow.executions.streamed.adding import SLOPE, added, attended, by_targets, pulled, reads_values
+from gnnflow.executions.streamed.edges_back import EdgesBack
+from gnnflow.executions.streamed.first_terms import FirstTerms, are_features
+from gnnflow.executions.streamed.forward import forward
+from gnnflow.executions.streamed.graph import EVERY, Columns, GroupSizes, Held, Piece, ahead
+from gnnflow.executions.streamed.layers import not_streamed, sources_in
+from gnnflow.executions.streamed.order import MOST_AT_ONCE, groups_of
+from gnnflow.executions.streamed.relay import passing
+from gnnflow.executions.streamed.ring import Ring, sources_of
+from gnnflow.executions.streamed.rooms import Key, LayerRelations
+from gnnflow.executions.streamed.run import StreamedRun
+from gnnflow.executions.streamed.sources import Passing, zeros
+
+__all__ = [
+    "EVERY",
+    "MOST_AT_ONCE",
+    "SLOPE",
+    "Columns",
+    "EdgesBack",
+    "FirstTerms",
+    "GroupSizes",
+    "Held",
+    "Key",
+    "LayerRelations",
+    "Passing",
+    "Piece",
+    "Ring",
+    "StreamedRun",
+    "added",
+    "ahead",
+    "are_features",
+    "attended",
+    "by_targets",
+    "forward",
+    "groups_of",
+    "not_streamed",
+    "passing",
+    "pulled",
+    "reads_values",
+    "sources_in",
+    "sources_of",
+    "zeros",
+]
