@@ -95,7 +95,7 @@ def test_a_run_that_became_the_champion_it_started_from_is_still_that_run(tmp_pa
 def test_a_head_of_another_width_starts_fresh_and_the_rest_does_not(tmp_path: Path, first: StageContext) -> None:
     tables = other_tables(tmp_path / "two")
     nodes = pq.read_table(tables["nodes"])
-    sides = pa.array([row % 2 for row in range(len(nodes))])
+    sides = pa.array([row // 4 % 2 for row in range(len(nodes))])
     pq.write_table(nodes.append_column("side", sides), tables["nodes"])
     context = context_of(tmp_path, graph={**tables, "label": "side"}, start="small", epochs=1)
     pipeline.run(context)
