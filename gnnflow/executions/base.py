@@ -267,16 +267,19 @@ def _only(parts: Iterator[Part], layer: Layer) -> Part:
 
 def maps_first(layer: Layer, h: Tensor, num_targets: int, num_edges: int) -> bool:
     """Return whether a layer's value_weight is applied before the aggregation, to rows h [S, W]."""
-    return is_cheaper_first(
-        layer,
-        num_sources=len(h),
-        num_targets=num_targets,
-        num_edges=num_edges,
-        needs_gradient=h.requires_grad,
-    )
+    return is_cheaper_first(layer, PassCounts(len(h), num_targets, num_edges), needs_gradient=h.requires_grad)
 
 
-def is_cheaper_first(layer: Layer, *, num_sources: int, num_targets: int, num_edges: int, needs_gradient: bool) -> bool:
+@dataclass(frozen=True)
+class PassCounts:
+    """How many sources, targets and edges (or leaves of edges) one relation's pass has."""
+
+    num_sources: int
+    num_targets: int
+    num_edges: int
+
+
+def is_cheaper_first(layer: Layer, counts: PassCounts, *, needs_gradient: bool) -> bool:
     """Return whether a layer's value_weight costs less per source, before the aggregation, than per target behind it.
 
     Counted in multiplications, forward and backward. Where the layer's input needs no gradient, a map behind the
@@ -287,6 +290,15 @@ def is_cheaper_first(layer: Layer, *, num_sources: int, num_targets: int, num_ed
         return True
     narrow, wide = weight.shape[1], weight.shape[0]  # columns to aggregate behind and before the map
     product, backward = weight.numel(), 2 if needs_gradient else 1
-    before = (1 + backward) * num_sources * product + 2 * _GATHER * num_edges * wide
-    behind = (1 + backward) * num_targets * product + backward * _GATHER * num_edges * narrow
+    before = (1 + backward) * counts.num_sources * product + 2 * _GATHER * counts.num_edges * wide
+    behind = (1 + backward) * counts.num_targets * product + backward * _GATHER * counts.num_edges * narrow
     return before < behind
+
+
+def is_narrower_first(layer: Layer) -> bool:
+    """Return whether a layer's value_weight is applied before source terms travel, so that narrow rows do.
+
+    The layer alone decides it: all who send and receive must agree.
+    """
+    weight = layer.value_weight
+    return weight is None or weight.shape[0] <= weight.shape[1]

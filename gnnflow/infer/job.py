@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from gnnflow.executions.plan import EdgeColumns
 from gnnflow.graph.errors import ScoringError
 from gnnflow.infer import need, pairs, rounds, states, target_states
 from gnnflow.infer.choice import Exchange
@@ -33,13 +34,6 @@ if TYPE_CHECKING:
 
 
 PARITY_LIMIT = 1e-4
-
-
-class EdgeColumns(TypedDict):
-    """Which columns edges have: attribute_width of them, and a weight."""
-
-    attribute_width: int
-    has_weight: bool
 
 
 @dataclass(frozen=True)
@@ -107,7 +101,7 @@ class InferJob:
     def edge_columns(self) -> EdgeColumns:
         """Which columns the edges of the graph have."""
         facts = self.neighbors.store.facts
-        return {"attribute_width": facts.attribute_width, "has_weight": facts.has_weight}
+        return EdgeColumns(facts.has_weight, facts.attribute_width)
 
     def channel(self, what: str, layer: int, relation: int) -> str:
         """Return the channel in which something travels that each relation has of its own."""
@@ -171,7 +165,7 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     """Run GraphInfer over every partition. Raises ScoringError where a target's result is not finite."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     leaves = job.neighbors.store.facts.leaves_of_relations
-    sends = states.layer_bytes(job.load_model(), leaves=leaves, **job.edge_columns)
+    sends = states.layer_bytes(job.load_model(), leaves=leaves, columns=job.edge_columns)
     job = replace(job, exchange=replace(job.exchange, layers=sends))
     needs = _plan_needs(job, runner)
     job = replace(job, exchange=replace(job.exchange, askers=needs.askers))

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.executions.plan import plan_layer
 from gnnflow.executions.sliced import (
     Gathered,
     MergedStates,
     SliceTerms,
     gathered_runs,
+    kept_layout,
     room_for,
-    sent_state,
-    source_layout,
-    term_layouts,
 )
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.states import plans_of
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from gnnflow.executions.plan import EdgeColumns
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.batch import Block
     from gnnflow.infer.job import InferJob
@@ -59,7 +59,7 @@ def plain_layer(
         (reads,) = layer_reads(index, job, layer=layer, rows=rows)
         first = arrival.first(reads)
         own = next(pieces)
-        kept = _kept(own, model, layer)
+        kept = _kept(own, model, layer, job.edge_columns)
         gathered = arrival.gathered(pieces, reads, first, model, kept=kept, room=room_for(runs))
     return gathered_runs(model, layer - 1, own=kept.target, gathered=gathered, runs=runs), own
 
@@ -113,7 +113,9 @@ class Arrival:
 
         room: see `Gathered`, which has it where all is one block.
         """
-        layout, columns = source_layout(model, self.layer - 1, self.relation), self.job.edge_columns
+        columns = self.job.edge_columns
+        plan = plan_layer(model, self.layer - 1, columns).relations[self.relation]
+        layout = plan.source
         source = layout.unpack(self._packed(pieces, reads, layout.pack(kept.source), room=room))
         if first is reads.whole:
             return Gathered(source, first, room=room)
@@ -123,11 +125,9 @@ class Arrival:
         for owner in self.by_rows.tolist():
             block, targets = reads.of_owner(owner)
             merged.add_block(layout.unpack(to_matrix(next(pieces)["row"])), block, targets)
-        sent = sent_state(*where, **columns)
         for owner in self.by_states.tolist():
-            assert sent is not None, "states were sent of a layer that has none"
-            merged.add_state(sent.state.unpack(to_matrix(next(pieces)["state"])), reads.targets_of(owner))
-        return Gathered(kept.source, states=[merged.state], **columns)
+            merged.add_state(plan.state_layout.unpack(to_matrix(next(pieces)["state"])), reads.targets_of(owner))
+        return Gathered(kept.source, states=[merged.state], columns=columns)
 
     def _packed(self, pieces: Iterator[pa.Table], reads: LayerReads, own: FloatArray, *, room: int) -> FloatArray:
         """Return source terms side by side [room + T + n, W]: those of the T targets, then of the rows that come first.
@@ -150,9 +150,9 @@ def pieces_ahead(job: InferJob, plans: Sequence[Plan], wanted: Sequence[object])
     return _PIECES_AHEAD if any(plan.by_pieces for plan in plans) else job.exchange.ahead(len(wanted))
 
 
-def _kept(own: pa.Table, model: Model, layer: int) -> SliceTerms:
+def _kept(own: pa.Table, model: Model, layer: int, columns: EdgeColumns) -> SliceTerms:
     """Return the terms that were kept of T targets."""
-    layouts = term_layouts(model, layer - 1)
+    (plan,), layout = plan_layer(model, layer - 1, columns).relations, kept_layout(model, layer - 1)
     # A layer without target terms keeps none: Arrow has no column of width zero.
-    target = layouts.target.unpack(to_matrix(own["target"])) if layouts.target.names else {}
-    return SliceTerms(layouts.source.unpack(to_matrix(own["source"])), target)
+    target = layout.unpack(to_matrix(own["target"])) if layout.names else {}
+    return SliceTerms(plan.source.unpack(to_matrix(own["source"])), target)

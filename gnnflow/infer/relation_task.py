@@ -6,12 +6,14 @@ Shapes: N local rows whose terms are at hand, S rows that one partition asked fo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.executions.sliced import SentState, partial_slice, sent_state, source_layout
+from gnnflow.executions.plan import plan_layer
+from gnnflow.executions.sliced import partial_slice
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
@@ -23,7 +25,7 @@ from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.executions.sliced import TermArrays
+    from gnnflow.executions.plan import RelationPlan, TermArrays
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.infer.job import InferJob
     from gnnflow.infer.need import Sends
@@ -77,12 +79,10 @@ class RelationTask:
         """The partitions that may take states of this one."""
         return self.job.exchange.askers.get(self.job.need_layer(self.layer), {}).get(self.relation, ())
 
-    @property
-    def layouts(self) -> SentState:
-        """How states, and the terms of targets they read, are packed; asked where states were chosen."""
-        sent = sent_state(self.model, self.layer - 1, self.relation, **self.job.edge_columns)
-        assert sent is not None, "states were chosen in a layer that has none"
-        return sent
+    @cached_property
+    def plan(self) -> RelationPlan:
+        """How its terms and states are packed, and which terms of targets an edge reads."""
+        return plan_layer(self.model, self.layer - 1, self.job.edge_columns).relations[self.relation]
 
     def takers(self, sends: Sends) -> list[Taker]:
         """Return who takes states, in ascending order. sends: the rows asked for, partition by partition."""
@@ -118,8 +118,8 @@ class RelationTask:
 
     def send_states(self, terms: PackedRows, takers: Sequence[Taker], targets: Sequence[TermArrays]) -> Emit:
         """Return states on their way to who takes them. targets: of each taker, the terms that its edges read."""
-        index, layout = self.layer - 1, self.layouts.state
-        source = source_layout(self.model, index, self.relation).unpack(terms.packed)
+        index, layout = self.layer - 1, self.plan.state_layout
+        source = self.plan.source.unpack(terms.packed)
         states, destination = [], []
         for taker, own in zip(takers, targets, strict=True):
             sources = np.searchsorted(terms.rows, taker.rows)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.executions.sliced import relation_order, relation_terms, relations_slice, source_layout
+from gnnflow.executions.sliced import relation_order, relation_terms, relations_slice
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import Features, TypedFeatures
 from gnnflow.infer.need import sends_of
@@ -82,7 +82,7 @@ def send_terms(
             return relation_terms(model, layer - 1, relation, h=h[places], nodes=nodes.take(places))
 
         asked, task = distinct(sends.rows), RelationTask(index, inbox, job, model, layer, relation)
-        packed = source_layout(model, layer - 1, relation).pack(terms_of(asked).source)
+        packed = task.plan.source.pack(terms_of(asked).source)
         yield from task.send_sources(PackedRows(asked, packed), sends)
         yield from send_targets(task, terms_of)
 

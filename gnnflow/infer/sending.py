@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.executions.sliced import term_layouts, term_slice
+from gnnflow.executions.sliced import kept_layout, term_slice
 from gnnflow.graph.arrays import distinct
 from gnnflow.infer.need import Sends, rows_of_layer, sends_of
 from gnnflow.infer.relation_task import PackedRows, RelationTask
@@ -103,8 +103,7 @@ class Sending:
         rows, task = self.rows[run], RelationTask(self.index, inbox, self.job, model, self.layer, 0)
         # terms of the n rows; source terms packed [n, K]
         terms = term_slice(model, self.layer - 1, h=h, nodes=nodes)
-        layouts = term_layouts(model, self.layer - 1)
-        packed = layouts.source.pack(terms.source)
+        packed = task.plan.source.pack(terms.source)
         yield from task.send_sources(PackedRows(rows, packed), self.sends[0].among(rows))
 
         def terms_of(wanted: IntArray) -> SliceTerms:
@@ -112,8 +111,9 @@ class Sending:
 
         yield from send_targets(task, terms_of)
         own = {"source": from_matrix(packed[kept])}
-        if layouts.target.names:
-            own["target"] = from_matrix(layouts.target.pack(terms.target)[kept])
+        layout = kept_layout(model, self.layer - 1)
+        if layout.names:
+            own["target"] = from_matrix(layout.pack(terms.target)[kept])
         return own
 
 

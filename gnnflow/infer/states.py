@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.executions.sliced import sent_state, source_layout
+from gnnflow.executions.plan import plan_layers
 from gnnflow.graph.run_facts import Sent
 from gnnflow.infer.choice import LayerBytes, PairCounts, choose, may_differ, takes_pieces
 from gnnflow.mapreduce.exchange import Emit
@@ -26,6 +26,7 @@ from gnnflow.storage.columns import from_matrix, to_numpy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gnnflow.executions.plan import EdgeColumns, RelationPlan
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.infer.choice import Choice
     from gnnflow.infer.job import InferJob
@@ -50,26 +51,20 @@ class Plan:
     by_pieces: bool
 
 
-def layer_bytes(
-    model: Model, *, leaves: Sequence[int], attribute_width: int, has_weight: bool
-) -> tuple[tuple[LayerBytes, ...], ...]:
+def layer_bytes(model: Model, *, leaves: Sequence[int], columns: EdgeColumns) -> tuple[tuple[LayerBytes, ...], ...]:
     """Return what each layer sends per source and per target in each relation. leaves: of the edges of each relation.
 
     Rows alone are sent, and taken all at once, where edges have leaves: an edge is then whole at its target's owner,
     and whoever owns one of its leaves has no part of it to add up.
     """
 
-    def of(index: int, relation: int) -> LayerBytes:
-        row = _FLOAT_BYTES * source_layout(model, index, relation).width
-        if leaves[relation] != 1:
+    def of(plan: RelationPlan, leaves: int) -> LayerBytes:
+        row = _FLOAT_BYTES * plan.source.width
+        if leaves != 1 or not plan.merges:
             return LayerBytes(row, None, merges=False)
-        sent = sent_state(model, index, relation, attribute_width=attribute_width, has_weight=has_weight)
-        if sent is None:
-            return LayerBytes(row, None, merges=False)
-        state, read = (_FLOAT_BYTES * layout.width for layout in (sent.state, sent.reads))
-        return LayerBytes(row, state, merges=True, read=read)
+        return LayerBytes(row, _FLOAT_BYTES * plan.state_layout.width, merges=True, read=_FLOAT_BYTES * plan.read.width)
 
-    return tuple(tuple(of(index, relation) for relation in range(len(leaves))) for index in range(model.num_layers))
+    return tuple(tuple(map(of, layer.relations, leaves)) for layer in plan_layers(model, columns))
 
 
 def edge_bytes(job: InferJob) -> float:

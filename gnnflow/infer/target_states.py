@@ -40,7 +40,7 @@ def send_targets(task: RelationTask, terms_of: Callable[[IntArray], SliceTerms])
     # of the layers that the need round serves, this one may take rows of some owners
     taken = plans_of(task.index, task.inbox, task.job, task.layer)[task.relation].as_states[owner]
     distinct_rows, places = np.unique(rows[taken], return_inverse=True)
-    terms, reads = terms_of(distinct_rows).target, task.layouts.reads
+    terms, reads = terms_of(distinct_rows).target, task.plan.read
     table = pa.table({"row": from_matrix(reads.pack({name: terms[name] for name in reads.names}))})
     return (Emit(task.channel("target"), table, owner[taken], picked=places),)
 
@@ -54,7 +54,7 @@ def make_states(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskO
             takers = task.takers(sends) if task.reads_targets else []
             if not takers:
                 continue
-            reads, tasks = task.layouts.reads, [each.index for each in takers]
+            reads, tasks = task.plan.read, [each.index for each in takers]
             received = inbox.pieces(task.channel("target"), tasks=tasks)
             targets = [reads.unpack(to_matrix(piece["row"])) for piece in received]
             kept = inbox.read(task.channel("kept"), tasks=(index,))

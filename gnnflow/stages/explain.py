@@ -16,11 +16,10 @@ import torch
 
 from gnnflow.config import Config
 from gnnflow.config.train_section import is_streamed
-from gnnflow.executions.base import layer_terms
 from gnnflow.executions.globalbatch import takes_states
 from gnnflow.executions.levels import how_leaves_close
+from gnnflow.executions.plan import EdgeColumns, RelationPlan, plan_layer
 from gnnflow.executions.propagate import EDGES_PER_PIECE
-from gnnflow.executions.sliced import maps_values_first
 from gnnflow.executions.table import EXECUTIONS, executions_of
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema
@@ -33,7 +32,6 @@ from gnnflow.layers import (
     Mean,
     Model,
     ModelInputs,
-    NodeContext,
     SoftmaxAttention,
     Sum,
     build_model,
@@ -52,7 +50,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class RelationPlan:
+class RelationSteps:
     """How one relation's in-edges are aggregated in one layer.
 
     terms: shapes of what a source sends. moved: which steps of a message run once per node.
@@ -67,7 +65,7 @@ class RelationPlan:
 
 
 @dataclass(frozen=True)
-class LayerPlan:
+class LayerSteps:
     """One layer: its class, its relations, what joins them, and per execution why it does not run it, or None.
 
     placed: what ranks send each other where edges are placed elsewhere than at their targets; empty where they are not.
@@ -75,7 +73,7 @@ class LayerPlan:
 
     layer: int
     kind: str
-    relations: tuple[RelationPlan, ...]
+    relations: tuple[RelationSteps, ...]
     across: Level
     executions: dict[str, str | None]
     placed: str = ""
@@ -85,7 +83,7 @@ class LayerPlan:
 class Plan:
     """A model's layers, and the executions that the config's strategy uses."""
 
-    layers: tuple[LayerPlan, ...]
+    layers: tuple[LayerSteps, ...]
     used: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -118,11 +116,11 @@ def explained(config: Config) -> Plan:
     check_size(config, trains=False, features=inputs.feature_width, outputs=inputs.num_outputs)
     model = build_model(config.model, inputs).eval()
     # a table may have weights, which are one more factor of what is summed
-    edge = EdgeContext(0, attributes=torch.zeros(0, inputs.attribute_width) if inputs.attribute_width else None)
+    columns = EdgeColumns(attribute_width=inputs.attribute_width)
     in_files = is_streamed(config.train)  # then each edge lies with its target
     places = config.train.strategy == "global-batch" and bool(config.partition.placement) and not in_files
     layers = tuple(
-        replace(_layer(model, index, schema, leaves, edge), placed=_sent(model, index) if places else "")
+        replace(_layer(model, index, schema, leaves, columns), placed=_sent(model, index) if places else "")
         for index in range(model.num_layers)
     )
     return Plan(layers, executions_of(config.train.strategy, is_streamed=in_files))
@@ -156,11 +154,11 @@ def _relations(config: Config) -> tuple[GraphSchema, tuple[int, ...]]:
     return GraphSchema.of(config.graph.schema.types, found), tuple(found.values())
 
 
-def _layer(model: Model, index: int, schema: GraphSchema, leaves: tuple[int, ...], edge: EdgeContext) -> LayerPlan:
-    layers = model.layers_at(index)
-    each = zip(schema.relations, layers, leaves, strict=True)
-    relations = tuple(_relation(str(relation), layer, size, edge) for relation, layer, size in each)
-    return LayerPlan(
+def _layer(model: Model, index: int, schema: GraphSchema, leaves: tuple[int, ...], columns: EdgeColumns) -> LayerSteps:
+    layers, edge = model.layers_at(index), columns.of_no_edges()
+    each = zip(schema.relations, plan_layer(model, index, columns).relations, leaves, strict=True)
+    relations = tuple(_relation(str(relation), plan, size, edge) for relation, plan, size in each)
+    return LayerSteps(
         index + 1,
         type(layers[0]).__name__,
         relations,
@@ -186,14 +184,12 @@ def _joined(model: Model, index: int) -> str:
     return f"dense: {next(iter(layers.across.values())).join} over {numbers} relations into a type"
 
 
-def _relation(name: str, layer: Layer, leaves: int, edge: EdgeContext) -> RelationPlan:
-    none = torch.zeros(0)
-    rows = none.new_zeros(0, layer.in_width)
-    terms = layer_terms(layer, h=rows, nodes=NodeContext(none, none, none), map_first=maps_values_first(layer))
+def _relation(name: str, plan: RelationPlan, leaves: int, edge: EdgeContext) -> RelationSteps:
+    layer, terms = plan.layer, plan.terms
     shapes = {term: f"[{', '.join(['N', *map(str, value.shape[1:])])}]" for term, value in terms.source.items()}
     phases = phases_of(layer, terms.source, terms.target, edge) if layer.uses_messages and leaves == 1 else None
-    return RelationPlan(
-        name, leaves, tuple(_levels(layer, leaves, phases)), shapes, _moved(layer, phases), _value_map(layer)
+    return RelationSteps(
+        name, leaves, tuple(_levels(layer, leaves, phases)), shapes, _moved(layer, phases), _value_map(plan)
     )
 
 
@@ -245,9 +241,9 @@ def _moved(layer: Layer, phases: Phases | None) -> str:
     return f"transform(); of message() {', '.join(steps)}" if steps else "transform(); nothing of message()"
 
 
-def _value_map(layer: Layer) -> str:
-    weight = layer.value_weight
+def _value_map(plan: RelationPlan) -> str:
+    weight = plan.layer.value_weight
     if weight is None:
         return "none apart: transform() maps"
-    sent = "before" if maps_values_first(layer) else "behind"
+    sent = "before" if plan.map_first else "behind"
     return f"[{weight.shape[1]} -> {weight.shape[0]}] where it is less work; in GraphInfer {sent} the aggregation"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from gnnflow.config import PIPELINES, model_from_dict
 from gnnflow.executions import minibatch, reference, sliced
 from gnnflow.executions.base import BlockPart, OneBlock, run_layer
+from gnnflow.executions.plan import EdgeColumns
 from gnnflow.executions.table import EXECUTIONS, check_model, executions_of
 from gnnflow.executions.tensors import BlockTensors, block_tensors, node_context
 from gnnflow.graph.batch import Block
@@ -223,8 +224,7 @@ def test_states_of_parts_of_a_hub_merge_to_the_whole(layer, shape, parts):
         own=terms.target,
         own_source=terms.source,
         states=states,
-        attribute_width=EDGE_WIDTH,
-        has_weight=shape.weighted,
+        columns=EdgeColumns(shape.weighted, EDGE_WIDTH),
     )
     assert_equal(torch.from_numpy(finished), torch.from_numpy(whole))
 

@@ -53,7 +53,7 @@ def prepare(folder: Path, selection: Selection, model: dict[str, Any], *, parity
         parity_samples=parity_samples,
         seed=5,
     )
-    sends = layer_bytes(job.load_model(), leaves=facts.leaves_of_relations, **job.edge_columns)
+    sends = layer_bytes(job.load_model(), leaves=facts.leaves_of_relations, columns=job.edge_columns)
     return replace(job, exchange=replace(job.exchange, layers=sends))
 
 

@@ -235,7 +235,7 @@ def test_predictions_are_of_the_same_nodes_whatever_the_partitions(tmp_path: Pat
 def test_a_source_is_asked_for_once_in_each_relation_that_reads_it(tmp_path: Path) -> None:
     job = prepare(tmp_path, KINDS["sage"], partitions=3, targets=(1,))
     store = job.neighbors.store
-    layers = layer_bytes(job.load_model(), leaves=store.facts.leaves_of_relations, **job.edge_columns)
+    layers = layer_bytes(job.load_model(), leaves=store.facts.leaves_of_relations, columns=job.edge_columns)
     job = replace(job, exchange=Exchange(layers=layers))
     for partition in range(3):
         output = plan_need(partition, Inbox(str(tmp_path), partition, {}), job=job, layer=job.num_layers)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gnnflow.executions.base import PassCounts
 from gnnflow.executions.row_exchange import Exchange, swapped, told_by_all
 from gnnflow.graph.arrays import Array, IntArray, distinct, offsets_of
 from gnnflow.graph.batch import Block
@@ -38,12 +39,9 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Totals:
+class Totals(PassCounts):
     """What all ranks have in one layer together: the same on each of them."""
 
-    num_sources: int
-    num_targets: int
-    num_edges: int
     num_mirrors: int
 
 

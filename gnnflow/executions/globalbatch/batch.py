@@ -19,13 +19,12 @@ from gnnflow.executions.base import is_cheaper_first
 from gnnflow.executions.globalbatch.active_sets import ActiveLayer, ActiveRows, Totals, split_by_mirrors
 from gnnflow.executions.globalbatch.placed import (
     PlacedTensors,
-    Widths,
     is_fewer_bytes,
     placed_tensors,
     route_of,
-    widths_of,
 )
 from gnnflow.executions.globalbatch.placed_sets import PlacedLayer
+from gnnflow.executions.plan import EdgeColumns, RelationPlan, plan_relation
 from gnnflow.executions.row_exchange import Exchange, Route, swapped
 from gnnflow.executions.tensors import (
     BlockTensors,
@@ -39,7 +38,7 @@ from gnnflow.executions.tensors import (
 )
 from gnnflow.graph.batch import Degrees, NodeFeatures
 from gnnflow.graph.schema import GraphSchema
-from gnnflow.layers import EdgeContext, FeatureTensors, Layer, Model, NodeContext, TypedFeatureTensors
+from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, TypedFeatureTensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +88,9 @@ def rank_batch(
     layers: list[RankLayer | PlacedTensors] = []
     for index, layer in enumerate(rows.layers):
         if placed and takes_states(model, index) is None:
-            widths = _widths(model, index, layer)
-            if is_fewer_bytes(widths, num_rows=layer.totals.num_mirrors, placed=placed[index]):
-                layers.append(placed_tensors(placed[index], layer.totals, reads_targets=widths.reads_targets))
+            plan = _plan(model, index, layer)
+            if is_fewer_bytes(plan, num_rows=layer.totals.num_mirrors, placed=placed[index]):
+                layers.append(placed_tensors(placed[index], layer.totals, reads_targets=bool(plan.target_reads)))
                 continue
         # layers that read one block share its tensors: what is worked out from them, such as edges by source, is kept
         same = index and layer.block is rows.layers[index - 1].block
@@ -141,13 +140,12 @@ def takes_states(model: Model, index: int) -> str | None:
     return None
 
 
-def _widths(model: Model, index: int, layer: ActiveLayer) -> Widths:
+@torch.no_grad()
+def _plan(model: Model, index: int, layer: ActiveLayer) -> RelationPlan:
     edges, of = layer.block.edges, model.layer(index)
-    none = torch.zeros(0)
-    attributes = None if edges.attributes is None else none.new_zeros(0, edges.attributes.shape[1])
-    edge = EdgeContext(0, None if edges.weight is None else none, attributes)
-    first = is_map_first(of, layer.totals, needs_gradient=index > 0 or model.encoder is not None)
-    return widths_of(of, edge, map_first=first)
+    columns = EdgeColumns(edges.weight is not None, 0 if edges.attributes is None else edges.attributes.shape[1])
+    needs_gradient = index > 0 or model.encoder is not None
+    return plan_relation(of, columns, map_first=is_cheaper_first(of, layer.totals, needs_gradient=needs_gradient))
 
 
 def _route(layer: ActiveLayer) -> Route | None:
@@ -168,14 +166,3 @@ def _degrees_of_mirrors(layer: ActiveLayer, nodes: Degrees, exchange: Exchange) 
     held = [found[:, width * place : width * (place + 1)].reshape(len(found), *shape) for place in range(3)]
     types = None if nodes.types is None else found[:, -1].astype(np.int64)
     return Degrees(held[0].astype(np.int64), held[1].astype(np.int64), held[2].astype(np.float32), types)
-
-
-def is_map_first(layer: Layer, totals: Totals, *, needs_gradient: bool) -> bool:
-    """Return what all ranks decide alike, since rows of one width go between them."""
-    return is_cheaper_first(
-        layer,
-        num_sources=totals.num_sources,
-        num_targets=totals.num_targets,
-        num_edges=totals.num_edges,
-        needs_gradient=needs_gradient,
-    )

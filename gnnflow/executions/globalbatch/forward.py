@@ -30,6 +30,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from gnnflow.executions.base import (
     OneBlock,
     first_rows,
+    is_cheaper_first,
     layer_rows,
     run_layer,
     takes_relu,
@@ -37,7 +38,7 @@ from gnnflow.executions.base import (
     updated_rows,
 )
 from gnnflow.executions.globalbatch.active_sets import Gathered
-from gnnflow.executions.globalbatch.batch import RankBatch, RankLayer, is_map_first
+from gnnflow.executions.globalbatch.batch import RankBatch, RankLayer
 from gnnflow.executions.globalbatch.placed import (
     PlacedTensors,
     aggregated_by_place,
@@ -120,7 +121,7 @@ def _layer_output(
         return _typed_output(model, index, h, held=layer, nodes=nodes, exchange=exchange, stages=stages)
     assert isinstance(layer.block, BlockTensors)
     of, num_targets = model.layer(index), layer.num_targets
-    first = is_map_first(of, layer.totals, needs_gradient=h.requires_grad)
+    first = is_cheaper_first(of, layer.totals, needs_gradient=h.requires_grad)
     if layer.route is None:
         if not num_targets:
             return model.post(index, _no_rows({"h": h}, of), model.shortcut(index, h[:0]))
@@ -146,7 +147,7 @@ def _placed_output(
     model: Model, index: int, h: Tensor, *, held: PlacedTensors, nodes: NodeContext, exchange: Exchange, stages: Stages
 ) -> Tensor:
     of, num_targets = model.layer(index), held.num_targets
-    first = is_map_first(of, held.totals, needs_gradient=h.requires_grad)
+    first = is_cheaper_first(of, held.totals, needs_gradient=h.requires_grad)
     terms = terms_of(of, model.pre(index, h), nodes=nodes, num_targets=num_targets, map_first=first)
     shortcut, relu = model.shortcut(index, first_rows(h, num_targets)), takes_relu(model, index, is_mapped=first)
     found = aggregated_by_place(of, terms, held, exchange, stages)

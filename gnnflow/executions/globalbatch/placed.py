@@ -13,22 +13,19 @@ Shapes: T targets of a rank, n ghosts, M states received.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import layer_terms
 from gnnflow.executions.globalbatch.active_sets import Totals, Traffic, split_by_mirrors
 from gnnflow.executions.globalbatch.placed_sets import PlacedLayer
+from gnnflow.executions.plan import RelationPlan
 from gnnflow.executions.propagate import finished, partial_state, takes_self
 from gnnflow.executions.row_exchange import Exchange, Route, depart
 from gnnflow.executions.stages import Stages
 from gnnflow.executions.tensors import BlockTensors, block_tensors, tensor
-from gnnflow.kernels import Csr
-from gnnflow.layers import EdgeContext, Layer, NodeContext, State, Terms
+from gnnflow.layers import Layer, State, Terms
 
 _WORTH = 0.75
 
@@ -57,45 +54,14 @@ class PlacedTensors:
         return self.own.num_targets
 
 
-@dataclass(frozen=True)
-class Widths:
-    """How many numbers a row of source terms, of target terms and a state has. reads_targets: whether edges read."""
-
-    source: int
-    target: int
-    state: int
-    reads_targets: bool
-
-
-def widths_of(layer: Layer, edge: EdgeContext, *, map_first: bool) -> Widths:
-    """Return what a layer sends. edge: tells which columns edges have. Its states must merge."""
-    none = next(iter(layer.parameters()), torch.zeros(0)).new_zeros(0)
-    nodes = NodeContext(none, none, none)
-    with torch.no_grad():
-        terms = layer_terms(layer, h=none.new_zeros(0, layer.in_width), nodes=nodes, map_first=map_first)
-        nowhere = none.new_zeros(1, dtype=torch.int64)
-        block = BlockTensors(Csr(nowhere, nowhere[:0], 0), edge.self_edges(0), None)
-        try:
-            state = partial_state(layer, source=terms.source, target={}, block=block)
-            reads_targets = False
-        except KeyError:  # an edge asked for a term of its target
-            state = partial_state(layer, source=terms.source, target=terms.target, block=block)
-            reads_targets = True
-    return Widths(_width(terms.source), _width(terms.target), _width(state), reads_targets)
-
-
-def _width(terms: Mapping[str, Tensor]) -> int:
-    return sum(prod(each.shape[1:]) for each in terms.values())
-
-
-def is_fewer_bytes(widths: Widths, *, num_rows: int, placed: PlacedLayer) -> bool:
+def is_fewer_bytes(plan: RelationPlan, *, num_rows: int, placed: PlacedLayer) -> bool:
     """Return whether states are fewer numbers to send in a layer than the num_rows source rows of all ranks.
 
     A quarter fewer: a second state, and merging it, takes time that a few bytes do not.
     """
-    each = widths.state + (widths.target if widths.reads_targets else 0)
-    sent = placed.num_mirrors * widths.source + placed.num_states * each
-    return sent < _WORTH * num_rows * widths.source
+    each = plan.state_layout.width + (plan.target.width if plan.target_reads else 0)
+    sent = placed.num_mirrors * plan.source.width + placed.num_states * each
+    return sent < _WORTH * num_rows * plan.source.width
 
 
 def placed_tensors(placed: PlacedLayer, totals: Totals, *, reads_targets: bool) -> PlacedTensors:

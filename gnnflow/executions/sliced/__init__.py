@@ -9,37 +9,30 @@ from gnnflow.executions.sliced.slices import (
     embedding_slice,
     encode_slice,
     finish_slice,
+    kept_layout,
     layer_slice,
-    maps_values_first,
     partial_slice,
     prediction_slice,
-    source_layout,
-    term_layouts,
     term_slice,
 )
-from gnnflow.executions.sliced.states import MergedStates, SentState, sent_state
-from gnnflow.executions.sliced.term_arrays import SliceTerms, TermArrays
+from gnnflow.executions.sliced.states import MergedStates
+from gnnflow.executions.sliced.term_arrays import SliceTerms
 
 __all__ = [
     "Gathered",
     "MergedStates",
-    "SentState",
     "SliceTerms",
-    "TermArrays",
     "embedding_slice",
     "encode_slice",
     "finish_slice",
     "gathered_runs",
+    "kept_layout",
     "layer_slice",
-    "maps_values_first",
     "partial_slice",
     "prediction_slice",
     "relation_order",
     "relation_terms",
     "relations_slice",
     "room_for",
-    "sent_state",
-    "source_layout",
-    "term_layouts",
     "term_slice",
 ]

@@ -22,10 +22,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import layer_terms
+from gnnflow.executions.base import is_narrower_first, layer_terms
 from gnnflow.executions.moving import beside
 from gnnflow.executions.relations import RelationPass, joined_rows
-from gnnflow.executions.sliced.slices import Gathered, check_evaluating, delivery_of, float_array, maps_values_first
+from gnnflow.executions.sliced.slices import Gathered, check_evaluating, delivery_of, float_array
 from gnnflow.executions.sliced.term_arrays import SliceTerms, arrays_to_terms, terms_to_arrays
 from gnnflow.executions.tensors import node_context, rows_of_types, tensor, types_of
 from gnnflow.graph.arrays import FloatArray
@@ -68,7 +68,7 @@ def relations_slice(
         own = _terms(layer, dropped.index_select(0, own_rows), context.relation(relation, own_rows))
         gathered = gather(relation, _as_arrays(own))
         source = beside(model.device, arrays_to_terms(gathered.source))
-        return RelationPass(layer, Terms(source, own.target), delivery_of(model, gathered), maps_values_first(layer))
+        return RelationPass(layer, Terms(source, own.target), delivery_of(model, gathered), is_narrower_first(layer))
 
     out = joined_rows(layers, pass_of, h=dropped, targets=held[:-1], places=held[-1])
     return float_array(model.post(index, out, model.shortcut(index, rows)))
@@ -85,4 +85,4 @@ def _as_arrays(terms: Terms) -> SliceTerms:
 
 
 def _terms(layer: Layer, h: Tensor, nodes: NodeContext) -> Terms:
-    return layer_terms(layer, h=h, nodes=nodes, map_first=maps_values_first(layer))
+    return layer_terms(layer, h=h, nodes=nodes, map_first=is_narrower_first(layer))

@@ -16,7 +16,7 @@ from gnnflow.executions.sliced.slices import Gathered, gathered_slice
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gnnflow.executions.sliced.term_arrays import TermArrays
+    from gnnflow.executions.plan import TermArrays
     from gnnflow.graph.arrays import FloatArray
     from gnnflow.layers import Model
 

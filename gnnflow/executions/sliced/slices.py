@@ -23,13 +23,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import BlockPart, Delivery, OneBlock, Received, layer_rows, layer_terms, takes_relu
+from gnnflow.executions.base import (
+    BlockPart,
+    Delivery,
+    OneBlock,
+    Received,
+    is_narrower_first,
+    layer_rows,
+    layer_terms,
+    takes_relu,
+)
 from gnnflow.executions.moving import Held, beside
+from gnnflow.executions.plan import NO_COLUMNS, EdgeColumns, TermArrays, TermLayout
 from gnnflow.executions.sliced.term_arrays import (
     SliceTerms,
-    TermArrays,
-    TermLayout,
-    TermLayouts,
     arrays_to_terms,
     terms_to_arrays,
 )
@@ -37,7 +44,7 @@ from gnnflow.executions.tensors import block_tensors, feature_tensors, model_fea
 from gnnflow.graph.arrays import Array, FloatArray
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, Terms
+from gnnflow.layers import Layer, Model, NodeContext, Terms
 
 _SHORTCUT = "model.shortcut"
 """Where the model has a residual, its part of a row: kept at the node's owner beside the layer's target terms."""
@@ -49,15 +56,13 @@ class Gathered:
 
     source: source terms of the block's S sources, the T targets' own first; beside states those of the T targets alone.
     room: how many more rows lie before them, which `gathered_runs` writes to.
-    states: merged in this order. attribute_width and has_weight say which edge columns the graph has, for the self
-    message beside states.
+    states: merged in this order. columns: those that edges have, for the self message beside states.
     """
 
     source: TermArrays
     block: Block | None = None
     states: Sequence[TermArrays] = ()
-    attribute_width: int = 0
-    has_weight: bool = False
+    columns: EdgeColumns = NO_COLUMNS
     room: int = 0
 
 
@@ -78,25 +83,11 @@ def term_slice(model: Model, index: int, *, h: FloatArray, nodes: Degrees) -> Sl
 
 
 @torch.no_grad()
-def term_layouts(model: Model, index: int) -> TermLayouts:
-    """Return how layer `index`'s terms are packed. It depends on the model alone, never on the graph."""
+def kept_layout(model: Model, index: int) -> TermLayout:
+    """Return how what `term_slice` keeps of a target is packed; it may have no terms."""
     none = torch.zeros(0, device=model.device)
     h, nodes = none.new_zeros(0, model.layer(index).in_width), NodeContext(none, none, none)
-    terms = _terms(model, index, h, nodes)
-    return TermLayouts(TermLayout.of(terms.source), TermLayout.of(terms.target))
-
-
-@torch.no_grad()
-def source_layout(model: Model, index: int, relation: int = 0) -> TermLayout:
-    """Return how layer `index`'s source terms are packed, on a typed graph those of a relation, as they are sent."""
-    return TermLayout.of(none_terms(model, index, relation).source)
-
-
-def none_terms(model: Model, index: int, relation: int) -> Terms:
-    """Return layer `index`'s terms of no node, in a relation."""
-    layer, none = model.layers_at(index)[relation], torch.zeros(0, device=model.device)
-    h, nodes = none.new_zeros(0, layer.in_width), NodeContext(none, none, none)
-    return layer_terms(layer, h=h, nodes=nodes, map_first=maps_values_first(layer))
+    return TermLayout.of(_terms(model, index, h, nodes).target)
 
 
 @torch.no_grad()
@@ -135,18 +126,17 @@ def finish_slice(
     own: TermArrays,
     own_source: TermArrays,
     states: Sequence[Mapping[str, FloatArray]],
-    attribute_width: int = 0,
-    has_weight: bool = False,
+    columns: EdgeColumns = NO_COLUMNS,
 ) -> FloatArray:
     """Return layer `index`'s rows [T, W] from the states of all parts of the targets' in-edges, merged in order.
 
-    own and own_source: the targets' target and source terms, T rows. attribute_width and has_weight say which edge
-    columns the graph has, for the self message.
+    own and own_source: the targets' target and source terms, T rows. columns: those that edges have, for the self
+    message.
     """
     check_evaluating(model)
     _check_mergeable(model.layer(index), index)
     terms = Terms(_tensors(model, own_source), _tensors(model, own))
-    gathered = Gathered(own_source, None, states, attribute_width, has_weight)
+    gathered = Gathered(own_source, None, states, columns)
     return _rows(model, index, terms, delivery_of(model, gathered))
 
 
@@ -160,8 +150,7 @@ def gathered_slice(model: Model, index: int, *, own: TermArrays, gathered: Gathe
         own=own,
         own_source=gathered.source,
         states=gathered.states,
-        attribute_width=gathered.attribute_width,
-        has_weight=gathered.has_weight,
+        columns=gathered.columns,
     )
 
 
@@ -170,9 +159,7 @@ def delivery_of(model: Model, gathered: Gathered) -> Delivery:
     if gathered.block is not None:
         return OneBlock(_beside(model, block_tensors(gathered.block)))
     # no edges, but the columns that a self message needs
-    weight = torch.zeros(0) if gathered.has_weight else None
-    attributes = torch.zeros(0, gathered.attribute_width) if gathered.attribute_width else None
-    edge = _beside(model, EdgeContext(0, weight, attributes))
+    edge = _beside(model, gathered.columns.of_no_edges())
     received = [_tensors(model, state) for state in gathered.states]
     return Received(len(gathered.source["value"]), 0, edge, received)
 
@@ -202,7 +189,7 @@ def _tensors(model: Model, arrays: TermArrays) -> dict[str, Tensor]:
 def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext) -> Terms:
     """Return a layer's terms of nodes, with the model's shortcut among what stays at their owner."""
     layer = model.layer(index)
-    terms = layer_terms(layer, h=model.pre(index, h), nodes=nodes, map_first=maps_values_first(layer))
+    terms = layer_terms(layer, h=model.pre(index, h), nodes=nodes, map_first=is_narrower_first(layer))
     shortcut = model.shortcut(index, h)
     return terms if shortcut is None else Terms(terms.source, {**terms.target, _SHORTCUT: shortcut})
 
@@ -211,16 +198,10 @@ def _rows(model: Model, index: int, terms: Terms, delivery: Delivery) -> FloatAr
     own = dict(terms.target)
     shortcut = own.pop(_SHORTCUT, None)
     layer = model.layer(index)
-    first = maps_values_first(layer)
+    first = is_narrower_first(layer)
     relu = takes_relu(model, index, is_mapped=first)
     rows = layer_rows(layer, terms=Terms(terms.source, own), delivery=delivery, map_first=first, relu=relu)
     return float_array(model.post(index, rows, shortcut, is_activated=relu))
-
-
-def maps_values_first(layer: Layer) -> bool:
-    """Return whether values are mapped before they travel, so that narrow rows do. The layer alone decides it."""
-    weight = layer.value_weight
-    return weight is None or weight.shape[0] <= weight.shape[1]
 
 
 def _check_mergeable(layer: Layer, index: int) -> None:

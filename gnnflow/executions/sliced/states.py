@@ -1,6 +1,5 @@
 """Partial states of a slice's layer: made where the sources are, merged where the targets are.
 
-    sent = sent_state(k)                                how states are packed, and what terms of targets they read
     state = partial_slice(k, own, source terms, block)  at the sources' owner, over the edges it was told of
     merged = MergedStates(k, own terms, ...)            at the targets' owner:
         merged.add_block(source terms, block, targets)      over edges whose sources came as rows
@@ -15,7 +14,6 @@ Shapes: T targets, n of them that a part leads to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,59 +21,17 @@ import torch
 
 from gnnflow.executions.base import BlockPart
 from gnnflow.executions.moving import beside
-from gnnflow.executions.sliced.slices import none_terms, partial_slice
-from gnnflow.executions.sliced.term_arrays import TermLayout, arrays_to_terms, terms_to_arrays
+from gnnflow.executions.sliced.term_arrays import terms_to_arrays
 from gnnflow.executions.tensors import block_tensors, shared_tensor, tensor
 from gnnflow.graph.arrays import FloatArray, IntArray
 from gnnflow.graph.batch import Block
-from gnnflow.graph.edges import InEdges
 from gnnflow.layers import Model, State
 from gnnflow.layers.terms import GatheredTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gnnflow.executions.sliced.term_arrays import TermArrays
-
-
-@dataclass(frozen=True)
-class SentState:
-    """How a layer's state of a target is packed, and the target terms that edges read, without which none can be made.
-
-    reads has no names where an edge reads nothing of its target.
-    """
-
-    state: TermLayout
-    reads: TermLayout
-
-
-@torch.no_grad()
-def sent_state(
-    model: Model, index: int, relation: int = 0, *, attribute_width: int = 0, has_weight: bool = False
-) -> SentState | None:
-    """Return how layer `index`'s states are made by a holder of sources; None where states do not merge.
-
-    A factor of the target's whole sum ("scale") is applied by the target's owner. attribute_width and has_weight say
-    which edge columns the graph has.
-    """
-    if not model.layers_at(index)[relation].levels.instance.mergeable:
-        return None
-    edges = InEdges(
-        np.zeros(1, np.int64),
-        np.zeros(0, np.int64),
-        weight=np.zeros(0, np.float32) if has_weight else None,
-        attributes=np.zeros((0, attribute_width), np.float32) if attribute_width else None,
-    )
-    block, terms = Block(edges, num_sources=0), none_terms(model, index, relation)
-    source, target, own = terms_to_arrays(terms.source), terms_to_arrays(terms.target), dict[str, FloatArray]()
-    while True:
-        try:
-            state = partial_slice(model, index, own=own, source=source, block=block, relation=relation)
-        except KeyError as missing:  # a term of the target that the layer asked for
-            (name,) = missing.args
-            own[name] = target.pop(name)
-        else:
-            return SentState(*(TermLayout.of(arrays_to_terms(each)) for each in (state, own)))
+    from gnnflow.executions.plan import TermArrays
 
 
 class MergedStates:

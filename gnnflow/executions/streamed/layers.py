@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import first_rows, is_cheaper_first, layer_terms, takes_relu, updated_rows
+from gnnflow.executions.base import PassCounts, first_rows, is_cheaper_first, layer_terms, takes_relu, updated_rows
 from gnnflow.executions.streamed.adding import added
 from gnnflow.executions.streamed.graph import Piece, Rows, StreamedGraph, runs
 from gnnflow.executions.streamed.ring import sources_of
@@ -116,12 +116,14 @@ class StreamedLayers:
         """Return whether the value_weight of a relation's layer is applied before the aggregation."""
         if (index, relation) not in self._maps_first:  # every run of rows asks
             of = self.layers[index]
+            counts = PassCounts(
+                self._num_rows(index, of.source_type(relation)),
+                self._num_rows(index + 1, of.schema.target_types[relation]),
+                self.graph.num_edges(index, relation),
+            )
+            needs_gradient = self.needs_gradient(index)
             self._maps_first[index, relation] = is_cheaper_first(
-                of.layers[relation],
-                num_sources=self._num_rows(index, of.source_type(relation)),
-                num_targets=self._num_rows(index + 1, of.schema.target_types[relation]),
-                num_edges=self.graph.num_edges(index, relation),
-                needs_gradient=self.needs_gradient(index),
+                of.layers[relation], counts, needs_gradient=needs_gradient
             )
         return self._maps_first[index, relation]
 

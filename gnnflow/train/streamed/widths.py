@@ -6,26 +6,26 @@ holds is summed over the relations that lead to the type, or start at it. A grap
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import is_cheaper_first, terms_of
-from gnnflow.executions.propagate import block_messages, partial_state
+from gnnflow.executions.base import PassCounts, is_cheaper_first, terms_of
+from gnnflow.executions.plan import EdgeColumns, RelationPlan, TermLayout, plan_relation
+from gnnflow.executions.propagate import block_messages
 from gnnflow.executions.streamed import SLOPE, Key, LayerRelations, added, are_features, attended, reads_values
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr, native
-from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, Sum, Terms
+from gnnflow.layers import Layer, Model, NodeContext, Sum, Terms
 from gnnflow.train.streamed import own_edges
 
 NUMBER = 4  # bytes
 DEGREES = 3  # numbers per relation
 
 _MANY = 10**9
-_COUNTS = ((1, 1, 1), (1, _MANY, 1), (_MANY, 1, 1), (1, 1, _MANY))
+_COUNTS = (PassCounts(1, 1, 1), PassCounts(1, _MANY, 1), PassCounts(_MANY, 1, 1), PassCounts(1, 1, _MANY))
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,10 @@ class Asked:
     weighted: bool
     makes_terms: bool
 
+    def columns(self, model: Model) -> EdgeColumns:
+        """Return the columns that edges have."""
+        return EdgeColumns(self.weighted, model.inputs.attribute_width)
+
 
 def layer_widths(model: Model, index: int, asked: Asked) -> list[TypeWidths]:
     """Return the widths of a layer for each node type."""
@@ -167,68 +171,54 @@ def layer_widths(model: Model, index: int, asked: Asked) -> list[TypeWidths]:
 
 @dataclass(frozen=True)
 class _Way:
-    """What a layer makes, of no rows, in one of the ways in which the execution may compute it.
+    """What a relation's layer makes in one of the ways in which the execution may compute it.
 
-    added: what is added to in place and, beside the state, kept for the backward pass.
+    added: what is added to in place and, beside the state, kept for the backward pass, of no rows.
     """
 
-    terms: Terms
-    state: Mapping[str, Tensor]
+    plan: RelationPlan
     added: Mapping[str, Tensor]
-
-    @property
-    def source(self) -> int:
-        """Numbers of a source's terms."""
-        return _width(self.terms.source)
-
-    @property
-    def learns(self) -> bool:
-        """Whether a gradient reaches its terms or its state."""
-        tensors = (*self.terms.source.values(), *self.terms.target.values(), *self.state.values())
-        return any(rows.requires_grad for rows in tensors)
 
 
 def _made(of: LayerRelations, relation: int, asked: Asked, block: BlockTensors) -> list[_Way]:
     """Return what a relation's layer makes in each way."""
-    layer, none = of.layers[relation], torch.zeros(0)
-    nodes, learned = NodeContext(none, none, none), of.index > 0 or of.model.encoder is not None
-    h = none.new_zeros(0, layer.in_width).requires_grad_(learned)
+    layer, learned = of.layers[relation], of.index > 0 or of.model.encoder is not None
     found = []
     for first in _ways(layer, asked, learned=learned, is_typed=of.model.is_typed):
-        terms = terms_of(layer, h, nodes=nodes, num_targets=0, map_first=first)
-        state = partial_state(layer, source=terms.source, target=terms.target, block=block)
-        adding = added(layer, None, source=terms.source, target=terms.target, block=block, with_slopes=True)
-        found.append(_Way(terms, state, adding))
+        plan = plan_relation(layer, asked.columns(of.model), map_first=first, needs_gradient=learned)
+        source, target = plan.terms
+        found.append(_Way(plan, added(layer, None, source=source, target=target, block=block, with_slopes=True)))
     return found
 
 
 def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
-    layer, inputs, block = of.layers[relation], of.model.inputs, _no_edges(of.model, asked)
+    layer, inputs, block = of.layers[relation], of.model.inputs, _no_edges(asked.columns(of.model))
     ways, adds = _made(of, relation, asked, block), layer.levels.instance.adds
-    source = max(way.source for way in ways)
+    plans = [way.plan for way in ways]
+    source = max(each.source.width for each in plans)
     # what may be made of features as it goes by lies in no file
-    by_features = [asked.makes_terms and not way.learns and are_features(of, way.terms.source) for way in ways]
+    by_features = [asked.makes_terms and not each.learns and are_features(of, each.terms.source) for each in plans]
     has_gates = any(SLOPE in way.added for way in ways)
     attends = not asked.has_leaves and not asked.exact
-    attends = attends and all(attended(layer, *way.terms, block) is not None for way in ways)
+    attends = attends and all(attended(layer, *each.terms, block) is not None for each in plans)
     plain_sum = adds and layer.uses_coefficients and not layer.coefficient_dropout
-    heads = max(way.terms.source["value"].shape[-2] for way in ways)
+    heads = max(each.terms.source["value"].shape[-2] for each in plans)
     own, several = _own_bytes(of, relation, asked), of.comes_from_several(relation)
     return PassWidths(
         source=source,
-        target=max(_width(way.terms.target) for way in ways),
-        state=max(_width(way.state) for way in ways),
-        kept=max(_width(way.added) for way in ways),
-        heads=heads if any(_has_numbers(layer, way.terms, block) for way in ways) else 0,
+        target=max(each.target.width for each in plans),
+        state=max(each.state_layout.width for each in plans),
+        kept=max(TermLayout.of(way.added).width for way in ways),
+        heads=heads if any(_has_numbers(layer, each.terms, block) for each in plans) else 0,
         passed=source if asked.goes_round else 0,
         adds=adds,
         in_place=has_gates or attends or plain_sum,
-        learns=any(way.learns for way in ways),
+        learns=any(each.learns for each in plans),
         apart=source if of.has_self(relation) else 0,
         spread=asked.spread * (not asked.picks) if several else 1,
         instance=source // layer.positions if several else 0,
-        read_back=max(_read_back(layer, way.terms, block, asked) for way in ways),
-        filed=max(0 if made else way.source for way, made in zip(ways, by_features, strict=True)),
+        read_back=max(_read_back(layer, each, block, asked) for each in plans),
+        filed=max(0 if made else each.source.width for each, made in zip(plans, by_features, strict=True)),
         made_of=inputs.feature_width + DEGREES if any(by_features) else 0,
         own_bytes=own,
         at_self=own // NUMBER if layer.include_self else 0,
@@ -249,21 +239,19 @@ def _own_bytes(of: LayerRelations, relation: int, asked: Asked) -> int:
     return max(found)
 
 
-def _no_edges(model: Model, asked: Asked) -> BlockTensors:
-    """Return a block without edges, of a graph as asked."""
-    none, columns = torch.zeros(0), model.inputs.attribute_width
-    edge = EdgeContext(0, none if asked.weighted else None, torch.zeros(0, columns) if columns else None)
+def _no_edges(columns: EdgeColumns) -> BlockTensors:
+    """Return a block without edges."""
     csr = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0)
-    return BlockTensors(csr, edge, None)
+    return BlockTensors(csr, columns.of_no_edges(), None)
 
 
-def _read_back(layer: Layer, terms: Terms, block: BlockTensors, asked: Asked) -> int:
+def _read_back(layer: Layer, plan: RelationPlan, block: BlockTensors, asked: Asked) -> int:
     """Return the numbers per row of the source terms that the backward pass reads: on a ring they come by whole."""
-    rows, names = terms.source, sorted(terms.source)
+    (source, target), names = plan.terms, sorted(plan.terms.source)
     whole = asked.goes_round or asked.has_leaves or names[-1] != "value"
-    if whole or reads_values(layer, source=rows, target=terms.target, block=block):
-        return _width(rows)
-    return _width({name: rows[name] for name in names[:-1]})
+    if whole or reads_values(layer, source=source, target=target, block=block):
+        return plan.source.width
+    return TermLayout.of({name: source[name] for name in names[:-1]}).width
 
 
 def _has_numbers(layer: Layer, terms: Terms, block: BlockTensors) -> bool:
@@ -284,15 +272,6 @@ def _ways(layer: Layer, asked: Asked, *, learned: bool, is_typed: bool) -> list[
     found: set[bool] = set()
     for needs_gradient in {learned, False}:
         counts = _COUNTS if is_typed else _COUNTS[:1]
-        firsts = {
-            is_cheaper_first(
-                layer, num_sources=sources, num_targets=targets, num_edges=edges, needs_gradient=needs_gradient
-            )
-            for sources, targets, edges in counts
-        }
+        firsts = {is_cheaper_first(layer, each, needs_gradient=needs_gradient) for each in counts}
         found |= firsts | ({False} if True in firsts and asked.may_prune else set())
     return sorted(found)
-
-
-def _width(tensors: Mapping[str, Tensor]) -> int:
-    return sum(math.prod(each.shape[1:]) for each in tensors.values())

@@ -8,7 +8,8 @@ import torch
 
 from gnnflow.config import GATConfig, GCNConfig
 from gnnflow.executions import sliced
-from gnnflow.executions.sliced.term_arrays import TermLayout, arrays_to_terms, terms_to_arrays
+from gnnflow.executions.plan import TermLayout, plan_layer
+from gnnflow.executions.sliced.term_arrays import arrays_to_terms, terms_to_arrays
 from gnnflow.graph.batch import Degrees
 from gnnflow.layers import ModelInputs, build_model
 
@@ -23,7 +24,7 @@ def columns(rows):
 def test_packed_terms_unpack_to_the_same_bits():
     h = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
     source = sliced.term_slice(MODEL, 0, h=h, nodes=columns(6)).source
-    layout = sliced.term_layouts(MODEL, 0).source
+    layout = plan_layer(MODEL, 0).relations[0].source
     assert (layout.names, layout.shapes) == (("logit", "value"), ((2,), (2, 4)))
     packed = layout.pack(source)
     assert packed.shape == (6, layout.width)
@@ -33,12 +34,12 @@ def test_packed_terms_unpack_to_the_same_bits():
     assert all(np.array_equal(unpacked[name], source[name]) for name in source)
 
 
-def test_one_call_gives_the_layouts_of_what_is_sent_and_of_what_is_kept():
-    layouts = sliced.term_layouts(MODEL, 0)
+def test_layouts_of_what_is_sent_and_of_what_is_kept():
+    sent, kept = plan_layer(MODEL, 0).relations[0].source, sliced.kept_layout(MODEL, 0)
     terms = sliced.term_slice(MODEL, 0, h=np.zeros((2, 5), np.float32), nodes=columns(2))
-    assert layouts.source.names == tuple(terms.source)
-    assert layouts.target == TermLayout(("logit",), ((2,),))
-    assert np.array_equal(layouts.target.unpack(layouts.target.pack(terms.target))["logit"], terms.target["logit"])
+    assert sent.names == tuple(terms.source)
+    assert kept == TermLayout(("logit",), ((2,),))
+    assert np.array_equal(kept.unpack(kept.pack(terms.target))["logit"], terms.target["logit"])
 
 
 def test_terms_survive_the_way_through_arrays():
@@ -51,7 +52,7 @@ def test_terms_survive_the_way_through_arrays():
 def test_a_partition_without_nodes_has_slices_too():
     h = np.zeros((0, 5), np.float32)
     terms = sliced.term_slice(MODEL, 0, h=h, nodes=columns(0))
-    assert sliced.term_layouts(MODEL, 0).source.pack(terms.source).shape == (0, 10)
+    assert plan_layer(MODEL, 0).relations[0].source.pack(terms.source).shape == (0, 10)
     assert sliced.prediction_slice(MODEL, [None, np.zeros((0, 3), np.float32)]).shape == (0, 3)
 
 
