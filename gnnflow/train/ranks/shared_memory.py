@@ -247,7 +247,11 @@ class SharedPair:
 
     def _hear(self) -> bool:
         """Act on the next note, and return whether there was one: there is none where the other rank is gone."""
-        note, descriptors, _, _ = socket.recv_fds(self.connection, _NOTE.size, 1)
+        try:
+            note, descriptors, _, _ = socket.recv_fds(self.connection, _NOTE.size, 1)
+        except ConnectionResetError:
+            # the other rank left without hearing that its memory was read; Linux says so once, and before what it sent
+            note, descriptors, _, _ = socket.recv_fds(self.connection, _NOTE.size, 1)
         if not note:
             return False
         for each in descriptors:

@@ -114,6 +114,18 @@ def test_who_waits_for_a_rank_that_is_gone_hears_of_it(pair):
         part.wait(SOON)
 
 
+def test_what_a_rank_sent_before_it_left_is_still_received(pair):
+    parts = [
+        [end.allreduce([torch.full((1 << 18,), float(place))]) for _ in range(2)] for place, end in enumerate(pair)
+    ]
+    for each in parts[1]:
+        each.wait(SOON)
+    parts[0][0].wait(SOON)  # tells the other rank that its memory was read, which nobody hears any more
+    pair[1].connection.close()
+    parts[0][1].wait(SOON)
+    assert parts[0][1].found.unique().tolist() == [1.0]
+
+
 def test_memory_is_used_again_and_given_back_with_the_pair():
     before = open_files()
     pair = met(dist.HashStore())
