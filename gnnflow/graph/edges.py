@@ -188,6 +188,13 @@ class InEdges:
         counts = np.maximum(wanted - taken, 0)
         return Picked(ragged_ranges(starts + taken, counts), counts, self.num_relations)
 
+    def step_back(self, nodes: IntArray, *, limit: IntArray | Fanout | None = None) -> SourceArray:
+        """Return the sources that some nodes read, edge by edge: one hop of a search for what reaches a target.
+
+        limit: as of `prefix`. A source comes as often as edges from it do (AGL, VLDB 2020, section 3.3.2).
+        """
+        return self.sources_of(self.prefix(nodes, limit=limit).positions)
+
     @property
     def none(self) -> InEdges:
         """The same nodes without any in-edge."""

@@ -47,8 +47,7 @@ def cut_clusters(
     scratch[nodes] = np.arange(len(nodes), dtype=np.int32)
     fresh = nodes
     for _ in range(boundary_hops):
-        found = edges.sources_of(edges.prefix(fresh, limit=None).positions)
-        _, fresh = number_rows(found, scratch, first_row=len(nodes))
+        _, fresh = number_rows(edges.step_back(fresh), scratch, first_row=len(nodes))
         nodes = np.concatenate([nodes, fresh])
     block = _block(graph, nodes, scratch)
     scratch[nodes] = UNSEEN

@@ -146,8 +146,7 @@ class Reads:
 
 
 def _reads(block: Block, active: IntArray, *, bounds: IntArray, exchange: Exchange) -> Reads:
-    picked = block.edges.prefix(active, limit=None)
-    read = distinct(np.asarray(block.edges.sources_of(picked.positions), np.int64))
+    read = distinct(np.asarray(block.edges.step_back(active), np.int64))
     return owned_and_asked(read, bounds=bounds, exchange=exchange)
 
 

@@ -104,5 +104,4 @@ def _per_rank(active: IntArray, sent: Sequence[int]) -> tuple[int, ...]:
 
 def _sources(blocks: Sequence[tuple[Block, IntArray]]) -> IntArray:
     """Return the nodes that some targets of blocks read, ascending."""
-    read = [block.edges.sources_of(block.edges.prefix(some, limit=None).positions) for block, some in blocks]
-    return distinct(np.concatenate(read).astype(np.int64))
+    return distinct(np.concatenate([block.edges.step_back(some) for block, some in blocks]).astype(np.int64))

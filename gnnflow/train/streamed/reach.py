@@ -44,10 +44,9 @@ def depths(
             first = book.start(partition)
             rows = np.flatnonzero(depth[first : first + book.size(partition)] >= layer)
             if len(rows) and in_edges is not None:
-                found = in_edges(partition)
-                read = found.sources_of(found.prefix(rows, limit=fanout).positions)
+                read = in_edges(partition).step_back(rows, limit=fanout)
                 depth[read] = np.maximum(depth[read], layer - 1)
-                del found, read
+                del read
     else:
         layer = 0
     if (depth >= layer).mean() > MOST:
