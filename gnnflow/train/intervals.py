@@ -139,7 +139,8 @@ def _wilson(share: float, count: int) -> Interval:
     weight = _Z**2 / count
     middle = (share + weight / 2) / (1 + weight)
     margin = _Z * math.sqrt(share * (1 - share) / count + weight / (4 * count)) / (1 + weight)
-    return max(0.0, middle - margin), min(1.0, middle + margin)
+    # of no hit and of all these are the ends themselves, which rounding misses by a little
+    return (middle - margin if share > 0 else 0.0), (middle + margin if share < 1 else 1.0)
 
 
 def _groups(num_targets: int) -> tuple[IntArray, int]:

@@ -42,6 +42,13 @@ def test_shares_have_scipys_wilson_interval(hits: int, count: int) -> None:
     assert intervals._wilson(hits / count, count) == pytest.approx((theirs.low, theirs.high))
 
 
+@pytest.mark.parametrize("count", range(2, 40))
+def test_no_hit_is_an_end_of_its_interval_and_so_are_all(count: int) -> None:
+    assert intervals._wilson(0.0, count)[0] == 0.0
+    assert intervals._wilson(1.0, count)[1] == 1.0
+    assert 0.0 < intervals._wilson(1 / count, count)[0] < intervals._wilson(1 - 1 / count, count)[1] < 1.0
+
+
 def test_areas_have_delongs_variance() -> None:
     rng = np.random.default_rng(3)
     truth = rng.random(80) < 0.3
