@@ -123,7 +123,7 @@ STAGES: dict[str, Stage] = {
             "Score nodes layer by layer and certify the scores (GraphInfer).",
             "gnnflow.stages.infer:work",
             needs=(STORE, "select", "train"),
-            version=5,
+            version=6,
             keys=stage_keys.infer,
             own_code=stage_keys.own_layers,
         ),

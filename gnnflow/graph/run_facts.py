@@ -169,7 +169,7 @@ def _mib(number: int) -> str:
 class InferFacts:
     """How scoring went: flat metrics, what the certificate compared, and what partitions sent each other.
 
-    model: the fingerprint of the training whose weights scored; "" in manifests that do not say it.
+    model: the digest of the training whose weights scored; "" in manifests that do not say it.
     """
 
     metrics: Figures

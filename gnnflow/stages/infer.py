@@ -48,7 +48,7 @@ def work(run: StageRun) -> Made:
     Raises ScoringError where a score is not finite, ParityError where the two paths disagree.
     """
     train = run.inputs["train"]
-    return score_graph(run, model=train.uri, learned=Learned.of(run.store.facts), trained=train.manifest.fingerprint)
+    return score_graph(run, model=train.uri, learned=Learned.of(run.store.facts), trained=train.manifest.digest)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Learned:
 def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) -> Made:
     """Score the config's targets with the model in a folder, whether or not the graph has labels.
 
-    trained: the fingerprint of its training.
+    trained: the digest of what its training committed.
     """
     from gnnflow.infer.job import run_rounds
 

@@ -77,7 +77,7 @@ def _scored_by(trained: str, embeddings: str) -> str:
     """Return the artifact whose predictions these are. Raises ScoringError where another model scored them."""
     artifact = absolute(embeddings).rstrip("/").removesuffix("/predictions")
     manifest = read_manifest(artifact)
-    if read_facts(artifact, manifest, InferFacts).model != read_manifest(trained).fingerprint:
+    if read_facts(artifact, manifest, InferFacts).model != read_manifest(trained).digest:
         raise ScoringError(
             "are not of the run's model, or do not say of which",
             where=f"--embeddings {embeddings}",

@@ -147,7 +147,8 @@ def _fingerprint(theirs: StageContext, version: Version) -> str:
     infer, run = STAGES["infer"], theirs.run
     assert infer.keys is not None
     inputs: dict[str, Any] = {stage: run.fingerprints[stage] for stage in (run.store_stage, "select")}
-    inputs["train"] = version.fingerprints["train"]
+    # trained anew, the same config may give other weights
+    inputs |= {"train": version.fingerprints["train"], "trained": version.digests["train"]}
     if code := run.code_of("infer"):
         inputs["code"] = code
     return fingerprint_of("score", keys=infer.keys(theirs.config), inputs=inputs, format_version=infer.version)
@@ -169,7 +170,7 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
     make_inputs(theirs, version)
     _check_fits(version, registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts)), name)
     inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
-    trained = version.fingerprints["train"]
+    trained = version.digests["train"]
     work = partial(score_graph, model=version.uri, learned=_learned(version, graph), trained=trained)
     return do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from gnnflow.stages.base import StageContext
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.report import report_of
+from gnnflow.storage.manifest import read_manifest
 from gnnflow.storage.run_folder import read_run
+from gnnflow.storage.workspace import MANIFEST
 from tests.small_graphs import graph_config, write_graph
 from tests.small_links import TASK, config_of, run_groups
 
@@ -173,6 +177,30 @@ def test_pairs_are_scored_from_the_embeddings_of_the_published_model(
     expected = sum(a * b for a, b in zip(held[first["src"]], held[first["dst"]], strict=True))
     assert found[1][0].as_py() == pytest.approx(expected, rel=1e-4)
     assert not found[0].equals(found[1])
+
+
+def test_embeddings_of_other_weights_of_the_same_config_are_refused(
+    done: tuple[Config, Any, Path], tmp_path: Path
+) -> None:
+    config, result, folder = done
+    context, other = StageContext.of(config), StageContext.of(config_of(folder, name="other", train={"epochs": 1}))
+    run_pipeline(other)
+    embeddings = context.artifact("infer").uri
+    trained, anew = (Path(each.artifact("train").uri.removeprefix("file://")) for each in (context, other))
+    pairs, out = str(folder / "edges.parquet"), str(tmp_path / "scored.parquet")
+    arguments = {"out": out, "workspace": config.workspace, "embeddings": embeddings}
+    score_pairs(result.uri, pairs, **arguments)
+    shutil.copytree(trained, tmp_path / "kept")
+    fingerprint = read_manifest(str(trained)).fingerprint
+    try:
+        shutil.copytree(anew, trained, dirs_exist_ok=True)
+        held = json.loads((trained / MANIFEST).read_text()) | {"fingerprint": fingerprint}
+        del held["checksum"]
+        (trained / MANIFEST).write_text(json.dumps(held))
+        with pytest.raises(ScoringError, match=r"--embeddings .*are not of the run's model"):
+            score_pairs(result.uri, pairs, **arguments)
+    finally:
+        shutil.copytree(tmp_path / "kept", trained, dirs_exist_ok=True)
 
 
 def test_embeddings_of_another_model_are_refused(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
