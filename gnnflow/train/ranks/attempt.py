@@ -19,6 +19,7 @@ from gnnflow.progress import place_text
 from gnnflow.train.ranks.group import RankLateError, late
 from gnnflow.train.ranks.hosting import Hosting
 from gnnflow.train.ranks.operations import Place, RankLostError, RankStoppedError
+from gnnflow.train.ranks.patience import PAUSE_SECONDS
 from gnnflow.train.ranks.scheduler import SchedulerLostError, needing_scheduler
 from gnnflow.train.ranks.staying import staying
 from gnnflow.train.ranks.task import BEAT_SECONDS, RankOrder, run_rank
@@ -39,8 +40,6 @@ LOOK_SECONDS = 0.25
 
 _LEAVE_SECONDS = 10.0
 _WORKERS_SECONDS = 1.0
-_PAUSE_SECONDS = 10.0
-"""So long after the last look nobody has looked: this process was paused, or the scheduler did not answer."""
 
 
 @dataclass
@@ -176,7 +175,7 @@ class Attempt:
     def _forgive_pause(self) -> None:
         """Begin all limits anew after a pause: the ranks were paused as well, or nobody heard what they told."""
         last, self._turned_at = self._turned_at, time.monotonic()
-        if self._turned_at - last > _PAUSE_SECONDS:
+        if self._turned_at - last > PAUSE_SECONDS:
             self._told_at = self._turned_at
             for seen in self._seen:
                 seen.heard_at = seen.moved_at = self._turned_at

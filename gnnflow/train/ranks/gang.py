@@ -17,6 +17,7 @@ from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.run_facts import RankAttempt
 from gnnflow.train.ranks.attempt import LOOK_SECONDS, PREFIX, Attempt, RankFailedError, WorkerTakenError
 from gnnflow.train.ranks.operations import RankLostError
+from gnnflow.train.ranks.patience import Patience
 from gnnflow.train.ranks.scheduler import needing_scheduler
 from gnnflow.train.ranks.staying import staying
 
@@ -99,7 +100,7 @@ def _workers_for(
     busy: workers that computed a rank of an earlier attempt when that ended. Raises ClusterError where too few come in
     time.
     """
-    asked, begin, said = job.train.workers, time.monotonic(), False
+    asked, patience, said = job.train.workers, Patience(job.train.start_seconds), False
     while True:
         there: dict[str, Any] = client.processing()
         busy = staying(client, [each for each in busy if each in there], PREFIX)
@@ -108,7 +109,7 @@ def _workers_for(
         if len(free) >= asked:
             found = sorted(free, key=lambda each: (len(free[each]), each))
             return found[:asked], found[asked:]
-        if time.monotonic() - begin > job.train.start_seconds:
+        if patience.is_over():
             break
         if not said:
             progress.message(f"train: {asked} ranks wait for workers, {len(free)} of {len(there)} are free")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from gnnflow.graph.errors import ClusterError
 from gnnflow.kernels.device import card_id
 from gnnflow.train.ranks.doubling import Doubling, Join, is_cheaper, join_partners
 from gnnflow.train.ranks.operations import JOINING, Pending, Place, Position, RankLostError
+from gnnflow.train.ranks.patience import Patience
 from gnnflow.train.ranks.shared_memory import SharedPair, meet
 from gnnflow.train.ranks.waiting import Notes, call_apart, knock, missing_ranks, reaching
 
@@ -173,14 +173,14 @@ def find_store(host: str, port: int, *, start_seconds: float, position: Position
 
     Raises RankLostError where it does not answer, RankStoppedError where the training is no longer wanted.
     """
-    wait, deadline = timedelta(seconds=start_seconds), time.monotonic() + start_seconds
+    wait, patience = timedelta(seconds=start_seconds), Patience(start_seconds)
     connect = partial(dist.TCPStore, host, port, None, is_master=False, timeout=_TRY, wait_for_workers=False)
     while True:
         try:
-            knock(host, port, position, seconds=start_seconds)  # torch would go on where nobody listens any more
+            knock(host, port, position, patience=patience)  # torch would go on where nobody listens any more
             store = call_apart(connect, position)
         except (RuntimeError, OSError, ValueError) as error:
-            if isinstance(error, ConnectionRefusedError) or time.monotonic() > deadline:
+            if isinstance(error, ConnectionRefusedError) or patience.is_over():
                 raise RankLostError(
                     f"rank 0's store at {host}:{port} does not answer ({error})", where="train.workers"
                 ) from error

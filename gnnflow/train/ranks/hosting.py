@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.train.ranks.group import RankLateError
 from gnnflow.train.ranks.operations import RankLostError
+from gnnflow.train.ranks.patience import Patience
 from gnnflow.train.ranks.servers import Server
 
 if TYPE_CHECKING:
@@ -55,12 +56,12 @@ class Hosting:
 
     def _begun(self, number: int, future: Future[Any]) -> Any:
         """Return a server when it has begun."""
-        seconds, begin = self._job.train.start_seconds, time.monotonic()
+        patience = Patience(self._job.train.start_seconds)
         while not future.done():
             self.check(self._client.nthreads())  # one whose worker died never begins
-            if time.monotonic() - begin > seconds:
+            if patience.is_over():
                 raise RankLateError(
-                    f"parameter server {number} did not begin within {seconds:g} s on its worker "
+                    f"parameter server {number} did not begin within {patience.seconds:g} s on its worker "
                     f"{self._workers[number]}",
                     where="train.start_seconds",
                     fix="See what that worker does, or raise the limit where workers take longer to begin.",

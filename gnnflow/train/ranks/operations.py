@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.progress import place_text
+from gnnflow.train.ranks.patience import Patience
 
 JOINING = "joining the other ranks"
 _LOOK_SECONDS = 0.5
@@ -98,15 +98,14 @@ class Pending:
         """Wait for the round under way, begin the next one and return whether there is one."""
         if self._work is None:
             return False
-        begin = time.monotonic()
+        patience = Patience(self.place.step_seconds)
         while True:
             self.position.check()
             try:
                 self._work.wait(timedelta(seconds=_LOOK_SECONDS))
             except (RuntimeError, OSError) as error:
-                waited = time.monotonic() - begin
                 is_late = isinstance(error, TimeoutError) or "Operation timed out" in str(error)
-                if not is_late or waited > self.place.step_seconds:
+                if not is_late or patience.is_over():
                     raise _lost(self, error) from error
             else:
                 self._work = next(self.rounds, None)

@@ -11,7 +11,6 @@ epoch begins, then one with each reply, which costs no call of its own.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from gnnflow.train.profile import Stopwatch
 from gnnflow.train.ranks.gradients import weights_checksum
 from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.ranks.operations import RankLostError
+from gnnflow.train.ranks.patience import Patience
 from gnnflow.train.ranks.server_shard import Part, Push, RowGradients, State, dealt
 from gnnflow.train.ranks.servers import Reply, ServerClosedError
 from gnnflow.train.source import DealtBatch, Step
@@ -263,7 +263,7 @@ class ServedUpdater:
 
     def _answers(self, calls: Sequence[Any]) -> list[Any]:
         """Wait for the servers as for other ranks. Raises RankLostError where one is gone or too late."""
-        group, begin = self._group, time.monotonic()
+        group, patience = self._group, Patience(self._group.place.step_seconds)
         group.position.wait(over=False)
         answers: list[Any] = []
         for number, call in enumerate(calls):
@@ -272,7 +272,7 @@ class ServedUpdater:
                 try:
                     answers.append(call.result(timeout=_LOOK_SECONDS))
                 except TimeoutError as error:  # before OSError, of which it is a kind
-                    if time.monotonic() - begin > group.place.step_seconds:
+                    if patience.is_over():
                         raise _lost(number, "does not answer") from error
                 except (OSError, RuntimeError, KeyError, ServerClosedError) as error:
                     # Without its frames: they hold the call, which holds the error, and so the connections to others.

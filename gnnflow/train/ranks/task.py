@@ -24,6 +24,7 @@ from gnnflow.progress import Silent
 from gnnflow.train.job import TrainJob
 from gnnflow.train.ranks.group import RankGroup, find_store, join_group, late, open_store
 from gnnflow.train.ranks.operations import Place, Position, RankStoppedError
+from gnnflow.train.ranks.patience import Patience
 from gnnflow.train.ranks.rank import AllReduceRank, ServedRank
 from gnnflow.train.source import OpenSource
 from gnnflow.train.trainer import TrainResult, train
@@ -73,11 +74,11 @@ def _take_process(order: RankOrder) -> None:
     from distributed import get_worker
 
     worker = get_worker()
-    key, deadline = str(worker.get_current_task()), time.monotonic() + order.place.start_seconds
+    key, patience = str(worker.get_current_task()), Patience(order.place.start_seconds)
     while not _one_rank.acquire(timeout=BEAT_SECONDS):
         if _is_dropped(worker, key):
             raise RankStoppedError
-        if time.monotonic() > deadline:
+        if patience.is_over():
             raise late([order.place.rank], order.place.start_seconds, ": its worker's process computes another rank")
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gnnflow.train.ranks.operations import Place, Position, RankLostError
+from gnnflow.train.ranks.patience import Patience
 
 Result = TypeVar("Result")
 
@@ -48,13 +49,12 @@ def call_apart(function: Callable[[], Result], position: Position) -> Result:
     return result.result()
 
 
-def knock(host: str, port: int, position: Position, *, seconds: float) -> None:
+def knock(host: str, port: int, position: Position, *, patience: Patience) -> None:
     """Wait until a port can be reached.
 
     Raises ConnectionRefusedError at once where nobody listens there, another OSError where it cannot be reached in
     time, and RankStoppedError where the training is no longer wanted.
     """
-    deadline = time.monotonic() + seconds
     while True:
         position.check()
         try:
@@ -62,7 +62,7 @@ def knock(host: str, port: int, position: Position, *, seconds: float) -> None:
         except ConnectionRefusedError:
             raise
         except OSError:
-            if time.monotonic() > deadline:
+            if patience.is_over():
                 raise
             time.sleep(_ASK_SECONDS)
         else:
@@ -92,10 +92,10 @@ def are_set(store: Any, names: Sequence[str], position: Position, *, seconds: fl
 
     Raises RankStoppedError where the training is no longer wanted.
     """
-    deadline = time.monotonic() + seconds
+    patience = Patience(seconds)
     while not store.check(names):  # asked again and again: the store's own wait cannot be stopped
         position.check()
-        if time.monotonic() > deadline:
+        if patience.is_over():
             return False
         time.sleep(_ASK_SECONDS)
     return True
