@@ -45,8 +45,8 @@ class RankAttempt:
 
 HIDE_EVENTS = (
     "If such a node is made together with the edge (an order of the purchase), it tells the answer, and the figures "
-    "are worth nothing. Give its edge tables graph.timestamp and set task.split.earlier_only: true, which hides what "
-    "is not before the edge; or leave these tables out of graph.edges."
+    "are worth nothing. Give its edge tables graph.timestamp (the edge's own, where such a node has none) and set "
+    "task.split.earlier_only: true, which hides what is not before the edge; or leave these tables out of graph.edges."
 )
 """What to do where events tell of links."""
 
