@@ -20,6 +20,7 @@ from gnnflow.graph.book import ClusterBook, PartitionBook
 from gnnflow.graph.edges import Fanout
 from gnnflow.graph.labels import LabelKind, LabelUnit
 from gnnflow.graph.row_counts import RowCounts
+from gnnflow.graph.run_facts import LinkFacts
 from gnnflow.graph.scales import ColumnScale
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Placement
 
@@ -281,7 +282,10 @@ class BlowUp:
 
 @dataclass(frozen=True)
 class FlatFacts:
-    """The shards of one GraphFlat, in order. fanouts: one per hop from the targets outward; None: every edge."""
+    """The shards of one GraphFlat, in order. fanouts: one per hop from the targets outward; None: every edge.
+
+    link_facts: of links.
+    """
 
     layout: Layout
     num_hops: int
@@ -289,3 +293,4 @@ class FlatFacts:
     num_targets: int
     blow_up: BlowUp
     shards: tuple[ShardEntry, ...]
+    link_facts: LinkFacts | None = None

@@ -21,7 +21,7 @@ from gnnflow.neighbors.pairs import PoolPlan, pool_weights
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
-    from gnnflow.config import PairTask
+    from gnnflow.config import TaskConfig
     from gnnflow.graph.arrays import BoolArray, IntArray, KeyArray
     from gnnflow.sampling.pairs import Points
     from gnnflow.storage.graph_store import GraphStore
@@ -84,7 +84,7 @@ def known_links(store: GraphStore, sources: IntArray) -> KnownLinks:
     return KnownLinks(distinct(np.concatenate(found)), num_nodes)
 
 
-def filtered_links(store: GraphStore, task: PairTask) -> KnownLinks | None:
+def filtered_links(store: GraphStore, task: TaskConfig) -> KnownLinks | None:
     """Return the edges that are left out of what held-out links are ranked against; None where none are."""
     if not isinstance(task, LinkTask) or not task.negatives.filtered:
         return None

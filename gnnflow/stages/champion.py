@@ -132,7 +132,8 @@ def _in_store(context: StageContext, train: MiniBatchConfig) -> _TestTargets | N
     hops = None if neighbors.fanouts is None else len(neighbors.fanouts)
     on_store: partial[Outputs] = partial(outputs_on_store)
     if config.task.kind != "node":
-        on_store = partial(outputs_on_stored_pairs, task=config.task, seed=config.seed)
+        known = filtered_links(neighbors.store, config.task)
+        on_store = partial(outputs_on_stored_pairs, task=config.task, seed=config.seed, known=known)
     return _TestTargets(hops, partial(on_store, split="test", neighbors=neighbors, train=train))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gnnflow.config import LinkTask
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.facts import FlatFacts
 from gnnflow.graph.run_facts import HIDE_EVENTS, LinkFacts
 from gnnflow.neighbors.event_paths import events_that_tell
 from gnnflow.neighbors.link_candidates import known_links, sample_links, share_of_edges
@@ -17,19 +19,16 @@ if TYPE_CHECKING:
 _ALL = 1 - 1e-9
 
 
-def link_facts(run: StageRun) -> LinkFacts | None:
-    """Say what held-out links are ranked among and what tells of them; return None where links are not the task.
+def find_link_facts(run: StageRun) -> LinkFacts | None:
+    """Return what held-out links are ranked among and what tells of them; None where no links are held out.
 
-    Raises TrainingError where all of these are edges.
+    Reads all pairs of the store, in this process. Raises TrainingError where all candidates are edges.
     """
     task, store = run.config.task, run.store
-    if not isinstance(task, LinkTask):
+    if not isinstance(task, LinkTask) or task.split.kind == "none":
         return None
     links = sample_links(store)
     share = share_of_edges(store, links, task, known=known_links(store, links.sources))
-    drawn, filtered = task.negatives.evaluation, task.negatives.filtered
-    events = events_that_tell(store, links, seed=run.config.seed)
-    found = LinkFacts(links.split, len(links.sources), drawn, num_candidates(store.facts), share, filtered, events)
     if len(links.sources) and share > _ALL:
         raise TrainingError(
             f"every pair that a {links.split} edge can be ranked among is an edge itself: each source has edges to all "
@@ -37,6 +36,21 @@ def link_facts(run: StageRun) -> LinkFacts | None:
             where="task.negatives",
             fix="Nothing tells edges from other pairs here. Learn a label or a number of the edges: task.kind edge.",
         )
+    drawn, filtered = task.negatives.evaluation, task.negatives.filtered
+    events = events_that_tell(store, links, seed=run.config.seed)
+    return LinkFacts(links.split, len(links.sources), drawn, num_candidates(store.facts), share, filtered, events)
+
+
+def tell_link_facts(run: StageRun) -> LinkFacts | None:
+    """Say and return what `find_link_facts` finds, or found before GraphFlat: nothing is read again then."""
+    task, found = run.config.task, None
+    if "flat" in run.inputs:
+        found = run.facts("flat", FlatFacts).link_facts
+    found = found or find_link_facts(run)
+    if found is None or not isinstance(task, LinkTask):
+        return None
+    # how many candidates there are changes no shard
+    found = replace(found, candidates=task.negatives.evaluation, filtered=task.negatives.filtered)
     run.context.progress.message(f"candidates: {found.text}")
     if found.events_text:
         run.context.progress.message(f"{found.events_text}. {HIDE_EVENTS}")

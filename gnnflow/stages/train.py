@@ -17,7 +17,7 @@ from gnnflow.graph.facts import FlatFacts
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.stages.base import Made
 from gnnflow.stages.curves import open_curves
-from gnnflow.stages.link_facts import link_facts
+from gnnflow.stages.link_facts import tell_link_facts
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.removal import remove_tree
@@ -72,7 +72,7 @@ def work(run: StageRun) -> Made:
     from gnnflow.layers.model import build_model
     from gnnflow.layers.saved import save_model
 
-    links, config, trained_on = link_facts(run), run.config, _trained_on(run)
+    links, config, trained_on = tell_link_facts(run), run.config, _trained_on(run)
     job = _job(run, trained_on)
     features = 1 if job.inputs.typed is not None else job.inputs.feature_width
     check_trained_size(config, features=features, outputs=job.inputs.num_outputs)

@@ -18,6 +18,7 @@ from gnnflow.graph.labels import LabelKind, check_loss, check_metric
 from gnnflow.graph.splits import SPLITS, check_splits
 from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.start import Start
+from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.failed_batch import FailureFolder
@@ -51,7 +52,8 @@ class TrainJob:
     device: where this rank computes, as torch names it; `train` sets it from what the config says. neighbors: the graph
     store and the in-edges to aggregate over, where that is trained on and not shards: artifact is then the store's and
     entries are its splits. walks: how these were selected, where `train.resample` draws walks anew. store: the graph
-    store, where known edges are looked up.
+    store, where known edges are looked up. known: those that held-out links are not ranked against, which `train` reads
+    once for all fits of a rank; None where none are left out.
     """
 
     artifact: str
@@ -74,6 +76,7 @@ class TrainJob:
     neighbors: Neighbors | None = None
     walks: WalkNeighbors | None = None
     store: GraphStore | None = None
+    known: KnownLinks | None = None
 
     @property
     def splits(self) -> tuple[str, ...]:

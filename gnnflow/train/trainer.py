@@ -18,6 +18,7 @@ from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights
 from gnnflow.layers.start import start_from
 from gnnflow.native import remark
+from gnnflow.neighbors.link_candidates import KnownLinks, filtered_links
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train.curves import EpochLog
@@ -73,7 +74,7 @@ def train(
     open_source = open_source or load_named(PIPELINES[job.train.strategy].source)
     rank = rank or OnlyRank()
     device = find_device(job.train.device, where="train.device", number=rank.card)
-    job = replace(job, device=str(device))
+    job = replace(job, device=str(device), known=_known_links(job))
     with compute_settings(job.train.threads, device):
         with rank.open(open_source, job, edges=True) as source:
             fitted, found = _train_one(job, "train", source=source, rank=rank, progress=progress, log=log)
@@ -93,6 +94,11 @@ def train(
         device=described(device),
         constant=_constant(found),
     )
+
+
+def _known_links(job: TrainJob) -> KnownLinks | None:
+    store = job.neighbors.store if job.neighbors else job.store
+    return None if store is None else filtered_links(store, job.task)
 
 
 def _train_one(

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import config_from_dict
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.run_facts import TrainFacts
+from gnnflow.neighbors.link_candidates import filtered_links, sample_links
 from gnnflow.sampling import pairs as sampling
-from gnnflow.stages import pipeline, publish
+from gnnflow.stages import flat, link_facts, pipeline, publish
 from gnnflow.stages.base import StageContext
+from gnnflow.train import fit_run, trainer
 from gnnflow.train.globalbatch import pairs as global_pairs
 from gnnflow.train.minibatch import pair_loader
 from tests.hearing import Heard
@@ -106,17 +109,61 @@ def test_the_share_of_candidates_that_are_edges_is_said_before_training_and_kept
     assert "Candidates are not what ranks take them for" in report
 
 
-def complete(folder: Path, *, filtered: bool) -> Config:
+def complete(folder: Path, *, filtered: bool, train: dict[str, Any]) -> Config:
     tables = typed_tables()
     accounts, merchants = (tables[name]["id"].to_pylist() for name in ("account", "merchant"))
     pairs = [(account, merchant) for account in accounts for merchant in merchants]
     src, dst = (pa.array(each) for each in zip(*pairs, strict=True))
     amount = pa.array([float(number % 7) for number in range(len(pairs))], pa.float32())
     tables[PAYS] = pa.table({"src": src, "dst": dst, "weight": amount, "amount": amount})
-    return typed_config(folder, tables, task={"negatives": {**NEGATIVES, "filtered": filtered}})
+    return typed_config(folder, tables, task={"negatives": {**NEGATIVES, "filtered": filtered}}, train=train)
 
 
+@pytest.mark.parametrize("source", ["shards", "store"])
 @pytest.mark.parametrize("filtered", [False, True])
-def test_links_between_all_pairs_are_refused_before_training(tmp_path: Path, filtered: bool) -> None:
+def test_links_between_all_pairs_are_refused_before_neighborhoods_are_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filtered: bool, source: str
+) -> None:
+    monkeypatch.setattr(flat, "run_rounds", None)
+    monkeypatch.setattr(trainer, "train", None)
     with pytest.raises(TrainingError, match=r"every pair that a test edge can be ranked among is an edge itself"):
-        pipeline.run_quietly(complete(tmp_path, filtered=filtered))
+        pipeline.run_quietly(complete(tmp_path, filtered=filtered, train={"source": source}))
+
+
+def test_trainings_on_the_same_shards_look_at_links_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(link_facts, "sample_links", lambda store: looked.append(1) or sample_links(store))
+    configs = [links_config(tmp_path, filtered=filtered, lr=lr) for filtered, lr in ((False, 0.02), (True, 0.01))]
+    (_, first), (_, second) = map(heard, configs)
+    lines = [line for said in (first, second) for line in said if line.startswith("candidates: ")]
+    assert len(looked) == 1
+    assert lines[1] == f"{lines[0]}, which are left out"
+
+
+@pytest.mark.parametrize("strategy", ["shards", "global"])
+def test_known_links_are_read_once_for_all_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(trainer, "filtered_links", lambda *given: read.append(1) or filtered_links(*given))
+    content = links_config(tmp_path, filtered=True, strategy=strategy).model_dump(mode="json")
+    content["train"] |= {"epochs": 1, "baseline": True}
+    metrics = pipeline.run_quietly(config_from_dict(content)).metrics
+    assert "baseline.test.mrr" in metrics
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("strategy", list(STRATEGIES))
+def test_a_pool_of_which_nothing_is_left_is_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """A source has edges to all nodes, so that its held-out ones have no other pair; those of the others have."""
+    write_groups(tmp_path)
+    ids = pq.read_table(tmp_path / "nodes.parquet")["id"].to_pylist()
+    edges = pq.read_table(tmp_path / "edges.parquet")
+    hub = pa.table({"src": [ids[0]] * (len(ids) - 1), "dst": ids[1:]})
+    pq.write_table(pa.concat_tables([edges, hub]), tmp_path / "edges.parquet")
+    negatives = {"kind": "uniform", "pool": 64, "evaluation": 30, "filtered": True}
+    content = config_of(tmp_path, task={"negatives": negatives}).model_dump(mode="json")
+    train = {"epochs": 1, "metric": "mrr", **STRATEGIES[strategy]}
+    monkeypatch.setattr(fit_run.FitRun, "train_epoch", None)
+    with pytest.raises(TrainingError, match=r"no candidate is left for an edge: .* Raise task\.negatives\.pool"):
+        pipeline.run_quietly(config_from_dict({**content, "train": train}))

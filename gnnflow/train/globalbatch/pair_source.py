@@ -219,5 +219,8 @@ def open_pair_source(job: TrainJob, *, edges: bool = True, exchange: Exchange | 
         seed=job.seed,
         num_folds=1 if carry else job.train.folds,
         exchange=whole.exchange,
+        known=job.known,
     )
+    if edges:  # without them the candidates are the same
+        pairs.check_candidates()
     return GlobalPairSource(whole, pairs, edges)

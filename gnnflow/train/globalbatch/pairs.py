@@ -26,7 +26,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_between
-from gnnflow.neighbors.link_candidates import KnownLinks, filtered_links
+from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights
 from gnnflow.sampling.pairs import EVALUATION, draw_negatives, pair_keys
 from gnnflow.storage.graph_store import GraphStore
@@ -56,6 +56,12 @@ class OwnPairs:
     def of_fold(self, fold: int) -> IntArray:
         """Return which of the pairs a step trains on, ascending."""
         return np.flatnonzero((self.stored.splits == SPLITS.index("train")) & (self.fold == fold))
+
+    def check_candidates(self) -> None:
+        """Raise TrainingError where edges are left out of held-out pairs' candidates, and none is left for one."""
+        for split in SPLITS[1:] if self.known is not None else ():
+            pool = self.num_folds + SPLITS.index(split)
+            self.candidates(self.stored.of(split), pool=pool, epoch=EVALUATION)
 
     def ends(self, places: IntArray, *, pool: int) -> IntArray:
         """Return the nodes that some pairs are scored from, ascending: ends, and what may be drawn as a negative."""
@@ -105,15 +111,14 @@ def own_pairs(
     seed: int,
     num_folds: int,
     exchange: Exchange,
+    known: KnownLinks | None,
 ) -> OwnPairs:
     """Return a rank's pairs with their folds, and the pools that all ranks draw together. partitions: the rank's."""
     ends = pair_keys(hash_integers(stored.sources), hash_integers(stored.targets))
     fold = combine(ends, seed_word("folds", seed)) % np.uint64(num_folds)
     plan, shape = PoolPlan.of(task, seed=seed), (num_folds + len(SPLITS), store.num_partitions)
     pools = _pools(store, partitions, np.arange(prod(shape)), plan, exchange=exchange)
-    return OwnPairs(
-        stored, fold.astype(np.int64), pools.reshape(*shape, plan.size), task, seed, filtered_links(store, task)
-    )
+    return OwnPairs(stored, fold.astype(np.int64), pools.reshape(*shape, plan.size), task, seed, known)
 
 
 def _pools(

@@ -127,6 +127,16 @@ class PairLoader:
         """Return the seconds of each part of the work so far: `READER_PARTS`."""
         return self._watch.seconds()
 
+    def check_candidates(self, planned: Iterable[PlannedBatch], *, split: str) -> None:
+        """Raise TrainingError where edges are left out of the candidates of held-out pairs, and none is left for one.
+
+        Opens their shards, where edges are left out.
+        """
+        for batch in planned if self._known is not None and split != "train" else ():
+            self._watch.start()
+            pairs = self._memory.shard(batch.entry, self._open)
+            self._drawn(pairs, batch.positions, split=split, epoch=EVALUATION)
+
     def close(self) -> None:
         """End the reader thread; batches not yet begun are dropped."""
         self._reader.shutdown(wait=True, cancel_futures=True)

@@ -17,7 +17,7 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
 from gnnflow.layers import FeatureTensors, TypedFeatureTensors
 from gnnflow.layers.model import Model, build_model
-from gnnflow.neighbors.link_candidates import KnownLinks, filtered_links
+from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.dealt import DealtShards, PreparedStep
 from gnnflow.train.minibatch.pair_loader import PairBatch, PairLoader
@@ -68,6 +68,11 @@ class PairSource(DealtShards[PairLoader]):
         """Yield the prepared batches of these places, whichever share they were dealt to."""
         found = self.prepared(epoch, places, partial(self.loader.batches, split="train", epoch=epoch))
         return (PairStep(batch, self.draws(epoch, place)) for place, batch in found)
+
+    def check_candidates(self) -> None:
+        """Raise TrainingError where nothing is left to rank a pair of this rank's part against, before any step."""
+        for split in self.splits:
+            self.loader.check_candidates(self.plan_scoring(split), split=split)
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the scores of this rank's part of a split in stored order; the batch size does not change them."""
@@ -120,10 +125,12 @@ def open_pair_source(
     read: Callable[[ShardEntry], PairShard] | None = None,
     draws_anew: bool = False,
 ) -> PairSource:
-    """Return the job's shards of pairs as a source. read, draws_anew: as `open_source` has them."""
+    """Return the job's shards of pairs as a source. read, draws_anew: as `open_source` has them.
+
+    Raises TrainingError where a held-out pair of this rank has no candidate left.
+    """
     assert isinstance(job.task, PairTask)
     preparing = Preparing.of(job, draws_anew=draws_anew)
-    store = job.neighbors.store if job.neighbors else job.store
     loader = PairLoader(
         read or partial(read_pair_shard, job.artifact, was_read=preparing.was_read),
         model=build_model(job.model, job.inputs).eval(),
@@ -132,6 +139,9 @@ def open_pair_source(
         preparing=preparing,
         sample=Sample(job.fanouts, job.sampling),
         edges=edges,
-        known=None if store is None else filtered_links(store, job.task),
+        known=job.known,
     )
-    return PairSource.of_job(job, loader, draws_anew=draws_anew)
+    source = PairSource.of_job(job, loader, draws_anew=draws_anew)
+    if edges:  # without them the candidates are the same
+        source.check_candidates()
+    return source

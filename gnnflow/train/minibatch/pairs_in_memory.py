@@ -17,7 +17,6 @@ from gnnflow.config.task_section import EdgeTask, LinkTask
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.pairs import PairShard
 from gnnflow.graphfeature.shards import Shard
-from gnnflow.neighbors.link_candidates import filtered_links
 from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights, read_pairs
 from gnnflow.train.minibatch.in_memory import ShardsInMemory, split_entries
 from gnnflow.train.minibatch.pair_source import PairSource, open_pair_source, outputs_on_pairs
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray
     from gnnflow.graph.facts import ShardEntry
     from gnnflow.layers.model import Model
+    from gnnflow.neighbors.link_candidates import KnownLinks
     from gnnflow.neighbors.selected import Neighbors
     from gnnflow.train.job import TrainJob
     from gnnflow.train.outputs import Outputs
@@ -88,7 +88,14 @@ def open_store_pairs(job: TrainJob, *, edges: bool = True) -> PairSource:
 
 
 def outputs_on_stored_pairs(
-    model: Model, split: str, *, neighbors: Neighbors, train: MiniBatchConfig, task: PairTask, seed: int
+    model: Model,
+    split: str,
+    *,
+    neighbors: Neighbors,
+    train: MiniBatchConfig,
+    task: PairTask,
+    seed: int,
+    known: KnownLinks | None = None,
 ) -> Outputs:
     """Return a model's scores of the pairs of a split, as `outputs_on_store` does for nodes."""
     return outputs_on_pairs(
@@ -99,5 +106,5 @@ def outputs_on_stored_pairs(
         train=train,
         task=task,
         seed=seed,
-        known=filtered_links(neighbors.store, task),
+        known=known,
     )
