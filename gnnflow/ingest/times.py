@@ -53,8 +53,6 @@ def time_of(field: pa.Field, chunks: Sequence[Chunk]) -> str:
         return _text_time(field, chunks)
     if not pa.types.is_integer(field.type) and not holds_times(field.type):
         raise TableError(f"column {field.name!r} is {field.type}, not a time", where=chunks[0].uri, fix=_WRITE)
-    if pa.types.is_timestamp(field.type) and field.type.tz:
-        return f"timestamp[{field.type.unit}] of a time zone"  # whichever: they are stored as moments of UTC
     return meaning_of(field.type)
 
 

@@ -78,6 +78,8 @@ def meaning_of(found: pa.DataType, *, is_number: bool = False) -> str:
         return "text"
     if is_number and holds_numbers(found):
         return "number"
+    if pa.types.is_timestamp(found) and found.tz:
+        return f"timestamp[{found.unit}] of a time zone"  # whichever: they are stored as moments of UTC
     for name, is_one in (("integer", pa.types.is_integer), ("float", pa.types.is_floating)):
         if is_one(found):
             return name

@@ -199,7 +199,7 @@ def read_whole(
     typed = with_types(chunks, surveys, dict.fromkeys(ids, exact and not text_ids))
     parts = [read_chunk(chunk, columns) for chunk in typed]
     if any(part.schema != parts[0].schema for part in parts):
-        parts = [_with_plain_text(part) for part in parts]
+        parts = [_with_plain_types(part) for part in parts]
     try:
         return pa.concat_tables(parts, promote_options="permissive").combine_chunks()
     except pa.ArrowException as error:  # integers beyond int64 in one of them, or kinds of lists
@@ -210,14 +210,17 @@ def read_whole(
         ) from error
 
 
-def _with_plain_text(table: pa.Table) -> pa.Table:
-    """Return a table without the types that Arrow does not join with others: each value once, and views of text."""
+def _with_plain_types(table: pa.Table) -> pa.Table:
+    """Return a table without the types that Arrow joins with no others: each value once, views of text, time zones."""
     fields = [field.with_type(_joinable(field.type)) for field in table.schema]
     return table.cast(pa.schema(fields, metadata=table.schema.metadata))
 
 
 def _joinable(found: pa.DataType) -> pa.DataType:
-    return pa.large_string() if pa.types.is_string_view(plain(found)) else plain(found)
+    found = plain(found)
+    if pa.types.is_timestamp(found) and found.tz:
+        return pa.timestamp(found.unit, "UTC")  # the moments stay what they are
+    return pa.large_string() if pa.types.is_string_view(found) else found
 
 
 def plain(found: pa.DataType) -> pa.DataType:

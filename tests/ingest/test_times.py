@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,23 @@ def test_files_of_int96_and_of_microseconds_are_one_table(tmp_path: Path) -> Non
     pairs = ingested(config_of(tmp_path, graph={"edges": str(tmp_path / "edges-*.parquet")}))[2]
     given = table.filter(pc.not_equal(table["src"], table["dst"]))["timestamp"]
     assert sorted(pairs["time"].to_pylist()) == given.cast(pa.int64()).to_pylist()
+
+
+def test_files_of_two_time_zones_are_one_table(tmp_path: Path) -> None:
+    write_graph(tmp_path, num_edges=100)
+    days = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=day) for day in range(100)]
+    add(tmp_path, timestamp=pa.array(days, pa.timestamp("us", "UTC")))
+    _, edges, pairs = ingested(config_of(tmp_path, graph={"edge_features": ["timestamp"]}))
+    table = pq.read_table(tmp_path / "edges.parquet")
+    place = table.schema.get_field_index("timestamp")
+    elsewhere = table.set_column(place, "timestamp", table["timestamp"].cast(pa.timestamp("us", "Europe/Berlin")))
+    (tmp_path / "edges.parquet").unlink()
+    pq.write_table(table.slice(0, 50), tmp_path / "edges-0.parquet")
+    pq.write_table(elsewhere.slice(50), tmp_path / "edges-1.parquet")
+    graph = {"edge_features": ["timestamp"], "edges": str(tmp_path / "edges-*.parquet")}
+    _, *found = ingested(config_of(tmp_path, graph=graph))
+    assert found[0].equals(edges)
+    assert found[1].equals(pairs)
 
 
 def test_reverses_have_the_time_of_their_edge(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.user_tables import read_chunk, scan
+from gnnflow.storage.user_tables import read_chunk, read_whole, scan
 
 CENTS = pa.decimal128(5, 2)
 DECIMALS = pa.array([Decimal("7.89"), Decimal("123.45"), Decimal("-1.00")], CENTS)
@@ -63,3 +63,13 @@ def test_text_that_is_not_utf8_is_refused_as_such(tmp_path: Path) -> None:
 def test_values_of_their_type_are_read(tmp_path: Path, column: Any) -> None:
     (chunk,) = scan(write(tmp_path / "t.arrow", column))
     assert read_chunk(chunk)["c"].to_pylist() == column.to_pylist()
+
+
+def test_moments_of_two_time_zones_are_joined_as_those_of_utc(tmp_path: Path) -> None:
+    moment = pa.array([0], pa.timestamp("us", "UTC"))
+    files = [
+        write(tmp_path / f"{zone[:2]}.arrow", moment.cast(pa.timestamp("us", zone))) for zone in ("Asia/Tokyo", "UTC")
+    ]
+    found = read_whole([chunk for file in files for chunk in scan(file)])["c"]
+    assert found.type == pa.timestamp("us", "UTC")
+    assert found.cast(pa.int64()).to_pylist() == [0, 0]
