@@ -71,8 +71,9 @@ def from_edge_csv(
         _refuse_two_types(columns, nodes, path)
     text = given is not None and not pa.types.is_integer(given.schema.field("id").type)
     table = _read(file, columns, text_ids=text or columns.types != ONE_TYPE)
+    unread = ""
     if not columns.time_is_said and columns.time and not pa.types.is_integer(table.schema.field(columns.time).type):
-        columns = replace(columns, time=None)  # dates in text are no times that ingest reads
+        unread, columns = columns.time, replace(columns, time=None)
     if has_header and header is None:
         _check_header(table, columns, path)
     edges = _edge_table(table, columns, path)
@@ -83,6 +84,8 @@ def from_edge_csv(
     tables = _tables(edges, columns, given, path)
     if tell is not None:
         tell(f"{path}: {'' if has_header else 'no header; '}{_summary(columns, tables)}")
+        if unread and holds_text(table.schema.field(unread).type):
+            tell(f"{path}: {unread} is text; --option time={unread} takes text of ISO dates as times")
     return tables
 
 

@@ -5,6 +5,7 @@ Raises TableError with the file and column where a table breaks its contract.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gnnflow.graph.facts import IdType
+    from gnnflow.storage.text_types import TextType
     from gnnflow.storage.user_tables import Chunk
 
 
 _PLAIN = ", such as 1234.5: without separators of thousands, units or signs of currency."
+_FIRST = {b"text": "text", b"number": "integer beyond 64 bits"}
+_DATE = re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True)
@@ -92,15 +96,30 @@ def part_of(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str, *,
         raise TableError(
             f"column {name!r} is {found}, not numbers{text_at(field)}",
             where=chunks[0].uri,
-            fix=f"Write numbers or lists of numbers{_PLAIN}",
+            fix=_how_to_write(found, chunks[0].types.get(name)),
         )
     return ColumnPart(name, list_width(found, chunks, name), is_list=True)
 
 
+def _how_to_write(found: pa.DataType, text: TextType | None) -> str:
+    """Return what helps where a column is neither of numbers nor of times. text: what a column of a CSV file is."""
+    if holds_lists(found) and holds_times(found.value_type):
+        return "Write a column for each place of the list, or lists of seconds since 1970."
+    if text is not None and _DATE.match(text.text):
+        return (
+            "Dates are text in CSV: write seconds since 1970, or the table as Parquet with a column of dates or "
+            "timestamps, which is read as these."
+        )
+    if not holds_text(found):
+        return "Write numbers or lists of numbers."
+    return f"Write numbers or lists of numbers{_PLAIN}" + ("" if text else " Write dates as dates or timestamps.")
+
+
 def text_at(field: pa.Field) -> str:
-    """Return where a column of text stops being numbers, if that was seen."""
-    place = (field.metadata or {}).get(b"text")
-    return f" (the first text is {place.decode()})" if place else ""
+    """Return where a column of text stops being numbers, or integers of 64 bits, if that was seen."""
+    held = field.metadata or {}
+    found = [(what, held[kind]) for kind, what in _FIRST.items() if kind in held]
+    return "".join(f" (the first {what} is {place.decode()})" for what, place in found)
 
 
 def list_width(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> int:

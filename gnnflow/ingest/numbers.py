@@ -94,16 +94,18 @@ def count_rounded(table: pa.Table, types: Mapping[str, FloatType]) -> dict[str, 
 
 
 def _loses_digits(values: Any, dtype: FloatType) -> Array:
-    """Return which numbers [V] do not come back to their last digit from floats; of floats none, nor of booleans.
+    """Return which numbers [V] do not come back to their last digit from floats; of booleans none.
 
-    The last digit of a time is a second.
+    The last digit of a time is a second, and of a float a unit: digits behind the point are never all there.
     """
     found = values.type
     if pa.types.is_integer(found):
         return _loses_bits(values, dtype)
-    if not pa.types.is_decimal(found) and not pa.types.is_temporal(found):
+    if pa.types.is_boolean(found):
         return np.zeros(len(values), bool)
     numbers = floats_of(values)
+    if pa.types.is_floating(found):
+        return np.asarray(np.abs(numbers - numbers.astype(dtype)) > 1 / 2)
     unit = 10.0**-found.scale if pa.types.is_decimal(found) else 1.0
     # beyond the digits of float64 itself, neighbours may be one number before anything is compared
     return np.asarray((np.abs(numbers - numbers.astype(dtype)) > unit / 2) | (np.spacing(np.abs(numbers)) > unit))

@@ -262,6 +262,18 @@ def without_times(tables: Tables, config: GraphConfig, tell: Callable[[str], Non
             tell(f"{name}: its table has no column {config.timestamp}, so its edges are taken to be older than all")
 
 
+def beyond_integers(tables: Tables, names: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Tell which columns of CSV files are of integers beyond 64 bits. names: of the tables, those of nodes first."""
+    read = [table.chunks for table in tables.nodes] + [table.chunks for table in tables.edges]
+    for name, chunks in zip(names, read, strict=True):
+        for column, found in (chunks[0].types if chunks else {}).items():
+            if found.kind == "number" and found.place:
+                tell(
+                    f"{name}: column {column!r} holds integers beyond 64 bits, the first is {found.place}: they are "
+                    "read as floats of 53 bits. If they are codes and no quantities, leave the column out."
+                )
+
+
 def without_features(tables: Tables, config: GraphConfig, tell: Callable[[str], None]) -> None:
     """Tell which types have no features because a list for all types names no column of their tables."""
     if not isinstance(config.features, tuple):

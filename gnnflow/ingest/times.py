@@ -52,7 +52,9 @@ def time_of(field: pa.Field, chunks: Sequence[Chunk]) -> str:
     if holds_text(field.type):
         return _text_time(field, chunks)
     if not pa.types.is_integer(field.type) and not holds_times(field.type):
-        raise TableError(f"column {field.name!r} is {field.type}, not a time", where=chunks[0].uri, fix=_WRITE)
+        raise TableError(
+            f"column {field.name!r} is {field.type}, not a time{text_at(field)}", where=chunks[0].uri, fix=_WRITE
+        )
     return meaning_of(field.type)
 
 

@@ -26,6 +26,7 @@ _TRUTH = pa.array(["true", "false"], pa.large_string())
 _HEAD = 100
 _SHOWN = 40  # letters of a value that an error shows
 _INTEGER = r"^[+-]?[0-9]+$"
+_LARGEST = str(2**63 - 1)
 _NUMBER = r"^(?i:[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity))$"
 _TYPES: dict[Kind, pa.DataType] = {
     "integer id": pa.int64(),
@@ -40,7 +41,10 @@ _TYPES: dict[Kind, pa.DataType] = {
 
 @dataclass(frozen=True)
 class TextFacts:
-    """What every value of some rows is. text_row: the first row that is no number, None where all are; text: it."""
+    """What every value of some rows is. text_row: the first row that is no number, None where all are; text: it.
+
+    Of integers alone, some beyond 64 bits, the first of these.
+    """
 
     rows: int
     values: int
@@ -54,7 +58,10 @@ class TextFacts:
 
 @dataclass(frozen=True)
 class TextType:
-    """What a column of text is read as. text: the first value that is no number; text_row, text_file: its place."""
+    """What a column of text is read as. text: the first value that is no number; text_row, text_file: its place.
+
+    Of numbers that are integers, some beyond 64 bits, the first of these.
+    """
 
     kind: Kind
     text_row: int | None = None
@@ -65,6 +72,11 @@ class TextType:
     def type(self) -> pa.DataType:
         """The Arrow type."""
         return _TYPES[self.kind]
+
+    @property
+    def place(self) -> str:
+        """Where that first value stands, and it; empty where there is none."""
+        return "" if self.text_row is None else f"{self.text!r} in {self.text_file}, row {self.text_row}"
 
 
 def facts_of(column: Column) -> TextFacts:
@@ -77,13 +89,14 @@ def facts_of(column: Column) -> TextFacts:
     values = _trimmed(raw)
     given = values.drop_null()
     number = _casts(given, pa.float64())
-    integer = number and _all_match(given, _INTEGER) and _casts(_unsigned(given), pa.int64())
+    whole = number and _all_match(given, _INTEGER)
+    integer = whole and _casts(_unsigned(given), pa.int64())
     boolean = not number and bool(pc.all(pc.is_in(pc.utf8_lower(given), value_set=_TRUTH)).as_py())
     facts = TextFacts(len(raw), len(given), exact=False, integer=integer, number=number, boolean=boolean)
-    if number:
+    if integer or (number and not whole):
         return facts
-    numeric = pc.fill_null(pc.match_substring_regex(values, _NUMBER), fill_value=True)
-    row = max(0, pc.index(numeric, value=False).as_py())
+    fits = _fit_int64(values) if number else pc.match_substring_regex(values, _NUMBER)
+    row = max(0, pc.index(pc.fill_null(fits, fill_value=True), value=False).as_py())
     return replace(facts, text_row=row, text=(raw[row].as_py() or "")[:_SHOWN])
 
 
@@ -95,11 +108,20 @@ def agreed(found: Sequence[tuple[str, int, TextFacts]]) -> TextType:
     if all(facts.integer for _, _, facts in given):
         return TextType("integer")
     if all(facts.number for _, _, facts in given):
-        return TextType("number")
+        return _number_type(given)
     if all(facts.boolean for _, _, facts in given):
         return TextType("boolean")
     file, first, facts = next(each for each in given if not each[2].number)
     return TextType("text", first + (facts.text_row or 0), file, facts.text)
+
+
+def _number_type(given: Sequence[tuple[str, int, TextFacts]]) -> TextType:
+    """Return how a column of numbers is read: with its first integer beyond 64 bits, where it is of integers alone."""
+    beyond = [each for each in given if each[2].text_row is not None]
+    if not beyond or not all(facts.integer or facts.text_row is not None for _, _, facts in given):
+        return TextType("number")
+    file, first, facts = beyond[0]
+    return TextType("number", first + (facts.text_row or 0), file, facts.text)
 
 
 def convert(column: Column, found: TextType) -> Column:
@@ -130,6 +152,14 @@ def _trimmed(text: Column) -> Column:
 
 def _unsigned(text: Column) -> Column:
     return pc.replace_substring_regex(text, r"^\+", "")
+
+
+def _fit_int64(integers: Column) -> Column:
+    """Return which integers in text are of 64 bits, null where null; of the lowest negative one no."""
+    digits = pc.ascii_ltrim(integers, "+-0")
+    length = pc.utf8_length(digits)
+    as_long = pc.and_(pc.equal(length, len(_LARGEST)), pc.less_equal(digits, _LARGEST))
+    return pc.or_(pc.less(length, len(_LARGEST)), as_long)
 
 
 def _is_exact(given: Column) -> bool:

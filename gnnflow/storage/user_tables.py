@@ -73,7 +73,7 @@ def scan(table: str | TableFiles) -> list[Chunk]:
 
 
 def schema_of(chunk: Chunk) -> pa.Schema:
-    """Return a chunk's schema, its metadata included; of text a field's metadata says where it is no number."""
+    """Return a chunk's schema; of text a field's metadata says where it is no number, or no integer of 64 bits."""
     if chunk.csv:
         own = pa.schema([_text_field(name, chunk) for name in chunk.csv.names])
     else:
@@ -85,8 +85,7 @@ def schema_of(chunk: Chunk) -> pa.Schema:
 
 def _text_field(name: str, chunk: Chunk) -> pa.Field:
     found = chunk.types.get(name, _TEXT)
-    place = None if found.text_row is None else {"text": f"{found.text!r} in {found.text_file}, row {found.text_row}"}
-    return pa.field(name, found.type, metadata=place)
+    return pa.field(name, found.type, metadata={found.kind: found.place} if found.place else None)
 
 
 def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:

@@ -38,6 +38,15 @@ def test_public_edge_lists_have_comments_tabs_and_no_header(write, name):
     assert ends(from_edge_csv(write("0\t1\n1\t2\n", name))) == ([0, 1], [1, 2])
 
 
+@pytest.mark.parametrize(("time", "is_text"), [("2024-01-31", True), ("1.5", False), ("7", False)])
+def test_a_time_in_text_is_left_an_attribute_and_how_to_take_it_is_said(write, time, is_text):
+    said = []
+    path = write(f"src,dst,date\n1,2,{time}\n")
+    from_edge_csv(path, tell=said.append)
+    assert said[1:] == [f"{path}: date is text; --option time=date takes text of ISO dates as times"] * is_text
+    assert from_edge_csv(path, time="date").edges.column_names == ["src", "dst", "timestamp"]
+
+
 def test_ids_that_are_not_all_integers_are_text_letter_by_letter(write):
     tables = from_edge_csv(write("src,dst\n007,m1\n010,m1\n"))
     assert ends(tables) == (["007", "010"], ["m1", "m1"])

@@ -95,6 +95,43 @@ def test_each_column_that_is_rounded_is_named_once_by_its_table(tmp_path: Path) 
         assert [name for name in COLUMNS if text.count(f"'{name}'") == 1] == TOLD
 
 
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize("scaling", ["none", "standard"])
+def test_floats_that_lose_a_unit_are_named_and_others_are_not(tmp_path: Path, form: str, scaling: str) -> None:
+    columns = {
+        "seconds": pa.array([1_700_000_000.125 + n for n in COUNT]),
+        "shares": pa.array([n / 7 for n in COUNT]),
+        "floats": pa.array([2.0**100 * n for n in COUNT]),
+        "singles": pa.array([1e9 + 7 * n for n in COUNT], pa.float32()),
+    }
+    heard = Heard()
+    nodes = write(tmp_path / f"n.{form}", node_columns(**columns))
+    edges = write(tmp_path / f"e.{form}", edge_columns())
+    ingest(tmp_path, nodes, edges, graph={"features": list(columns), "normalize": scaling}, tell=heard)
+    said = [text for text in heard.messages if "are rounded" in text]
+    named = "nodes: numbers are rounded to 24 bits, as they are stored, in 'seconds' (by 64 at most)"
+    assert said == [named] * (scaling == "none")
+
+
+def test_integers_beyond_64_bits_in_csv_are_named_with_their_first(tmp_path: Path) -> None:
+    heard = Heard()
+    nodes = write(tmp_path / "n.csv", node_columns(x=pa.array([1, 2, *[2**64 - 1] * (NUM_NODES - 2)], pa.uint64())))
+    ingest(tmp_path, nodes, write(tmp_path / "e.csv", edge_columns()), graph={"normalize": "standard"}, tell=heard)
+    (said,) = [text for text in heard.messages if "64 bits" in text]
+    assert said.startswith(
+        f"nodes: column 'x' holds integers beyond 64 bits, the first is '{2**64 - 1}' in {nodes}, row 2: they are read "
+    )
+
+
+@pytest.mark.parametrize("date", ["2024-01-31", " 2024-01-31T23:59:59Z"])
+def test_dates_of_csv_files_that_are_features_are_told_what_to_do(tmp_path: Path, date: str) -> None:
+    nodes = write(tmp_path / "n.csv", node_columns(x=pa.array([date] * NUM_NODES)))
+    with pytest.raises(
+        TableError, match=r"'x' is .*not numbers .*row 0\)\. Dates are text in CSV: write seconds since"
+    ):
+        ingest(tmp_path, nodes, write(tmp_path / "e.csv", edge_columns()))
+
+
 def test_columns_of_typed_tables_are_named_with_their_table(tmp_path: Path) -> None:
     tables = typed_tables()
     pays = tables["account__pays__merchant"]
@@ -168,7 +205,17 @@ REFUSED: dict[str, tuple[str, pa.Array, str]] = {
     ),
     "dates as weights": ("weight", pa.array(COUNT, pa.date32()), "'weight' is date32.*, not a weight"),
     "lengths of time": ("x", pa.array(COUNT, pa.duration("s")), "'x' is duration.*, not numbers"),
-    "text": ("x", pa.array([f"{n}" for n in COUNT]), "'x' is string, not numbers"),
+    "text": ("x", pa.array([f"{n}" for n in COUNT]), "'x' is string, not numbers.*separators.* dates or timestamps"),
+    "lists of dates": (
+        "x",
+        pa.array([[n] for n in COUNT], pa.list_(pa.date32())),
+        r"'x' is list.*date32.*, not numbers\. Write a column for each place of the list, or lists of seconds",
+    ),
+    "lists of text": (
+        "x",
+        pa.array([["a"] for _ in COUNT]),
+        r"'x' is list.*, not numbers\. Write numbers or lists of n",
+    ),
 }
 
 
