@@ -29,10 +29,9 @@ from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.schema import UNTYPED
 from gnnflow.storage.agreed_schema import agreed_schema, holds_text
 from gnnflow.storage.columns import combine
-from gnnflow.storage.csv_blocks import CsvFile
 from gnnflow.storage.table_files import require_file
-from gnnflow.storage.text_types import TextType, convert, facts_of
-from gnnflow.storage.user_tables import csv_chunks, read_whole, scan, schema_of
+from gnnflow.storage.text_types import TextType, beyond_integers, convert, facts_of
+from gnnflow.storage.user_tables import csv_chunks, read_typed, read_whole, scan, schema_of, settled
 
 _RELATION = "to"  # where the file has no name for it
 
@@ -70,10 +69,11 @@ def from_edge_csv(
     if given is not None:
         _refuse_two_types(columns, nodes, path)
     text = given is not None and not pa.types.is_integer(given.schema.field("id").type)
-    table = _read(file, columns, text_ids=text or columns.types != ONE_TYPE)
-    unread = ""
-    if not columns.time_is_said and columns.time and not pa.types.is_integer(table.schema.field(columns.time).type):
-        unread, columns = columns.time, replace(columns, time=None)
+    chunks = settled(list(csv_chunks(file)), ids=(columns.src, columns.dst), text_ids=text or columns.types != ONE_TYPE)
+    table = read_typed(chunks, columns=[name for name in file.names if name not in columns.ignored])
+    named = columns.time
+    if not columns.time_is_said and named and not pa.types.is_integer(table.schema.field(named).type):
+        columns = replace(columns, time=None)
     if has_header and header is None:
         _check_header(table, columns, path)
     edges = _edge_table(table, columns, path)
@@ -83,9 +83,9 @@ def from_edge_csv(
         )
     tables = _tables(edges, columns, given, path)
     if tell is not None:
-        tell(f"{path}: {'' if has_header else 'no header; '}{_summary(columns, tables)}")
-        if unread and holds_text(table.schema.field(unread).type):
-            tell(f"{path}: {unread} is text; --option time={unread} takes text of ISO dates as times")
+        taken = f"{'' if has_header else 'no header; '}{_summary(columns, tables)}"
+        for line in (taken, *beyond_integers(chunks[0].types), *_unread_time(table, named, columns)):
+            tell(f"{path}: {line}")
     return tables
 
 
@@ -108,11 +108,6 @@ def _check_header(table: pa.Table, columns: EdgeColumns, path: str) -> None:
             where=path,
             fix="Give --option header=false where it is an edge, --option header=true where it is a header.",
         )
-
-
-def _read(file: CsvFile, columns: EdgeColumns, *, text_ids: bool) -> pa.Table:
-    kept = [name for name in file.names if name not in columns.ignored]
-    return read_whole(list(csv_chunks(file)), columns=kept, ids=(columns.src, columns.dst), text_ids=text_ids)
 
 
 def _edge_table(table: pa.Table, columns: EdgeColumns, path: str) -> pa.Table:
@@ -174,6 +169,13 @@ def _summary(columns: EdgeColumns, tables: GraphTables | TypedGraphTables) -> st
     parts += [f"weight {columns.weight or 'none'}", f"time {columns.time or 'none'}"]
     left = [name for name in edges.column_names if name not in ("src", "dst") and not taken.get(name)]
     return "; ".join([*parts, f"attributes {listed(left) or 'none'}"])
+
+
+def _unread_time(table: pa.Table, named: str | None, columns: EdgeColumns) -> list[str]:
+    """Return how a column of text becomes the time, where the header names one and it is not taken for it."""
+    if named is None or columns.time is not None or not holds_text(table.schema.field(named).type):
+        return []
+    return [f"{named} is text; --option time={named} takes text of ISO dates as times"]
 
 
 def _node_table(uri: str, node_id: str) -> pa.Table:

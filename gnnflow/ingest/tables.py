@@ -13,6 +13,7 @@ from gnnflow.graph.errors import TableError
 from gnnflow.ingest.schema import node_table, read_edge_schema, read_node_schema
 from gnnflow.ingest.text import edge_source, node_source, settle_text
 from gnnflow.storage.filesystem import absolute
+from gnnflow.storage.text_types import beyond_integers
 from gnnflow.storage.user_tables import scan
 
 if TYPE_CHECKING:
@@ -262,16 +263,12 @@ def without_times(tables: Tables, config: GraphConfig, tell: Callable[[str], Non
             tell(f"{name}: its table has no column {config.timestamp}, so its edges are taken to be older than all")
 
 
-def beyond_integers(tables: Tables, names: Sequence[str], tell: Callable[[str], None]) -> None:
+def with_rounded_text(tables: Tables, names: Sequence[str], tell: Callable[[str], None]) -> None:
     """Tell which columns of CSV files are of integers beyond 64 bits. names: of the tables, those of nodes first."""
     read = [table.chunks for table in tables.nodes] + [table.chunks for table in tables.edges]
     for name, chunks in zip(names, read, strict=True):
-        for column, found in (chunks[0].types if chunks else {}).items():
-            if found.kind == "number" and found.place:
-                tell(
-                    f"{name}: column {column!r} holds integers beyond 64 bits, the first is {found.place}: they are "
-                    "read as floats of 53 bits. If they are codes and no quantities, leave the column out."
-                )
+        for text in beyond_integers(chunks[0].types if chunks else {}):
+            tell(f"{name}: {text}")
 
 
 def without_features(tables: Tables, config: GraphConfig, tell: Callable[[str], None]) -> None:

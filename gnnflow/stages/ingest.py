@@ -10,7 +10,7 @@ from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.graph.train_labels import unlearnable_labels
 from gnnflow.ingest.job import IngestJob, run_rounds
-from gnnflow.ingest.tables import beyond_integers, read_tables, without_features, without_times
+from gnnflow.ingest.tables import read_tables, with_rounded_text, without_features, without_times
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
@@ -45,7 +45,7 @@ def work(run: StageRun) -> Made:
     tables = read_tables(graph, run.rounds, targets=targets, found=found, drawn=drawn)
     if drawn is not None:
         tell(f"splits: {drawn.text}; no column is read for them")
-    beyond_integers(tables, list(tables_by_name(graph)), tell)
+    with_rounded_text(tables, list(tables_by_name(graph)), tell)
     without_features(tables, graph, tell)
     without_times(tables, graph, tell)
     schema = tables.labelled.schema

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from gnnflow.storage.columns import combine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 Column = Any  # pa.Array | pa.ChunkedArray: pyarrow ships no complete types
 Kind = Literal["integer id", "text id", "integer", "number", "boolean", "text", "nothing"]
@@ -122,6 +122,16 @@ def _number_type(given: Sequence[tuple[str, int, TextFacts]]) -> TextType:
         return TextType("number")
     file, first, facts = beyond[0]
     return TextType("number", first + (facts.text_row or 0), file, facts.text)
+
+
+def beyond_integers(types: Mapping[str, TextType]) -> Iterator[str]:
+    """Yield a sentence or two for each column that is of integers beyond 64 bits. types: by the column's name."""
+    for name, found in types.items():
+        if found.kind == "number" and found.place:
+            yield (
+                f"column {name!r} holds integers beyond 64 bits, the first is {found.place}: they are read as floats "
+                "of 53 bits. If they are codes and no quantities, leave the column out."
+            )
 
 
 def convert(column: Column, found: TextType) -> Column:

@@ -193,10 +193,19 @@ def read_whole(
     stay text in any case. A column that has more bits in one file than in another gets the more. Raises TableError for
     a chunk that does not decode, and for types of two files that have none for both.
     """
+    return read_typed(settled(chunks, ids=ids, text_ids=text_ids), columns=columns)
+
+
+def settled(chunks: Sequence[Chunk], *, ids: Sequence[str] = (), text_ids: bool = False) -> list[Chunk]:
+    """Return a table's chunks with what their text is read as: what `read_whole` reads first."""
     surveys = [survey(chunk, chunk.text_columns) for chunk in chunks]
     exact = all(found.columns[name].exact for found in surveys for name in ids if name in found.columns)
-    typed = with_types(chunks, surveys, dict.fromkeys(ids, exact and not text_ids))
-    parts = [read_chunk(chunk, columns) for chunk in typed]
+    return with_types(chunks, surveys, dict.fromkeys(ids, exact and not text_ids))
+
+
+def read_typed(chunks: Sequence[Chunk], *, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return a whole table whose text has types, as `read_whole` does."""
+    parts = [read_chunk(chunk, columns) for chunk in chunks]
     if any(part.schema != parts[0].schema for part in parts):
         parts = [_with_plain_types(part) for part in parts]
     try:

@@ -47,6 +47,17 @@ def test_a_time_in_text_is_left_an_attribute_and_how_to_take_it_is_said(write, t
     assert from_edge_csv(path, time="date").edges.column_names == ["src", "dst", "timestamp"]
 
 
+def test_attributes_of_integers_beyond_64_bits_are_named_with_their_first(write):
+    said, code = [], "12345678901234567890123"
+    path = write(f"src,dst,code\n1,2,5\n{code},2,{code}\n")
+    tables = from_edge_csv(path, tell=said.append)
+    assert tables.edges["src"].to_pylist() == ["1", code]
+    assert said[1].startswith(
+        f"{path}: column 'code' holds integers beyond 64 bits, the first is '{code}' in {path}, row 1"
+    )
+    assert len(said) == 2
+
+
 def test_ids_that_are_not_all_integers_are_text_letter_by_letter(write):
     tables = from_edge_csv(write("src,dst\n007,m1\n010,m1\n"))
     assert ends(tables) == (["007", "010"], ["m1", "m1"])
