@@ -14,6 +14,7 @@ from pathlib import Path
 
 _SECONDS = 10  # until a thread or a process that is ending has ended; only a leak takes them
 _EVERY = 0.01
+_COLLECT_EVERY = 0.25
 _SHARED = Path("/dev/shm")
 # One a process, started when it is first needed and never ended: fsspec's event loop, the threads of its libraries.
 _LASTING_THREADS = ("fsspecIO", "Dask-Offload", "Profile", "asyncio_", "AsyncProcess", "pymp-", "QueueFeeder")
@@ -98,9 +99,13 @@ def left_behind(before: Held, *, beside: Collection[str] = ()) -> dict[str, list
     """
     if not _more(before, beside):
         return {}
-    gc.collect()  # what only an error's traceback holds; Python warns of files that end so, which fails the test
-    deadline = time.monotonic() + _SECONDS
+    deadline, collects = time.monotonic() + _SECONDS, 0.0
     while (found := _more(before, beside)) and time.monotonic() < deadline:
+        if time.monotonic() > collects:
+            # what only an error's traceback holds, also that of a thread which has just ended; Python warns of files
+            # that end so, which fails the test
+            gc.collect()
+            collects = time.monotonic() + _COLLECT_EVERY
         time.sleep(_EVERY)
     return found
 
