@@ -15,7 +15,7 @@ from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.graph.schema import UNTYPED
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graph.train_labels import unlearnable_labels
-from gnnflow.partition.job import BALANCE
+from gnnflow.partition.run import BALANCE
 from gnnflow.report.inputs import (
     BlowUp,
     EmbeddingSample,
