@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,28 @@ if TYPE_CHECKING:
     from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.storage.writing import FileEntry
+
+
+class TableNames(NamedTuple):
+    """What the node tables and the edge tables are called in facts, in the order of the job's tables."""
+
+    nodes: list[str]
+    edges: list[str]
+
+
+class ScaledTable(NamedTuple):
+    """A table that has columns to scale by `standard`, and how many."""
+
+    name: str
+    uri: str
+    width: int
+
+
+class NumberedTable(NamedTuple):
+    """The number of a node type, and its table."""
+
+    node_type: int
+    table: NodeTable
 
 
 @dataclass(frozen=True)
@@ -59,29 +81,35 @@ class IngestJob:
         return self.partitions * max(self.graph.num_types, self.graph.num_relations)
 
     @property
-    def table_names(self) -> tuple[list[str], list[str]]:
+    def table_names(self) -> TableNames:
         """What the node tables and the edge tables are called in facts, in the order of `tables`."""
-        return [*node_tables_by_name(self.config)], [*edge_tables_by_name(self.config)]
+        return TableNames([*node_tables_by_name(self.config)], [*edge_tables_by_name(self.config)])
 
     @property
-    def scaled_tables(self) -> list[tuple[str, str, int]]:
+    def scaled_tables(self) -> list[ScaledTable]:
         """Name, place and number of columns of each table that has such to scale by `standard`."""
-        found: list[tuple[str, str, int]] = []
+        found: list[ScaledTable] = []
         nodes, edges = self.table_names
         if self.config.normalize == "standard":
-            found += [(name, t.uri, t.schema.feature_width) for name, t in zip(nodes, self.tables.nodes, strict=True)]
+            found += [
+                ScaledTable(name, t.uri, t.schema.feature_width)
+                for name, t in zip(nodes, self.tables.nodes, strict=True)
+            ]
         if self.config.edge_normalize == "standard":
-            found += [(name, t.uri, t.schema.attribute_width) for name, t in zip(edges, self.tables.edges, strict=True)]
-        return [(name, uri, width) for name, uri, width in found if width]
+            found += [
+                ScaledTable(name, t.uri, t.schema.attribute_width)
+                for name, t in zip(edges, self.tables.edges, strict=True)
+            ]
+        return [each for each in found if each.width]
 
     @cached_property
     def given_scales(self) -> Scales:
         """By what the tables are scaled that have columns to scale, where it is not for these to say."""
-        return {name: self.scales[name] for name, _, _ in self.scaled_tables if name in self.scales}
+        return {each.name: self.scales[each.name] for each in self.scaled_tables if each.name in self.scales}
 
-    def node_table(self, task: int) -> tuple[int, NodeTable]:
+    def node_table(self, task: int) -> NumberedTable:
         """Return the number of a type and its table, one of whose chunks a task reads."""
-        return next((number, table) for number, table in enumerate(self.tables.nodes) if task in table.tasks)
+        return next(NumberedTable(*each) for each in enumerate(self.tables.nodes) if task in each[1].tasks)
 
     def edge_table(self, task: int) -> EdgeTable:
         """Return the edge table one of whose chunks a task reads."""

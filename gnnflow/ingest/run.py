@@ -64,7 +64,7 @@ def run_rounds(
     if job.targets is None:
         rows = node_row_counts(job, read, nodes)
         check_rows(rows)
-        _check_splits(nodes, job, rows[job.table_names[0][job.config.target_type]])
+        _check_splits(nodes, job, rows[job.table_names.nodes[job.config.target_type]])
         _check_classes(nodes, job)
     counts = {CHANNEL: "nodes_sort"}
     merge = Round("nodes_statistics", job.partitions, send, merge_counts, counts, frozenset(counts))
@@ -72,7 +72,7 @@ def run_rounds(
     # its parts are the nodes of each type in each partition
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
     edge_read, edges, edge_scales = _edge_rounds(job, runner, book)
-    scales = scales_of(job.table_names[0], nodes, given=job.given_scales)
+    scales = scales_of(job.table_names.nodes, nodes, given=job.given_scales)
     written = runner.run(
         Round(
             "nodes_write",
@@ -108,7 +108,7 @@ def _edge_rounds(
     resolve = partial(links.sample_times if by_time else edge_rounds.resolve_sources, job=job, book=book)
     reads = {"edges_by_src": "edges_read", "node_rows": "nodes_sort"}
     sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
-    scales = scales_of(job.table_names[1], sources, given=job.given_scales)
+    scales = scales_of(job.table_names.edges, sources, given=job.given_scales)
     split = partial(edge_rounds.resolve_destinations, job=job, book=book, scales=scales)
     if job.targets is not None:
         bounds = _bounds(job, runner) if by_time else None
