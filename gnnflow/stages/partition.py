@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config.neighbors_section import MetapathNeighbors, relation_of
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.partition.balanced import EvenCosts
+from gnnflow.partition.balance import EvenCosts
 from gnnflow.partition.costs import CostModel
 from gnnflow.partition.figures import LOADS
 from gnnflow.partition.instances import DirectInstances, PathInstances
