@@ -1,6 +1,7 @@
 """GraphTrainer: shards or a graph store in; weights, metrics and history out.
 
-The model is saved as `layers.saved` does, with the best epoch's weights.
+The model is saved as `layers.saved` does, with the best epoch's weights. Of links it is said before they are trained
+on what held-out ones are ranked among, and which nodes tell of them.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ import importlib.metadata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gnnflow.config import ClusterBatchConfig, LocalCluster, MiniBatchConfig
+from gnnflow.config import ClusterBatchConfig, LinkTask, LocalCluster, MiniBatchConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.config.train_section import is_streamed, needs_ranks
-from gnnflow.graph.errors import ClusterError
+from gnnflow.graph.errors import ClusterError, TrainingError
 from gnnflow.graph.facts import FlatFacts
-from gnnflow.graph.run_facts import TrainFacts
+from gnnflow.graph.run_facts import HIDE_EVENTS, LinkFacts, TrainFacts
+from gnnflow.neighbors.event_paths import events_that_tell
+from gnnflow.neighbors.link_candidates import known_links, sample_links, share_of_edges
+from gnnflow.neighbors.pairs import num_candidates
 from gnnflow.stages.base import Made
 from gnnflow.stages.curves import open_curves
-from gnnflow.stages.link_facts import link_facts
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.removal import remove_tree
@@ -28,12 +31,14 @@ if TYPE_CHECKING:
     from gnnflow.config import Config, TaskConfig
     from gnnflow.graph.edges import Fanout
     from gnnflow.graph.facts import GraphFacts, ShardEntry
-    from gnnflow.graph.run_facts import LinkFacts, RankAttempt
+    from gnnflow.graph.run_facts import RankAttempt
     from gnnflow.layers.model import ModelInputs
     from gnnflow.neighbors.selected import Neighbors
     from gnnflow.stages.base import StageRun
     from gnnflow.train.job import TrainJob
     from gnnflow.train.trainer import TrainResult
+
+_ALL = 1 - 1e-9
 
 
 def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
@@ -202,3 +207,29 @@ def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...], links: LinkFa
         constant=result.constant,
         link_facts=links,
     )
+
+
+def link_facts(run: StageRun) -> LinkFacts | None:
+    """Say what held-out links are ranked among and what tells of them; return None where links are not the task.
+
+    Raises TrainingError where all of these are edges.
+    """
+    task, store = run.config.task, run.store
+    if not isinstance(task, LinkTask):
+        return None
+    links = sample_links(store)
+    share = share_of_edges(store, links, task, known=known_links(store, links.sources))
+    drawn, filtered = task.negatives.evaluation, task.negatives.filtered
+    events = events_that_tell(store, links, seed=run.config.seed)
+    found = LinkFacts(links.split, len(links.sources), drawn, num_candidates(store.facts), share, filtered, events)
+    if len(links.sources) and share > _ALL:
+        raise TrainingError(
+            f"every pair that a {links.split} edge can be ranked among is an edge itself: each source has edges to all "
+            "nodes that are drawn",
+            where="task.negatives",
+            fix="Nothing tells edges from other pairs here. Learn a label or a number of the edges: task.kind edge.",
+        )
+    run.context.progress.message(f"candidates: {found.text}")
+    if found.events_text:
+        run.context.progress.message(f"{found.events_text}. {HIDE_EVENTS}")
+    return found
