@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NAME_WIDTH = 28
-_WIDTH = 9
-_SECONDS = 60.0
+_FIGURE_WIDTH = 9
+_REHEARSAL_SECONDS = 60.0
 
 Limit = Annotated[
     float, typer.Option("--seconds", min=0, help="About how long rehearsing may take; longer is nearer to the truth.")
@@ -191,7 +191,7 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
     # of each score, by its key: what is printed
     asked = [row.format(split) for row in rows for split in present]
     cells = {key: metric_text(metrics[key]) for key in asked if key in metrics}
-    width = max([_WIDTH, *(len(cell) + 2 for cell in cells.values())])
+    width = max([_FIGURE_WIDTH, *(len(cell) + 2 for cell in cells.values())])
     typer.echo(" " * _NAME_WIDTH + "".join(f"{split:>{width}}" for split in present))
     for row, name in rows.items():
         keys = [row.format(split) for split in present]
@@ -202,7 +202,7 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
             typer.echo(f"{name:<{_NAME_WIDTH}}{line}{interval}")
     for key, value in sorted(metrics.items()):
         if key not in cells and not is_bound(key):
-            left = max(0, _NAME_WIDTH + _WIDTH - len(key) - 2)  # a long name stands apart from its figure too
+            left = max(0, _NAME_WIDTH + _FIGURE_WIDTH - len(key) - 2)  # a long name stands apart from its figure too
             typer.echo(f"{key}  {value:>{left},.4g}")
 
 
@@ -210,7 +210,7 @@ def plan(
     config: ConfigPath,
     overrides: Overrides = None,
     workspace: WorkspaceOption = None,
-    seconds: Limit = _SECONDS,
+    seconds: Limit = _REHEARSAL_SECONDS,
     *,
     as_json: AsJson = False,
 ) -> None:

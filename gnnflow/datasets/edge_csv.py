@@ -39,14 +39,14 @@ _RELATION = "to"  # where the file has no name for it
 Column = str | int
 """A column's name, or its position from 0."""
 
-ONE_TYPE = ("", "")
+_ONE_TYPE = ("", "")
 _SEPARATORS = ("\t", ";", "|", " ")
 _MOST_NAMES = 30  # that a message lists
 _PAIR = 2
 
 
 @dataclass(frozen=True)
-class Said:
+class _Said:
     """The caller's words about columns; None and () leave it to the header.
 
     types: one name for nodes of one type, two for those of sources and of targets.
@@ -60,7 +60,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class EdgeColumns:
+class _EdgeColumns:
     """The columns of an edge list by what they are, as the file calls them.
 
     types: those of sources and of targets, empty where nodes are of one type. time_is_said: else the column is taken
@@ -117,14 +117,14 @@ def from_edge_csv(
     another type than the node table's.
     """
     require_file(path)
-    file, has_header = open_edges(path, sep=sep, header=header)
-    said = Said(src, dst, weight, time, tuple(types))
-    columns = understood(file.names, said, has_header=has_header, path=path)
+    file, has_header = _open_edges(path, sep=sep, header=header)
+    said = _Said(src, dst, weight, time, tuple(types))
+    columns = _understood(file.names, said, has_header=has_header, path=path)
     given = None if nodes is None else _node_table(nodes, node_id)
     if given is not None:
         _refuse_two_types(columns, nodes, path)
     text = given is not None and not pa.types.is_integer(given.schema.field("id").type)
-    table = _read(file, columns, text_ids=text or columns.types != ONE_TYPE)
+    table = _read(file, columns, text_ids=text or columns.types != _ONE_TYPE)
     if not columns.time_is_said and columns.time and not pa.types.is_integer(table.schema.field(columns.time).type):
         columns = replace(columns, time=None)  # dates in text are no times that ingest reads
     if has_header and header is None:
@@ -140,8 +140,8 @@ def from_edge_csv(
     return tables
 
 
-def _refuse_two_types(columns: EdgeColumns, nodes: str | None, path: str) -> None:
-    if columns.types != ONE_TYPE:
+def _refuse_two_types(columns: _EdgeColumns, nodes: str | None, path: str) -> None:
+    if columns.types != _ONE_TYPE:
         raise TableError(
             f"the ends are of two types, {' and '.join(columns.types)}, and {nodes} is one node table",
             where=path,
@@ -149,7 +149,7 @@ def _refuse_two_types(columns: EdgeColumns, nodes: str | None, path: str) -> Non
         )
 
 
-def _check_header(table: pa.Table, columns: EdgeColumns, path: str) -> None:
+def _check_header(table: pa.Table, columns: _EdgeColumns, path: str) -> None:
     """Raise TableError where the names of both ends are ids of the rows too: the first line may be an edge."""
     ends, ids = [columns.src, columns.dst], [table[columns.src], table[columns.dst]]
     found = [pc.is_in(pa.array(ends, each.type), value_set=combine(each)) for each in ids if holds_text(each.type)]
@@ -161,22 +161,22 @@ def _check_header(table: pa.Table, columns: EdgeColumns, path: str) -> None:
         )
 
 
-def _read(file: CsvFile, columns: EdgeColumns, *, text_ids: bool) -> pa.Table:
+def _read(file: CsvFile, columns: _EdgeColumns, *, text_ids: bool) -> pa.Table:
     kept = [name for name in file.names if name not in columns.ignored]
     return read_whole(list(csv_chunks(file)), columns=kept, ids=(columns.src, columns.dst), text_ids=text_ids)
 
 
-def _edge_table(table: pa.Table, columns: EdgeColumns, path: str) -> pa.Table:
+def _edge_table(table: pa.Table, columns: _EdgeColumns, path: str) -> pa.Table:
     """Return src, dst and the other columns by their names. Raises TableError for an end that is empty."""
     names = [columns.roles.get(name, name) for name in table.column_names]
-    refuse_repeated(names, path)
+    _refuse_repeated(names, path)
     table = table.rename_columns(names)
     if not table.num_rows:
         raise TableError("has no edges", where=path, fix="Check the file, and --option header=false.")
     for name in ("src", "dst") if columns.kind is None else ("src", "dst", "type"):
         _check_given(table[name], name, path)
     table = table.select(["src", "dst", *(name for name in names if name not in ("src", "dst"))])
-    if columns.types != ONE_TYPE:
+    if columns.types != _ONE_TYPE:
         for number, end in enumerate(("src", "dst")):
             table = table.set_column(number, end, _told(table[end]))
     return table
@@ -187,14 +187,16 @@ def _told(ids: pa.ChunkedArray) -> pa.Array:
     return convert(ids, TextType("integer id" if facts_of(ids).exact else "text id"))
 
 
-def _tables(edges: pa.Table, columns: EdgeColumns, given: pa.Table | None, path: str) -> GraphTables | TypedGraphTables:
+def _tables(
+    edges: pa.Table, columns: _EdgeColumns, given: pa.Table | None, path: str
+) -> GraphTables | TypedGraphTables:
     relations = [_RELATION] if columns.kind is None else pc.unique(edges["type"].cast(pa.string())).to_pylist()
-    if columns.types != ONE_TYPE:
+    if columns.types != _ONE_TYPE:
         ends = {kind: [end] for kind, end in zip(columns.types, ("src", "dst"), strict=True)}
     else:
         ends = {UNTYPED.types[0]: ["src", "dst"]}
     held = {kind: given if given is not None else _nodes_at(edges, names) for kind, names in ends.items()}
-    if columns.types == ONE_TYPE and len(relations) == 1:
+    if columns.types == _ONE_TYPE and len(relations) == 1:
         return with_inputs(GraphTables(held[UNTYPED.types[0]], edges))
     types = list(held)
     by_name = {edge_type_name(types[0], name, types[-1], where=path): name for name in relations}
@@ -212,7 +214,7 @@ def _nodes_at(edges: pa.Table, ends: Sequence[str]) -> pa.Table:
     return pa.table({"id": ids.take(pc.sort_indices(ids))})
 
 
-def _summary(columns: EdgeColumns, tables: GraphTables | TypedGraphTables) -> str:
+def _summary(columns: _EdgeColumns, tables: GraphTables | TypedGraphTables) -> str:
     """Return what was taken for what: ends, types, relations, weight, time, and the attributes that are left."""
     parts = [f"ends {columns.src} -> {columns.dst}"]
     if isinstance(tables, GraphTables):
@@ -236,7 +238,7 @@ def _node_table(uri: str, node_id: str) -> pa.Table:
             f"has no column {node_id!r}; it has {', '.join(table.column_names)}", where=uri, fix="Name its id column."
         )
     names = ["id" if name == node_id else name for name in table.column_names]
-    refuse_repeated(names, uri)
+    _refuse_repeated(names, uri)
     return table.rename_columns(names)
 
 
@@ -247,7 +249,7 @@ def _check_given(column: pa.ChunkedArray, name: str, path: str) -> None:
         raise TableError(f"column {name!r} is empty in row {row}", where=path, fix="Give every edge a value there.")
 
 
-def open_edges(path: str, *, sep: str | None, header: bool | None) -> tuple[CsvFile, bool]:
+def _open_edges(path: str, *, sep: str | None, header: bool | None) -> tuple[CsvFile, bool]:
     """Return an edge list with its first line read, and whether that line is a header.
 
     sep: None for the comma, or what else separates columns where there is no comma. header: None where a first line
@@ -262,14 +264,14 @@ def open_edges(path: str, *, sep: str | None, header: bool | None) -> tuple[CsvF
     has_header = not are_numbers(file.names) if header is None else header
     if not has_header:
         file = open_csv(path, separator=file.separator, header=False, comments=True)
-    refuse_repeated(file.names, path)
+    _refuse_repeated(file.names, path)
     return file, has_header
 
 
-def understood(names: Sequence[str], said: Said, *, has_header: bool, path: str) -> EdgeColumns:
+def _understood(names: Sequence[str], said: _Said, *, has_header: bool, path: str) -> _EdgeColumns:
     """Return what the columns are. Raises TableError where it is not evident and not said, or is said twice."""
     asked = {role: getattr(said, role) for role in ("src", "dst", "weight", "time")}
-    found = {role: column_name(names, column, path) for role, column in asked.items() if column is not None}
+    found = {role: _column_name(names, column, path) for role, column in asked.items() if column is not None}
     neo4j = neo4j_header(names) if has_header else None
     src, dst = _ends(names, found, neo4j, has_header=has_header, path=path)
     others = [name for name in names if name not in (src, dst, *found.values())] if has_header else []
@@ -282,7 +284,7 @@ def understood(names: Sequence[str], said: Said, *, has_header: bool, path: str)
             fix="Name another column for each.",
         )
     types = _types(src, dst, said.types, neo4j, has_header=has_header, path=path)
-    columns = EdgeColumns(src, dst, types, weight, time, time_is_said=said.time is not None)
+    columns = _EdgeColumns(src, dst, types, weight, time, time_is_said=said.time is not None)
     if neo4j is None:
         return columns
     renamed = {name: called for name, called in neo4j.names.items() if name not in taken}
@@ -319,14 +321,14 @@ def _types(
 ) -> Pair:
     if len(said) > _PAIR or "" in said:
         raise ConfigError(f"types are {said}", where=path, fix="Give one name, or two: of sources and of targets.")
-    types = (said[0], said[-1]) if said else _types_by_names(src, dst, neo4j) if has_header else ONE_TYPE
+    types = (said[0], said[-1]) if said else _types_by_names(src, dst, neo4j) if has_header else _ONE_TYPE
     if types is None:
         raise TableError(
             f"columns {src!r} and {dst!r} may hold nodes of one type or of two",
             where=path,
             fix="Give --types NAME for one type, --types SRC,DST for two (in Python types).",
         )
-    return ONE_TYPE if types[0] == types[1] else (type_name(types[0], where=path), type_name(types[1], where=path))
+    return _ONE_TYPE if types[0] == types[1] else (type_name(types[0], where=path), type_name(types[1], where=path))
 
 
 def _types_by_names(src: str, dst: str, neo4j: Neo4jHeader | None) -> Pair | None:
@@ -343,14 +345,14 @@ def _check_separator(sep: str, path: str) -> None:
         )
 
 
-def refuse_repeated(names: Sequence[str], path: str) -> None:
+def _refuse_repeated(names: Sequence[str], path: str) -> None:
     """Raise TableError where two columns have one name."""
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
         raise TableError(f"two columns would be called {repeated[0]!r}", where=path, fix="Rename one in the file.")
 
 
-def column_name(names: Sequence[str], column: Column, path: str) -> str:
+def _column_name(names: Sequence[str], column: Column, path: str) -> str:
     """Return the name of a column that is named, or numbered from 0. Raises TableError where there is none."""
     if isinstance(column, int) and 0 <= column < len(names):
         return names[column]

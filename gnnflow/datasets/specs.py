@@ -92,7 +92,7 @@ def _load_csv(path: str, options: Options, tell: Tell) -> GraphTables | TypedGra
     )
 
 
-def load_networkx(path: str, options: Options, tell: Callable[[str], None]) -> GraphTables:
+def _load_networkx(path: str, options: Options, tell: Callable[[str], None]) -> GraphTables:
     """Return the tables of a GraphML, GML or edge-list file.
 
     Options: node_attributes and edge_attributes (names separated by commas; all where not given), label, split, weight;
@@ -186,6 +186,6 @@ _READERS = {".graphml": _read_graphml, ".gml": _read_gml, ".edgelist": _read_edg
 
 _LOADERS: dict[str, Callable[[str, Options, Tell], GraphTables | TypedGraphTables]] = {
     "csv": _load_csv,
-    "networkx": load_networkx,
+    "networkx": _load_networkx,
     "pyg": load_pyg,
 }

@@ -155,7 +155,7 @@ def read_node_schema(
     dense = () if sparse else tuple(part_of(found, chunks, name, role, fix=fix) for name in features)
     is_target = node_type in config.target_types
     is_labelled = is_target and targets is None and config.label is not None
-    kind, width = label_of(found, chunks, config) if is_labelled else ("none", 0)
+    kind, width = _label_of(found, chunks, config) if is_labelled else ("none", 0)
     drawn = drawn if is_labelled and LABEL_KINDS[kind].has_labels else None
     return NodeSchema(
         id_type=id_type,
@@ -166,7 +166,7 @@ def read_node_schema(
         label_kind=kind,
         label_width=width,
         has_split=drawn is not None or (is_labelled and split_is_text(found, chunks[0], config.split)),
-        class_names=class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
+        class_names=_class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
         is_target=is_target,
         drawn=drawn,
     )
@@ -207,7 +207,7 @@ def read_edge_schema(
         is_target=own is not None,
         has_split=own is not None and own.by_column,
         time=_time(found, chunks, config, relation) if targets is not None and targets.have_times else "",
-        class_names=class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
+        class_names=_class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
     )
 
 
@@ -251,7 +251,7 @@ def _label_of_edges(
             where=edges[0].uri,
             fix="Set graph.label to one of them, or to null where edges are scored alone.",
         )
-    return label_of(found, edges, config)
+    return _label_of(found, edges, config)
 
 
 def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relation: Relation) -> str:
@@ -288,7 +288,7 @@ def _check_same_type(edges: IdType, nodes: IdType, chunk: Chunk, column: str, id
         )
 
 
-def label_of(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> tuple[LabelKind, int]:
+def _label_of(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> tuple[LabelKind, int]:
     """Return the kind and the width of the label column; none and 0 where the table has none, or none is to be read."""
     if config.label_column not in schema.names:
         if config.label is not None and "label" in config.model_fields_set:
@@ -331,7 +331,7 @@ def _check_names(width: int, chunk: Chunk, config: GraphConfig, kind: LabelKind)
         )
 
 
-def class_names_of(nodes: Sequence[Chunk], config: GraphConfig) -> tuple[str, ...]:
+def _class_names_of(nodes: Sequence[Chunk], config: GraphConfig) -> tuple[str, ...]:
     """Return the names of the classes: the config's, or those that the table's metadata states, in all files alike."""
     if config.classes is not None:
         return config.classes

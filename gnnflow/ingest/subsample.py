@@ -50,7 +50,7 @@ _FEWEST_OF_SPLIT = 8  # rows of each split in a subsample
 
 
 @dataclass(frozen=True)
-class Held:
+class _Held:
     """Of one table the rows that a subsample may have [R], the keys of their ids [R] by column, and first features.
 
     examples: rows of each split; labels: the columns of labels and splits. num_rows: of the table; is_text: it is CSV.
@@ -73,7 +73,7 @@ class Held:
 
 
 @dataclass
-class Reading:
+class _Reading:
     """How tables are read, and how far: as_text says of each node type whether its ids are compared as text."""
 
     config: GraphConfig
@@ -85,9 +85,9 @@ class Reading:
     @staticmethod
     def of(
         config: GraphConfig, as_text: tuple[bool, ...], sources: Sequence[SourceTable], progress: Progress
-    ) -> Reading:
+    ) -> _Reading:
         """Return it before the first chunk of these tables."""
-        return Reading(config, as_text, progress, sum(len(each.chunks) for each in sources))
+        return _Reading(config, as_text, progress, sum(len(each.chunks) for each in sources))
 
     def read(self) -> None:
         """Take note of one more chunk."""
@@ -95,13 +95,13 @@ class Reading:
         self.progress.step("reading ids", self.done, self.chunks, {})
 
 
-def stays(keys: KeyArray, one_in: int) -> npt.NDArray[np.bool_]:
+def _stays(keys: KeyArray, one_in: int) -> npt.NDArray[np.bool_]:
     """Return which keys are among those of which one in so many stays."""
     found: npt.NDArray[np.bool_] = keys % np.uint64(one_in) == 0
     return found
 
 
-def settled(source: SourceTable) -> SourceTable:
+def _settled(source: SourceTable) -> SourceTable:
     """Return a table with the types of what its folders' names give; columns of CSV files stay text, as written."""
     if any(chunk.csv for chunk in source.chunks):
         return source
@@ -109,7 +109,7 @@ def settled(source: SourceTable) -> SourceTable:
     return replace(source, chunks=tuple(with_types(source.chunks, surveys, {})))
 
 
-def about_rows(source: SourceTable) -> int:
+def _about_rows(source: SourceTable) -> int:
     """Return how many rows a table has: of text about, by those of its first block."""
     first = source.chunks[0]
     if first.num_rows is None:
@@ -117,7 +117,7 @@ def about_rows(source: SourceTable) -> int:
     return sum(chunk.num_rows or 0 for chunk in source.chunks)
 
 
-def types_of_text(tables: Sequence[tuple[SourceTable, pa.Schema]], num_types: int) -> tuple[bool, ...]:
+def _types_of_text(tables: Sequence[tuple[SourceTable, pa.Schema]], num_types: int) -> tuple[bool, ...]:
     """Return of each node type whether a table writes its ids as text. Raises TableError where a column is missing."""
     text = [False] * num_types
     for source, schema in tables:
@@ -129,7 +129,7 @@ def types_of_text(tables: Sequence[tuple[SourceTable, pa.Schema]], num_types: in
     return tuple(text)
 
 
-def read_held(source: SourceTable, schema: pa.Schema, reading: Reading, *, share: int, thinned: int = 1) -> Held:
+def _read_held(source: SourceTable, schema: pa.Schema, reading: _Reading, *, share: int, thinned: int = 1) -> _Held:
     """Return the rows of a table that a subsample may have: those whose last id stays, of `share` one.
 
     thinned: of these again one in so many, by a hash of all their ids.
@@ -147,13 +147,13 @@ def read_held(source: SourceTable, schema: pa.Schema, reading: Reading, *, share
         for name in source.ids:
             table = table.filter(pc.is_valid(table[name]))
         own = [_keys(table[name], as_text=reading.as_text[of]) for name, of in source.ids.items()]
-        stay = stays(own[-1], share)
-        rows = np.flatnonzero(stay & stays(combine(own[0], own[-1]), thinned) if thinned > 1 else stay)
+        stay = _stays(own[-1], share)
+        rows = np.flatnonzero(stay & _stays(combine(own[0], own[-1]), thinned) if thinned > 1 else stay)
         _add_examples(examples, table, config.split)
         kept.append(table.take(pa.array(rows)))
         keys.append([each[rows] for each in own])
         reading.read()
-    return Held(
+    return _Held(
         pa.concat_tables(kept, promote_options="permissive"),
         {name: np.concatenate(each) for name, each in zip(source.ids, zip(*keys, strict=True), strict=True)},
         _first_features(source, [name for name in schema.names if name in wide], sum(map(len, kept))),
@@ -165,8 +165,8 @@ def read_held(source: SourceTable, schema: pa.Schema, reading: Reading, *, share
     )
 
 
-def write_held(
-    held: Held, rows: IntArray, stem: str, *, chunks: int, columns: Mapping[str, pa.Array] | None = None
+def _write_held(
+    held: _Held, rows: IntArray, stem: str, *, chunks: int, columns: Mapping[str, pa.Array] | None = None
 ) -> str:
     """Write rows of a table as a file in its format, and return where. columns: what takes the place of its own.
 
@@ -207,7 +207,7 @@ def _add_examples(examples: dict[str, pa.Table], table: pa.Table, split: str) ->
             examples[value] = pa.concat_tables(both, promote_options="permissive").slice(0, _FEWEST_OF_SPLIT)
 
 
-def _with_every_split(held: Held, table: pa.Table) -> pa.Table:
+def _with_every_split(held: _Held, table: pa.Table) -> pa.Table:
     """Return the rows with labels and splits such that each split has some: those of examples, where it has too few."""
     split = held.labels[1]
     if not held.examples or split not in table.column_names:
@@ -251,8 +251,8 @@ class Subsample:
     """What subsamples are cut from: the rows of the largest one, of each table, and how many nodes a type has about."""
 
     config: GraphConfig
-    nodes: tuple[Held, ...]
-    edges: tuple[Held, ...]
+    nodes: tuple[_Held, ...]
+    edges: tuple[_Held, ...]
     num_nodes: tuple[int, ...]
 
     @property
@@ -275,12 +275,12 @@ class Subsample:
             return graph
         nodes, edges = {}, {}
         for number, (name, held) in enumerate(zip(types, self.nodes, strict=True)):
-            nodes[name] = write_held(held, self._rows_of(number, one_in), join(folder, f"nodes-{name}"), chunks=chunks)
+            nodes[name] = _write_held(held, self._rows_of(number, one_in), join(folder, f"nodes-{name}"), chunks=chunks)
         for relation, held in zip(graph.edge_tables, self.edges, strict=True):
             ends = types.index(relation.source), types.index(relation.target)
             rows, sources = self._edges(held, ends, one_in)
             columns = {graph.src: sources}
-            uri = write_held(held, rows, join(folder, f"edges-{relation}"), chunks=chunks, columns=columns)
+            uri = _write_held(held, rows, join(folder, f"edges-{relation}"), chunks=chunks, columns=columns)
             edges[str(relation)] = uri
         tables = {
             "nodes": next(iter(nodes.values())) if isinstance(graph.nodes, str) else nodes,
@@ -291,14 +291,14 @@ class Subsample:
     def _rows_of(self, number: int, one_in: int) -> IntArray:
         """Return the rows of a type's nodes that stay."""
         keys = self.nodes[number].keys[self.config.id]
-        return np.flatnonzero(stays(keys, _share(self.num_nodes[number], one_in)))
+        return np.flatnonzero(_stays(keys, _share(self.num_nodes[number], one_in)))
 
-    def _edges(self, held: Held, ends: tuple[int, int], one_in: int) -> tuple[IntArray, pa.Array]:
+    def _edges(self, held: _Held, ends: tuple[int, int], one_in: int) -> tuple[IntArray, pa.Array]:
         """Return the rows of a table's edges that stay, and the ids that these come from."""
         from_share, to_share = (_share(self.num_nodes[number], one_in) for number in ends)
         source, target = held.keys[self.config.src], held.keys[self.config.dst]
-        rows = np.flatnonzero(stays(target, to_share) & stays(combine(source, target), one_in // to_share))
-        known = stays(source, from_share)
+        rows = np.flatnonzero(_stays(target, to_share) & _stays(combine(source, target), one_in // to_share))
+        known = _stays(source, from_share)
         # Drawn from all rows that are held: these tell better than this subsample's which nodes have many edges.
         drawn, ids = np.flatnonzero(known), held.rows[self.config.src].combine_chunks()
         if len(drawn) < _FEWEST_DRAWN:
@@ -339,21 +339,21 @@ def read_subsample(
 
     Raises TableError for tables that cannot be read, or lack a column of ids.
     """
-    nodes, edges = ([settled(each) for each in of] for of in sources_of(config, targets=targets))
-    num_nodes = tuple(about_rows(each) for each in nodes)
-    found = levels(sum(about_rows(each) for each in edges), smallest=smallest, largest=largest)
+    nodes, edges = ([_settled(each) for each in of] for of in sources_of(config, targets=targets))
+    num_nodes = tuple(_about_rows(each) for each in nodes)
+    found = levels(sum(_about_rows(each) for each in edges), smallest=smallest, largest=largest)
     finest, types = found[-1], config.schema.types
     tables = [(each, each.schema()) for each in (*nodes, *edges)]
-    reading = Reading.of(config, types_of_text(tables, len(types)), [*nodes, *edges], progress)
+    reading = _Reading.of(config, _types_of_text(tables, len(types)), [*nodes, *edges], progress)
     node_tables, edge_tables = tables[: len(nodes)], tables[len(nodes) :]
     held_nodes = [
-        read_held(*table, reading, share=_share(count, finest))
+        _read_held(*table, reading, share=_share(count, finest))
         for table, count in zip(node_tables, num_nodes, strict=True)
     ]
     held_edges = []
     for relation, table in zip(config.edge_tables, edge_tables, strict=True):
         share = _share(num_nodes[types.index(relation.target)], finest)
-        held_edges.append(read_held(*table, reading, share=share, thinned=finest // share))
+        held_edges.append(_read_held(*table, reading, share=share, thinned=finest // share))
     return SubsampleLevels(Subsample(config, tuple(held_nodes), tuple(held_edges), num_nodes), found)
 
 

@@ -36,7 +36,7 @@ ALIASES = "aliases"
 _CLAIMS = "claims"
 _DAMAGED = "The file is damaged: restore it from a copy, or delete it alone and publish the run again."
 _GONE = "Publish its run again with `gnnflow publish CONFIG`, or restore the file from a copy."
-_SECONDS = 10
+_GIT_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def git_revision(config_uri: str) -> str | None:
     # --exclude keeps tags out of the answer: it is always a whole commit id.
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603 - a fixed command; only the folder varies
+        found = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)  # noqa: S603 - a fixed command; only the folder varies
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return None
     return found.stdout.strip() or None if found.returncode == 0 else None

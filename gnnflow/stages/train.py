@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gnnflow.train.job import TrainJob
     from gnnflow.train.trainer import TrainResult
 
-_ALL = 1 - 1e-9
+_ALL = 1 - 1e-9  # of the candidates of held-out links: a share that rounding takes for all
 
 
 def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
@@ -77,7 +77,7 @@ def work(run: StageRun) -> Made:
     from gnnflow.layers.model import build_model
     from gnnflow.layers.saved import save_model
 
-    links, config, trained_on = link_facts(run), run.config, _trained_on(run)
+    links, config, trained_on = _link_facts(run), run.config, _trained_on(run)
     job = _job(run, trained_on)
     features = 1 if job.inputs.typed is not None else job.inputs.feature_width
     check_trained_size(config, features=features, outputs=job.inputs.num_outputs)
@@ -209,7 +209,7 @@ def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...], links: LinkFa
     )
 
 
-def link_facts(run: StageRun) -> LinkFacts | None:
+def _link_facts(run: StageRun) -> LinkFacts | None:
     """Say what held-out links are ranked among and what tells of them; return None where links are not the task.
 
     Raises TrainingError where all of these are edges.
