@@ -19,11 +19,12 @@ def _parity(inputs: ReportInputs) -> Hint | None:
     if parity is None or parity.passed:
         return None
     alike = "; check that training and inference sample the same way (infer.sampling: same)"
+    check = "" if inputs.setting("infer.sampling") == "same" else alike
     return Hint(
         "problem",
         "The parity certificate failed",
         f"Predictions differ by up to {parity.max_difference:.1e} from the k-hop path, and {parity.limit:.0e} is "
-        f"allowed. Do not publish them{'' if inputs.setting('infer.sampling') == 'same' else alike}.",
+        f"allowed. Do not publish them{check}.",
     )
 
 
