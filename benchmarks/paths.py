@@ -43,7 +43,7 @@ PATHS: dict[str, tuple[int, tuple[str, ...]]] = {
 @contextmanager
 def torch_kernels() -> Iterator[None]:
     """Compute as where the native core was not built."""
-    with patch("gnnflow.kernels.native.library.kernels", lambda: None):
+    with patch("gnnflow.kernels.core.kernels", lambda: None):
         yield
 
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnnflow.config import GraphConfig
-from gnnflow.ingest.job import IngestJob, run_rounds
+from gnnflow.ingest.job import IngestJob
+from gnnflow.ingest.run import run_rounds
 from gnnflow.ingest.tables import read_tables
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous

@@ -16,6 +16,7 @@ def main() -> None:
     as_json = "--json" in sys.argv
     with stopping.watched(as_json=as_json):
         from gnnflow.cli.boundary import run_guarded
+        from gnnflow.cli.commands import build_app
 
-        code = run_guarded(as_json=as_json)
+        code = run_guarded(build_app, as_json=as_json)
     raise SystemExit(code)

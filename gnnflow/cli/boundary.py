@@ -12,6 +12,7 @@ import platform
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 
 import typer
 
@@ -39,10 +40,8 @@ def listed(error: Exception) -> GnnflowError:
     return refusal if refusal is not None else _bug(error)
 
 
-def run_guarded(*, as_json: bool) -> int:
+def run_guarded(build_app: Callable[[], typer.Typer], *, as_json: bool) -> int:
     """Run the command that sys.argv holds and return its exit code. Raises Interrupted alone."""
-    from gnnflow.cli.commands import build_app
-
     try:
         code = build_app()(standalone_mode=False)
         sys.stdout.flush()

@@ -7,22 +7,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gnnflow import __version__
 from gnnflow.cli.flat import flat
-from gnnflow.cli.metrics import show_metrics
 from gnnflow.cli.models import models_app
-from gnnflow.cli.options import AsJson, ConfigPath, Overrides, WorkspaceOption, load, perform, show
-from gnnflow.cli.pairs import score_pairs
-from gnnflow.cli.plan import plan
+from gnnflow.cli.options import (
+    AsJson,
+    ConfigPath,
+    Overrides,
+    WorkspaceOption,
+    cluster_of,
+    load,
+    own_code_refused,
+    perform,
+    show,
+)
 from gnnflow.cli.sweep import sweep
 from gnnflow.cli.tables import generate_app, import_tables
 from gnnflow.config import STAGES
 from gnnflow.config.deployment import default_workspace, refuse_unusable
+from gnnflow.graph.figures import metric_text
+from gnnflow.graph.labels import BOUNDS, is_bound
+from gnnflow.graph.splits import SPLITS
 from gnnflow.storage.filesystem import absolute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NAME_WIDTH = 28
+_FIGURE_WIDTH = 9
+_REHEARSAL_SECONDS = 60.0
+
+Limit = Annotated[
+    float, typer.Option("--seconds", min=0, help="About how long rehearsing may take; longer is nearer to the truth.")
+]
 
 
 def build_app() -> typer.Typer:
@@ -152,3 +173,81 @@ def report(
     from gnnflow.stages.report import report_of
 
     typer.echo(report_of(run_uri, workspace=workspace or default_workspace()))
+
+
+def show_metrics(metrics: Mapping[str, float]) -> None:
+    """Print one line per score with a column per split, the baseline's below its own, then all other figures.
+
+    Behind a line stands the confidence interval of its test score.
+    """
+    present = [split for split in SPLITS if any(key.startswith(f"{split}.") for key in metrics)]
+    scores = [key for key in metrics if key.startswith(("valid.", "test.")) and not is_bound(key)]
+    names = sorted({key.partition(".")[2] for key in scores})
+    rows = {
+        f"{prefix}{{}}.{name}": f"{name}{note}"
+        for prefix, note in (("", ""), ("baseline.", " without edges"))
+        for name in names
+    }
+    # of each score, by its key: what is printed
+    asked = [row.format(split) for row in rows for split in present]
+    cells = {key: metric_text(metrics[key]) for key in asked if key in metrics}
+    width = max([_FIGURE_WIDTH, *(len(cell) + 2 for cell in cells.values())])
+    typer.echo(" " * _NAME_WIDTH + "".join(f"{split:>{width}}" for split in present))
+    for row, name in rows.items():
+        keys = [row.format(split) for split in present]
+        if any(key in cells for key in keys):
+            bounds = [metric_text(metrics[key]) for side in BOUNDS if (key := row.format("test") + side) in metrics]
+            interval = f"  ({' to '.join(bounds)})" if bounds else ""
+            line = "".join(cells.get(key, "").rjust(width) for key in keys)
+            typer.echo(f"{name:<{_NAME_WIDTH}}{line}{interval}")
+    for key, value in sorted(metrics.items()):
+        if key not in cells and not is_bound(key):
+            left = max(0, _NAME_WIDTH + _FIGURE_WIDTH - len(key) - 2)  # a long name stands apart from its figure too
+            typer.echo(f"{key}  {value:>{left},.4g}")
+
+
+def plan(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    workspace: WorkspaceOption = None,
+    seconds: Limit = _REHEARSAL_SECONDS,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a run will cost before it runs, per stage: time, bytes and memory, rehearsed on parts of the graph."""
+    from gnnflow.cli.progress import for_terminal
+    from gnnflow.stages.base import StageContext
+    from gnnflow.stages.plan import plan_run
+
+    read = load(config, overrides, workspace)
+    with for_terminal() as progress, cluster_of(read, progress) as cluster, own_code_refused(read):
+        forecast = plan_run(StageContext.of(read, cluster, progress, config_uri=config), limit=seconds)
+    if as_json:
+        show(forecast.as_json(), as_json=True)
+        return
+    for line in forecast.lines():
+        typer.echo(line)
+
+
+def score_pairs(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run whose task.kind is link: its URI, or its name in the workspace.")
+    ],
+    pairs: Annotated[str, typer.Argument(metavar="TABLE", help="Table with a source and a target id in each row.")],
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="Parquet file for the pairs with their scores.")],
+    workspace: WorkspaceOption = None,
+    *,
+    embeddings: Annotated[
+        str | None,
+        typer.Option(
+            "--embeddings",
+            metavar="FOLDER",
+            help="The predictions that `gnnflow score` wrote with the run's published model; by default the run's own.",
+        ),
+    ] = None,
+) -> None:
+    """Score pairs of nodes with the embeddings of a completed run, or those that its published model gives later."""
+    from gnnflow.stages import pairs as scoring
+
+    scoring.score_pairs(run, pairs, out=out, workspace=workspace or default_workspace(), embeddings=embeddings)
+    typer.echo(out)

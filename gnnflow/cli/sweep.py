@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import typer
 
+from gnnflow.cli.boundary import listed
 from gnnflow.cli.options import (
     AsJson,
     ConfigPath,
@@ -58,7 +59,6 @@ def sweep(
 
 def _perform(experiment: Experiment, *, config_uri: str) -> SweepResult:
     """Run the sweep with progress on stderr. Runs that name the same cluster share it."""
-    from gnnflow.cli.boundary import listed
     from gnnflow.cli.progress import for_terminal
     from gnnflow.stages.sweep import run_sweep
 

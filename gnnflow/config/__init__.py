@@ -1,6 +1,6 @@
 """The configuration: YAML -> frozen models, one file per section. Imports nothing heavier than pydantic.
 
-Read `root.py` first. Functions elsewhere take their own section or plain values, never the whole
+Read `sections.py` first, then `root.py`. Functions elsewhere take their own section or plain values, never the whole
 configuration. `python -m gnnflow.config` prints the reference of every key.
 """
 

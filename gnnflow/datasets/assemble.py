@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -99,9 +99,16 @@ def with_inputs(tables: GraphTables) -> GraphTables:
     return GraphTables(nodes, tables.edges)
 
 
-def pair_of(index: Any, *, where: str) -> tuple[Array, Array]:
+class Ends(NamedTuple):
+    """Sources and targets of edges [E]."""
+
+    source: Array
+    target: Array
+
+
+def pair_of(index: Any, *, where: str) -> Ends:
     """Return (source, target) of an index [2, E]. Raises TableError for another shape."""
     array = to_array(index, where=where)
     if array.ndim != _PAIR or array.shape[0] != _PAIR or array.dtype.kind not in "iu":
         raise TableError(f"is {array.dtype} with shape {list(array.shape)}", where=where, fix="Give integers [2, E].")
-    return array[0], array[1]
+    return Ends(array[0], array[1])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -155,7 +155,14 @@ def _mask(value: Any, *, rows: int, column: int, where: str) -> Array:
     return mask.astype(bool)
 
 
-def class_column(values: Sequence[Any]) -> tuple[pa.Array, dict[str, str]]:
+class ClassColumn(NamedTuple):
+    """A column of labels, and what the schema's metadata says of it."""
+
+    column: pa.Array
+    metadata: dict[str, str]
+
+
+def class_column(values: Sequence[Any]) -> ClassColumn:
     """Return (column, schema metadata) of labels given as text: classes are numbered in sorted order, None is null.
 
     The names are in the metadata under `label_classes`, a JSON list by class number.
@@ -163,4 +170,4 @@ def class_column(values: Sequence[Any]) -> tuple[pa.Array, dict[str, str]]:
     names = sorted({value for value in values if value is not None})
     column = pa.array(values, pa.string()).dictionary_encode()
     rank = np.array([names.index(name) for name in column.dictionary.to_pylist()], np.int64)
-    return pa.array(rank).take(column.indices), {"label_classes": json.dumps(names)}
+    return ClassColumn(pa.array(rank).take(column.indices), {"label_classes": json.dumps(names)})

@@ -1,39 +1,94 @@
 """Edge lists in text: a line per edge, with or without a header, gzipped or not.
 
-`edge_columns.py` says what each column is. Ids are integers where every id of a type is written as one, else text,
-taken letter by letter ("007" is not "7"). Lines that start with `#` before the first row are skipped, as the public
-edge lists need.
+Roles of columns are those that the caller says, else the header; what neither says is asked for. Ids are integers
+where every id of a type is written as one, else text, taken letter by letter ("007" is not "7"). Lines that start with
+`#` before the first row are skipped, as the public edge lists need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.datasets.assemble import with_inputs
-from gnnflow.datasets.edge_columns import (
-    ONE_TYPE,
-    Column,
-    EdgeColumns,
-    Said,
-    open_edges,
-    refuse_repeated,
-    understood,
+from gnnflow.datasets.edge_headers import (
+    Neo4jHeader,
+    Pair,
+    are_numbers,
+    find_ends,
+    find_time,
+    find_weight,
+    neo4j_header,
+    types_of,
 )
-from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name
-from gnnflow.graph.errors import TableError, listed
+from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name, type_name
+from gnnflow.graph.errors import ConfigError, TableError, listed
 from gnnflow.graph.schema import UNTYPED
 from gnnflow.storage.agreed_schema import agreed_schema, holds_text
 from gnnflow.storage.columns import combine
+from gnnflow.storage.csv_blocks import CsvFile, open_csv
 from gnnflow.storage.table_files import require_file
 from gnnflow.storage.text_types import TextType, beyond_integers, convert, facts_of
 from gnnflow.storage.user_tables import csv_chunks, read_typed, read_whole, scan, schema_of, settled
 
 _RELATION = "to"  # where the file has no name for it
+Column = str | int
+"""A column's name, or its position from 0."""
+
+_ONE_TYPE = ("", "")
+_SEPARATORS = ("\t", ";", "|", " ")
+_MOST_NAMES = 30  # that a message lists
+_PAIR = 2
+
+
+@dataclass(frozen=True)
+class _Said:
+    """The caller's words about columns; None and () leave it to the header.
+
+    types: one name for nodes of one type, two for those of sources and of targets.
+    """
+
+    src: Column | None = None
+    dst: Column | None = None
+    weight: Column | None = None
+    time: Column | None = None
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _EdgeColumns:
+    """The columns of an edge list by what they are, as the file calls them.
+
+    types: those of sources and of targets, empty where nodes are of one type. time_is_said: else the column is taken
+    only where it holds integers. kind: holds the name of each edge's relation. renamed: attributes that get another
+    name. ignored: columns that are left out.
+    """
+
+    src: str
+    dst: str
+    types: Pair
+    weight: str | None
+    time: str | None
+    time_is_said: bool = False
+    kind: str | None = None
+    renamed: dict[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The name that each column which is no plain attribute has in the edge table."""
+        named = {self.weight: "weight", self.time: "timestamp"}
+        kind = {} if self.kind is None else {self.kind: "type"}
+        return (
+            self.renamed
+            | kind
+            | {self.src: "src", self.dst: "dst"}
+            | {name: role for name, role in named.items() if name is not None}
+        )
 
 
 def from_edge_csv(
@@ -62,14 +117,16 @@ def from_edge_csv(
     another type than the node table's.
     """
     require_file(path)
-    file, has_header = open_edges(path, sep=sep, header=header)
-    said = Said(src, dst, weight, time, tuple(types))
-    columns = understood(file.names, said, has_header=has_header, path=path)
+    file, has_header = _open_edges(path, sep=sep, header=header)
+    said = _Said(src, dst, weight, time, tuple(types))
+    columns = _understood(file.names, said, has_header=has_header, path=path)
     given = None if nodes is None else _node_table(nodes, node_id)
     if given is not None:
         _refuse_two_types(columns, nodes, path)
     text = given is not None and not pa.types.is_integer(given.schema.field("id").type)
-    chunks = settled(list(csv_chunks(file)), ids=(columns.src, columns.dst), text_ids=text or columns.types != ONE_TYPE)
+    chunks = settled(
+        list(csv_chunks(file)), ids=(columns.src, columns.dst), text_ids=text or columns.types != _ONE_TYPE
+    )
     table = read_typed(chunks, columns=[name for name in file.names if name not in columns.ignored])
     named = columns.time
     if not columns.time_is_said and named and not pa.types.is_integer(table.schema.field(named).type):
@@ -89,8 +146,8 @@ def from_edge_csv(
     return tables
 
 
-def _refuse_two_types(columns: EdgeColumns, nodes: str | None, path: str) -> None:
-    if columns.types != ONE_TYPE:
+def _refuse_two_types(columns: _EdgeColumns, nodes: str | None, path: str) -> None:
+    if columns.types != _ONE_TYPE:
         raise TableError(
             f"the ends are of two types, {' and '.join(columns.types)}, and {nodes} is one node table",
             where=path,
@@ -98,7 +155,7 @@ def _refuse_two_types(columns: EdgeColumns, nodes: str | None, path: str) -> Non
         )
 
 
-def _check_header(table: pa.Table, columns: EdgeColumns, path: str) -> None:
+def _check_header(table: pa.Table, columns: _EdgeColumns, path: str) -> None:
     """Raise TableError where the names of both ends are ids of the rows too: the first line may be an edge."""
     ends, ids = [columns.src, columns.dst], [table[columns.src], table[columns.dst]]
     found = [pc.is_in(pa.array(ends, each.type), value_set=combine(each)) for each in ids if holds_text(each.type)]
@@ -110,17 +167,17 @@ def _check_header(table: pa.Table, columns: EdgeColumns, path: str) -> None:
         )
 
 
-def _edge_table(table: pa.Table, columns: EdgeColumns, path: str) -> pa.Table:
+def _edge_table(table: pa.Table, columns: _EdgeColumns, path: str) -> pa.Table:
     """Return src, dst and the other columns by their names. Raises TableError for an end that is empty."""
     names = [columns.roles.get(name, name) for name in table.column_names]
-    refuse_repeated(names, path)
+    _refuse_repeated(names, path)
     table = table.rename_columns(names)
     if not table.num_rows:
         raise TableError("has no edges", where=path, fix="Check the file, and --option header=false.")
     for name in ("src", "dst") if columns.kind is None else ("src", "dst", "type"):
         _check_given(table[name], name, path)
     table = table.select(["src", "dst", *(name for name in names if name not in ("src", "dst"))])
-    if columns.types != ONE_TYPE:
+    if columns.types != _ONE_TYPE:
         for number, end in enumerate(("src", "dst")):
             table = table.set_column(number, end, _told(table[end]))
     return table
@@ -131,14 +188,16 @@ def _told(ids: pa.ChunkedArray) -> pa.Array:
     return convert(ids, TextType("integer id" if facts_of(ids).exact else "text id"))
 
 
-def _tables(edges: pa.Table, columns: EdgeColumns, given: pa.Table | None, path: str) -> GraphTables | TypedGraphTables:
+def _tables(
+    edges: pa.Table, columns: _EdgeColumns, given: pa.Table | None, path: str
+) -> GraphTables | TypedGraphTables:
     relations = [_RELATION] if columns.kind is None else pc.unique(edges["type"].cast(pa.string())).to_pylist()
-    if columns.types != ONE_TYPE:
+    if columns.types != _ONE_TYPE:
         ends = {kind: [end] for kind, end in zip(columns.types, ("src", "dst"), strict=True)}
     else:
         ends = {UNTYPED.types[0]: ["src", "dst"]}
     held = {kind: given if given is not None else _nodes_at(edges, names) for kind, names in ends.items()}
-    if columns.types == ONE_TYPE and len(relations) == 1:
+    if columns.types == _ONE_TYPE and len(relations) == 1:
         return with_inputs(GraphTables(held[UNTYPED.types[0]], edges))
     types = list(held)
     by_name = {edge_type_name(types[0], name, types[-1], where=path): name for name in relations}
@@ -156,7 +215,7 @@ def _nodes_at(edges: pa.Table, ends: Sequence[str]) -> pa.Table:
     return pa.table({"id": ids.take(pc.sort_indices(ids))})
 
 
-def _summary(columns: EdgeColumns, tables: GraphTables | TypedGraphTables) -> str:
+def _summary(columns: _EdgeColumns, tables: GraphTables | TypedGraphTables) -> str:
     """Return what was taken for what: ends, types, relations, weight, time, and the attributes that are left."""
     parts = [f"ends {columns.src} -> {columns.dst}"]
     if isinstance(tables, GraphTables):
@@ -171,7 +230,7 @@ def _summary(columns: EdgeColumns, tables: GraphTables | TypedGraphTables) -> st
     return "; ".join([*parts, f"attributes {listed(left) or 'none'}"])
 
 
-def _unread_time(table: pa.Table, named: str | None, columns: EdgeColumns) -> list[str]:
+def _unread_time(table: pa.Table, named: str | None, columns: _EdgeColumns) -> list[str]:
     """Return how a column of text becomes the time, where the header names one and it is not taken for it."""
     if named is None or columns.time is not None or not holds_text(table.schema.field(named).type):
         return []
@@ -187,7 +246,7 @@ def _node_table(uri: str, node_id: str) -> pa.Table:
             f"has no column {node_id!r}; it has {', '.join(table.column_names)}", where=uri, fix="Name its id column."
         )
     names = ["id" if name == node_id else name for name in table.column_names]
-    refuse_repeated(names, uri)
+    _refuse_repeated(names, uri)
     return table.rename_columns(names)
 
 
@@ -196,3 +255,119 @@ def _check_given(column: pa.ChunkedArray, name: str, path: str) -> None:
     row = pc.index(empty, value=True).as_py()
     if row >= 0:
         raise TableError(f"column {name!r} is empty in row {row}", where=path, fix="Give every edge a value there.")
+
+
+def _open_edges(path: str, *, sep: str | None, header: bool | None) -> tuple[CsvFile, bool]:
+    """Return an edge list with its first line read, and whether that line is a header.
+
+    sep: None for the comma, or what else separates columns where there is no comma. header: None where a first line
+    that is of numbers alone tells that there is none. Raises ConfigError for a separator of several characters.
+    """
+    if sep is not None:
+        _check_separator(sep, path)
+    file = open_csv(path, separator=sep or ",", comments=True)
+    if sep is None and len(file.names) == 1:
+        other = next((each for each in _SEPARATORS if each in file.names[0]), ",")
+        file = open_csv(path, separator=other, comments=True)
+    has_header = not are_numbers(file.names) if header is None else header
+    if not has_header:
+        file = open_csv(path, separator=file.separator, header=False, comments=True)
+    _refuse_repeated(file.names, path)
+    return file, has_header
+
+
+def _understood(names: Sequence[str], said: _Said, *, has_header: bool, path: str) -> _EdgeColumns:
+    """Return what the columns are. Raises TableError where it is not evident and not said, or is said twice."""
+    asked = {role: getattr(said, role) for role in ("src", "dst", "weight", "time")}
+    found = {role: _column_name(names, column, path) for role, column in asked.items() if column is not None}
+    neo4j = neo4j_header(names) if has_header else None
+    src, dst = _ends(names, found, neo4j, has_header=has_header, path=path)
+    others = [name for name in names if name not in (src, dst, *found.values())] if has_header else []
+    weight, time = found.get("weight", find_weight(others)), found.get("time", find_time(others))
+    taken = [name for name in (src, dst, weight, time) if name is not None]
+    if len({*taken}) < len(taken):
+        raise TableError(
+            f"src, dst, weight and time are not columns of their own: {', '.join(taken)}",
+            where=path,
+            fix="Name another column for each.",
+        )
+    types = _types(src, dst, said.types, neo4j, has_header=has_header, path=path)
+    columns = _EdgeColumns(src, dst, types, weight, time, time_is_said=said.time is not None)
+    if neo4j is None:
+        return columns
+    renamed = {name: called for name, called in neo4j.names.items() if name not in taken}
+    return replace(columns, kind=neo4j.kind, renamed=renamed, ignored=neo4j.ignored)
+
+
+def _ends(
+    names: Sequence[str], said: dict[str, str], neo4j: Neo4jHeader | None, *, has_header: bool, path: str
+) -> Pair:
+    if len(names) < _PAIR:
+        raise TableError(
+            f"has one column, {names[0]!r}",
+            where=path,
+            fix="Give every edge two ends; check the separator (--option sep).",
+        )
+    first, second = names[0], names[1]
+    evident: Pair | None = (said.get("src", first), said.get("dst", second))
+    if has_header and not {"src", "dst"} <= {*said}:
+        evident = neo4j.ends if neo4j else find_ends(names)
+    if evident is None or any(
+        end in said and said[end] != name for end, name in zip(("src", "dst"), evident, strict=True)
+    ):
+        raise TableError(
+            f"which two columns are the ends of an edge is not evident from their names: "
+            f"{listed(names, at_most=_MOST_NAMES)}",
+            where=path,
+            fix="Give --ends SRC,DST (in Python src and dst), or --option header=false where there is no header.",
+        )
+    return evident
+
+
+def _types(
+    src: str, dst: str, said: tuple[str, ...], neo4j: Neo4jHeader | None, *, has_header: bool, path: str
+) -> Pair:
+    if len(said) > _PAIR or "" in said:
+        raise ConfigError(f"types are {said}", where=path, fix="Give one name, or two: of sources and of targets.")
+    types = (said[0], said[-1]) if said else _types_by_names(src, dst, neo4j) if has_header else _ONE_TYPE
+    if types is None:
+        raise TableError(
+            f"columns {src!r} and {dst!r} may hold nodes of one type or of two",
+            where=path,
+            fix="Give --types NAME for one type, --types SRC,DST for two (in Python types).",
+        )
+    return _ONE_TYPE if types[0] == types[1] else (type_name(types[0], where=path), type_name(types[1], where=path))
+
+
+def _types_by_names(src: str, dst: str, neo4j: Neo4jHeader | None) -> Pair | None:
+    if neo4j is None or (src, dst) != neo4j.ends:
+        return types_of(src, dst)
+    # without groups Neo4j has one space of ids for all nodes
+    return neo4j.groups if all(neo4j.groups) or not any(neo4j.groups) else None
+
+
+def _check_separator(sep: str, path: str) -> None:
+    if len(sep) != 1 or not sep.isascii() or sep in '"\r\n\0':
+        raise ConfigError(
+            f"{sep!r} is no separator", where=path, fix="Give one character, or tab, space, comma, semicolon or pipe."
+        )
+
+
+def _refuse_repeated(names: Sequence[str], path: str) -> None:
+    """Raise TableError where two columns have one name."""
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise TableError(f"two columns would be called {repeated[0]!r}", where=path, fix="Rename one in the file.")
+
+
+def _column_name(names: Sequence[str], column: Column, path: str) -> str:
+    """Return the name of a column that is named, or numbered from 0. Raises TableError where there is none."""
+    if isinstance(column, int) and 0 <= column < len(names):
+        return names[column]
+    if column in names:
+        return str(column)
+    raise TableError(
+        f"has no column {column!r}; it has {', '.join(names)}",
+        where=path,
+        fix="Name columns as in the header, or by position from 0; check the separator.",
+    )

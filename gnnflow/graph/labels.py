@@ -1,7 +1,7 @@
 """What a target's label is: one class, several labels at once, a number, a link or nothing; and what follows.
 
 A new kind of label is a row of LABEL_KINDS and an entry in each table that LabelKind keys: how a label column is
-recognised (`ingest/label_schema.py`), checked and read (`ingest/labels.py`), its losses (`train/losses.py`), its
+recognised (`ingest/schema.py`), checked and read (`ingest/labels.py`), its losses (`train/losses.py`), its
 metrics (`train/metrics.py`), what is published (`infer/predictions.py`) and drawn (`report/pictures/quality.py`).
 """
 

@@ -12,7 +12,7 @@ Shapes: T targets, P pairs, R relations, E edges.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,13 @@ if TYPE_CHECKING:
     from gnnflow.graphflat.job import FlatJob
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.storage.writing import FileEntry
+
+
+class CommittedShard(NamedTuple):
+    """What the plan says of a shard, and its files."""
+
+    entry: ShardEntry
+    files: tuple[FileEntry, ...]
 
 
 def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
@@ -179,7 +186,7 @@ def build_shard(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> T
 
 def commit_shard(
     job: FlatJob, neighborhood: Neighborhood, targets: pa.Table, *, name: str, split: str, num_pairs: int = 0
-) -> tuple[ShardEntry, tuple[FileEntry, ...]]:
+) -> CommittedShard:
     """Write a shard in the plan's layout and return its entry and files."""
     entry, files = write_shard(
         job.artifact,
@@ -191,7 +198,7 @@ def commit_shard(
         fanouts=job.neighbors.fanouts,
         num_hops=job.num_hops,
     )
-    return replace(entry, num_pairs=num_pairs), files
+    return CommittedShard(replace(entry, num_pairs=num_pairs), files)
 
 
 def assemble(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:

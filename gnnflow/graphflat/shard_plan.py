@@ -10,7 +10,7 @@ than a shard (many accounts pay one merchant) are spread by the target's own has
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,13 @@ _FRACTION_BITS = np.uint64(11)  # shifted away, 53 bits are left: as many as a f
 _UNIT = 2.0**-53
 
 
+class SplitShard(NamedTuple):
+    """A shard by the code of its split, and its number within the split."""
+
+    split: int
+    number: int
+
+
 @dataclass(frozen=True)
 class ShardPlan:
     """The cut of each split's signature order into shards.
@@ -52,12 +59,12 @@ class ShardPlan:
         """How many shards all splits have."""
         return int(self.num_shards.sum())
 
-    def split_of(self, shard: int) -> tuple[int, int]:
+    def split_of(self, shard: int) -> SplitShard:
         """Return a shard's (split code, number within the split)."""
         split = int(np.searchsorted(self.first_shard, shard, side="right")) - 1
         while not self.num_shards[split]:
             split -= 1
-        return split - 1, int(shard - self.first_shard[split])
+        return SplitShard(split - 1, int(shard - self.first_shard[split]))
 
     def shard_of(self, nodes: IntArray, signature: KeyArray, split: IntArray) -> IntArray:
         """Return the shard of each target [T]."""

@@ -6,7 +6,7 @@ A row with several faults is counted under the first. Shapes: R rows, V values i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -179,10 +179,17 @@ def input_positions(chunk_number: int, rows: Array) -> IntArray:
     return (np.int64(chunk_number) << _PLACE_SHIFT) + rows.astype(np.int64)
 
 
-def place_of(chunks: Sequence[Chunk], position: int) -> tuple[Chunk, int]:
+class Place(NamedTuple):
+    """The chunk that a row came from, and the row's number within its file."""
+
+    chunk: Chunk
+    row: int
+
+
+def place_of(chunks: Sequence[Chunk], position: int) -> Place:
     """Return the chunk that a row came from, and the row's number within its file."""
     chunk = chunks[position >> _PLACE_SHIFT]
-    return chunk, chunk.first_row + (position & ((1 << _PLACE_SHIFT) - 1))
+    return Place(chunk, chunk.first_row + (position & ((1 << _PLACE_SHIFT) - 1)))
 
 
 def separate(
@@ -237,7 +244,7 @@ def first_rows(rows: IntArray, place: IntArray) -> IntArray:
 def _error(table: pa.Table, fault: Fault, chunks: Sequence[Chunk], place: IntArray, *, num_bad: int) -> TableError:
     # the first faulty rows, and their numbers within the file
     shown = first_rows(fault.rows, place)
-    chunk, _ = place_of(chunks, int(place[shown[0]]))
+    chunk = place_of(chunks, int(place[shown[0]])).chunk
     rows = (place[shown] & ((1 << _PLACE_SHIFT) - 1)) + chunk.first_row
     column = table.column(fault.held_in or fault.column)
     values = [_shown(value) for value in column.take(pa.array(shown)).to_pylist()]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -50,11 +50,25 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.exchange import Inbox
 
 
+class KnownEdges(NamedTuple):
+    """A table's edges both ends of which are nodes [E], and what became of the others."""
+
+    rows: pa.Table
+    done: TaskOutput
+
+
+class DirectedEdges(NamedTuple):
+    """Edges, each in the direction of its relation, and the number of that relation [E]."""
+
+    rows: pa.Table
+    relation: IntArray
+
+
 def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of edges, check its rows, and send each to the home of its source."""
     source = job.edge_table(index)
     schema, config = source.schema, job.config
-    scale = job.given_scales.get(job.table_names[1][source.number])
+    scale = job.given_scales.get(job.table_names.edges[source.number])
     rows, place, done = read_rows(
         source,
         index - source.first,
@@ -79,7 +93,7 @@ def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: Partition
     rows = rows.drop_columns(["src_id"]).append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
     home = job.home_of(combine(rows["dst_id"])) * len(job.tables.edges) + number
     counts = found.counts
-    if source.schema.attributes and job.table_names[1][number] not in job.given_scales:
+    if source.schema.attributes and job.table_names.edges[number] not in job.given_scales:
         counts |= count_numbers(rows["attributes"], job.config.edge_normalize, in_order=False)
     return TaskOutput(
         emits=(Emit("edges_by_dst", rows, home),),
@@ -136,9 +150,7 @@ def resolve_destinations(
     return replace(done, emits=built.emits, files=(*done.files, *built.files), counts={**built.counts, **done.counts})
 
 
-def known_edges(
-    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales
-) -> tuple[pa.Table, TaskOutput]:
+def known_edges(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales) -> KnownEdges:
     """Return a table's scaled edges into a partition, with dense ids and keys of both ends; others are set aside."""
     num_tables = len(job.tables.edges)
     partition, number = divmod(index, num_tables)
@@ -149,14 +161,14 @@ def known_edges(
     rows, found, dense = _resolve(arrived, inbox, job, book, source=source, part=part, column="dst_id")
     keys = id_keys(rows["dst_id"])
     rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
-    if (scale := scales.get(job.table_names[1][number])) is not None:
+    if (scale := scales.get(job.table_names.edges[number])) is not None:
         rows = rows.set_column(rows.column_names.index("attributes"), "attributes", scaled(rows["attributes"], scale))
     files = job.set_aside(f"{source.stem}-dst-{partition:05d}", found.bad)
     counts = {"rows_out": rows.num_rows, **found.counts}
-    return rows, TaskOutput(files=files, counts=counts)
+    return KnownEdges(rows, TaskOutput(files=files, counts=counts))
 
 
-def both_ways(rows: pa.Table, source: EdgeTable) -> tuple[pa.Table, IntArray]:
+def both_ways(rows: pa.Table, source: EdgeTable) -> DirectedEdges:
     """Return a table's edges and their reverses, and the number of the relation that each is of.
 
     Where both are of one relation, a loop is its own reverse and is kept once.
@@ -168,7 +180,7 @@ def both_ways(rows: pa.Table, source: EdgeTable) -> tuple[pa.Table, IntArray]:
     swapped = {"src": "dst", "dst": "src", "src_key": "dst_key", "dst_key": "src_key"}
     back = back.rename_columns([swapped.get(name, name) for name in back.column_names]).select(rows.column_names)
     relation = np.repeat([source.relation, source.reverse], [rows.num_rows, back.num_rows])
-    return pa.concat_tables([rows, back]).combine_chunks(), relation
+    return DirectedEdges(pa.concat_tables([rows, back]).combine_chunks(), relation)
 
 
 def build_both_ways(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:

@@ -44,7 +44,7 @@ def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of nodes, check its rows, and send each to its home partition."""
     node_type, source = job.node_table(index)
     schema, config = source.schema, job.config
-    scale = job.given_scales.get(job.table_names[0][node_type])
+    scale = job.given_scales.get(job.table_names.nodes[node_type])
     rows, place, done = read_rows(
         source,
         index - source.first,
@@ -92,7 +92,7 @@ def _node_counts(rows: pa.Table, node_type: int, job: IngestJob) -> dict[str, An
         counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
     if schema.has_labels:
         counts |= label_counts(rows, schema.label_kind)
-    if schema.features and job.table_names[0][node_type] not in job.given_scales:
+    if schema.features and job.table_names.nodes[node_type] not in job.given_scales:
         counts |= count_numbers(rows["x"], job.config.normalize, in_order=True)
     return counts
 
@@ -109,7 +109,7 @@ def write_nodes(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
         **{name: from_matrix(held) if job.graph.is_typed else held[:, 0].copy() for name, held in degrees.items()},
         **{name: combine(rows[name]) for name in rows.column_names if name != "id"},
     }
-    if (scale := scales.get(job.table_names[0][node_type])) is not None:
+    if (scale := scales.get(job.table_names.nodes[node_type])) is not None:
         columns["x"] = scaled(rows["x"], scale)
     entry = commit_table(job.artifact, nodes_file(partition, job.graph, node_type=node_type), pa.table(columns))
     in_degree = degrees["in_degree"]

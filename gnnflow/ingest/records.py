@@ -51,7 +51,7 @@ class Records:
         tables, names = self.job.tables, self.job.table_names
         counts = node_row_counts(self.job, self.node_read, self.nodes)
         width = len(tables.edges)
-        for number, (name, edges) in enumerate(zip(names[1], tables.edges, strict=True)):
+        for number, (name, edges) in enumerate(zip(names.edges, tables.edges, strict=True)):
             read = _of(self.edge_read, edges.tasks)
             # a round after the second knows both ends of each edge, and sets none aside
             sources, known = (step[number::width] for step in self.edges[:2])
@@ -62,8 +62,8 @@ class Records:
     def rounded(self) -> dict[str, dict[str, Rounded]]:
         """The columns of each table whose numbers lost digits, of those that have some."""
         names, tables = self.job.table_names, self.job.tables
-        read = [(name, _of(self.node_read, each.tasks)) for name, each in zip(names[0], tables.nodes, strict=True)]
-        read += [(name, _of(self.edge_read, each.tasks)) for name, each in zip(names[1], tables.edges, strict=True)]
+        read = [(name, _of(self.node_read, each.tasks)) for name, each in zip(names.nodes, tables.nodes, strict=True)]
+        read += [(name, _of(self.edge_read, each.tasks)) for name, each in zip(names.edges, tables.edges, strict=True)]
         found: dict[str, dict[str, Rounded]] = {}
         for name, records in read:
             for record in records:
@@ -99,7 +99,7 @@ def node_row_counts(
 ) -> dict[str, RowCounts]:
     """Return the rows of each node table, by the records of reading and sorting them."""
     counts = {}
-    for number, (name, table) in enumerate(zip(job.table_names[0], job.tables.nodes, strict=True)):
+    for number, (name, table) in enumerate(zip(job.table_names.nodes, job.tables.nodes, strict=True)):
         read, sort = _of(node_read, table.tasks), nodes[number :: job.graph.num_types]
         counts[name] = _row_counts(name, read, sort, [*read, *sort])
     return counts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from gnnflow.ingest.tables import EdgeTable, NodeTable
 
 
+class FaultlessRows(NamedTuple):
+    """Rows of a chunk, where each came from [n], and what was set aside and counted."""
+
+    rows: pa.Table
+    place: IntArray
+    done: TaskOutput
+
+
 def read_rows(
     source: NodeTable | EdgeTable,
     number: int,
@@ -31,7 +39,7 @@ def read_rows(
     names: Sequence[str],
     numbers: Mapping[str, FloatType],
     faults: Callable[[pa.Table], list[Fault]],
-) -> tuple[pa.Table, IntArray, TaskOutput]:
+) -> FaultlessRows:
     """Return the faultless rows of a table's chunk, where each came from, and what was set aside and counted.
 
     names: the columns to read. numbers: those of numbers, with the type that each is rounded to first.
@@ -46,7 +54,7 @@ def read_rows(
         files=job.set_aside(f"{source.stem}-read-{number:05d}", found.bad),
         counts={"rows_in": table.num_rows, **found.counts, **lost},
     )
-    return rows, place[found.kept], done
+    return FaultlessRows(rows, place[found.kept], done)
 
 
 def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:

@@ -1,11 +1,13 @@
 """What the user's tables hold, read from their schemas before any row is: one schema per table.
 
-Raises TableError with the file and column where a table breaks its contract.
+Raises TableError with the file and column where a table breaks its contract. Of labels a table says their kind, by the
+column's type, and the names of classes, in its metadata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,14 +20,18 @@ from gnnflow.ingest.fields import (
     field_of,
     id_type_of,
     is_unknown,
+    list_width,
     one_for_all,
     part_of,
+    shown,
     split_is_text,
+    text_at,
     weight_is_number,
 )
-from gnnflow.ingest.label_schema import class_names_of, label_of
 from gnnflow.ingest.sparse_schema import sparse_stem, sparse_width
 from gnnflow.ingest.times import time_of
+from gnnflow.storage.agreed_schema import files_of, holds_lists, holds_numbers, holds_text
+from gnnflow.storage.user_tables import schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.user_tables import Chunk
+
+_CLASS_NAMES = b"label_classes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +155,7 @@ def read_node_schema(
     dense = () if sparse else tuple(part_of(found, chunks, name, role, fix=fix) for name in features)
     is_target = node_type in config.target_types
     is_labelled = is_target and targets is None and config.label is not None
-    kind, width = label_of(found, chunks, config) if is_labelled else ("none", 0)
+    kind, width = _label_of(found, chunks, config) if is_labelled else ("none", 0)
     drawn = drawn if is_labelled and LABEL_KINDS[kind].has_labels else None
     return NodeSchema(
         id_type=id_type,
@@ -158,7 +166,7 @@ def read_node_schema(
         label_kind=kind,
         label_width=width,
         has_split=drawn is not None or (is_labelled and split_is_text(found, chunks[0], config.split)),
-        class_names=class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
+        class_names=_class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
         is_target=is_target,
         drawn=drawn,
     )
@@ -199,7 +207,7 @@ def read_edge_schema(
         is_target=own is not None,
         has_split=own is not None and own.by_column,
         time=_time(found, chunks, config, relation) if targets is not None and targets.have_times else "",
-        class_names=class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
+        class_names=_class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
     )
 
 
@@ -243,7 +251,7 @@ def _label_of_edges(
             where=edges[0].uri,
             fix="Set graph.label to one of them, or to null where edges are scored alone.",
         )
-    return label_of(found, edges, config)
+    return _label_of(found, edges, config)
 
 
 def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relation: Relation) -> str:
@@ -278,3 +286,80 @@ def _check_same_type(edges: IdType, nodes: IdType, chunk: Chunk, column: str, id
             where=chunk.uri,
             fix="Write both tables with the same id type.",
         )
+
+
+def _label_of(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> tuple[LabelKind, int]:
+    """Return the kind and the width of the label column; none and 0 where the table has none, or none is to be read."""
+    if config.label_column not in schema.names:
+        if config.label is not None and "label" in config.model_fields_set:
+            field_of(schema, nodes[0], config.label_column, "graph.label")
+        return "none", 0
+    found = schema.field(config.label_column).type
+    if pa.types.is_floating(found) and config.classes_given is not None:
+        return "single", 1
+    if holds_text(found) and config.classes is not None:
+        return "single", 1
+    for kind, is_of_kind in _LABEL_TYPES.items():
+        if is_of_kind(found):
+            width = list_width(found, nodes, config.label_column) if LABEL_KINDS[kind].is_list else 1
+            _check_names(width, nodes[0], config, kind)
+            return kind, width
+    named = "List the names of classes in graph.classes. " if holds_text(found) else ""
+    raise TableError(
+        f"column {config.label_column!r} is {found}, not a label{text_at(schema.field(config.label_column))}",
+        where=nodes[0].uri,
+        fix=f"{named}Write classes as integers from 0, targets as floats, or several labels as lists of 0/1.",
+    )
+
+
+# How the label column of each kind is recognised by its type.
+_LABEL_TYPES: dict[LabelKind, Callable[[pa.DataType], bool]] = {
+    "single": lambda found: bool(pa.types.is_integer(found) or pa.types.is_boolean(found)),
+    "regression": lambda found: bool(pa.types.is_floating(found)),
+    "multi": lambda found: (
+        holds_lists(found) and holds_numbers(found.value_type) and not pa.types.is_decimal(found.value_type)
+    ),
+}
+
+
+def _check_names(width: int, chunk: Chunk, config: GraphConfig, kind: LabelKind) -> None:
+    if LABEL_KINDS[kind].is_list and config.classes is not None and len(config.classes) != width:
+        raise TableError(
+            f"column {config.label_column!r} holds lists of {width}, and graph.classes names {len(config.classes)}",
+            where=chunk.uri,
+            fix="Name each place of the lists, in their order.",
+        )
+
+
+def _class_names_of(nodes: Sequence[Chunk], config: GraphConfig) -> tuple[str, ...]:
+    """Return the names of the classes: the config's, or those that the table's metadata states, in all files alike."""
+    if config.classes is not None:
+        return config.classes
+    names: tuple[str, ...] = ()
+    for chunk in files_of(nodes):
+        stated = (schema_of(chunk).metadata or {}).get(_CLASS_NAMES)
+        if stated is None:
+            continue
+        found = _read_class_names(stated, chunk)
+        if names and found != names:
+            raise TableError(
+                f"states other class names than the files before it: {', '.join(found[:5])} ...",
+                where=f"{chunk.uri}, metadata label_classes",
+                fix="Number classes the same way in all files of a table.",
+            )
+        names = found
+    return names
+
+
+def _read_class_names(stated: bytes, chunk: Chunk) -> tuple[str, ...]:
+    try:
+        names = json.loads(stated)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TableError(
+            f"is {shown(stated)}, not a JSON list of names",
+            where=f"{chunk.uri}, metadata label_classes",
+            fix="Write one name per class, in the order of their numbers, or leave the metadata out.",
+        )
+    return tuple(names)

@@ -5,26 +5,39 @@ source that did not stay is replaced by one that did, drawn as often as that is 
 edges are met as often as in the graph. That is a scale-down sample of nodes (Leskovec and Faloutsos, "Sampling from
 large graphs", KDD 2006); what keeps more of a graph's shape, walks, would need the graph in memory first. K is a power
 of four: the nodes of a smaller subsample are among those of a larger one, and all are cut from one reading of the ids.
+
+The rows of a table that subsamples are cut from are read once, held by column, and written as the table is written.
+Columns of features, the wide ones, are those of a table's first rows, in turn; of the others a row keeps its own. A
+split that the table has is in every subsample, by some of its rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
 
-from gnnflow.graph.hashing import combine, hash_integers
-from gnnflow.ingest.subsample_rows import Reading, about_rows, read_held, settled, stays, types_of_text, write_held
+from gnnflow.graph.hashing import combine, hash_integers, seed_word
+from gnnflow.ingest.fields import field_of, one_for_all
 from gnnflow.ingest.tables import sources_of
+from gnnflow.storage.columns import id_keys
 from gnnflow.storage.filesystem import join
+from gnnflow.storage.tables import write_table
+from gnnflow.storage.user_tables import read_chunk, schema_of, survey, with_types
+from gnnflow.storage.writing import open_output
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from gnnflow.config import GraphConfig
-    from gnnflow.graph.arrays import IntArray
-    from gnnflow.ingest.subsample_rows import Held
+    from gnnflow.graph.arrays import IntArray, KeyArray
     from gnnflow.ingest.targets import EdgeTargets
+    from gnnflow.ingest.text import SourceTable
     from gnnflow.progress import Progress
 
 STEP = 4
@@ -32,6 +45,205 @@ STEP = 4
 
 _FEWEST_NODES = 256  # of a type: where fewer would stay more do, and edges are left out by a hash of their own
 _FEWEST_DRAWN = 64  # sources to draw from: fewer are no sample of which nodes have many edges
+_OWN = seed_word("subsample")
+_FEWEST_OF_SPLIT = 8  # rows of each split in a subsample
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Of one table the rows that a subsample may have [R], the keys of their ids [R] by column, and first features.
+
+    examples: rows of each split; labels: the columns of labels and splits. num_rows: of the table; is_text: it is CSV.
+    """
+
+    rows: pa.Table
+    keys: Mapping[str, KeyArray]
+    features: pa.Table
+    examples: Mapping[str, pa.Table]
+    labels: tuple[str, str]
+    num_rows: int
+    num_chunks: int
+    is_text: bool
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes of memory."""
+        tables = (self.rows, self.features, *self.examples.values())
+        return int(sum(each.nbytes for each in tables)) + sum(each.nbytes for each in self.keys.values())
+
+
+@dataclass
+class _Reading:
+    """How tables are read, and how far: as_text says of each node type whether its ids are compared as text."""
+
+    config: GraphConfig
+    as_text: tuple[bool, ...]
+    progress: Progress
+    chunks: int
+    done: int = 0
+
+    @staticmethod
+    def of(
+        config: GraphConfig, as_text: tuple[bool, ...], sources: Sequence[SourceTable], progress: Progress
+    ) -> _Reading:
+        """Return it before the first chunk of these tables."""
+        return _Reading(config, as_text, progress, sum(len(each.chunks) for each in sources))
+
+    def read(self) -> None:
+        """Take note of one more chunk."""
+        self.done += 1
+        self.progress.step("reading ids", self.done, self.chunks, {})
+
+
+def _stays(keys: KeyArray, one_in: int) -> npt.NDArray[np.bool_]:
+    """Return which keys are among those of which one in so many stays."""
+    found: npt.NDArray[np.bool_] = keys % np.uint64(one_in) == 0
+    return found
+
+
+def _settled(source: SourceTable) -> SourceTable:
+    """Return a table with the types of what its folders' names give; columns of CSV files stay text, as written."""
+    if any(chunk.csv for chunk in source.chunks):
+        return source
+    surveys = [survey(chunk, source.columns) for chunk in source.chunks]
+    return replace(source, chunks=tuple(with_types(source.chunks, surveys, {})))
+
+
+def _about_rows(source: SourceTable) -> int:
+    """Return how many rows a table has: of text about, by those of its first block."""
+    first = source.chunks[0]
+    if first.num_rows is None:
+        return int(read_chunk(first, schema_of(first).names[:1]).num_rows) * len(source.chunks)
+    return sum(chunk.num_rows or 0 for chunk in source.chunks)
+
+
+def _types_of_text(tables: Sequence[tuple[SourceTable, pa.Schema]], num_types: int) -> tuple[bool, ...]:
+    """Return of each node type whether a table writes its ids as text. Raises TableError where a column is missing."""
+    text = [False] * num_types
+    for source, schema in tables:
+        roles = ("graph.id",) if len(source.ids) == 1 else ("graph.src", "graph.dst")
+        for (column, number), role in zip(source.ids.items(), roles, strict=True):
+            fix = one_for_all(role, column, sum(len(other.ids) == len(source.ids) for other, _ in tables))
+            found = field_of(schema, source.chunks[0], column, role, fix=fix)
+            text[number] |= not pa.types.is_integer(found.type)
+    return tuple(text)
+
+
+def _read_held(source: SourceTable, schema: pa.Schema, reading: _Reading, *, share: int, thinned: int = 1) -> _Held:
+    """Return the rows of a table that a subsample may have: those whose last id stays, of `share` one.
+
+    thinned: of these again one in so many, by a hash of all their ids.
+    """
+    config = reading.config
+    wide = (source.numbers - {config.weight}) | {f"{name}_index" for name in source.numbers}
+    names = [name for name in schema.names if name in source.columns - wide]
+    examples: dict[str, pa.Table] = {}
+    kept: list[pa.Table] = []
+    keys: list[list[KeyArray]] = []
+    num_rows = 0
+    for chunk in source.chunks:
+        table = read_chunk(chunk, names)
+        num_rows += table.num_rows
+        for name in source.ids:
+            table = table.filter(pc.is_valid(table[name]))
+        own = [_keys(table[name], as_text=reading.as_text[of]) for name, of in source.ids.items()]
+        stay = _stays(own[-1], share)
+        rows = np.flatnonzero(stay & _stays(combine(own[0], own[-1]), thinned) if thinned > 1 else stay)
+        _add_examples(examples, table, config.split)
+        kept.append(table.take(pa.array(rows)))
+        keys.append([each[rows] for each in own])
+        reading.read()
+    return _Held(
+        pa.concat_tables(kept, promote_options="permissive"),
+        {name: np.concatenate(each) for name, each in zip(source.ids, zip(*keys, strict=True), strict=True)},
+        _first_features(source, [name for name in schema.names if name in wide], sum(map(len, kept))),
+        examples,
+        (config.label_column, config.split),
+        num_rows,
+        len(source.chunks),
+        is_text=any(chunk.csv for chunk in source.chunks),
+    )
+
+
+def _write_held(
+    held: _Held, rows: IntArray, stem: str, *, chunks: int, columns: Mapping[str, pa.Array] | None = None
+) -> str:
+    """Write rows of a table as a file in its format, and return where. columns: what takes the place of its own.
+
+    chunks: how many it has at least; more where those of the table are smaller.
+    """
+    table = _with_every_split(held, held.rows.take(pa.array(rows)))
+    for name, column in (columns or {}).items():
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    if held.features.num_columns and held.features.num_rows:
+        features = held.features.take(pa.array(np.arange(len(rows)) % held.features.num_rows))
+        for name in features.column_names:
+            table = table.append_column(features.schema.field(name), features[name])
+    if held.is_text:
+        uri = f"{stem}.csv"
+        with open_output(uri) as sink:
+            pa_csv.write_csv(_blanks_as_nulls(table), sink)
+        return uri
+    size = min(-(-held.num_rows // held.num_chunks), -(-table.num_rows // chunks))
+    write_table(f"{stem}.parquet", table.replace_schema_metadata(held.rows.schema.metadata), row_group_size=size or 1)
+    return f"{stem}.parquet"
+
+
+def _keys(ids: pa.ChunkedArray, *, as_text: bool) -> KeyArray:
+    """Return keys that have nothing to do with those by which nodes are put into partitions."""
+    return combine(id_keys(pc.cast(ids, pa.large_string()) if as_text else ids), _OWN)
+
+
+def _add_examples(examples: dict[str, pa.Table], table: pa.Table, split: str) -> None:
+    """Add rows of each split that a chunk has, where there are too few of it so far."""
+    if split not in table.column_names:
+        return
+    column = pc.cast(table[split], pa.large_string())
+    for value in pc.unique(column).drop_null().to_pylist():
+        found = examples.get(value)
+        if found is None or found.num_rows < _FEWEST_OF_SPLIT:
+            own = table.filter(pc.equal(column, value)).slice(0, _FEWEST_OF_SPLIT)
+            both = [own] if found is None else [found, own]
+            examples[value] = pa.concat_tables(both, promote_options="permissive").slice(0, _FEWEST_OF_SPLIT)
+
+
+def _with_every_split(held: _Held, table: pa.Table) -> pa.Table:
+    """Return the rows with labels and splits such that each split has some: those of examples, where it has too few."""
+    split = held.labels[1]
+    if not held.examples or split not in table.column_names:
+        return table
+    column = pc.cast(table[split], pa.large_string())
+    counts = {value: int(pc.sum(pc.equal(column, value)).as_py() or 0) for value in held.examples}
+    lacking = [value for value, count in counts.items() if count < held.examples[value].num_rows]
+    free = np.flatnonzero(~np.asarray(pc.is_in(column, pa.array(lacking, pa.large_string()))))
+    index, pieces = np.arange(table.num_rows), [table]
+    for value in lacking:
+        own = held.examples[value].select(table.column_names).cast(table.schema)
+        places, free = np.split(free, [own.num_rows - counts[value]])
+        index[places] = sum(each.num_rows for each in pieces) + np.arange(len(places))
+        pieces.append(own)
+    taken = pa.concat_tables(pieces).take(pa.array(index))
+    for name in {*held.labels} & {*table.column_names}:
+        table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), taken[name])
+    return table
+
+
+def _first_features(source: SourceTable, names: Sequence[str], most: int) -> pa.Table:
+    """Return so many rows of the table's features, or those of its first chunk."""
+    return read_chunk(source.chunks[0], names).slice(0, max(most, 1)) if names else pa.table({})
+
+
+def _blanks_as_nulls(table: pa.Table) -> pa.Table:
+    """Return text with nothing where it is empty: a blank field is written as nothing, not as two quotes."""
+    columns = [pc.if_else(pc.equal(column, ""), None, column) for column in table.columns]
+    return pa.table(columns, names=table.column_names)
+
+
+class TableRows(NamedTuple):
+    """How many rows the graph's node and edge tables have."""
+
+    nodes: int
+    edges: int
 
 
 @dataclass(frozen=True)
@@ -39,14 +251,14 @@ class Subsample:
     """What subsamples are cut from: the rows of the largest one, of each table, and how many nodes a type has about."""
 
     config: GraphConfig
-    nodes: tuple[Held, ...]
-    edges: tuple[Held, ...]
+    nodes: tuple[_Held, ...]
+    edges: tuple[_Held, ...]
     num_nodes: tuple[int, ...]
 
     @property
-    def num_rows(self) -> tuple[int, int]:
+    def num_rows(self) -> TableRows:
         """How many rows the graph's node and edge tables have."""
-        return sum(each.num_rows for each in self.nodes), sum(each.num_rows for each in self.edges)
+        return TableRows(sum(each.num_rows for each in self.nodes), sum(each.num_rows for each in self.edges))
 
     @property
     def num_bytes(self) -> int:
@@ -63,12 +275,12 @@ class Subsample:
             return graph
         nodes, edges = {}, {}
         for number, (name, held) in enumerate(zip(types, self.nodes, strict=True)):
-            nodes[name] = write_held(held, self._rows_of(number, one_in), join(folder, f"nodes-{name}"), chunks=chunks)
+            nodes[name] = _write_held(held, self._rows_of(number, one_in), join(folder, f"nodes-{name}"), chunks=chunks)
         for relation, held in zip(graph.edge_tables, self.edges, strict=True):
             ends = types.index(relation.source), types.index(relation.target)
             rows, sources = self._edges(held, ends, one_in)
             columns = {graph.src: sources}
-            uri = write_held(held, rows, join(folder, f"edges-{relation}"), chunks=chunks, columns=columns)
+            uri = _write_held(held, rows, join(folder, f"edges-{relation}"), chunks=chunks, columns=columns)
             edges[str(relation)] = uri
         tables = {
             "nodes": next(iter(nodes.values())) if isinstance(graph.nodes, str) else nodes,
@@ -79,14 +291,14 @@ class Subsample:
     def _rows_of(self, number: int, one_in: int) -> IntArray:
         """Return the rows of a type's nodes that stay."""
         keys = self.nodes[number].keys[self.config.id]
-        return np.flatnonzero(stays(keys, _share(self.num_nodes[number], one_in)))
+        return np.flatnonzero(_stays(keys, _share(self.num_nodes[number], one_in)))
 
-    def _edges(self, held: Held, ends: tuple[int, int], one_in: int) -> tuple[IntArray, pa.Array]:
+    def _edges(self, held: _Held, ends: tuple[int, int], one_in: int) -> tuple[IntArray, pa.Array]:
         """Return the rows of a table's edges that stay, and the ids that these come from."""
         from_share, to_share = (_share(self.num_nodes[number], one_in) for number in ends)
         source, target = held.keys[self.config.src], held.keys[self.config.dst]
-        rows = np.flatnonzero(stays(target, to_share) & stays(combine(source, target), one_in // to_share))
-        known = stays(source, from_share)
+        rows = np.flatnonzero(_stays(target, to_share) & _stays(combine(source, target), one_in // to_share))
+        known = _stays(source, from_share)
         # Drawn from all rows that are held: these tell better than this subsample's which nodes have many edges.
         drawn, ids = np.flatnonzero(known), held.rows[self.config.src].combine_chunks()
         if len(drawn) < _FEWEST_DRAWN:
@@ -95,6 +307,13 @@ class Subsample:
             drawn, ids = np.arange(len(ids), len(ids) + len(nodes)), pa.concat_arrays([ids, nodes])
         picks = (hash_integers(rows) % np.uint64(max(len(drawn), 1))).astype(np.int64)
         return rows, ids.take(pa.array(np.where(known[rows], rows, drawn[picks])))
+
+
+class SubsampleLevels(NamedTuple):
+    """What subsamples are cut from, and of how many nodes one stays in each."""
+
+    subsample: Subsample
+    levels: tuple[int, ...]
 
 
 def levels(num_edges: int, *, smallest: int, largest: int) -> tuple[int, ...]:
@@ -115,27 +334,27 @@ def levels(num_edges: int, *, smallest: int, largest: int) -> tuple[int, ...]:
 
 def read_subsample(
     config: GraphConfig, *, targets: EdgeTargets | None, smallest: int, largest: int, progress: Progress
-) -> tuple[Subsample, tuple[int, ...]]:
+) -> SubsampleLevels:
     """Return what subsamples of a graph's tables are cut from, and their `levels`. Reads all ids once.
 
     Raises TableError for tables that cannot be read, or lack a column of ids.
     """
-    nodes, edges = ([settled(each) for each in of] for of in sources_of(config, targets=targets))
-    num_nodes = tuple(about_rows(each) for each in nodes)
-    found = levels(sum(about_rows(each) for each in edges), smallest=smallest, largest=largest)
+    nodes, edges = ([_settled(each) for each in of] for of in sources_of(config, targets=targets))
+    num_nodes = tuple(_about_rows(each) for each in nodes)
+    found = levels(sum(_about_rows(each) for each in edges), smallest=smallest, largest=largest)
     finest, types = found[-1], config.schema.types
     tables = [(each, each.schema()) for each in (*nodes, *edges)]
-    reading = Reading.of(config, types_of_text(tables, len(types)), [*nodes, *edges], progress)
+    reading = _Reading.of(config, _types_of_text(tables, len(types)), [*nodes, *edges], progress)
     node_tables, edge_tables = tables[: len(nodes)], tables[len(nodes) :]
     held_nodes = [
-        read_held(*table, reading, share=_share(count, finest))
+        _read_held(*table, reading, share=_share(count, finest))
         for table, count in zip(node_tables, num_nodes, strict=True)
     ]
     held_edges = []
     for relation, table in zip(config.edge_tables, edge_tables, strict=True):
         share = _share(num_nodes[types.index(relation.target)], finest)
-        held_edges.append(read_held(*table, reading, share=share, thinned=finest // share))
-    return Subsample(config, tuple(held_nodes), tuple(held_edges), num_nodes), found
+        held_edges.append(_read_held(*table, reading, share=share, thinned=finest // share))
+    return SubsampleLevels(Subsample(config, tuple(held_nodes), tuple(held_edges), num_nodes), found)
 
 
 def _share(nodes: int, one_in: int) -> int:

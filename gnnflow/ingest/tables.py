@@ -7,7 +7,7 @@ which tasks are its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gnnflow.graph.errors import TableError
 from gnnflow.ingest.schema import node_table, read_edge_schema, read_node_schema
@@ -102,12 +102,19 @@ class Tables:
         return next(table for table in self.edges if relation in (table.relation, table.reverse))
 
 
+class SourceTables(NamedTuple):
+    """The node tables and the edge tables that a config names, in its order."""
+
+    nodes: list[SourceTable]
+    edges: list[SourceTable]
+
+
 def sources_of(
     config: GraphConfig,
     *,
     targets: EdgeTargets | None,
     found: Mapping[str, TableFiles] | None = None,
-) -> tuple[list[SourceTable], list[SourceTable]]:
+) -> SourceTables:
     """Return the node and the edge tables that a config names. found: their files, where these are known, by URI."""
     listed = found or {}
     nodes = [
@@ -123,7 +130,7 @@ def sources_of(
         )
         for number, uri in enumerate(config.edge_tables.values())
     ]
-    return nodes, edges
+    return SourceTables(nodes, edges)
 
 
 def read_tables(

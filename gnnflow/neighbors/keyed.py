@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 _HALF = np.uint64(32)
 
 
+class Picked(NamedTuple):
+    """Positions of in-edges, row by row, and how many each row has [P]."""
+
+    positions: IntArray
+    counts: IntArray
+
+
 @dataclass(frozen=True)
 class KeyedEdges:
     """In-edges of a partition's nodes: offsets [N + 1], sources as dense ids [E], keys [E], ascending in each row.
@@ -38,7 +45,7 @@ class KeyedEdges:
     keys: KeyArray
     weights: FloatArray | None = None
 
-    def pick(self, rows: IntArray, words: KeyArray, *, limit: int) -> tuple[IntArray, IntArray]:
+    def pick(self, rows: IntArray, words: KeyArray, *, limit: int) -> Picked:
         """Pick up to `limit` in-edges of each row [P]: all of them, or a run of them from a place its word decides.
 
         The order of keys is random, so every in-edge is equally likely to be in the run; after the last comes the
@@ -48,7 +55,7 @@ class KeyedEdges:
         counts = np.minimum(degrees, limit)
         begin = np.where(degrees > limit, place_of(mix(words), degrees), 0)
         within = ragged_ranges(begin, counts) % np.repeat(degrees, counts)
-        return np.repeat(starts, counts) + within, counts
+        return Picked(np.repeat(starts, counts) + within, counts)
 
 
 def place_of(hashed: KeyArray, sizes: Array) -> IntArray:

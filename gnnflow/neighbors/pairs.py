@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -98,9 +98,15 @@ def pool_weights(store: GraphStore, partition: int, plan: PoolPlan) -> Points:
     return degrees.astype(np.float64) ** plan.power
 
 
-def draws_of(
-    partition: int, store: GraphStore, numbers: IntArray, plan: PoolPlan, *, weights: Points
-) -> tuple[IntArray, IntArray, IntArray]:
+class Draws(NamedTuple):
+    """Draws of pools: dense id, number of the pool, and place in the pool."""
+
+    nodes: IntArray
+    pools: IntArray
+    places: IntArray
+
+
+def draws_of(partition: int, store: GraphStore, numbers: IntArray, plan: PoolPlan, *, weights: Points) -> Draws:
     """Return the draws that fall to a partition: dense id, number of the pool, and place in the pool.
 
     numbers [S]: of the pools. weights: what each partition's nodes weigh together.
@@ -112,11 +118,11 @@ def draws_of(
         row, place = np.nonzero(pool_owner(points, weights) == partition)
         found.append((pools[row], place, points[row, place]))
     if not any(len(pool) for pool, *_ in found):
-        return (np.zeros(0, np.int64),) * 3
+        return Draws(*(np.zeros(0, np.int64),) * 3)
     pool, place, points = (np.concatenate(column) for column in zip(*found, strict=True))
     rows = pool_rows(points, partition, weights=weights, nodes=pool_weights(store, partition, plan))
     book, node_type = store.book, store.facts.pair_types[1]
-    return rows + book.start(partition) + book.rows(partition, node_type).start, pool, place
+    return Draws(rows + book.start(partition) + book.rows(partition, node_type).start, pool, place)
 
 
 @dataclass(frozen=True)

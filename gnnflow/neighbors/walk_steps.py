@@ -16,7 +16,7 @@ import numpy as np
 from gnnflow.graph.arrays import Array, IntArray, KeyArray, offsets_of
 from gnnflow.graph.hashing import combine, mix
 from gnnflow.native.walks import Visited, walk
-from gnnflow.neighbors.keyed import place_of
+from gnnflow.neighbors.keyed import keyed_edges, place_of
 from gnnflow.sampling import top_k
 from gnnflow.storage.columns import to_numpy
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gnnflow.graph.arrays import FloatArray
-    from gnnflow.neighbors.walks import WalkJob
+    from gnnflow.neighbors.walk_job import WalkJob
 
 _FEW_VISITS = 1 << 22  # held at once without the native core
 _HALF = np.uint64(32)
@@ -63,6 +63,13 @@ class Steps:
             place = _last_begun(self.begins, first, degrees, point=(drawn >> _HALF).astype(np.uint32))
         found: Array = self.sources[place]
         return found
+
+
+def keyed_steps(job: WalkJob, partition: int) -> Steps:
+    """Return a partition's in-edges in the order of their keys."""
+    edges = keyed_edges(job.store, partition, weighted=job.by_weight)
+    begun = None if edges.weights is None else begins(edges.offsets, edges.weights)
+    return Steps(edges.offsets, edges.sources.astype(job.id_type), begun)
 
 
 def begins(offsets: IntArray, weights: FloatArray) -> Array:

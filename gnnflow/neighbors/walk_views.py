@@ -21,8 +21,8 @@ from gnnflow.graph.edges import InEdges, by_relation
 from gnnflow.native.walks import Visited, occurrences
 from gnnflow.neighbors.keyed import node_keys
 from gnnflow.neighbors.selection import Selection, target_types
-from gnnflow.neighbors.walk_steps import Steps, walks_from
-from gnnflow.neighbors.walks import WalkJob, job_of, keyed_steps, number_of
+from gnnflow.neighbors.walk_job import WalkJob, job_of, number_of
+from gnnflow.neighbors.walk_steps import Steps, keyed_steps, walks_from
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
 

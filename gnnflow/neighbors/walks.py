@@ -20,7 +20,6 @@ Shapes: n roots of a partition, W walks, L steps, N nodes of the graph, E edges,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,14 +27,14 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import Array, IntArray, KeyArray, offsets_of
-from gnnflow.graph.errors import ConfigError
-from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.graph.hashing import combine
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.instances import Instances
-from gnnflow.neighbors.keyed import keyed_edges, node_keys
+from gnnflow.neighbors.keyed import node_keys
 from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
-from gnnflow.neighbors.walk_steps import Steps, Visits, begins, draws, most_visited, walks_from
+from gnnflow.neighbors.walk_job import SMALL_IDS, WalkJob, job_of, number_of
+from gnnflow.neighbors.walk_steps import Steps, Visits, draws, keyed_steps, most_visited, walks_from
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
@@ -47,27 +46,7 @@ if TYPE_CHECKING:
 NAME = "walks"
 WHOLE_BYTES = 256 << 20
 """Most memory that the in-edges of the whole graph may take where every task walks alone."""
-_SMALL_IDS = 1 << 31
 _MOST_TYPES = 256  # the number of a type is a byte where walks do not travel
-
-
-@dataclass(frozen=True)
-class WalkJob(Selection):
-    """What every task of walks knows."""
-
-    walks: int
-    length: int
-    top_k: int
-    by_weight: bool = False
-
-    @property
-    def id_type(self) -> type[np.integer]:
-        """The type of dense ids in rows that travel."""
-        return np.int32 if self.store.facts.num_nodes < _SMALL_IDS else np.int64
-
-    def word(self, view: int = 0) -> np.uint64:
-        """Return what the draws of a view are hashed from, beside the root; view 0 is what the stage selects."""
-        return seed_word("walks", self.seed, view) if view else seed_word("walks", self.seed)
 
 
 def run_rounds(
@@ -80,7 +59,7 @@ def run_rounds(
     runner.run(Round("order", parts, parts, partial(order_edges, job=job)))
     held = {"degrees": "order", "sources": "order"}
     most = WHOLE_BYTES if whole_bytes is None else whole_bytes
-    alone = max(facts.num_nodes, facts.num_edges) < _SMALL_IDS and job.store.schema.num_types <= _MOST_TYPES
+    alone = max(facts.num_nodes, facts.num_edges) < SMALL_IDS and job.store.schema.num_types <= _MOST_TYPES
     alone = alone and (8 if by_weight else 4) * facts.num_edges + 8 * facts.num_nodes <= most
     if alone:
         records = runner.run(Round("walks", parts, parts, partial(walk_alone, job=job), held, frozenset(held)))
@@ -93,27 +72,6 @@ def run_rounds(
             visits[f"visits_{step}"] = f"step_{step}"
         records = runner.run(Round("walks", parts, parts, partial(gather, job=job), visits, frozenset(visits)))
     return finish(job, runner, dict.fromkeys(range(len(job.relations)), ("walks", records)))
-
-
-def job_of(store_job: Selection, section: WalkNeighbors) -> WalkJob:
-    """Return what every task of walks knows. Raises ConfigError where there are no weights to walk by."""
-    base = store_job.of(section.relations(store_job.store.schema))
-    by_weight = section.by == "weight"
-    if by_weight and not base.store.facts.has_weight:
-        raise ConfigError(
-            "walks by weight need edge weights, and the graph has none",
-            where="neighbors.by",
-            fix="Add a weight column to the edge table, or set it to uniform.",
-        )
-    numbers = section.walks, section.length, section.top_k
-    return WalkJob(base.artifact, base.store, base.relations, base.seed, *numbers, by_weight=by_weight)
-
-
-def keyed_steps(job: WalkJob, partition: int) -> Steps:
-    """Return a partition's in-edges in the order of their keys."""
-    edges = keyed_edges(job.store, partition, weighted=job.by_weight)
-    begun = None if edges.weights is None else begins(edges.offsets, edges.weights)
-    return Steps(edges.offsets, edges.sources.astype(job.id_type), begun)
 
 
 def order_edges(index: int, _: Inbox, *, job: WalkJob) -> TaskOutput:
@@ -212,9 +170,3 @@ def _instances(first: int, visited: Visited) -> Instances:
     """Return what the roots from `first` on visit as instances of their relation."""
     roots = np.repeat(np.arange(first, first + len(visited.kept)), visited.kept)
     return Instances(roots, visited.nodes, visited.weight)
-
-
-def number_of(job: WalkJob, node_type: int) -> int:
-    """Return the number of the relation of walks from the nodes of a type."""
-    name = job.store.schema.types[node_type]
-    return next(number for number, each in enumerate(job.schema.relations) if each.target == name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,17 +16,24 @@ Ends = tuple[IntArray, IntArray]
 """Targets and sources of a relation's edges."""
 
 
+class InstanceCounts(NamedTuple):
+    """Each node's instances, and the leaves of all of them, per relation [N, R]."""
+
+    instances: IntArray
+    leaves: IntArray
+
+
 @dataclass(frozen=True)
 class DirectInstances:
     """A node's in-edges in each of the graph's relations, of which `kept` at most are aggregated; None: all."""
 
     kept: tuple[int, ...] | None
 
-    def counts(self, ends: Sequence[Ends], *, schema: GraphSchema, num_nodes: int) -> tuple[IntArray, IntArray]:
+    def counts(self, ends: Sequence[Ends], *, schema: GraphSchema, num_nodes: int) -> InstanceCounts:
         """Return each node's instances, and the leaves of all of them, per relation [N, R]."""
         held = np.stack([np.bincount(dst, minlength=num_nodes) for dst, _ in ends], axis=1)
         held = held if self.kept is None else np.minimum(held, np.array(self.kept))
-        return held, held
+        return InstanceCounts(held, held)
 
 
 @dataclass(frozen=True)
@@ -35,14 +43,14 @@ class PathInstances:
     paths: tuple[tuple[str, ...], ...]
     most: int
 
-    def counts(self, ends: Sequence[Ends], *, schema: GraphSchema, num_nodes: int) -> tuple[IntArray, IntArray]:
+    def counts(self, ends: Sequence[Ends], *, schema: GraphSchema, num_nodes: int) -> InstanceCounts:
         """Return each node's instances, and the leaves of all of them, per list [N, R].
 
         Nothing is listed: the paths from a node are those from its neighbours added up, a step at a time.
         """
         held = [np.minimum(_paths_to(path, ends, schema, num_nodes), self.most) for path in self.paths]
         counts = np.stack(held, axis=1).astype(np.int64)
-        return counts, counts * (np.array([len(path) for path in self.paths]) - 1)
+        return InstanceCounts(counts, counts * (np.array([len(path) for path in self.paths]) - 1))
 
 
 def _paths_to(path: tuple[str, ...], ends: Sequence[Ends], schema: GraphSchema, num_nodes: int) -> np.ndarray:

@@ -21,9 +21,8 @@ from gnnflow.registry.aliases import (
     read_aliases,
     rollback,
 )
-from gnnflow.registry.revision import git_revision
 from gnnflow.registry.signature import Signature, misfits, other_columns, signature_of
-from gnnflow.registry.versions import Version, list_models, read_version, register, unknown_model
+from gnnflow.registry.versions import Version, git_revision, list_models, read_version, register, unknown_model
 
 __all__ = [
     "Aliases",

@@ -10,9 +10,11 @@ died is completed by the next.
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from gnnflow.graph.errors import RegistryError, StorageError
@@ -34,6 +36,7 @@ ALIASES = "aliases"
 _CLAIMS = "claims"
 _DAMAGED = "The file is damaged: restore it from a copy, or delete it alone and publish the run again."
 _GONE = "Publish its run again with `gnnflow publish CONFIG`, or restore the file from a copy."
+_GIT_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -244,3 +247,20 @@ def unknown_version(workspace: str, name: str, which: str) -> RegistryError:
         where=model_folder(workspace, name),
         fix=f"Versions: {', '.join(map(str, versions))}.",
     )
+
+
+def git_revision(config_uri: str) -> str | None:
+    """Return the commit a config file was read at, `-dirty` appended where files differ from it.
+
+    None where the file is not on this machine, not in a checkout, or git is not installed.
+    """
+    folder = Path(config_uri).expanduser().absolute().parent
+    if not config_uri or "://" in config_uri or not folder.is_dir():
+        return None
+    # --exclude keeps tags out of the answer: it is always a whole commit id.
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)  # noqa: S603 - a fixed command; only the folder varies
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None

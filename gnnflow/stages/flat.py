@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gnnflow.graphflat.job import FlatJob, run_rounds
+from gnnflow.graphflat.job import FlatJob
+from gnnflow.graphflat.run import run_rounds
 from gnnflow.neighbors.pairs import PoolPlan
 from gnnflow.stages.base import Made
 from gnnflow.stages.link_facts import find_link_facts

@@ -22,7 +22,7 @@ from gnnflow.graph.run_facts import InferFacts, Parity
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.graphflat.job import FlatJob
-from gnnflow.graphflat.job import run_rounds as cut_neighborhoods
+from gnnflow.graphflat.run import run_rounds as cut_neighborhoods
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import Made

@@ -9,7 +9,8 @@ from gnnflow.config.table_names import tables_by_name
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.graph.train_labels import unlearnable_labels
-from gnnflow.ingest.job import IngestJob, run_rounds
+from gnnflow.ingest.job import IngestJob
+from gnnflow.ingest.run import run_rounds
 from gnnflow.ingest.tables import read_tables, with_rounded_text, without_features, without_times
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
@@ -23,7 +24,7 @@ from gnnflow.storage.table_files import find_table_files
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gnnflow.ingest.job import IngestResult
+    from gnnflow.ingest.run import IngestResult
     from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.stages.base import StageRun
     from gnnflow.stages.resolve import ResolvedRun

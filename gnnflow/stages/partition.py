@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config.neighbors_section import MetapathNeighbors, relation_of
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.partition.balanced import EvenCosts
+from gnnflow.partition.balance import EvenCosts
 from gnnflow.partition.costs import CostModel
 from gnnflow.partition.figures import LOADS
 from gnnflow.partition.instances import DirectInstances, PathInstances
-from gnnflow.partition.job import PartitionJob, run_rounds
+from gnnflow.partition.job import PartitionJob
 from gnnflow.partition.ldg import Ldg
 from gnnflow.partition.louvain import Louvain
 from gnnflow.partition.metis import Metis
 from gnnflow.partition.planning import AsTheyAre
 from gnnflow.partition.ranges import Ranges
+from gnnflow.partition.run import run_rounds
 from gnnflow.stages.base import Made
 
 if TYPE_CHECKING:

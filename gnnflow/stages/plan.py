@@ -1,7 +1,8 @@
 """What a run will cost before it runs: of a stage that is done its manifest says it, the others are rehearsed.
 
 They are rehearsed as they are, on this cluster and storage, on subsamples of the config's own tables, each four times
-the one before, until the next would take too long. What they take of the whole graph follows (`forecast.py`).
+the one before, until the next would take too long. What they take of the whole graph follows (`forecast.py`), and
+whether training keeps `train.memory` on it.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.partition_section import Clustered
-from gnnflow.config.train_section import GlobalBatchConfig, MiniBatchConfig
-from gnnflow.graph.errors import GnnflowError
+from gnnflow.config.train_section import GlobalBatchConfig, MiniBatchConfig, is_streamed
+from gnnflow.graph.errors import GnnflowError, TrainingError
 from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.subsample import STEP, read_subsample
 from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.progress import Silent
-from gnnflow.stages.base import StageContext
-from gnnflow.stages.budget import about_budget
+from gnnflow.report.formats import bytes_text
+from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.check import check_run
 from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
 from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.pipeline import is_quick
 from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal, memory_here, rehearse, rehearsed
+from gnnflow.stages.train import model_inputs
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import committed
 from gnnflow.storage.removal import remove_empty_folder, remove_tree
@@ -37,6 +40,10 @@ _SMALLEST, _LARGEST = 1 << 16, 1 << 22  # edges of the subsamples
 _MOST_PARTITIONS = 16  # of a rehearsal: with many more, small graphs would be nothing but tasks
 _TASKS_PER_WORKER = 2
 _FEWEST = 2  # rehearsals: a line has two points
+_NOT_PLANNED = (
+    "train.memory is planned for one process on the CPU alone: of several ranks, and on a card, training says whether "
+    "it can be kept before it writes the graph"
+)
 
 
 def plan_run(context: StageContext, *, limit: float) -> Forecast:
@@ -204,3 +211,39 @@ def _about_tables(error: GnnflowError, folder: str) -> GnnflowError:
         where="a subsample of the tables",
         fix=f"{error.fix} `gnnflow ingest CONFIG` names the rows." if error.fix else "Run `gnnflow ingest CONFIG`.",
     )
+
+
+def about_budget(rehearsed: StageContext, *, times: int, partitions: int) -> str:
+    """Return what is known of a run's budget on a graph of so many times the nodes, as a sentence; empty without one.
+
+    rehearsed: a run that has its graph store and its neighbours. partitions: of the larger graph.
+    """
+    train = rehearsed.config.train
+    if not is_streamed(train):
+        return ""
+    if train.workers > 1 or train.device != "cpu":
+        return _NOT_PLANNED
+    return _kept(rehearsed, times=times, partitions=partitions)
+
+
+def _kept(rehearsed: StageContext, *, times: int, partitions: int) -> str:
+    """Return how training would cut the larger graph, or why it cannot."""
+    from gnnflow.layers.model import build_model
+    from gnnflow.train.streamed.plan import plan
+    from gnnflow.train.streamed.size import graph_size, times_as_large
+
+    config, neighbors = rehearsed.config, neighbors_of(rehearsed)
+    train, facts = config.train, neighbors.store.facts
+    assert isinstance(train, GlobalBatchConfig)
+    assert train.memory is not None
+    own = facts.book.num_partitions
+    targets = [facts.splits.get(split, 0) for split in SPLITS]
+    size = times_as_large(graph_size(neighbors, targets, range(own)), times, partitions=partitions / own)
+    model = build_model(config.model, model_inputs(facts, config.task))
+    try:
+        made = plan(model, size, budget=int(train.memory))
+    except TrainingError as error:
+        return f"train would be refused: {error}"
+    files = bytes_text(made.disk_bytes)
+    intervals = "1 interval" if made.intervals == 1 else f"{made.intervals} intervals"
+    return f"train keeps train.memory with {intervals} of nodes and {files} of files on a local disk"

@@ -15,7 +15,7 @@ from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.graph.schema import UNTYPED
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graph.train_labels import unlearnable_labels
-from gnnflow.partition.job import BALANCE
+from gnnflow.partition.run import BALANCE
 from gnnflow.report.inputs import (
     BlowUp,
     EmbeddingSample,
@@ -281,14 +281,14 @@ def _predictions(table: pa.Table, label_kind: LabelKind) -> PredictionSample | N
 
 
 def _embeddings(table: pa.Table) -> EmbeddingSample | None:
+    import pyarrow as pa
+
     if "embedding" not in table.column_names:
         return None
     rows = np.linspace(0, table.num_rows - 1, min(_EMBEDDING_ROWS, table.num_rows)).astype(np.int64)
-    labels = to_numpy(table["label"])[rows] if "label" in table.column_names and _is_flat(table["label"]) else None
+    labels = (
+        to_numpy(table["label"])[rows]
+        if "label" in table.column_names and not pa.types.is_nested(table["label"].type)
+        else None
+    )
     return EmbeddingSample(to_matrix(table["embedding"])[rows], labels)
-
-
-def _is_flat(column: pa.ChunkedArray) -> bool:
-    import pyarrow as pa
-
-    return not pa.types.is_nested(column.type)

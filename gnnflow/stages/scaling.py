@@ -43,7 +43,7 @@ def find_scales(config: Config) -> Version | None:
 def check_scales(job: IngestJob, version: Version) -> None:
     """Raise TableError where a table whose columns are to be scaled has others than were scaled for the model."""
     columns = columns_read(job)
-    scaled = {name for name, _, _ in job.scaled_tables}
+    scaled = {each.name for each in job.scaled_tables}
     trained_on = {name: held for name, held in version.signature.columns.items() if name in scaled}
     if found := registry.other_columns(trained_on, {name: columns[name] for name in scaled}):
         raise TableError("; ".join(found), where=_KEY, fix="Name the same columns in the same order, or leave it out.")

@@ -170,15 +170,11 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
     make_inputs(theirs, version)
     _check_fits(version, registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts)), name)
     inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
-    trained = version.digests["train"]
-    work = partial(score_graph, model=version.uri, learned=_learned(version, graph), trained=trained)
-    return do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
-
-
-def _learned(version: Version, graph: GraphFacts) -> Learned:
-    """Return what a version gives: by its own signature, where the graph has no labels to tell it."""
+    # by the version's own signature, where the graph has no labels to tell it
     kind = version.signature.learned if graph.label_kind == "none" else graph.label_kind
-    return Learned(kind, version.class_names or graph.class_names)
+    learned = Learned(kind, version.class_names or graph.class_names)
+    work = partial(score_graph, model=version.uri, learned=learned, trained=version.digests["train"])
+    return do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
 
 
 def _check_fits(version: Version, graph: Signature, name: str) -> None:

@@ -1,6 +1,7 @@
 """GraphTrainer: shards or a graph store in; weights, metrics and history out.
 
-The model is saved as `layers.saved` does, with the best epoch's weights.
+The model is saved as `layers.saved` does, with the best epoch's weights. Of links it is said before they are trained
+on what held-out ones are ranked among, and which nodes tell of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.config.train_section import is_streamed, needs_ranks
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.facts import FlatFacts
-from gnnflow.graph.run_facts import TrainFacts
+from gnnflow.graph.run_facts import LinkFacts, TrainFacts
 from gnnflow.stages.base import Made
 from gnnflow.stages.curves import open_curves
 from gnnflow.stages.link_facts import tell_link_facts
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
     from gnnflow.config import Config, TaskConfig
     from gnnflow.graph.edges import Fanout
     from gnnflow.graph.facts import GraphFacts, ShardEntry
-    from gnnflow.graph.run_facts import LinkFacts, RankAttempt
+    from gnnflow.graph.run_facts import RankAttempt
     from gnnflow.layers.model import ModelInputs
     from gnnflow.neighbors.selected import Neighbors
     from gnnflow.stages.base import StageRun
     from gnnflow.train.job import TrainJob
     from gnnflow.train.trainer import TrainResult
+
+_ALL = 1 - 1e-9  # of the candidates of held-out links: a share that rounding takes for all
 
 
 def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:

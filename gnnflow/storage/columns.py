@@ -5,7 +5,7 @@ Fixed-size lists are matrices [n, width]; lists are ragged rows (offsets, values
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from gnnflow.graph.facts import IdType
 
 Column = Any  # pa.Array | pa.ChunkedArray: pyarrow ships no complete types
+
+
+class Ragged(NamedTuple):
+    """A list column without nulls: offsets [n + 1] from 0, and the values of all rows."""
+
+    offsets: IntArray
+    values: Array
 
 
 def combine(column: Column) -> Any:
@@ -54,15 +61,15 @@ def from_matrix(matrix: Array) -> Any:
     return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
 
 
-def to_ragged(column: Column) -> tuple[IntArray, Array]:
+def to_ragged(column: Column) -> Ragged:
     """Return a list column without nulls as (offsets [n + 1] from 0, values)."""
     array = combine(column)
     if pa.types.is_fixed_size_list(array.type):
         flat = array.flatten().to_numpy(zero_copy_only=False)
-        return np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size, flat
+        return Ragged(np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size, flat)
     offsets = array.offsets.to_numpy().astype(np.int64)
     values = array.values.to_numpy(zero_copy_only=False)[offsets[0] : offsets[-1]]
-    return offsets - offsets[0], values
+    return Ragged(offsets - offsets[0], values)
 
 
 def from_ragged(offsets: Array, values: Array) -> Any:

@@ -13,7 +13,7 @@ import re
 import zlib
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,16 @@ _MARK = b"\xef\xbb\xbf"
 _REWRITE = "Write the table again as UTF-8 CSV, or as Parquet."
 
 
+class Span(NamedTuple):
+    """A block of a file: its first byte, and the byte after its last; None is the end of the file."""
+
+    start: int
+    stop: int | None
+
+
+WHOLE_FILE = Span(0, None)
+
+
 @dataclass(frozen=True)
 class CsvFile:
     """A CSV file: its columns, its first byte after the header, and its size (None where it cannot be cut)."""
@@ -46,13 +56,13 @@ class CsvFile:
     separator: str = ","
 
     @property
-    def spans(self) -> list[tuple[int, int | None]]:
-        """The blocks as (first byte, byte after the last); None is the end of the file."""
+    def spans(self) -> list[Span]:
+        """The blocks of the file, in order."""
         if self.size is None or self.size - self.start <= BLOCK_BYTES:
-            return [(self.start, None)]
+            return [Span(self.start, None)]
         count = -(-(self.size - self.start) // BLOCK_BYTES)
         cuts = np.linspace(self.start, self.size, count + 1).astype(np.int64).tolist()
-        return list(pairwise(cuts))
+        return [Span(*each) for each in pairwise(cuts)]
 
 
 def open_csv(uri: str, *, separator: str = ",", header: bool = True, comments: bool = False) -> CsvFile:
@@ -76,7 +86,7 @@ def open_csv(uri: str, *, separator: str = ",", header: bool = True, comments: b
     return CsvFile(uri, names, start + len(line) * header, size, separator)
 
 
-def read_text(file: CsvFile, span: tuple[int, int | None], columns: Sequence[str], *, check: bool) -> pa.Table:
+def read_text(file: CsvFile, span: Span, columns: Sequence[str], *, check: bool) -> pa.Table:
     """Return columns of one block as large_string, without nulls.
 
     check: also look whether lines and rows agree, which one pass over a table has to do once. Raises TableError for
@@ -174,7 +184,7 @@ def _size(uri: str) -> int | None:
     return None if size is None else int(size)
 
 
-def _block(file: CsvFile, span: tuple[int, int | None]) -> tuple[bytes, int]:
+def _block(file: CsvFile, span: Span) -> tuple[bytes, int]:
     """Return (the lines that begin in a span, the place of their first byte in the file)."""
     start, stop = span
     if file.size is None or stop is None:
@@ -246,18 +256,18 @@ def _num_lines(data: bytes) -> int:
     return int(np.count_nonzero(~ends & np.r_[True, ends[:-1]]))
 
 
-def _refuse_quotes(file: CsvFile, span: tuple[int, int | None], data: bytes, begin: int) -> None:
+def _refuse_quotes(file: CsvFile, span: Span, data: bytes, begin: int) -> None:
     """Raise TableError for a quoted field that does not close, or that has a line break in a file that is cut."""
     separator = re.escape(file.separator.encode())
     quoted = re.compile(rb"(?:\A|(?<=[\r\n])|(?<=" + separator + rb'))"([^"]*+(?:""[^"]*+)*+)("?)')
     for field in quoted.finditer(data):
-        if not field[2] and span[1] is None:
+        if not field[2] and span.stop is None:
             raise TableError(
                 f"line {_line_of(file.uri, begin, data, field.start())}: a quote does not close",
                 where=file.uri,
                 fix="Close it, or double a quote that belongs to the text.",
             )
-        if span[1] is not None and (not field[2] or b"\n" in field[1]):
+        if span.stop is not None and (not field[2] or b"\n" in field[1]):
             raise TableError(
                 f"line {_line_of(file.uri, begin, data, field.start())}: a quoted field holds a line break, or a quote "
                 f"does not close; files above {BLOCK_BYTES >> 20} MiB are read in pieces that end with a line",

@@ -12,7 +12,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import fsspec
 import pyarrow as pa
@@ -38,7 +38,14 @@ class Stamp:
     version: str
 
 
-def resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+class Resolved(NamedTuple):
+    """The filesystem of a URI, and the path on it."""
+
+    fs: fsspec.AbstractFileSystem
+    path: str
+
+
+def resolve(uri: str) -> Resolved:
     """Return the filesystem of a URI and the path on it.
 
     Raises StorageError for an unknown scheme, with a secret, and for a path that is not UTF-8: documents of a run name
@@ -53,7 +60,7 @@ def resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     except UnicodeEncodeError as error:  # halves of characters stand for such bytes
         fix = "Rename that folder or file."
         raise StorageError("a name in this path is not UTF-8", where=path, fix=fix) from error
-    return fs, path
+    return Resolved(fs, path)
 
 
 def _filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:

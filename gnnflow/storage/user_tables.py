@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.csv_blocks import CsvFile, open_csv, read_text
+from gnnflow.storage.csv_blocks import WHOLE_FILE, CsvFile, Span, open_csv, read_text
 from gnnflow.storage.filesystem import open_input
 from gnnflow.storage.table_files import Format, Keys, TableFile, TableFiles, find_table_files, format_of
 from gnnflow.storage.text_types import TextFacts, TextType, agreed, convert, facts_of
@@ -42,7 +42,7 @@ class Chunk:
     first_row: int
     num_rows: int | None
     csv: CsvFile | None = None
-    span: tuple[int, int | None] = (0, None)
+    span: Span = WHOLE_FILE
     keys: Keys = ()
     types: Mapping[str, TextType] = field(default_factory=dict)
 

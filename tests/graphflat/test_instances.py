@@ -10,7 +10,8 @@ import pytest
 
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.shards import read_shard
-from gnnflow.graphflat.job import FlatJob, run_rounds
+from gnnflow.graphflat.job import FlatJob
+from gnnflow.graphflat.run import run_rounds
 from gnnflow.graphflat.shard_plan import bounded_shard_size, signatures
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous

@@ -69,7 +69,7 @@ def test_the_core_drops_what_torchs_operations_drop_to_the_bit(shape, threads, m
     rows.view(-1)[::97] = math.inf
     for native in (True, False):
         if not native:
-            monkeypatch.setattr(dropping, "drops", lambda _: False)
+            monkeypatch.setattr(dropping, "_drops", lambda _: False)
         given = rows.clone().requires_grad_()
         torch.manual_seed(5)
         with compute_threads(threads):

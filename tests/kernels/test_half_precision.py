@@ -176,5 +176,5 @@ def test_dropout_keeps_the_mean_of_rows_in_half_precision(dtype):
 def test_the_core_takes_half_precision_and_without_it_rows_are_widened(monkeypatch):
     csr, value = Csr(torch.tensor([0, 2]), torch.tensor([0, 1]), 2), torch.ones(2, 1, 1, dtype=torch.bfloat16)
     assert choose(csr, value).name == "native"
-    monkeypatch.setattr("gnnflow.kernels.native.library.kernels", lambda: None)
+    monkeypatch.setattr("gnnflow.kernels.core.kernels", lambda: None)
     assert choose(csr, value).name == "widened"

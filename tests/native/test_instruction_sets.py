@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gnnflow.kernels import Csr, Halves, binary_cross_entropy, gated_sum, segment_max, softmax_sums, weighted_sum
-from gnnflow.kernels.native.library import kernels
+from gnnflow.kernels.core import kernels
 from gnnflow.native.library import load
 
 SOURCES = Path(__file__).resolve().parents[2] / "native"

@@ -18,9 +18,8 @@ from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.budget import about_budget
 from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
-from gnnflow.stages.plan import plan_run
+from gnnflow.stages.plan import about_budget, plan_run
 from gnnflow.stages.rehearsal import Cost, Rehearsal
 from gnnflow.stages.running import make_artifact
 from tests.command_line import run_cli

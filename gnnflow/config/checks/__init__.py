@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from gnnflow.config.checks import neighbors, partitions, tables, tasks, training
 
 if TYPE_CHECKING:
-    from gnnflow.config.root import Config
+    from gnnflow.config.sections import Sections
 
-CHECKS: tuple[Callable[[Config], None], ...] = (
+CHECKS: tuple[Callable[[Sections], None], ...] = (
     tables.processes_share_what_lies_in_memory,
     tables.what_is_scaled_as_a_model_is_scaled,
     neighbors.hops_reach_layers,

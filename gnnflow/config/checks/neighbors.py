@@ -20,10 +20,10 @@ from gnnflow.config.neighbors_section import (
 )
 
 if TYPE_CHECKING:
-    from gnnflow.config.root import Config
+    from gnnflow.config.sections import Sections
 
 
-def hops_reach_layers(config: Config) -> None:
+def hops_reach_layers(config: Sections) -> None:
     """Raise where neighbourhoods reach less far than the model's layers do."""
     if config.num_hops < config.model.layers:
         raise problem(
@@ -33,7 +33,7 @@ def hops_reach_layers(config: Config) -> None:
         )
 
 
-def targets_have_neighbors(config: Config) -> None:
+def targets_have_neighbors(config: Sections) -> None:
     """Raise where nodes of the type that is scored aggregate nothing."""
     graph, relations = config.graph, config.aggregated_relations
     if config.task.kind != "node" or relations is None or graph.target_relation is not None:
@@ -51,7 +51,7 @@ def targets_have_neighbors(config: Config) -> None:
         )
 
 
-def relations_are_joined_where_there_are_several(config: Config) -> None:
+def relations_are_joined_where_there_are_several(config: Sections) -> None:
     """Raise where relations are to be joined and the model sees one."""
     model, relations = config.model, config.aggregated_relations
     has_several = config.graph.schema.num_types > 1 or relations is None or len(relations) > 1
@@ -67,7 +67,7 @@ def relations_are_joined_where_there_are_several(config: Config) -> None:
         )
 
 
-def fanout_fits_hops(config: Config) -> None:
+def fanout_fits_hops(config: Sections) -> None:
     """Raise where there is not one fan-out per hop."""
     sampling, place = config.neighbors.sampling, "neighbors.sampling.fanout"
     if isinstance(sampling, NoSampling):
@@ -84,7 +84,7 @@ def fanout_fits_hops(config: Config) -> None:
             )
 
 
-def _fanouts_name_relations(config: Config, fanouts: Mapping[str, object]) -> None:
+def _fanouts_name_relations(config: Sections, fanouts: Mapping[str, object]) -> None:
     """Raise where a map of fan-outs does not name exactly the graph's relations."""
     place = "neighbors.sampling.fanout"
     if isinstance(config.graph.edges, str):
@@ -98,7 +98,7 @@ def _fanouts_name_relations(config: Config, fanouts: Mapping[str, object]) -> No
         raise problem(f"{unknown[0]!r} is no relation of the graph", key=place, fix=f"They are {', '.join(known)}.")
 
 
-def metapaths_follow_relations(config: Config) -> None:
+def metapaths_follow_relations(config: Sections) -> None:
     """Raise where a metapath takes a step that no relation leads, or is there twice."""
     if not isinstance(config.neighbors, MetapathNeighbors):
         return
@@ -125,7 +125,7 @@ def metapaths_follow_relations(config: Config) -> None:
         raise problem(f"two paths give the relation {twice[0]}", key=key, fix=fix)
 
 
-def layers_find_what_they_read_of_edges(config: Config) -> None:
+def layers_find_what_they_read_of_edges(config: Sections) -> None:
     """Raise where a layer reads of edges what the chosen neighbours do not have."""
     model, neighbors = config.model, config.neighbors
     selected = isinstance(neighbors, (WalkNeighbors, RingNeighbors, MetapathNeighbors))

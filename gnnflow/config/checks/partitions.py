@@ -9,10 +9,10 @@ from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors,
 from gnnflow.config.partition_section import BalancedPartition, Clustered
 
 if TYPE_CHECKING:
-    from gnnflow.config.root import Config
+    from gnnflow.config.sections import Sections
 
 
-def partitions_can_be_balanced(config: Config) -> None:
+def partitions_can_be_balanced(config: Sections) -> None:
     """Raise where partitions are to cost alike and the neighbours have no costs."""
     if not isinstance(config.partition, BalancedPartition):
         return
@@ -29,7 +29,7 @@ def partitions_can_be_balanced(config: Config) -> None:
         raise problem(f"{unknown[0]!r} is no relation that is aggregated", key=key, fix=f"They are {', '.join(known)}.")
 
 
-def placed_edges_are_the_graphs_own(config: Config) -> None:
+def placed_edges_are_the_graphs_own(config: Sections) -> None:
     """Raise where edges are placed that the chosen neighbours do not consist of."""
     if not config.partition.placement:
         return
@@ -45,7 +45,7 @@ def placed_edges_are_the_graphs_own(config: Config) -> None:
         )
 
 
-def clusters_are_a_multiple_of_partitions(config: Config) -> None:
+def clusters_are_a_multiple_of_partitions(config: Sections) -> None:
     """Raise where partitions would not have as many clusters each."""
     clusters = config.partition.clusters if isinstance(config.partition, Clustered) else None
     partitions = config.graph.partitions

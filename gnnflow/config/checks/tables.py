@@ -8,10 +8,10 @@ from gnnflow.config.base import problem
 from gnnflow.config.table_names import table_key, tables_by_name
 
 if TYPE_CHECKING:
-    from gnnflow.config.root import Config
+    from gnnflow.config.sections import Sections
 
 
-def processes_share_what_lies_in_memory(config: Config) -> None:
+def processes_share_what_lies_in_memory(config: Sections) -> None:
     """Raise where several processes are to read what lies in the memory of one."""
     if config.cluster.kind == "synchronous":
         return
@@ -26,7 +26,7 @@ def processes_share_what_lies_in_memory(config: Config) -> None:
             )
 
 
-def what_is_scaled_as_a_model_is_scaled(config: Config) -> None:
+def what_is_scaled_as_a_model_is_scaled(config: Sections) -> None:
     """Raise where a model is to say how columns are scaled, and none are."""
     graph = config.graph
     if graph.scaled_as is not None and "standard" not in {graph.normalize, graph.edge_normalize}:

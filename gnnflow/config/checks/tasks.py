@@ -10,12 +10,12 @@ from gnnflow.config.neighbors_section import DirectNeighbors
 from gnnflow.graph.labels import LABEL_KINDS, metrics_to_choose
 
 if TYPE_CHECKING:
-    from gnnflow.config.root import Config
+    from gnnflow.config.sections import Sections
 
 _METRICS_OF_LABELS = {name for kind, traits in LABEL_KINDS.items() if kind != "link" for name in traits.metrics}
 
 
-def links_have_their_own_keys(config: Config) -> None:
+def links_have_their_own_keys(config: Sections) -> None:
     """Raise where links are predicted with keys of nodes."""
     if config.task.kind != "link":
         return
@@ -31,7 +31,7 @@ def links_have_their_own_keys(config: Config) -> None:
     _needs(config, "train.class_weight", config.train.class_weight, needed="none", why="an edge has no class")
 
 
-def labels_of_edges_have_their_own_keys(config: Config) -> None:
+def labels_of_edges_have_their_own_keys(config: Sections) -> None:
     """Raise where labels of edges are predicted with keys of nodes or links."""
     if config.task.kind != "edge":
         return
@@ -44,7 +44,7 @@ def labels_of_edges_have_their_own_keys(config: Config) -> None:
     _needs(config, "infer.embeddings", config.infer.embeddings, needed=False, why="predictions are those of edges")
 
 
-def inputs_are_no_labels(config: Config) -> None:
+def inputs_are_no_labels(config: Sections) -> None:
     """Raise where the table that labels are read from has them, or splits, among its features."""
     graph, kind = config.graph, config.task.kind
     if kind == "link":  # its labels are its edges
@@ -62,14 +62,14 @@ def inputs_are_no_labels(config: Config) -> None:
             )
 
 
-def neighborhoods_are_those_of_edges(config: Config) -> None:
+def neighborhoods_are_those_of_edges(config: Sections) -> None:
     """Raise where edges are scored and neighbourhoods of all nodes are asked for."""
     if config.task.kind != "node":
         why = "neighbourhoods are those of the ends of edges"
         _needs(config, "flat.targets", config.flat.targets, needed="labelled", why=why)
 
 
-def pairs_have_direct_neighbors(config: Config) -> None:
+def pairs_have_direct_neighbors(config: Sections) -> None:
     """Raise where edges are scored and neighbours do not say which edges they came by."""
     if config.task.kind != "node" and not isinstance(config.neighbors, DirectNeighbors):
         raise problem(
@@ -80,7 +80,7 @@ def pairs_have_direct_neighbors(config: Config) -> None:
         )
 
 
-def target_is_of_the_task(config: Config) -> None:
+def target_is_of_the_task(config: Sections) -> None:
     """Raise where graph.target names a relation for nodes, or no relation for edges."""
     graph, kind = config.graph, config.task.kind
     if kind == "node" and graph.target_relation is not None:
@@ -98,7 +98,7 @@ def target_is_of_the_task(config: Config) -> None:
         )
 
 
-def _needs(config: Config, key: str, value: object, *, needed: object, why: str) -> None:
+def _needs(config: Sections, key: str, value: object, *, needed: object, why: str) -> None:
     if value != needed:
         reason = f"{show(value)} is not allowed where task.kind is {config.task.kind}: {why}"
         raise problem(reason, key=key, fix="Leave it out.")

@@ -19,10 +19,10 @@ from gnnflow.config.train_section import (
 )
 
 if TYPE_CHECKING:
-    from gnnflow.config.root import Config
+    from gnnflow.config.sections import Sections
 
 
-def ranks_have_workers(config: Config) -> None:
+def ranks_have_workers(config: Sections) -> None:
     """Raise where the cluster has no worker for each rank."""
     if not needs_ranks(config.train) or isinstance(config.cluster, AddressCluster):
         return
@@ -41,7 +41,7 @@ def ranks_have_workers(config: Config) -> None:
         )
 
 
-def a_store_can_be_trained_on(config: Config) -> None:
+def a_store_can_be_trained_on(config: Sections) -> None:
     """Raise where training on a graph store is asked for what only shards have."""
     if trains_from_shards(config.train):
         return
@@ -60,7 +60,7 @@ def a_store_can_be_trained_on(config: Config) -> None:
         _clusters_are_enough(config, config.train.clusters_per_batch)
 
 
-def shards_are_cut_where_they_are_described(config: Config) -> None:
+def shards_are_cut_where_they_are_described(config: Sections) -> None:
     """Raise where keys say how shards are laid out and the strategy cuts none."""
     if trains_from_shards(config.train):
         return
@@ -75,7 +75,7 @@ def shards_are_cut_where_they_are_described(config: Config) -> None:
             )
 
 
-def _pairs_can_be_trained_on(config: Config) -> None:
+def _pairs_can_be_trained_on(config: Sections) -> None:
     task, strategy = config.task, config.train.strategy
     if task.kind != "node" and task.split.earlier_only and not isinstance(config.train, MiniBatchConfig):
         raise problem(
@@ -86,7 +86,7 @@ def _pairs_can_be_trained_on(config: Config) -> None:
         )
 
 
-def _clusters_are_enough(config: Config, per_batch: int) -> None:
+def _clusters_are_enough(config: Sections, per_batch: int) -> None:
     own = config.partition.clusters if isinstance(config.partition, Clustered) else None
     found = config.graph.partitions if own is None else own
     if found is not None and found < max(per_batch, 2):
@@ -98,7 +98,7 @@ def _clusters_are_enough(config: Config, per_batch: int) -> None:
         )
 
 
-def _sample_can_be_drawn_again(config: Config) -> None:
+def _sample_can_be_drawn_again(config: Sections) -> None:
     neighbors = config.neighbors
     if isinstance(neighbors, DirectNeighbors) and neighbors.sampling.kind in {"uniform", "weighted"}:
         return
@@ -113,7 +113,7 @@ def _sample_can_be_drawn_again(config: Config) -> None:
     )
 
 
-def the_whole_graph_can_be_one_batch(config: Config) -> None:
+def the_whole_graph_can_be_one_batch(config: Sections) -> None:
     """Raise where ranks cannot share the whole graph."""
     train, partitions = config.train, config.graph.partitions
     if not isinstance(train, GlobalBatchConfig):
@@ -137,7 +137,7 @@ def the_whole_graph_can_be_one_batch(config: Config) -> None:
         )
 
 
-def _edges_are_held_out(config: Config, train: GlobalBatchConfig) -> None:
+def _edges_are_held_out(config: Sections, train: GlobalBatchConfig) -> None:
     """Raise where no training edge is held out of the graph that scores it, so that an epoch is one step."""
     if config.task.kind == "node" or (config.task.kind == "edge" and config.task.messages):
         why = " with task.messages: true" if config.task.kind == "edge" else ""
@@ -148,7 +148,7 @@ def _edges_are_held_out(config: Config, train: GlobalBatchConfig) -> None:
         )
 
 
-def _files_keep_the_budget(config: Config, train: GlobalBatchConfig) -> None:
+def _files_keep_the_budget(config: Sections, train: GlobalBatchConfig) -> None:
     held: dict[str, tuple[object, tuple[object, ...], str]] = {
         "train.device": (train.device, ("cpu", "cuda"), "the budget is that of one device's memory"),
         "train.precision": (train.precision, ("float32",), "files hold float32"),
@@ -171,7 +171,7 @@ def _files_keep_the_budget(config: Config, train: GlobalBatchConfig) -> None:
         )
 
 
-def _files_hold_the_relations(config: Config, train: GlobalBatchConfig) -> None:
+def _files_hold_the_relations(config: Sections, train: GlobalBatchConfig) -> None:
     """Raise where edges of some relation cannot lie in files of intervals of one node type each."""
     relations, neighbors = config.aggregated_relations or {}, config.neighbors
     if train.device == "cuda" and (config.graph.schema.is_typed or len(relations) > 1):

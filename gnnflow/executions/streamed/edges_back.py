@@ -22,11 +22,10 @@ from torch import Tensor
 
 from gnnflow.executions.propagate import partial_state, sort_edges
 from gnnflow.executions.streamed.adding import SLOPE, attended, pulled, reads_values
-from gnnflow.executions.streamed.graph import EVERY, Held, Piece, WithoutValues, ahead
+from gnnflow.executions.streamed.graph import EVERY, Held, Piece, WithoutValues, ahead, sources_of
 from gnnflow.executions.streamed.layers import sources_in
 from gnnflow.executions.streamed.order import Group, groups_of, loads
 from gnnflow.executions.streamed.relay import Here, Relay, passing
-from gnnflow.executions.streamed.ring import sources_of
 from gnnflow.executions.streamed.rooms import Key, Named, Room
 from gnnflow.executions.streamed.run import StreamedRun
 from gnnflow.executions.streamed.sources import Sources, fill_with_zeros

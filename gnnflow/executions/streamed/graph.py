@@ -288,3 +288,9 @@ def parts(held: Mapping[str, Tensor], rows: slice) -> dict[str, Tensor]:
 def joined(held: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Return tensors of the same names one after the other."""
     return dict(held[0]) if len(held) == 1 else {name: torch.cat([each[name] for each in held]) for name in held[0]}
+
+
+def sources_of(graph: StreamedGraph, node_type: int | None) -> Sequence[int]:
+    """Return the source intervals of a type (None: of all) in the order in which a rank sees them."""
+    every = range(len(graph.sizes)) if graph.ring is None else graph.ring.order
+    return [each for each in every if node_type in (None, graph.types[each])]

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from gnnflow.executions.base import PassCounts, first_rows, is_cheaper_first, layer_terms, takes_relu, updated_rows
 from gnnflow.executions.streamed.adding import added
-from gnnflow.executions.streamed.graph import Piece, Rows, StreamedGraph, runs
-from gnnflow.executions.streamed.ring import sources_of
+from gnnflow.executions.streamed.graph import Piece, Rows, StreamedGraph, runs, sources_of
 from gnnflow.executions.streamed.rooms import Key, LayerRelations, Named, OfNodes, Own, Room, States, read
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray

@@ -19,14 +19,12 @@ Shapes: n rows of an interval, K numbers per row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from torch import Tensor
 
 from gnnflow.executions.row_exchange import Arriving, Exchange
-from gnnflow.executions.streamed.graph import StreamedGraph
 
 
 @dataclass(frozen=True)
@@ -81,9 +79,3 @@ class Ring:
         sent[(rank + 1) % size] = len(run)
         received[rank - 1] = self.sizes[self._order_of((rank - 1) % size)[turn]] * width
         return self.exchange.begin(run, sent=sent, received=received)
-
-
-def sources_of(graph: StreamedGraph, node_type: int | None) -> Sequence[int]:
-    """Return the source intervals of a type (None: of all) in the order in which a rank sees them."""
-    every = range(len(graph.sizes)) if graph.ring is None else graph.ring.order
-    return [each for each in every if node_type in (None, graph.types[each])]

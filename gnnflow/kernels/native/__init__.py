@@ -6,10 +6,10 @@ its edges, so the bits do not depend on the number of threads. Measured in docs/
 
 from __future__ import annotations
 
+from gnnflow.kernels.core import accepts
 from gnnflow.kernels.native.activations import elu
 from gnnflow.kernels.native.attention import Attended, add_softmax_gradient, add_softmax_sums, softmax_sums
 from gnnflow.kernels.native.gates import Gates, add_gated_gradient, add_gated_sum, gated_sum
-from gnnflow.kernels.native.library import accepts
 from gnnflow.kernels.native.linear import Map, affine
 from gnnflow.kernels.native.losses import binary_cross_entropy
 from gnnflow.kernels.native.maxima import segment_max

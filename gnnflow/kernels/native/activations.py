@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from gnnflow.kernels.core import kernels
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native.library import kernels
 
 
 def elu(rows: Tensor) -> Tensor:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gnnflow.kernels.core import call, numbered, sources_of, stored
 from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.fixed import Fixed
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native.library import call, numbered, sources_of, stored
 from gnnflow.kernels.native.sums import products, sums
 
 MOST_HEADS = 256

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gnnflow.kernels.core import call, numbered
 from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native.library import call, numbered
 
 
 def gated_sum(csr: Csr, own: Tensor, other: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from gnnflow.kernels.core import kernels
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native.library import kernels
 
 _RUN = 1024  # rows that one thread takes at a time, and whose gradients of weights it adds up
 _WIDEST = 1024  # columns of a result whose pieces are still worth a call of the matrix product each

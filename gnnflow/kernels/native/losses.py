@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from gnnflow.kernels.core import kernels
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native.library import kernels
 
 _RUN = 4096  # numbers whose losses are added up at a time, as native/losses.c does
 

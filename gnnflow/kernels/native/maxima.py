@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from gnnflow.kernels import gradients
+from gnnflow.kernels.core import call, numbered, sources_of, stored
 from gnnflow.kernels.csr import Csr
-from gnnflow.kernels.native.library import call, numbered, sources_of, stored
 
 
 def _largest(csr: Csr, coefficient: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor]:

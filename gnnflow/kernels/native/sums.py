@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels import gradients
+from gnnflow.kernels.core import call, numbered, sources_of, stored
 from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native.library import call, numbered, sources_of, stored
 from gnnflow.kernels.scales import UNSCALED, Scales
 
 

@@ -25,18 +25,15 @@ LEAST_EPOCHS = 3  # before their order says anything
 
 
 def _diverged(inputs: ReportInputs) -> Hint | None:
+    scale = "" if inputs.setting("graph.normalize") == "standard" else " (graph.normalize: standard)"
     for row in inputs.curves:
         if not math.isfinite(row.get("train_loss", 0.0)):
             return Hint(
                 "problem",
                 f"The loss stopped being a number at epoch {count_text(row.get('epoch', 0))}",
-                f"Lower train.lr, or look for extreme feature values{_scale_them(inputs)}.",
+                f"Lower train.lr, or look for extreme feature values{scale}.",
             )
     return None
-
-
-def _scale_them(inputs: ReportInputs) -> str:
-    return "" if inputs.setting("graph.normalize") == "standard" else " (graph.normalize: standard)"
 
 
 def _no_gain(inputs: ReportInputs) -> Hint | None:

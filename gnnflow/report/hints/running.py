@@ -18,18 +18,14 @@ def _parity(inputs: ReportInputs) -> Hint | None:
     parity = inputs.parity
     if parity is None or parity.passed:
         return None
+    alike = "; check that training and inference sample the same way (infer.sampling: same)"
+    check = "" if inputs.setting("infer.sampling") == "same" else alike
     return Hint(
         "problem",
         "The parity certificate failed",
         f"Predictions differ by up to {parity.max_difference:.1e} from the k-hop path, and {parity.limit:.0e} is "
-        f"allowed. Do not publish them{_sample_alike(inputs)}.",
+        f"allowed. Do not publish them{check}.",
     )
-
-
-def _sample_alike(inputs: ReportInputs) -> str:
-    if inputs.setting("infer.sampling") == "same":
-        return ""
-    return "; check that training and inference sample the same way (infer.sampling: same)"
 
 
 def _lower_fan_out(inputs: ReportInputs) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnnflow.cli.metrics import show_metrics
+from gnnflow.cli.commands import show_metrics
 
 
 def test_figures_end_in_one_column_and_stand_apart_from_long_names(capsys):

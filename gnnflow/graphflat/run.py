@@ -1,0 +1,85 @@
+"""The rounds of GraphFlat in order: find and place targets, one per hop, node rows, shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.facts import BlowUp, FlatFacts, ShardEntry
+from gnnflow.graphflat import pairs, rounds
+from gnnflow.graphflat.shard_plan import bounded_shard_size, plan_shards
+from gnnflow.mapreduce.rounds import Round
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gnnflow.graphflat.job import FlatJob
+    from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.storage.writing import FileEntry
+
+
+@dataclass(frozen=True)
+class FlatResult:
+    """What GraphFlat committed: its files and, in its facts, the shards in order."""
+
+    files: tuple[FileEntry, ...]
+    facts: FlatFacts
+
+
+def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatResult:
+    """Run GraphFlat. A graph without targets gives no shards."""
+    parts = job.neighbors.store.num_partitions
+    find = rounds.find_targets if job.pairs is None else pairs.find_pairs
+    found = runner.run(Round("targets", parts, parts, partial(find, job=job)))
+    fanouts = [job.neighbors.fanout(hop) for hop in range(1, job.num_hops + 1)]
+    ends = 1 if job.pairs is None else 2
+    shard_size = max(1, bounded_shard_size(job.neighbors.store.facts, fanouts, shard_size=ends * shard_size) // ends)
+    plan = plan_shards([np.array(record.counts["buckets"]) for record in found], shard_size)
+    shards = plan.total_shards
+    width = max(parts, shards)
+    place = partial(rounds.place_targets, job=job, plan=plan)
+    build, sent = partial(rounds.build_shard, job=job, plan=plan), {"targets": "place"}
+    if job.pairs is not None:
+        weights = tuple(record.counts["weight"] for record in found)
+        _check_weights(weights)
+        place = partial(pairs.place_pairs, job=job, plan=plan, weights=weights)
+        build, sent = partial(pairs.build_pair_shard, job=job, plan=plan), {"pairs": "place", "pool": "place"}
+    runner.run(Round("place", parts, width, place, {"signed": "targets"}, frozenset({"signed"})))
+    for hop in range(1, job.num_hops + 1):
+        expand, reached = partial(rounds.expand_hop, job=job, hop=hop), _pair_channels(hop)
+        runner.run(Round(f"hop_{hop}", parts, width, expand, reached, frozenset(reached)))
+    send, reached = partial(rounds.send_nodes, job=job), _pair_channels(job.num_hops + 1)
+    runner.run(Round("nodes", parts, width, send, reached, frozenset(reached)))
+    rows = dict.fromkeys(job.node_channels, "nodes")
+    edges = {f"edges_{hop}": f"hop_{hop}" for hop in range(1, job.num_hops + 1)}
+    built = runner.run(Round("shards", shards, shards, build, {**sent, **rows, **edges}))
+    return _result(job, built)
+
+
+def _result(job: FlatJob, built: Sequence[TaskRecord]) -> FlatResult:
+    """Return what the last round's records say of the shards."""
+    entries = tuple(ShardEntry(**record.counts["entry"]) for record in built)
+    files = tuple(entry for record in built for entry in record.files)
+    targets = sum(entry.num_samples for entry in entries)
+    bytes_in, bytes_out = job.neighbors.store.num_bytes, sum(entry.num_bytes for entry in entries)
+    blow_up = BlowUp(bytes_in, bytes_out, bytes_out / max(bytes_in, 1), bytes_out / max(targets, 1))
+    return FlatResult(files, FlatFacts(job.layout, job.num_hops, job.neighbors.fanouts, targets, blow_up, entries))
+
+
+def _check_weights(weights: tuple[float, ...]) -> None:
+    if not sum(weights):
+        raise TrainingError(
+            "no node has an in-edge, so none can be drawn by its degree",
+            where="task.negatives.kind",
+            fix="Set it to uniform, or hold fewer edges out.",
+        )
+
+
+def _pair_channels(hop: int) -> dict[str, str]:
+    before = "place" if hop == 1 else f"hop_{hop - 1}"
+    visited = {} if hop == 1 else {f"visited_{hop - 1}": before}
+    return {f"frontier_{hop - 1}": before, **visited}

@@ -1,0 +1,194 @@
+"""The rounds of ingest in order, and what the plan learns between them: dense id offsets, classes, column scales."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.errors import TableError
+from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.row_counts import RowCounts
+from gnnflow.ingest import edge_rounds, links, node_rounds
+from gnnflow.ingest.label_counts import check_digits
+from gnnflow.ingest.moments import scales_of
+from gnnflow.ingest.records import Records, Rounded, count_splits, facts_of, node_row_counts, total
+from gnnflow.ingest.statistics import CHANNEL, TYPE_MARK, column_names, merge_counts, statistics_of
+from gnnflow.mapreduce.rounds import Round
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gnnflow.graph.scales import ColumnScale
+    from gnnflow.ingest.job import IngestJob
+    from gnnflow.ingest.targets import EdgeTargets
+    from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.storage.writing import FileEntry
+
+_ALONE = "What is scored alone needs none: set graph.label to null."
+_FEW_CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    """What ingest committed: its files in order, its rows in and out, and the facts later stages read.
+
+    rounded: the columns of each table whose numbers lost digits.
+    """
+
+    files: tuple[FileEntry, ...]
+    rows: RowCounts
+    facts: GraphFacts
+    rounded: dict[str, dict[str, Rounded]]
+
+
+def run_rounds(
+    job: IngestJob, runner: RoundRunner, *, check_rows: Callable[[Mapping[str, RowCounts]], None]
+) -> IngestResult:
+    """Run ingest. Raises TableError for the first bad row under `fail`, and for splits nothing can be trained on.
+
+    check_rows: raises where too many rows of a table were set aside, which may be why a split has none.
+    """
+    parts, send = job.partitions * job.graph.num_types, job.destinations
+    read = runner.run(
+        Round("nodes_read", job.tables.nodes[-1].tasks.stop, send, partial(node_rounds.read_nodes, job=job))
+    )
+    sort = partial(node_rounds.sort_nodes, job=job)
+    step = Round("nodes_sort", parts, send, sort, {"nodes": "nodes_read"}, frozenset({"nodes"}))
+    nodes = runner.run(step)
+    if job.targets is None:
+        rows = node_row_counts(job, read, nodes)
+        check_rows(rows)
+        _check_splits(nodes, job, rows[job.table_names.nodes[job.config.target_type]])
+        _check_classes(nodes, job)
+    counts = {CHANNEL: "nodes_sort"}
+    merge = Round("nodes_statistics", job.partitions, send, merge_counts, counts, frozenset(counts))
+    counted = statistics_of(runner.run(merge), _column_names(job))
+    # its parts are the nodes of each type in each partition
+    book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
+    edge_read, edges, edge_scales = _edge_rounds(job, runner, book)
+    scales = scales_of(job.table_names.nodes, nodes, given=job.given_scales)
+    written = runner.run(
+        Round(
+            "nodes_write",
+            parts,
+            send,
+            partial(node_rounds.write_nodes, job=job, book=book, scales=scales),
+            {"node_rows": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
+        )
+    )
+    steps = Records(job, read, nodes, edge_read, edges, written)
+    check_rows(steps.tables)
+    if job.targets is not None:
+        _check_edge_splits(edges[-1], job, steps.rows, targets=job.targets)
+        _check_classes(edges[-1], job)
+    check_digits((*read, *edge_read), steps.targets, job)
+    facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales)
+    return IngestResult(steps.files, steps.rows, facts, steps.rounded)
+
+
+def _builder(job: IngestJob) -> str:
+    return "edges_build" if job.config.reverse_edges or job.targets else "edges_dst"
+
+
+def _edge_rounds(
+    job: IngestJob, runner: RoundRunner, book: PartitionBook
+) -> tuple[list[TaskRecord], list[list[TaskRecord]], dict[str, ColumnScale]]:
+    """Return the records of the reading and of each round after it, and by what attributes are scaled."""
+    tables, send = job.partitions * len(job.tables.edges), job.destinations
+    read = runner.run(
+        Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(edge_rounds.read_edges, job=job))
+    )
+    by_time = job.targets is not None and job.targets.by_time
+    resolve = partial(links.sample_times if by_time else edge_rounds.resolve_sources, job=job, book=book)
+    reads = {"edges_by_src": "edges_read", "node_rows": "nodes_sort"}
+    sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
+    scales = scales_of(job.table_names.edges, sources, given=job.given_scales)
+    split = partial(edge_rounds.resolve_destinations, job=job, book=book, scales=scales)
+    if job.targets is not None:
+        bounds = _bounds(job, runner) if by_time else None
+        split = partial(links.split_edges, job=job, book=book, scales=scales, bounds=bounds)
+    reads = {"edges_by_dst": "edges_src", "node_rows": "nodes_sort"}
+    steps = [sources, runner.run(Round("edges_dst", tables, send, split, reads, frozenset({"edges_by_dst"})))]
+    relations = job.partitions * job.graph.num_relations
+    if job.targets is not None:
+        build = partial(links.build_links, job=job, book=book)
+        reads = dict.fromkeys(("edges_both", "pairs", "held"), "edges_dst")
+        steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
+    elif job.config.reverse_edges:
+        build = partial(edge_rounds.build_both_ways, job=job, book=book)
+        reads = {"edges_both": "edges_dst"}
+        steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
+    return read, steps, scales
+
+
+def _bounds(job: IngestJob, runner: RoundRunner) -> links.TimeBounds:
+    """Return from which times on edges are in valid, and in test."""
+    step = Round("times", 1, 1, partial(links.bound_times, job=job), {"times": "edges_src"}, frozenset({"times"}))
+    (record,) = runner.run(step)
+    valid, test = record.counts["bounds"]
+    return valid, test
+
+
+def _set_aside(rows: RowCounts) -> str:
+    return f"; {rows.rows_quarantined:,} rows were set aside" if rows.rows_quarantined else ""
+
+
+def _check_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts) -> None:
+    labelled = job.tables.labelled
+    if not labelled.schema.has_split or not labelled.schema.has_labels:
+        return
+    counts, is_drawn = count_splits(records), labelled.schema.drawn is not None
+    for name in ("train", "valid"):
+        if not counts[name]:
+            found = "no labelled node was drawn for" if is_drawn else f"column {job.config.split!r}: no row is in"
+            raise TableError(
+                f"{found} split {name!r} (counts: {counts}{_set_aside(rows)})",
+                where=labelled.uri,
+                fix=f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
+                + _ALONE,
+            )
+
+
+def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts, *, targets: EdgeTargets) -> None:
+    if not targets.are_split:
+        return
+    counts = count_splits(records)
+    alone = f" {_ALONE}" if targets.have_labels else ""
+    for name in ("train", "valid"):
+        if not counts[name]:
+            raise TableError(
+                f"no edge is in split {name!r} (counts: {counts}{_set_aside(rows)})",
+                where=job.tables.labelled.uri,
+                fix=f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
+            )
+
+
+def _column_names(job: IngestJob) -> list[str]:
+    """Return the names of the counted columns of all types, each with its type's where there are several."""
+    named = zip(job.graph.types, job.tables.nodes, strict=True)
+    return [
+        f"{kind}{TYPE_MARK}{column}" if job.graph.is_typed else column
+        for kind, table in named
+        for column in column_names(table.schema)
+    ]
+
+
+def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
+    """Raise TableError for a class number that no count of rows explains: a model has one output per class."""
+    if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class or job.config.classes_given is not None:
+        return
+    largest = max(record.counts.get("label_max", -1) for record in records)
+    limit = max(_FEW_CLASSES, total(records, "labelled"))
+    if largest >= limit:
+        raise TableError(
+            f"column {job.config.label_column!r}: the largest class is {largest:,}, "
+            f"of {total(records, 'labelled'):,} labelled rows",
+            where=job.tables.labelled.uri,
+            fix=f"Number classes from 0 without gaps. Above {limit:,} set graph.num_classes.",
+        )
