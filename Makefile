@@ -7,6 +7,7 @@
 # make test-all          everything, each property on all its examples: an hour or two
 # make mutants           seeded faults in the code, and which of the tests find them: a few hours
 # make lint              style, types, import contracts, generated documentation
+# make proto             generate the class of GraphFeatures from its .proto
 # make clean             remove caches, runs and the generated graph
 
 PYTHON ?= python3
@@ -32,7 +33,7 @@ LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: quickstart test test-slice test-airflow test-airflow-all test-card test-card-all test-helm test-all mutants lint docs clean
+.PHONY: quickstart test test-slice test-airflow test-airflow-all test-card test-card-all test-helm test-all mutants lint docs proto clean
 
 quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 	$(BIN)/gnnflow run configs/quickstart.yaml
@@ -90,6 +91,12 @@ lint: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m gnnflow.config > docs/config.md
+
+# The compiler writes for protobuf 6.31.1 and later, as pyproject.toml promises: a newer one would need a newer protobuf.
+proto: | $(UV)
+	$(INSTALL) $(BIN)/python --target $(VENV)/protoc grpcio-tools==1.75.1
+	PYTHONPATH=$(VENV)/protoc $(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+		gnnflow/graphfeature/graph_feature.proto
 
 clean:
 	rm -rf build dist runs quickstart-data .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -14,7 +14,7 @@ import pyarrow as pa
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import Degrees, Features, TypedFeatures
 from gnnflow.graph.edges import InEdges
-from gnnflow.graphfeature.fields import FORMAT, LEAVES_FORMAT, TYPED_FORMAT, Field, by_relation, relation_lists
+from gnnflow.graphfeature.fields import FORMAT, LEAVES_FORMAT, TYPED_FORMAT, by_relation, relation_lists
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows
 from gnnflow.graphfeature.wire import Messages, parse, refuse
 
@@ -28,23 +28,23 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
 
     Shapes: n messages, N nodes of all of them.
     """
-    messages = parse(column, repeated=(Field.TYPE_FEATURES,))
+    messages = parse(column, repeated=("type_features",))
     _check_format(messages)
     # whether a message has roots but no nodes to find them in [n]
-    no_nodes = (messages.lengths(Field.NODE_IDS) == 0) & (messages.lengths(Field.ROOTS) > 0)
+    no_nodes = (messages.lengths("node_ids") == 0) & (messages.lengths("roots") > 0)
     refuse(no_nodes, "has no nodes: it only refers to its shard's graph")
     # nodes and roots of each message [n], and where each message's nodes begin in the union [n + 1]
-    num_nodes, num_roots = _counts(messages, Field.NODE_IDS, 8), _counts(messages, Field.ROOTS, 4)
+    num_nodes, num_roots = _counts(messages, "node_ids", 8), _counts(messages, "roots", 4)
     nodes = offsets_of(num_nodes)
     relations = _num_relations(messages)
     features = _typed_features(messages, num_nodes) if relations else _features(messages, num_nodes)
     union = Neighborhood(
-        roots=_union_rows(messages, Field.ROOTS, num_roots, nodes).astype(np.int64),
-        node_ids=messages.payload(Field.NODE_IDS, "<i8"),
+        roots=_union_rows(messages, "roots", num_roots, nodes).astype(np.int64),
+        node_ids=messages.payload("node_ids", "<i8"),
         degrees=Degrees(
-            _degrees(messages, Field.IN_DEGREE, "<u4", num_nodes, relations).astype(np.int64),
-            _degrees(messages, Field.OUT_DEGREE, "<u4", num_nodes, relations).astype(np.int64),
-            _degrees(messages, Field.IN_WEIGHT, "<f4", num_nodes, relations),
+            _degrees(messages, "in_degree", "<u4", num_nodes, relations).astype(np.int64),
+            _degrees(messages, "out_degree", "<u4", num_nodes, relations).astype(np.int64),
+            _degrees(messages, "in_weight", "<f4", num_nodes, relations),
             features.types if isinstance(features, TypedFeatures) else None,
         ),
         features=features,
@@ -56,26 +56,26 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
 def _edges(messages: Messages, nodes: IntArray, *, num_relations: int) -> InEdges:
     """Return the edges of all messages, in the order in which they lie there. nodes [n + 1]."""
     # sources of each message [n]
-    num_sources = _counts(messages, Field.SOURCES, 4)
+    num_sources = _counts(messages, "sources", 4)
     num_lists = np.diff(nodes) * num_relations
     if _has_leaves(messages):
-        offsets = offsets_of(_checked(messages, Field.IN_EDGES, "<u4", num_lists))
+        offsets = offsets_of(_checked(messages, "in_edges", "<u4", num_lists))
         num_edges = np.diff(offsets[nodes * num_relations])
         leaves = _leaf_offsets(messages, offsets[relation_lists(nodes, num_relations)], num_sources)
     else:
-        offsets = _row_offsets(messages, Field.IN_EDGES, num_lists, num_sources)
+        offsets = _row_offsets(messages, "in_edges", num_lists, num_sources)
         num_edges, leaves = num_sources, None
 
-    def column(field: Field, dtype: str) -> Array | None:
+    def column(field: str, dtype: str) -> Array | None:
         return _checked(messages, field, dtype, num_edges) if messages.has(field) else None
 
     return InEdges(
         offsets,
-        _union_rows(messages, Field.SOURCES, num_sources, nodes).astype(np.int32, copy=False),
-        weight=column(Field.EDGE_WEIGHT, "<f4"),
+        _union_rows(messages, "sources", num_sources, nodes).astype(np.int32, copy=False),
+        weight=column("edge_weight", "<f4"),
         attributes=_attributes(messages, num_edges),
-        next_arrival=column(Field.EDGE_NEXT_ARRIVAL, "<f8"),
-        time=column(Field.EDGE_TIME, "<i8"),
+        next_arrival=column("edge_next_arrival", "<f8"),
+        time=column("edge_time", "<i8"),
         num_relations=num_relations,
         leaves=leaves,
     )
@@ -89,7 +89,7 @@ def _leaf_offsets(messages: Messages, bounds: IntArray, num_sources: IntArray) -
     sizes = np.diff(bounds)
     relations = np.full(len(messages), len(sizes) // max(len(messages), 1))
     # leaves of an edge of each relation of each message, 0 where they are counted one by one [n R]
-    same = _checked(messages, Field.LEAVES_OF_RELATION, "<u4", relations).astype(np.int64)
+    same = _checked(messages, "leaves_of_relation", "<u4", relations).astype(np.int64)
     of_message = offsets_of(relations)
 
     def per_message(values: IntArray) -> IntArray:
@@ -97,7 +97,7 @@ def _leaf_offsets(messages: Messages, bounds: IntArray, num_sources: IntArray) -
 
     # Damaged counts may be of any size: nothing is laid out by them before the bytes that are there bound them.
     refuse(per_message(sizes * (same > 0)) > num_sources, "is damaged: in_edges does not add up")
-    listed = _checked(messages, Field.LEAVES, "<u4", per_message(sizes * (same == 0)))
+    listed = _checked(messages, "leaves", "<u4", per_message(sizes * (same == 0)))
     counts = np.repeat(same, sizes)
     counts[counts == 0] = listed
     leaves = offsets_of(counts)
@@ -106,7 +106,7 @@ def _leaf_offsets(messages: Messages, bounds: IntArray, num_sources: IntArray) -
 
 
 def _check_format(messages: Messages) -> None:
-    found = messages.integers(Field.FORMAT)
+    found = messages.integers("format")
     refuse(found == 0, "is truncated, or not a GraphFeature")
     beyond = (
         f"has format {found.max(initial=0)}, this version reads formats {FORMAT}, {TYPED_FORMAT} and {LEAVES_FORMAT}"
@@ -116,53 +116,51 @@ def _check_format(messages: Messages) -> None:
 
 def _num_relations(messages: Messages) -> int:
     """Return how many relations there are; 0 of a graph without types. Refuses messages that are half of each."""
-    relations, found = _width(messages, Field.NUM_RELATIONS), messages.integers(Field.FORMAT)
+    relations, found = _width(messages, "num_relations"), messages.integers("format")
     wrong = found == (FORMAT if relations else TYPED_FORMAT)
     refuse(wrong, "is damaged: num_relations is not as its format")
     refuse(np.full(len(messages), relations > _MOST_RELATIONS), f"is damaged: num_relations is {relations:,}")
-    other = (Field.DENSE, Field.FEATURE_COUNT) if relations else (Field.NODE_TYPES, Field.TYPE_FEATURES)
+    other = ("dense", "feature_count") if relations else ("node_types", "type_features")
     for field in other:
-        refuse(
-            messages.lengths(field) > 0, f"is damaged: num_relations is {relations}, and it has {field.name.lower()}"
-        )
+        refuse(messages.lengths(field) > 0, f"is damaged: num_relations is {relations}, and it has {field}")
     return relations
 
 
 def _has_leaves(messages: Messages) -> bool:
     """Return whether edges have leaves. Refuses messages that are half of each."""
-    found = messages.integers(Field.FORMAT) == LEAVES_FORMAT
+    found = messages.integers("format") == LEAVES_FORMAT
     refuse(found != found[:1], "has another format than those before it")
-    other = (messages.lengths(Field.LEAVES_OF_RELATION) > 0) | (messages.lengths(Field.LEAVES) > 0)
+    other = (messages.lengths("leaves_of_relation") > 0) | (messages.lengths("leaves") > 0)
     refuse(other & ~found, "is damaged: it has leaves, which is not as its format")
     return bool(found.any())
 
 
-def _counts(messages: Messages, field: Field, item_bytes: int) -> IntArray:
+def _counts(messages: Messages, field: str, item_bytes: int) -> IntArray:
     """Return how many items [n] a field has in each message."""
     lengths = messages.lengths(field)
-    refuse(lengths % item_bytes != 0, f"is damaged: {field.name.lower()} ends within an item")
+    refuse(lengths % item_bytes != 0, f"is damaged: {field} ends within an item")
     return lengths // item_bytes
 
 
 def _checked(
-    messages: Messages, field: Field, dtype: npt.DTypeLike, counts: IntArray, *, width: int = 1, aligned: bool = True
+    messages: Messages, field: str, dtype: npt.DTypeLike, counts: IntArray, *, width: int = 1, aligned: bool = True
 ) -> Array:
     """Return a field's values [total of counts * width], refusing messages with more or fewer of them."""
     expected = counts * (width * np.dtype(dtype).itemsize)
-    refuse(messages.lengths(field) != expected, f"is damaged: {field.name.lower()} has the wrong length")
+    refuse(messages.lengths(field) != expected, f"is damaged: {field} has the wrong length")
     return messages.payload(field, dtype, aligned=aligned)
 
 
-def _row_offsets(messages: Messages, field: Field, num_rows: IntArray, num_items: IntArray) -> IntArray:
+def _row_offsets(messages: Messages, field: str, num_rows: IntArray, num_items: IntArray) -> IntArray:
     """Return the union's CSR offsets from stored counts per node, which must add up to the items of each message."""
     offsets = offsets_of(_checked(messages, field, "<u4", num_rows))
     # items that each message's own counts add up to [n]
     stored = np.diff(offsets[offsets_of(num_rows)])
-    refuse(stored != num_items, f"is damaged: {field.name.lower()} does not add up")
+    refuse(stored != num_items, f"is damaged: {field} does not add up")
     return offsets
 
 
-def _bounded(messages: Messages, field: Field, counts: IntArray, limits: IntArray) -> Array:
+def _bounded(messages: Messages, field: str, counts: IntArray, limits: IntArray) -> Array:
     """Return a field of int32 numbers, refusing messages in which one is not in 0 .. limit - 1. limits: [n]."""
     values = messages.payload(field, "<i4")
     # the bound of each number [total of counts]; of a single message, as shards have, it is the same for all
@@ -172,32 +170,32 @@ def _bounded(messages: Messages, field: Field, counts: IntArray, limits: IntArra
         # the message of each number, and whether a message has one that is out of its bounds [n]
         message = np.repeat(np.arange(len(counts)), counts)
         beyond = np.bincount(message[outside], minlength=len(counts)) > 0
-        refuse(beyond, f"is damaged: {field.name.lower()} points outside")
+        refuse(beyond, f"is damaged: {field} points outside")
     return values
 
 
-def _union_rows(messages: Messages, field: Field, counts: IntArray, nodes: IntArray) -> Array:
+def _union_rows(messages: Messages, field: str, counts: IntArray, nodes: IntArray) -> Array:
     """Return rows of the union from rows counted within each message."""
     rows = _bounded(messages, field, counts, np.diff(nodes))
     # The union of a single message is that message.
     return rows if len(counts) == 1 else rows + np.repeat(nodes[:-1], counts)
 
 
-def _width(messages: Messages, field: Field) -> int:
+def _width(messages: Messages, field: str) -> int:
     widths = messages.integers(field)
-    refuse(widths != widths[:1], f"has another {field.name.lower()} than those before it")
+    refuse(widths != widths[:1], f"has another {field} than those before it")
     return int(widths[0]) if len(widths) else 0
 
 
 def _attributes(messages: Messages, num_edges: IntArray) -> FloatArray | None:
-    if not messages.has(Field.EDGE_ATTRIBUTES):
+    if not messages.has("edge_attributes"):
         return None
-    width = _width(messages, Field.EDGE_ATTRIBUTE_WIDTH)
-    values = _checked(messages, Field.EDGE_ATTRIBUTES, "<f4", num_edges, width=width)
+    width = _width(messages, "edge_attribute_width")
+    values = _checked(messages, "edge_attributes", "<f4", num_edges, width=width)
     return values.reshape(int(num_edges.sum()), width)
 
 
-def _degrees(messages: Messages, field: Field, dtype: str, num_nodes: IntArray, relations: int) -> Array:
+def _degrees(messages: Messages, field: str, dtype: str, num_nodes: IntArray, relations: int) -> Array:
     """Return degrees [N], or with types [N, R]."""
     values = _checked(messages, field, dtype, num_nodes, width=max(relations, 1))
     return values.reshape(-1, relations) if relations else values
@@ -205,8 +203,8 @@ def _degrees(messages: Messages, field: Field, dtype: str, num_nodes: IntArray, 
 
 def _typed_features(messages: Messages, num_nodes: IntArray) -> TypedFeatures:
     """Return node features by type, and the types. num_nodes [n]."""
-    types = _checked(messages, Field.NODE_TYPES, "<u2", num_nodes).astype(np.int64)
-    held, nodes = messages.nested(Field.TYPE_FEATURES, name="type_features"), offsets_of(num_nodes)
+    types = _checked(messages, "node_types", "<u2", num_nodes).astype(np.int64)
+    held, nodes = messages.nested("type_features"), offsets_of(num_nodes)
     # whether each node's type is one of those that are there [N], and how many before each are not [N + 1]
     unknown = np.diff(offsets_of(types >= len(held))[nodes])
     refuse(unknown > 0, f"is damaged: node_types names a type, and there are features of {len(held)}")
@@ -216,23 +214,23 @@ def _typed_features(messages: Messages, num_nodes: IntArray) -> TypedFeatures:
 
 
 def _type_features(messages: Messages, num_nodes: IntArray) -> Features | None:
-    if messages.has(Field.DENSE) or messages.has(Field.FEATURE_COUNT):
+    if messages.has("dense") or messages.has("feature_count"):
         return _features(messages, num_nodes)
-    refuse(messages.integers(Field.FEATURE_WIDTH) > 0, "is damaged: features of a type have a width and no columns")
+    refuse(messages.integers("feature_width") > 0, "is damaged: features of a type have a width and no columns")
     return None
 
 
 def _features(messages: Messages, num_nodes: IntArray) -> Features:
-    width = _width(messages, Field.FEATURE_WIDTH)
-    if not messages.has(Field.FEATURE_COUNT):
+    width = _width(messages, "feature_width")
+    if not messages.has("feature_count"):
         # By far the largest field, and only ever read row by row: `Features.take`.
-        dense = _checked(messages, Field.DENSE, "<f4", num_nodes, width=width, aligned=False)
+        dense = _checked(messages, "dense", "<f4", num_nodes, width=width, aligned=False)
         return Features(width, dense=dense.reshape(int(num_nodes.sum()), width))
     # (index, value) pairs of each message [n], and where each node's begin in the union [N + 1]
-    num_pairs = _counts(messages, Field.FEATURE_INDEX, 4)
-    offsets = _row_offsets(messages, Field.FEATURE_COUNT, num_nodes, num_pairs)
-    index = _bounded(messages, Field.FEATURE_INDEX, num_pairs, np.full(len(messages), width)).astype(np.int64)
-    value = _checked(messages, Field.FEATURE_VALUE, "<f4", num_pairs) if messages.has(Field.FEATURE_VALUE) else None
+    num_pairs = _counts(messages, "feature_index", 4)
+    offsets = _row_offsets(messages, "feature_count", num_nodes, num_pairs)
+    index = _bounded(messages, "feature_index", num_pairs, np.full(len(messages), width)).astype(np.int64)
+    value = _checked(messages, "feature_value", "<f4", num_pairs) if messages.has("feature_value") else None
     return Features(width, offsets=offsets, index=index, value=value)
 
 
@@ -240,6 +238,6 @@ def decode_references(column: pa.Array | pa.ChunkedArray) -> IntArray:
     """Return the row each message refers to. Raises StorageError where one is not a reference."""
     messages = parse(column)
     _check_format(messages)
-    refuse(messages.lengths(Field.NODE_IDS) > 0, "is a whole neighbourhood, not a reference")
+    refuse(messages.lengths("node_ids") > 0, "is a whole neighbourhood, not a reference")
     one_each = np.ones(len(messages), np.int64)
-    return _checked(messages, Field.ROOTS, "<i4", one_each).astype(np.int64)
+    return _checked(messages, "roots", "<i4", one_each).astype(np.int64)

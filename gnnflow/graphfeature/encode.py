@@ -9,7 +9,7 @@ from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.batch import Features, TypedFeatures
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import StorageError
-from gnnflow.graphfeature.fields import FORMAT, LEAVES_FORMAT, TYPED_FORMAT, Field, by_message, relation_lists
+from gnnflow.graphfeature.fields import FORMAT, LEAVES_FORMAT, TYPED_FORMAT, by_message, relation_lists
 from gnnflow.graphfeature.neighborhood import NeighborhoodRows
 from gnnflow.graphfeature.wire import binary_column, bytes_field, integer_field, join_fields, message_field
 
@@ -26,19 +26,19 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
     sources = edges if held.leaves is None else held.leaves[edges]
     # a column of headers and one of payloads per field, n entries each
     fields = [
-        *_packed(Field.ROOTS, _local(graph.roots, nodes, rows.root_offsets), "<i4", rows.root_offsets),
-        *_packed(Field.NODE_IDS, graph.node_ids, "<i8", nodes),
-        *_packed(Field.IN_DEGREE, degrees.in_degree, "<u4", nodes),
-        *_packed(Field.OUT_DEGREE, degrees.out_degree, "<u4", nodes),
-        *_packed(Field.IN_WEIGHT, degrees.in_weight, "<f4", nodes),
-        *_packed(Field.IN_EDGES, held.lengths, "<u4", nodes * held.num_relations),
-        *_packed(Field.SOURCES, _local(held.sources, nodes, sources), "<i4", sources),
+        *_packed("roots", _local(graph.roots, nodes, rows.root_offsets), "<i4", rows.root_offsets),
+        *_packed("node_ids", graph.node_ids, "<i8", nodes),
+        *_packed("in_degree", degrees.in_degree, "<u4", nodes),
+        *_packed("out_degree", degrees.out_degree, "<u4", nodes),
+        *_packed("in_weight", degrees.in_weight, "<f4", nodes),
+        *_packed("in_edges", held.lengths, "<u4", nodes * held.num_relations),
+        *_packed("sources", _local(held.sources, nodes, sources), "<i4", sources),
     ]
     fields += _columns_of_edges(held, edges)
     if isinstance(graph.features, TypedFeatures):
         fields += [
-            integer_field(Field.NUM_RELATIONS, held.num_relations),
-            *_packed(Field.NODE_TYPES, graph.features.types, "<u2", nodes),
+            integer_field("num_relations", held.num_relations),
+            *_packed("node_types", graph.features.types, "<u2", nodes),
             *_typed_fields(graph.features, nodes),
         ]
         written = TYPED_FORMAT
@@ -48,21 +48,21 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
     if held.leaves is not None:
         fields += _leaf_fields(held, nodes)
         written = LEAVES_FORMAT
-    return join_fields([*fields, integer_field(Field.FORMAT, written)])
+    return join_fields([*fields, integer_field("format", written)])
 
 
 def _columns_of_edges(held: InEdges, edges: IntArray) -> list[pa.Array]:
     """Return the columns that edges have, of those that not all graphs have. edges: each message's offsets [n + 1]."""
     fields: list[pa.Array] = []
     if held.weight is not None:
-        fields += _packed(Field.EDGE_WEIGHT, held.weight, "<f4", edges)
+        fields += _packed("edge_weight", held.weight, "<f4", edges)
     if held.attributes is not None:
-        fields.append(integer_field(Field.EDGE_ATTRIBUTE_WIDTH, held.attributes.shape[1]))
-        fields += _packed(Field.EDGE_ATTRIBUTES, held.attributes, "<f4", edges)
+        fields.append(integer_field("edge_attribute_width", held.attributes.shape[1]))
+        fields += _packed("edge_attributes", held.attributes, "<f4", edges)
     if held.next_arrival is not None:
-        fields += _packed(Field.EDGE_NEXT_ARRIVAL, held.next_arrival, "<f8", edges)
+        fields += _packed("edge_next_arrival", held.next_arrival, "<f8", edges)
     if held.time is not None:
-        fields += _packed(Field.EDGE_TIME, held.time, "<i8", edges)
+        fields += _packed("edge_time", held.time, "<i8", edges)
     return fields
 
 
@@ -84,15 +84,15 @@ def _leaf_fields(held: InEdges, nodes: IntArray) -> list[pa.Array]:
     ends = offsets_of(listed)[bounds[::relations]]
     of_messages = np.arange(len(nodes)) * relations
     return [
-        *_packed(Field.LEAVES_OF_RELATION, same, "<u4", of_messages),
-        *_packed(Field.LEAVES, counts[listed], "<u4", ends),
+        *_packed("leaves_of_relation", same, "<u4", of_messages),
+        *_packed("leaves", counts[listed], "<u4", ends),
     ]
 
 
 def encode_references(roots: IntArray) -> pa.LargeBinaryArray:
     """Return one message per target that only says which row of its shard's own GraphFeature the target is."""
     offsets = np.arange(len(roots) + 1, dtype=np.int64)
-    return join_fields([*_packed(Field.ROOTS, roots, "<i4", offsets), integer_field(Field.FORMAT, FORMAT)])
+    return join_fields([*_packed("roots", roots, "<i4", offsets), integer_field("format", FORMAT)])
 
 
 def _typed_fields(features: TypedFeatures, nodes: IntArray) -> list[pa.Array]:
@@ -102,32 +102,32 @@ def _typed_fields(features: TypedFeatures, nodes: IntArray) -> list[pa.Array]:
         # which of the type's nodes each message owns [n + 1]
         own = offsets_of(features.types == number)[nodes]
         empty = binary_column(b"", np.zeros(len(nodes), np.int64))
-        fields += message_field(Field.TYPE_FEATURES, empty if part is None else join_fields(_feature_fields(part, own)))
+        fields += message_field("type_features", empty if part is None else join_fields(_feature_fields(part, own)))
     return fields
 
 
 def _feature_fields(features: Features, nodes: IntArray) -> list[pa.Array | pa.Scalar]:
-    fields = [integer_field(Field.FEATURE_WIDTH, features.width)]
+    fields = [integer_field("feature_width", features.width)]
     if features.dense is not None:
-        return [*fields, *_packed(Field.DENSE, features.dense, "<f4", nodes)]
+        return [*fields, *_packed("dense", features.dense, "<f4", nodes)]
     assert features.offsets is not None
     assert features.index is not None
     # which (index, value) pairs each message owns: offsets [n + 1]
     pairs = features.offsets[nodes]
-    fields += _packed(Field.FEATURE_COUNT, np.diff(features.offsets), "<u4", nodes)
-    fields += _packed(Field.FEATURE_INDEX, features.index, "<i4", pairs)
+    fields += _packed("feature_count", np.diff(features.offsets), "<u4", nodes)
+    fields += _packed("feature_index", features.index, "<i4", pairs)
     if features.value is not None:
-        fields += _packed(Field.FEATURE_VALUE, features.value, "<f4", pairs)
+        fields += _packed("feature_value", features.value, "<f4", pairs)
     return fields
 
 
-def _packed(field: Field, values: Array, dtype: str, offsets: IntArray) -> tuple[pa.Array, pa.Array]:
+def _packed(field: str, values: Array, dtype: str, offsets: IntArray) -> tuple[pa.Array, pa.Array]:
     stored = np.dtype(dtype)
     if stored.kind in "iu" and values.dtype != stored and len(values):
         limits = np.iinfo(stored)
         if values.min() < limits.min or values.max() > limits.max:
             raise StorageError(
-                f"{field.name.lower()} reaches {values.max():,}, a GraphFeature stores up to {limits.max:,}",
+                f"{field} reaches {values.max():,}, a GraphFeature stores up to {limits.max:,}",
                 fix="Sample with a fan-out, or split the graph.",
             )
     return bytes_field(field, np.ascontiguousarray(values, stored), offsets)

@@ -1,8 +1,4 @@
-"""The fields of a GraphFeature, and the order in which its edges lie. The format is `graph_feature.proto`.
-
-The field numbers are repeated here instead of read from the generated class, so that the library runs with any
-version of the protobuf runtime, or none: the generated code only works with the runtime it was made for. A test holds
-the two together.
+"""The order in which a GraphFeature's edges lie, and the numbers of its formats: `graph_feature.proto` has the fields.
 
 In memory all edges of a relation lie together, in a message all edges of the message: of several messages of several
 relations, edges are put in the other order on their way in and out.
@@ -13,7 +9,6 @@ Shapes: n messages, N nodes of all of them, R relations.
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import IntEnum
 
 import numpy as np
 
@@ -22,34 +17,6 @@ from gnnflow.graph.edges import InEdges
 from gnnflow.graphfeature.neighborhood import NeighborhoodRows
 
 FORMAT, TYPED_FORMAT, LEAVES_FORMAT = 1, 2, 3
-
-
-class Field(IntEnum):
-    """The fields of GraphFeature and their numbers."""
-
-    ROOTS = 1
-    NODE_IDS = 2
-    IN_DEGREE = 3
-    OUT_DEGREE = 4
-    IN_WEIGHT = 5
-    IN_EDGES = 6
-    SOURCES = 7
-    EDGE_WEIGHT = 8
-    EDGE_ATTRIBUTE_WIDTH = 9
-    EDGE_ATTRIBUTES = 10
-    FEATURE_WIDTH = 11
-    DENSE = 12
-    FEATURE_COUNT = 13
-    FEATURE_INDEX = 14
-    FEATURE_VALUE = 15
-    FORMAT = 16
-    EDGE_NEXT_ARRIVAL = 17
-    EDGE_TIME = 18
-    NUM_RELATIONS = 19
-    NODE_TYPES = 20
-    TYPE_FEATURES = 21
-    LEAVES_OF_RELATION = 22
-    LEAVES = 23
 
 
 def relation_lists(nodes: IntArray, relations: int) -> IntArray:

@@ -1,10 +1,11 @@
-"""The protobuf wire format over whole columns: many messages are written and read at once, field by field.
+"""GraphFeatures in protobuf's wire format, whole columns at once: many messages are written and read field by field.
 
 A message is a sequence of (tag, value); a value is a varint, or a length and that many bytes. Writing makes one
 column of headers and one of payloads per field and lets Arrow join them element-wise; payloads are views of the
 arrays they come from. Reading walks all messages in step, one field per step, noting where values lie; a field's
 payloads are then slices of the same buffer, gathered by Arrow in one `take`. Loops are over fields and varint bytes,
-never over messages.
+never over messages. The generated class (`graph_feature_pb2`) gives the numbers of the fields and reads and writes the
+same bytes; it copies each message three times (docs/decisions/0031-protobuf-at-run-time.md).
 
 Encoding reference: https://protobuf.dev/programming-guides/encoding/
 """
@@ -20,10 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.graph.arrays import Array, IntArray, offsets_of
+from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.errors import StorageError
+from gnnflow.graphfeature.graph_feature_pb2 import GraphFeature
 from gnnflow.storage.columns import combine
 
+# TypeFeatures gives its fields the numbers that they have in GraphFeature
+_NUMBERS = {field.name: field.number for field in GraphFeature.DESCRIPTOR.fields}
 _VARINT, _BYTES = 0, 2
 _PAYLOAD_BITS = 7
 _MORE = 1 << _PAYLOAD_BITS
@@ -40,25 +44,23 @@ def binary_column(content: Any, offsets: IntArray) -> pa.LargeBinaryArray:
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def integer_field(number: int, value: int) -> pa.Scalar:
+def integer_field(name: str, value: int) -> pa.Scalar:
     """Return a varint field that is the same in every message."""
     assert value >= 0
-    content = _tagged_varints(number << 3 | _VARINT, np.array([value], np.int64))
-    return content[0]
+    return pa.scalar(_header(_NUMBERS[name] << 3 | _VARINT, value), pa.large_binary())
 
 
-def bytes_field(number: int, content: Array, offsets: IntArray) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
+def bytes_field(name: str, content: Array, offsets: IntArray) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
     """Return a bytes field as columns of headers and payloads. offsets [n + 1] count rows of content."""
     # bytes of a row of content, and where each message's bytes begin [n + 1]
     row_bytes = content.dtype.itemsize * int(np.prod(content.shape[1:], dtype=np.int64))
     ends = offsets * row_bytes
-    header = _tagged_varints(number << 3 | _BYTES, np.diff(ends))
-    return header, binary_column(content.reshape(-1).view(np.uint8), ends)
+    return _headers(name, np.diff(ends)), binary_column(content.reshape(-1).view(np.uint8), ends)
 
 
-def message_field(number: int, messages: pa.LargeBinaryArray) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
+def message_field(name: str, messages: pa.LargeBinaryArray) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
     """Return a field that holds one message in each of n messages, as columns of headers and payloads."""
-    return _tagged_varints(number << 3 | _BYTES, np.diff(_offsets(messages))), messages
+    return _headers(name, np.diff(_offsets(messages))), messages
 
 
 def join_fields(fields: Sequence[pa.Array | pa.Scalar]) -> pa.LargeBinaryArray:
@@ -74,32 +76,23 @@ def join_fields(fields: Sequence[pa.Array | pa.Scalar]) -> pa.LargeBinaryArray:
     return pc.binary_join_element_wise(*fields, pa.scalar(b"", pa.large_binary()))
 
 
-def _tagged_varints(tag: int, values: IntArray) -> pa.LargeBinaryArray:
-    """Return tag and value, both as varints, for every value [n] >= 0."""
-    columns = [np.full(len(values), tag, np.int64), values]
-    # bytes that each number takes as a varint [n], tags and values
-    sizes = [_varint_size(column) for column in columns]
-    # where each (tag, value) begins among the bytes [n + 1], and the bytes themselves
-    offsets = offsets_of(sizes[0] + sizes[1])
-    content = np.empty(int(offsets[-1]), np.uint8)
-    # where the number to be written begins in each message [n]
-    start = offsets[:-1]
-    for column, size in zip(columns, sizes, strict=True):
-        for k in range(int(size.max(initial=0))):
-            # messages whose number has a byte k, and its seven bits; the top bit says that another byte follows
-            rows = np.flatnonzero(size > k)
-            bits = (column[rows] >> (_PAYLOAD_BITS * k)) & (_MORE - 1)
-            content[start[rows] + k] = bits + np.where(size[rows] > k + 1, _MORE, 0)
-        start = start + size
-    return binary_column(content, offsets)
+def _headers(name: str, lengths: IntArray) -> pa.LargeBinaryArray:
+    """Return the header of a bytes field in each message, whose payloads have the given lengths [n]."""
+    distinct, places = np.unique(lengths, return_inverse=True)
+    tag = _NUMBERS[name] << 3 | _BYTES
+    return pa.array([_header(tag, length) for length in distinct.tolist()], pa.large_binary()).take(pa.array(places))
 
 
-def _varint_size(values: IntArray) -> IntArray:
-    # one byte, and one more for every further seven bits that are needed [n]
-    size = np.ones(len(values), np.int64)
-    for bits in range(_PAYLOAD_BITS, _MAX_BITS, _PAYLOAD_BITS):
-        size += values >= 1 << bits
-    return size
+def _header(tag: int, value: int) -> bytes:
+    """Return a tag and a value >= 0 as varints: seven bits a byte, lowest first, the top bit where a byte follows."""
+    content = bytearray()
+    for number in (tag, value):
+        rest = number
+        while rest >= _MORE:
+            content.append(rest & (_MORE - 1) | _MORE)
+            rest >>= _PAYLOAD_BITS
+        content.append(rest)
+    return bytes(content)
 
 
 @dataclass(frozen=True)
@@ -129,27 +122,27 @@ class Messages:
         """Return the number of messages."""
         return len(self.offsets) - 1
 
-    def has(self, number: int) -> bool:
-        """Whether any message has a bytes field of that number."""
-        return (number, _BYTES) in self.spans
+    def has(self, name: str) -> bool:
+        """Return whether any message has the bytes field."""
+        return (_NUMBERS[name], _BYTES) in self.spans
 
-    def integers(self, number: int) -> IntArray:
+    def integers(self, name: str) -> IntArray:
         """Return a varint field [n], 0 where it is absent."""
-        span = self.spans.get((number, _VARINT))
+        span = self.spans.get((_NUMBERS[name], _VARINT))
         return np.zeros(len(self), np.int64) if span is None else span.value
 
-    def lengths(self, number: int) -> IntArray:
+    def lengths(self, name: str) -> IntArray:
         """Return how many bytes a field has in each message [n]."""
-        span = self.spans.get((number, _BYTES))
+        span = self.spans.get((_NUMBERS[name], _BYTES))
         return np.zeros(len(self), np.int64) if span is None else span.value
 
-    def payload(self, number: int, dtype: npt.DTypeLike, *, aligned: bool = True) -> Array:
+    def payload(self, name: str, dtype: npt.DTypeLike, *, aligned: bool = True) -> Array:
         """Return a bytes field of all messages, one after the other, as one array. Read-only.
 
         Of a single message it is a view of the message. Where that begins at an address which the type's size does not
         divide, NumPy copies it again and again, so it is copied once; aligned=False leaves it where it is.
         """
-        span = self.spans.get((number, _BYTES))
+        span = self.spans.get((_NUMBERS[name], _BYTES))
         if span is None:
             return np.zeros(0, dtype)
         if len(self) == 1:
@@ -160,12 +153,12 @@ class Messages:
         size = int(span.value.sum())
         return np.frombuffer(content, np.uint8, count=size).view(dtype) if size else np.zeros(0, dtype)
 
-    def nested(self, number: int, *, name: str) -> tuple[Messages, ...]:
+    def nested(self, name: str) -> tuple[Messages, ...]:
         """Return the messages that a repeated field holds: the first of every message, then the second, and so on.
 
         Raises StorageError where one message has more of them than another, and as `parse` does.
         """
-        rows, start, length = self.repeated.get(number, (np.zeros(0, np.int64),) * 3)
+        rows, start, length = self.repeated.get(_NUMBERS[name], (np.zeros(0, np.int64),) * 3)
         counts = np.bincount(rows, minlength=len(self))
         refuse(counts != counts[:1], f"has more or fewer {name} than those before it")
         # by message, those of one in their order [n, times]
@@ -180,10 +173,10 @@ class Messages:
         return column if len(self) == 1 else column.take(pa.array(np.arange(0, 2 * len(self), 2)))
 
 
-def parse(column: pa.Array | pa.ChunkedArray, *, repeated: Collection[int] = ()) -> Messages:
+def parse(column: pa.Array | pa.ChunkedArray, *, repeated: Collection[str] = ()) -> Messages:
     """Find every field of a column of messages (binary or large binary), in any order.
 
-    Of a field that a message has several times the last counts, but for the numbers named in repeated. Raises
+    Of a field that a message has several times the last counts, but for the fields named in repeated. Raises
     StorageError for nulls, truncated messages, and bytes that are not a GraphFeature.
     """
     if column.null_count:
@@ -192,6 +185,7 @@ def parse(column: pa.Array | pa.ChunkedArray, *, repeated: Collection[int] = ())
     offsets, buffer = _offsets(column), column.buffers()[2] or pa.py_buffer(b"")
     content = np.frombuffer(buffer, np.uint8)
     spans: dict[tuple[int, int], _Span] = {}
+    listed = {_NUMBERS[name] for name in repeated}
     # of each field that may be repeated (message, start, length), step by step
     several: dict[int, list[tuple[IntArray, IntArray, IntArray]]] = {}
     # messages that are not read to their end [U], and the position of each in the bytes [U]
@@ -212,7 +206,7 @@ def parse(column: pa.Array | pa.ChunkedArray, *, repeated: Collection[int] = ())
             )
             own = rows[tag == field], at[tag == field], value[tag == field]
             span.start[own[0]], span.value[own[0]] = own[1:]
-            if field & 7 == _BYTES and field >> 3 in repeated:
+            if field & 7 == _BYTES and field >> 3 in listed:
                 several.setdefault(field >> 3, []).append(own)
         at += length
         rows, at = rows[at < end], at[at < end]

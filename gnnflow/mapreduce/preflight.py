@@ -27,6 +27,7 @@ _VERSIONED = ("gnnflow", "dask", "distributed")
 # What gnnflow's tasks import, by the names of its modules.
 _IMPORTED = (
     "fsspec",
+    "google.protobuf",
     "jinja2",
     "matplotlib",
     "numpy",

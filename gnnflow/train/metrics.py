@@ -1,8 +1,8 @@
 """How good scores are: scikit-learn's metrics over a whole split at once, under fixed names.
 
 A metric that the labels do not define is left out and a note says why; a number is never made up. Unlabelled
-targets (-1, or a value that is not finite) do not count. They are computed here, to rounding as there: importing
-scikit-learn would take 80 MB of every process that trains.
+targets (-1, or a value that is not finite) do not count. They are computed here, to rounding as there: scikit-learn
+takes longer and more memory (docs/decisions/0032-metrics-by-hand.md).
 
 Shapes: N targets, C classes.
 """

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import ast
 import hashlib
+import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +23,6 @@ from gnnflow.graphfeature import graph_feature_pb2
 from gnnflow.graphfeature.blocks import extract_rows
 from gnnflow.graphfeature.decode import decode_references, decode_rows
 from gnnflow.graphfeature.encode import encode_references, encode_rows
-from gnnflow.graphfeature.fields import Field
 from gnnflow.graphfeature.graph_feature_pb2 import GraphFeature, TypeFeatures
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, side_by_side
 from tests.graphfeature.random_graphs import assert_same, graphs
@@ -366,9 +368,9 @@ def test_typed_messages_that_contradict_themselves_are_refused():
         decode_rows(pa.array([message.SerializeToString()]))
 
 
-def test_field_numbers_are_those_of_the_proto():
+def test_features_of_a_type_have_the_numbers_of_a_graphfeature():
     numbers = {field.name: field.number for field in GraphFeature.DESCRIPTOR.fields}
-    assert numbers == {field.name.lower(): field.value for field in Field}
+    assert {field.name: field.number for field in TypeFeatures.DESCRIPTOR.fields}.items() <= numbers.items()
 
 
 def test_generated_code_is_up_to_date(tmp_path: Path):
@@ -384,6 +386,25 @@ def test_generated_code_is_up_to_date(tmp_path: Path):
         for field in (field for message in each.message_type for field in message.field):
             field.ClearField("json_name")
     assert generated == committed
+
+
+def test_the_stub_has_the_fields_of_the_class():
+    stub = ast.parse((REPOSITORY / "gnnflow/graphfeature/graph_feature_pb2.pyi").read_text())
+    fields = {
+        each.name: [line.target.id for line in each.body if isinstance(line, ast.AnnAssign) if line.target.id.islower()]
+        for each in stub.body
+        if isinstance(each, ast.ClassDef)
+    }
+    messages = graph_feature_pb2.DESCRIPTOR.message_types_by_name
+    # both in the order of the .proto
+    assert fields == {name: [field.name for field in message.fields] for name, message in messages.items()}
+
+
+def test_the_class_runs_with_every_protobuf_that_is_allowed():
+    """It refuses a protobuf older than the one it was generated for."""
+    version = re.search(r"# Protobuf Python Version: (\S+)", Path(graph_feature_pb2.__file__).read_text())
+    required = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert f"protobuf>={version[1]},<8" in required
 
 
 def test_golden_bytes():
