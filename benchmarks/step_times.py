@@ -1,4 +1,4 @@
-"""What the simulator is fed with, measured on the workers of a Dask cluster: steps of ranks, messages, servers."""
+"""What the simulator is fed with, measured on the workers of a Dask cluster: steps of ranks, and messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from distributed import Client
 from simulator import Floats, Measured, Network, fitted_network, to_document
 from torch import Tensor, nn
 
-from gnnflow.config import TrainConfig, config_from_dict
+from gnnflow.config import TrainConfig
 from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.train.job import TrainJob
@@ -28,8 +28,6 @@ from gnnflow.train.minibatch.source import open_source as open_minibatch
 from gnnflow.train.ranks.gradients import BUCKET_BYTES
 from gnnflow.train.ranks.group import find_store, join_group, open_store
 from gnnflow.train.ranks.operations import Place, Position, take_turns
-from gnnflow.train.ranks.server_shard import Push
-from gnnflow.train.ranks.servers import Server
 from gnnflow.train.source import OpenSource, Source, Step
 from gnnflow.train.state import Row
 from gnnflow.train.trainer import train
@@ -301,32 +299,3 @@ def _each_of(rounds: Iterable[Any]) -> Iterator[float]:
         each.wait(timedelta(seconds=PATIENCE))
         yield time.perf_counter() - begin
         time.sleep(random.uniform(2e-4, 2e-3))
-
-
-def seconds_per_push(client: Client, *, model_bytes: int, callers: int, pushes: int = 200) -> float:
-    """Return the seconds between two pushes that a server has taken, when so many workers push one after the other.
-
-    Of one caller it is the way there and back; of many, what a server takes per push: on fewer processors than callers
-    an upper bound, since they compute there too. The last worker holds the server.
-    """
-    *pushing, hosting = sorted(client.nthreads())
-    document = {"workers": callers, "updater": {"kind": "parameter_server", "mode": "asynchronous"}}
-    graph, cluster = {"nodes": "none", "edges": "none"}, {"kind": "local", "workers": callers}
-    config = config_from_dict({"name": "pushes", "graph": graph, "train": document, "cluster": cluster})
-    server: Any = client.submit(Server, config.train, callers, actor=True, workers=[hosting], pure=False).result()
-    server.begin(0, [np.zeros(model_bytes // 4, np.float32)]).result()
-    begin = time.perf_counter()
-    futures = [
-        client.submit(push_often, server, rank, model_bytes // 4, pushes, workers=[worker], pure=False)
-        for rank, worker in enumerate(pushing[:callers])
-    ]
-    client.gather(futures)
-    return (time.perf_counter() - begin) / (callers * pushes)
-
-
-def push_often(server: Any, rank: int, size: int, pushes: int) -> None:
-    """Push gradients of so many numbers, one push after the other."""
-    gradients = np.zeros(size, np.float32)
-    for step in range(pushes):
-        push = Push(rank, step, gradients, np.ones(1, bool), loss=1.0, weight=1.0, num_targets=1)
-        server.push(push).result()

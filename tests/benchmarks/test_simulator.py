@@ -8,16 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cores import Placing
 from simulator import (
     Measured,
     Network,
-    Servers,
+    Placing,
     all_reduced,
     drawn,
     fitted_network,
     from_document,
-    served,
     speed_ups,
     to_document,
 )
@@ -139,26 +137,6 @@ def test_a_seed_gives_the_same_figures():
         all_reduced(uneven_steps(), Network(1e-4, 1e9), ranks=9, steps=50, seed=seed, spread=0.1) for seed in (1, 1, 2)
     )
     assert one == two != other
-
-
-def test_synchronous_servers_without_a_cost_wait_as_all_reduce_does():
-    measured = uneven_steps()
-    measured = replace(measured, build=np.zeros_like(measured.build))
-    together = all_reduced(measured, FREE, ranks=6, **DRAWING)
-    assert served(measured, FREE, Servers(1, 0.0, 0), ranks=6, **DRAWING) == pytest.approx(together)
-
-
-def test_ranks_that_may_run_ahead_wait_less():
-    measured = uneven_steps()
-    found = [served(measured, FREE, Servers(1, 0.0, ahead), ranks=8, **DRAWING) for ahead in (0, 2, float("inf"))]
-    computing = sum(drawn(measured, ranks=8, **DRAWING))
-    assert found[0] > found[1] > found[2]
-    assert found[2] == pytest.approx(computing.sum(axis=0).max() / 50)
-
-
-def test_a_server_takes_pushes_one_after_the_other():
-    seconds = served(equal_steps(), FREE, Servers(1, 0.01, float("inf")), ranks=100, **DRAWING)
-    assert seconds == pytest.approx(1.0, rel=0.03)
 
 
 def test_a_network_is_fitted_to_its_own_times():
