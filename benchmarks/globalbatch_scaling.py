@@ -173,16 +173,8 @@ def costs_of(measured: Found) -> Costs:
 def divided_as(ranks: list[Found]) -> Divided:
     """Return what real ranks had. Those that others read stand for those read: they are as many together."""
     sent = np.array([max(each["rows_sent"]) for each in ranks])
-    rows, edges = (np.array([value(each) for each in ranks]) for value in (_rows, _edges))
+    rows, edges = np.array([max(each["rows"]) for each in ranks]), np.array([each["edges"] for each in ranks])
     return Divided(rows, edges, np.full(len(sent), int(sent.mean())), sent)
-
-
-def _rows(rank: Found) -> int:
-    return max(rank["rows"])
-
-
-def _edges(rank: Found) -> int:
-    return int(rank["edges"])
 
 
 def edges_of(far: float, *, nodes: int, edges: int) -> tuple[Counts, Counts]:
@@ -244,7 +236,7 @@ def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
 def simulate(costs: Costs, cluster: Cluster, chosen: Chosen) -> dict[str, dict[int, StepSeconds]]:
     """Return the steps by graph and number of ranks."""
     found: dict[str, dict[int, StepSeconds]] = {}
-    nodes, edges = chosen.small_nodes, 10 * chosen.small_nodes
+    nodes, edges = chosen.divided, 10 * chosen.divided
     for far in map(float, chosen.far.split(",")):
         sources, targets = edges_of(far, nodes=nodes, edges=edges)
         for ranks in numbers(chosen.ranks):
@@ -268,7 +260,7 @@ BENCH = Benchmark(
         "save": Option("", "file for what was measured"),
         "load": Option("", "file that --save wrote"),
         "plot": PLOT,
-        "small_nodes": Option(1_000_000, "of the graph that is divided, with ten times as many edges"),
+        "divided": Option(1_000_000, "of the graph that is divided, with ten times as many edges"),
         "ranks": Option("1,4,16,64,256,1024", "that are simulated"),
         "bandwidth": Option(10.0, "Gbit/s of a link"),
         "latency": Option(50.0, "microseconds to another host"),
@@ -276,7 +268,7 @@ BENCH = Benchmark(
         "spread": Option(0.05, "how much hosts differ in speed"),
         "far": Option("0.1,0.3", "shares of edges that lead anywhere"),
     },
-    small={"nodes": 1_000, "edges": 8_000, "width": 16, "real": "1,2", "small_nodes": 20_000, "ranks": "1,4"},
+    small={"nodes": 1_000, "edges": 8_000, "width": 16, "real": "1,2", "divided": 20_000, "ranks": "1,4"},
 )
 
 

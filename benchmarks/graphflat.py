@@ -141,7 +141,8 @@ def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
         if chosen.tenth:
             tables = tenth_of_targets(tables, folder)
         job = Job(tables, str(folder / "workspace"), chosen.partitions, chosen.workers)
-        remove_tree(job.workspace)
+        if not chosen.keep:
+            remove_tree(job.workspace)
         for stage in ("ingest", "select"):
             _, figures = job.stage(stage, job.config())
             yield (stage, *figures.values(), None, None, None, None)
@@ -183,7 +184,7 @@ BENCH = Benchmark(
         "partitions": 4,
         "workers": Option(2, "0 runs stages in this process"),
         "repeats": 3,
-        "keep": Option(default=False, help="leave the artifacts in the folder"),
+        "keep": Option(default=False, help="take and leave the artifacts of the folder"),
     },
     small={"nodes": 2_000, "edges": 10_000, "layouts": "shared,inline", "workers": 0, "repeats": 1},
 )

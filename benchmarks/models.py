@@ -243,8 +243,12 @@ class Gnnflow:
         from gnnflow.graph.edges import InEdges
 
         pruned = form not in {"base", "partitioning"}
+        # layers that compute and read the same rows share a block, as training does
+        made: dict[tuple[int, int], Block] = {}
         layers = [batch.layer(index, pruned=pruned) for index in range(net.num_layers)]
-        blocks = tuple(Block(InEdges(offsets, sources), rows) for offsets, sources, rows in layers)
+        for offsets, sources, rows in layers:
+            made.setdefault((len(offsets), rows), Block(InEdges(offsets, sources), rows))
+        blocks = tuple(made[len(offsets), rows] for offsets, _, rows in layers)
         degrees = Degrees(batch.in_degree, batch.out_degree, batch.in_degree.astype(np.float32))
         features, targets = Features(x.shape[1], dense=x), batch.sizes[0]
         if form != "ahead":
@@ -302,13 +306,6 @@ class Gnnflow:
                     module.call = call  # type: ignore[attr-defined]
 
 
-def torch_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean loss by torch's own functions."""
-    if labels.ndim == 1:
-        return functional.cross_entropy(outputs, labels)
-    return functional.binary_cross_entropy_with_logits(outputs, labels)
-
-
 class Stack(nn.Module):
     """Another library's layers with their activations, and a linear map where the last one does not give the scores."""
 
@@ -336,10 +333,22 @@ def with_self(offsets: Any, sources: Any) -> tuple[Any, Any]:
     return offsets + np.arange(len(offsets)), np.insert(sources, offsets[1:], rows)
 
 
-class PyG:
-    """PyTorch Geometric."""
+class Peer:
+    """What the other libraries share: torch's losses, and no form of their own."""
 
-    loss = staticmethod(torch_loss)
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss by torch's own functions."""
+        if labels.ndim == 1:
+            return functional.cross_entropy(outputs, labels)
+        return functional.binary_cross_entropy_with_logits(outputs, labels)
+
+    def setting(self, form: str, device: torch.device) -> contextlib.AbstractContextManager[None]:
+        """Change nothing."""
+        return contextlib.nullcontext()
+
+
+class PyG(Peer):
+    """PyTorch Geometric."""
 
     def model(self, spec: Spec) -> nn.Module:
         """Return its own layers."""
@@ -395,15 +404,9 @@ class PyG:
         found: Tensor = net(lambda layer, _, h: layer(h, edges), x, targets)
         return found
 
-    def setting(self, form: str, device: torch.device) -> contextlib.AbstractContextManager[None]:
-        """Change nothing."""
-        return contextlib.nullcontext()
 
-
-class DGL:
+class DGL(Peer):
     """Deep Graph Library."""
-
-    loss = staticmethod(torch_loss)
 
     def model(self, spec: Spec) -> nn.Module:
         """Return its own layers."""
@@ -452,10 +455,6 @@ class DGL:
         blocks, x, targets = prepared
         found: Tensor = net(lambda layer, index, h: layer(blocks[index], h), x, targets)
         return found
-
-    def setting(self, form: str, device: torch.device) -> contextlib.AbstractContextManager[None]:
-        """Change nothing."""
-        return contextlib.nullcontext()
 
 
 LIBRARIES: dict[str, Callable[[], Library]] = {"gnnflow": Gnnflow, "pyg": PyG, "dgl": DGL}
