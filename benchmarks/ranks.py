@@ -14,9 +14,9 @@ workers computed per target, which a busy machine changes little: what several r
 gain.
 
 Of weak growth, the steps of as many ranks are measured apart as well, without an exchange: by the clock, in which other
-programs are too, and by what the thread computed; with when in the backward pass each bucket of gradients is full, how
-much later a rank that makes a batch answers than one that waits, and the network between the ranks. From these
-`simulator.py` says what a step of ranks together takes, and --save keeps them for `scaling.py`.
+programs are too, and by what the thread computed; with when in the backward pass each bucket of gradients is full, and
+the network between the ranks. From these `simulator.py` says what a step of ranks together takes, and --save keeps them
+for `scaling.py`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from rank_jobs import (
     seconds_waited,
     with_batch,
 )
-from simulator import PARTS, Measured, Network, Placing, all_reduced, from_document
-from step_times import answers, apart, network_of
+from simulator import ANSWERS, PARTS, Measured, Network, Placing, all_reduced, from_document
+from step_times import apart, network_of
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import MiniBatchConfig
@@ -136,7 +136,7 @@ def measure(chosen: Chosen, folder: Path) -> tuple[dict[tuple[str, int], list[Sp
         client.run(count_waits)
         client.run(count_computing)
         found: Found = {"cores": len(cores()), "load": os.getloadavg()[0], "model": chosen.model, "ranks": {}}
-        found |= {"pinned": len(placed[0]) if placed else 0, "prefetch": chosen.prefetch, "answers": [0.0]}
+        found |= {"pinned": len(placed[0]) if placed else 0, "prefetch": chosen.prefetch}
         job = job_of(config, cluster)
         jobs = jobs_of(job, sizes, batch_size=chosen.batch_size)
         speeds: dict[tuple[str, int], list[Speed]] = {name: [] for name in jobs}
@@ -149,8 +149,6 @@ def measure(chosen: Chosen, folder: Path) -> tuple[dict[tuple[str, int], list[Sp
                 if name[0] == "weak":
                     told = speeds[name][-1]
                     found["ranks"][str(name[1])]["real"].append((told.seconds, told.computed))
-        if len(sizes) > 1:
-            found["answers"] = answers(client, without_reader(job))
     return speeds, found
 
 
@@ -177,7 +175,7 @@ def validation(found: Mapping[str, Any], *, steps: int, seed: int) -> dict[int, 
         own = joined(each["steps"], "computed")
         real, computed = np.mean(each["real"], axis=0)
         keys: Found = {"steps": steps, "seed": seed, "ranks": ranks, "prefetch": found["prefetch"]}
-        keys |= {"hosts": hosts_of(found, ranks), "answers": found["answers"]}
+        keys |= {"hosts": hosts_of(found, ranks), "answers": ANSWERS}
         result[ranks] = all_reduced(scaled(own, computed / own.seconds.mean()), network, **keys), float(real)
     return result
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from harness import FOLDER, PLOT, Benchmark, Chosen, Found, Option, draw_lines, folder_of, run
 from ranks import SIZES, SMALL, joined, measure, scaled
-from simulator import ALONE, PARTS, Measured, Network, Placing, all_reduced, speed_ups
+from simulator import ALONE, ANSWERS, PARTS, Measured, Network, Placing, all_reduced, speed_ups
 
 RANKS = (2, 4, 8, 16, 64, 100, 256, 1024)
 AGL_SLOPE, AGL_RANKS = 0.8, 100
@@ -36,7 +36,6 @@ def merged(each: Sequence[Found]) -> Found:
             for name, turns in found.items():
                 if isinstance(turns, list):
                     first["ranks"][ranks][name].extend(turns)
-        first["answers"].extend(other["answers"])
     return first
 
 
@@ -70,7 +69,7 @@ def simulated(found: Mapping[str, Any], chosen: Chosen) -> dict[str, dict[int, f
     table = {}
     for name, (steps, differs) in assumed(found, chosen).items():
         keys: Found = {"steps": chosen.steps, "seed": chosen.seed, "spread": chosen.spread, "prefetch": PREFETCH}
-        keys |= {"hosts": ALONE, "answers": found["answers"], **differs}
+        keys |= {"hosts": ALONE, "answers": ANSWERS, **differs}
         seconds = {1: all_reduced(steps, network, ranks=1, **keys | {"spread": 0.0})}
         seconds |= {each: all_reduced(steps, network, ranks=each, **keys) for each in RANKS if each <= chosen.to}
         table[name] = speed_ups(seconds)

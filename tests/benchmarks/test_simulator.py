@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -19,11 +17,10 @@ from simulator import (
     speed_ups,
     to_document,
 )
-from step_times import HOST, in_buckets, rounds_beside, steps_of
+from step_times import in_buckets, steps_of
 from torch import nn
 
 from gnnflow.train.ranks.gradients import _buckets
-from gnnflow.train.ranks.group import open_store
 from tests.train.planted import job_for, planted
 
 FREE = Network(0.0, 1e18)
@@ -158,23 +155,6 @@ def test_buckets_are_those_that_all_reduce_sends(bucket_bytes):
     numbers = {id(each): number for number, each in enumerate(model.parameters())}
     sent = [[numbers[id(each)] for each in bucket.parameters] for bucket in _buckets(model, bucket_bytes)]
     assert in_buckets([each.nbytes for each in model.parameters()], bucket_bytes) == sent
-
-
-def test_what_a_rank_that_makes_batches_answers_is_measured():
-    graph = planted()
-    job = job_for(graph, epochs=3, batch_size=30, patience=0, prefetch=0)
-    store, calls = open_store(HOST, start_seconds=20), []
-
-    def opened(job, *, edges):
-        calls.append(threading.current_thread())
-        return graph.open_source(job, edges=edges)
-
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda rank: rounds_beside(rank, store.port, job, opened, repeats=20), range(2))
-    assert [len(each) for each in first] == [20, 20]
-    assert second == ([], [])
-    assert all(seconds > 0 for each in first for seconds in each)
-    assert len(calls) == 2
 
 
 def test_a_rank_alone_is_measured_step_by_step():
