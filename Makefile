@@ -6,6 +6,7 @@
 # make test-helm         the Helm chart and the Dockerfile; needs Python 3.12
 # make test-all          everything, each property on all its examples: an hour or two
 # make mutants           seeded faults in the code, and which of the tests find them: a few hours
+# make bench             list the benchmarks; make bench NAME=epoch ARGS="--small" runs one
 # make lint              style, types, import contracts, generated documentation
 # make proto             generate the class of GraphFeatures from its .proto
 # make clean             remove caches, runs and the generated graph
@@ -33,7 +34,7 @@ LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: quickstart test test-slice test-airflow test-airflow-all test-card test-card-all test-helm test-all mutants lint docs proto clean
+.PHONY: quickstart test test-slice test-airflow test-airflow-all test-card test-card-all test-helm test-all mutants bench lint docs proto clean
 
 quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 	$(BIN)/gnnflow run configs/quickstart.yaml
@@ -80,6 +81,9 @@ mutants: $(VENV)/.installed-dev
 		$(MUTANTS) reach --ring $$ring && $(MUTANTS) kill --ring $$ring --budget 120 || exit; \
 	done
 	$(MUTANTS) table
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/$(or $(NAME),harness).py $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

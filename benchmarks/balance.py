@@ -1,6 +1,6 @@
 """Partitions balanced by learned costs beside hash and METIS: time to aggregate skewed instances of metapaths.
 
-    PYTHONPATH=.:DIR_OF_PYMETIS python benchmarks/balance.py [--partitions 8] [--processes] [--skew 0.9] [--cap 0]
+    python benchmarks/balance.py [--partitions 8] [--skew 0.9] [--cap 0]
 
 The graph: authors and papers joined by links whose ends are drawn by popularity, rank^-skew and rank^-paper_skew, and
 citations between papers. Roots are authors; instances are author-paper-author (two leaves) and
@@ -8,22 +8,20 @@ author-paper-paper-author (three), at most `cap` of each per root, chosen by has
 instance's leaves, attention over a root's instances of each metapath, both by the kernels that layers use.
 
 A partition's task aggregates its own roots in one thread; every task is timed alone, the smallest of several runs in
-turns, and the aggregation time of a partitioning is that of its slowest task. --processes runs each partition in a
-process of its own at the same time instead, for two partitions on two cores. Costs are learned from 64 tasks of other
-roots than those partitions have: hash shards, timed beforehand. METIS partitions the graph by its edges.
+turns, and the aggregation time of a partitioning is that of its slowest task. Costs are learned from 64 tasks of other
+roots than those partitions have: hash shards, timed beforehand. METIS (PyMetis) partitions the graph by its edges.
 """
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from harness import Benchmark, Chosen, Option, run, tell
 
 from gnnflow.graph.arrays import IntArray, distinct, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
@@ -33,9 +31,6 @@ from gnnflow.kernels.softmax import softmax_sums
 from gnnflow.kernels.table import weighted_sum
 from gnnflow.partition.balance import InducedGraph, balance, balance_factor
 from gnnflow.partition.costs import CostModel, learn, terms_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WIDTH, HEADS = 8, 4
 SHARDS = 64
@@ -168,8 +163,10 @@ def by_metis(graph: Graph, parts: int, weight: np.ndarray[Any, Any] | None = Non
     return np.array(membership, np.int64)
 
 
-def partitionings(graph: Graph, costs: CostModel, parts: int, threshold: float) -> dict[str, IntArray]:
-    """Return the partition of each node by the name of what chose it, and print how long balancing took."""
+def partitionings(
+    graph: Graph, costs: CostModel, parts: int, threshold: float
+) -> tuple[dict[str, tuple[IntArray, float, int]], int]:
+    """Return the partition of each node with its predicted factor and cut, by what chose it; and the edges in all."""
     per_node = np.zeros(graph.num_nodes)
     per_node[: graph.num_authors] = costs.seconds(*counts_of(graph, np.arange(graph.num_authors)))
     keys = hash_integers(np.arange(graph.num_nodes))
@@ -179,14 +176,14 @@ def partitionings(graph: Graph, costs: CostModel, parts: int, threshold: float) 
         begin = time.perf_counter()
         moved = balance(induced, per_node, found[name], num_partitions=parts, keys=keys, threshold=threshold)
         took = time.perf_counter() - begin
-        print(f"balanced from {name}: {len(moved.moves)} moves in {took:.2f} s")
+        tell(f"balanced from {name}: {len(moved.moves)} moves in {took:.2f} s")
         found[f"balanced from {name}"] = moved.owner
     found["METIS, costs as weights"] = by_metis(graph, parts, per_node)
-    for name, owner in found.items():
-        factor = balance_factor(per_node, owner, num_partitions=parts)
-        cut = f"cut {induced.cut(owner):,} of {len(induced.neighbors) // 2:,}"
-        print(f"{name:26} predicted balance factor {factor:.3f}  {cut}")
-    return found
+    shown = {
+        name: (owner, balance_factor(per_node, owner, num_partitions=parts), induced.cut(owner))
+        for name, owner in found.items()
+    }
+    return shown, len(induced.neighbors) // 2
 
 
 def induced_graph(graph: Graph) -> InducedGraph:
@@ -198,8 +195,8 @@ def induced_graph(graph: Graph) -> InducedGraph:
     return InducedGraph.of(np.concatenate(roots), np.concatenate(leaves), num_nodes=graph.num_nodes)
 
 
-def replayed(tasks: dict[str, list[Task]], repeats: int) -> None:
-    """Time every partitioning's tasks one at a time, in turns, and print what follows."""
+def replayed(tasks: dict[str, list[Task]], repeats: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Time every partitioning's tasks one at a time, in turns, and return the least seconds of each task."""
     held = {name: np.full(len(each), np.inf) for name, each in tasks.items()}
     names = list(tasks)
     for each in tasks.values():  # memory is touched once before anything counts
@@ -207,82 +204,53 @@ def replayed(tasks: dict[str, list[Task]], repeats: int) -> None:
     for turn in range(repeats):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             held[name] = np.minimum(held[name], timed(tasks[name], 1))
-    _table({name: (float(seconds.max()), float(seconds.mean())) for name, seconds in held.items()})
+    return held
 
 
-def at_once(tasks: dict[str, list[Task]], repeats: int) -> None:
-    """Run every partitioning's tasks in processes of their own, all at the same time, and print what follows."""
-    found = {}
-    for name, each in tasks.items():
-        runs = [_together(each) for _ in range(repeats)]
-        found[name] = min((max(seconds), float(np.mean(seconds))) for seconds in runs)
-    _table(found)
-
-
-def _together(tasks: list[Task]) -> list[float]:
-    context = multiprocessing.get_context("fork")
-    barrier, seconds = context.Barrier(len(tasks)), context.Array("d", len(tasks))
-
-    def one(number: int) -> None:
-        torch.set_num_threads(1)
-        tasks[number].run()  # memory is touched once before the clock starts
-        barrier.wait()
-        begin = time.perf_counter()
-        tasks[number].run()
-        seconds[number] = time.perf_counter() - begin
-
-    processes = [context.Process(target=one, args=(number,)) for number in range(len(tasks))]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    return [float(each) for each in seconds.get_obj()]
-
-
-def _table(found: dict[str, tuple[float, float]]) -> None:
-    best = {name: slowest for name, (slowest, _) in found.items()}
-    print(f"\n{'':26} {'slowest':>10} {'mean':>10} {'factor':>7} {'balanced from hash takes':>26}")
-    for name, (slowest, mean) in found.items():
-        saved = 1 - best["balanced from hash"] / slowest
-        print(f"{name:26} {slowest * 1e3:7.1f} ms {mean * 1e3:7.1f} ms {slowest / mean:7.3f} {saved:19.1%} less")
-
-
-def main() -> None:
-    """Print what each partitioning costs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--authors", type=int, default=30_000)
-    parser.add_argument("--papers", type=int, default=30_000)
-    parser.add_argument("--links", type=int, default=90_000)
-    parser.add_argument("--cites", type=int, default=60_000)
-    parser.add_argument("--skew", type=float, default=0.9)
-    parser.add_argument("--paper-skew", type=float, default=0.5)
-    parser.add_argument("--cap", type=int, default=0)
-    parser.add_argument("--threshold", type=float, default=1.02)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", action="store_true")
-    given = parser.parse_args()
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield what each partitioning costs."""
     torch.set_num_threads(1)
-    sizes = {
-        name: getattr(given, name)
-        for name in ("authors", "papers", "links", "cites", "skew", "paper_skew", "cap", "seed")
-    }
-    graph = build(**sizes)
+    names = ("authors", "papers", "links", "cites", "skew", "paper_skew", "cap", "seed")
+    graph = build(**{name: getattr(chosen, name) for name in names})
     x = torch.randn(graph.num_nodes, HEADS, WIDTH, generator=torch.Generator().manual_seed(0))
     for name, path in graph.instances.items():
         lengths = np.diff(path.offsets)
-        print(f"{name}: {len(path.leaves):,} instances, most of a root {lengths.max() / max(lengths.sum(), 1):.1%}")
-    costs, error = learned_costs(graph, x, given.repeats)
-    print(f"learned costs: {error:.1%} off on tasks they were not learned from; {costs.as_document()}")
-    found = partitionings(graph, costs, given.partitions, given.threshold)
+        tell(f"{name}: {len(path.leaves):,} instances, most of a root {lengths.max() / max(lengths.sum(), 1):.1%}")
+    costs, error = learned_costs(graph, x, chosen.repeats)
+    tell(f"learned costs: {error:.1%} off on tasks they were not learned from; {costs.as_document()}")
+    found, edges = partitionings(graph, costs, chosen.partitions, chosen.threshold)
     tasks = {
-        name: [Task(graph, np.flatnonzero(owner[: graph.num_authors] == each), x) for each in range(given.partitions)]
-        for name, owner in found.items()
+        name: [Task(graph, np.flatnonzero(owner[: graph.num_authors] == each), x) for each in range(chosen.partitions)]
+        for name, (owner, _, _) in found.items()
     }
-    measure: Callable[..., None] = partial(at_once if given.processes else replayed, repeats=given.repeats)
-    measure(tasks)
+    held = replayed(tasks, chosen.repeats)
+    balanced = held["balanced from hash"].max()
+    for name, seconds in held.items():
+        slowest, (_, predicted, cut) = seconds.max(), found[name]
+        shown = (1e3 * float(slowest), 1e3 * float(seconds.mean()), float(slowest / seconds.mean()))
+        yield name, *shown, f"{1 - balanced / slowest:.1%}", predicted, cut / edges
+
+
+BENCH = Benchmark(
+    columns=("partitions", "slowest ms", "mean ms", "factor", "balanced takes less by", "predicted factor", "cut"),
+    rows=rows,
+    options={
+        "partitions": 8,
+        "authors": 30_000,
+        "papers": 30_000,
+        "links": 90_000,
+        "cites": 60_000,
+        "skew": 0.9,
+        "paper_skew": 0.5,
+        "cap": Option(0, "instances of a metapath per root; 0: all"),
+        "threshold": 1.02,
+        "repeats": 5,
+        "seed": 0,
+    },
+    small={"authors": 1_000, "papers": 1_000, "links": 3_000, "cites": 2_000, "repeats": 2},
+    needs=("pymetis",),
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

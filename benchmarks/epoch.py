@@ -1,163 +1,133 @@
-"""Seconds per training epoch over a whole graph as one batch, beside other libraries' scripts.
+"""Seconds per training epoch of GCN, GraphSAGE and GAT, beside PyG and DGL; AGL's table 4 with its two optimisations.
 
-    python benchmarks/epoch.py --graph ppi.npz [--model gcn,sage,gat] [--layers 1,2,3] [--threads 2] [--repeats 5]
-                               [--precision float32|bfloat16] [--first-sums once|each] [--device cpu|cuda]
+    python benchmarks/epoch.py [--graph ppi.npz] [--dgl PYTHON] [--model gcn,sage,gat] [--layers 1,2,3]
+    python benchmarks/epoch.py --graph ppi.npz --batch-size 4096 --forms base,pruning,partitioning,both,ahead
 
-The file holds x [N, F], y [N, C], edge_index [2, E], and train_mask [N]; edges with an end outside of the mask are left
-out. A model is L layers, each with its activation, then a linear map to the C labels; GCN and SAGE are 64 wide, GAT has
-4 heads of 64. Blocks and their orders are made once, before the first epoch, and so is what GCN and SAGE aggregate of
-the features, as training does with a batch it keeps; `--first-sums each` aggregates that in every epoch. Prints one
-JSON line.
+The whole graph is one batch, or a batch has --batch-size targets with their merged neighbourhoods (`models.py`). Forms
+of gnnflow: `ahead` keeps the first layer's sums with the batch, as training does; `both` computes them in every epoch.
+base, pruning and partitioning are AGL's ablation: with a whole graph as one batch, pruning has nothing to leave out.
+Edges with an end outside of train_mask are left out of a whole graph. Without --graph a random graph of the shape of
+PPI is made. Batches, and the orders of edges that a library sorts once, are made before the first epoch.
+
+Each form runs in a process of its own, in turns; the ratio is the median of the first form over this one's.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import resource
+import contextlib
 import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
+from harness import DGL, PYG, Benchmark, Chosen, Found, Option, cell, numbers, peak_mib, run
+from models import FORMS, LIBRARIES, PEER_FORM, Graph, Spec, batches_of, random_graph, read_graph
 
-from gnnflow.config import MiniBatchConfig, model_from_dict
-from gnnflow.executions.minibatch import aggregates_ahead, first_terms, forward, prepared
-from gnnflow.executions.moving import beside
-from gnnflow.executions.tensors import BatchTensors, batch_tensors
-from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.batch import Block, Degrees, Features, InPlaceBatch, MiniBatch
-from gnnflow.graph.edges import InEdges
-from gnnflow.kernels import binary_cross_entropy
-from gnnflow.kernels.device import CPU
-from gnnflow.layers.gat import GAT
-from gnnflow.layers.model import Model, ModelInputs, build_model
-from gnnflow.train.objective import build_optimizer
-from gnnflow.train.reproducible import compute_settings
-
-WIDTH, HEADS = 64, 4
-MODELS: dict[str, dict[str, Any]] = {
-    "gcn": {"kind": "gcn", "hidden": WIDTH},
-    "sage": {"kind": "sage", "hidden": WIDTH},
-    "gat": {"kind": "gat", "hidden": WIDTH, "heads": HEADS, "activation": "elu"},
-}
+RATE = 0.005
 
 
-@dataclass(frozen=True)
-class Graph:
-    """The graph within the mask: adjacency, degrees, features and labels of its N nodes."""
-
-    adjacency: Block
-    degrees: Degrees
-    features: Features
-    labels: Tensor
+def graph_of(chosen: Chosen) -> Graph:
+    """Return the graph of the file, or a random one; of a whole graph what lies in its mask."""
+    graph = read_graph(chosen.graph) if chosen.graph else random_graph(chosen.nodes, chosen.edges)
+    return graph if chosen.batch_size else graph.within("train")
 
 
-def read_graph(file: str) -> Graph:
-    """Return the edges with both ends in the mask, grouped by target."""
-    with np.load(file) as held:
-        x, y, (source, target), mask = (held[name] for name in ("x", "y", "edge_index", "train_mask"))
-    inside = mask[source] & mask[target]
-    row = np.cumsum(mask) - 1
-    source, target = row[source[inside]], row[target[inside]]
-    order = np.lexsort((source, target))
-    in_degree, out_degree = (np.bincount(ends, minlength=int(mask.sum())) for ends in (target, source))
-    return Graph(
-        Block(InEdges(offsets_of(in_degree), source[order]), len(in_degree)),
-        Degrees(in_degree, out_degree, in_degree.astype(np.float32)),
-        Features(x.shape[1], dense=x[mask]),
-        torch.from_numpy(y[mask]).float(),
-    )
-
-
-def model_of(name: str, layers: int, inputs: ModelInputs) -> Model:
-    """Return the model; every layer of gat has its heads side by side, also the last."""
-    config = model_from_dict({**MODELS[name], "layers": layers, "head": "linear", "dropout": 0.0})
-    if name != "gat":
-        return build_model(config, inputs)
-    widths = [inputs.feature_width, *(HEADS * WIDTH for _ in range(layers - 1))]
-    return Model(config, inputs, encoder=None, layers=[GAT(width, WIDTH, heads=HEADS) for width in widths])
-
-
-def batch_of(model: Model, graph: Graph, *, ahead: bool = True) -> BatchTensors:
-    """Return the whole graph as one batch, as training would keep it from one epoch to the next.
-
-    ahead: with the sums of the first layer, where these are the same in every epoch.
-    """
-    rows, blocks = np.arange(graph.adjacency.num_targets), (graph.adjacency,) * model.num_layers
-    if not ahead or not aggregates_ahead(model, training=True):
-        return batch_tensors(MiniBatch(blocks, graph.degrees, graph.features, rows))
-    terms = first_terms(model, graph.features, graph.degrees)
-    placed = InPlaceBatch(blocks[0], rows, blocks[1:], graph.degrees, rows)
-    return prepared(model, terms, placed, features=graph.features)
-
-
-def step(
-    model: Model, batch: BatchTensors, *, labels: Tensor, optimizer: torch.optim.Optimizer, precision: str
-) -> float:
-    """Take one step and return its loss; nothing of it is kept."""
-    optimizer.zero_grad()
-    with torch.autocast(labels.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        logits = forward(model, batch)
-    loss = binary_cross_entropy(logits.float(), labels)
-    loss.backward()
-    optimizer.step()
-    return float(loss.detach())
-
-
-def epochs(name: str, layers: int, graph: Graph, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Return the seconds of each measured epoch."""
+def epoch_of(graph: Graph, spec: Spec, chosen: Chosen) -> Found:
+    """Return the seconds of an epoch, from some of its batches, with the last loss and the peak of memory."""
     torch.manual_seed(0)
-    model = model_of(name, layers, ModelInputs(graph.features.width, graph.labels.shape[1])).train()
-    batch = batch_of(model, graph, ahead=chosen.first_sums == "once")
-    device = torch.device(chosen.device)
-    model.to(device)
-    batch, labels = beside(device, batch), graph.labels.to(device)
-    optimizer = build_optimizer(model, MiniBatchConfig(lr=0.005))
+    device, library = torch.device(chosen.device), LIBRARIES[chosen.lib]()
+    net = library.model(spec)
+    batches = list(batches_of(graph, layers=spec.layers, size=chosen.batch_size, number=chosen.batches))
+    labels = [torch.from_numpy(graph.y[each.nodes[: each.sizes[0]]]).to(device) for each in batches]
+    prepared = [library.prepare(net, each, graph.x[each.nodes], form=chosen.form) for each in batches]
+    net.to(device)
+    prepared = [library.moved(each, device) for each in prepared]
+    share = sum(each.sizes[0] for each in batches) / int(graph.masks["train"].sum())
+    optimizer = torch.optim.Adam(net.parameters(), lr=RATE)
     times = []
-    for number in range(chosen.warmup + chosen.repeats):
-        begin = time.perf_counter()
-        loss = step(model, batch, labels=labels, optimizer=optimizer, precision=chosen.precision)
-        if chosen.device == "cuda":
-            torch.cuda.synchronize()
-        if number >= chosen.warmup:
-            times.append(time.perf_counter() - begin)
-    return {
-        "times": times,
-        "min": min(times),
-        "median": statistics.median(times),
-        "loss": round(loss, 4),
-        "params": sum(parameter.numel() for parameter in model.parameters()),
-        "rss_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
-    }
+    with library.setting(chosen.form, device):
+        for number in range(chosen.warmup + chosen.repeats):
+            begin = time.perf_counter()
+            for batch, truth in zip(prepared, labels, strict=True):
+                optimizer.zero_grad()
+                with torch.autocast(device.type, torch.bfloat16, enabled=chosen.precision == "bfloat16"):
+                    outputs = library.outputs(net, batch)
+                loss = library.loss(outputs.float(), truth)
+                loss.backward()
+                optimizer.step()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            if number >= chosen.warmup:
+                times.append((time.perf_counter() - begin) / share)
+    return {"times": times, "loss": float(loss.detach()), "mib": peak_mib()}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graph", required=True)
-    parser.add_argument("--model", default="gcn,sage,gat")
-    parser.add_argument("--layers", default="1,2,3")
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--first-sums", choices=("once", "each"), default="once")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--warmup", type=int, default=2)
-    chosen = parser.parse_args()
-    graph, results = read_graph(chosen.graph), {}
-    device = CPU if chosen.device == "cpu" else torch.device("cuda", 0)
-    for name in chosen.model.split(","):
-        for layers in chosen.layers.split(","):
-            with compute_settings(chosen.threads, device):  # one training: memory is kept for its length
-                results[f"{name}/{layers}/full"] = epochs(name, int(layers), graph, chosen)
-    about = {"bench": "epoch", "lib": "gnnflow", "precision": chosen.precision, "threads": chosen.threads}
-    about["first_sums"] = chosen.first_sums
-    print(json.dumps({**about, "results": results}))
+def measured(chosen: Chosen) -> Found:
+    """Return the figures of one form in this process; none where the model does not have it."""
+    torch.set_num_threads(chosen.threads)
+    graph = graph_of(chosen)
+    with contextlib.suppress(NotImplementedError):
+        return epoch_of(graph, Spec(chosen.model, chosen.layers, *graph.spec), chosen)
+    return {}
+
+
+def forms_of(chosen: Chosen) -> list[tuple[str, str, str]]:
+    """Return library, form and interpreter of all that is compared."""
+    forms = [("gnnflow", form, "") for form in chosen.forms.split(",")]
+    peers = {"pyg": chosen.pyg, "dgl": chosen.dgl}
+    return forms + [(library, PEER_FORM, python) for library, python in peers.items() if python]
+
+
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield the figures of each model by form."""
+    for model in chosen.model.split(","):
+        for layers in numbers(chosen.layers):
+            found: dict[tuple[str, str], list[Found]] = {}
+            for _ in range(chosen.rounds):
+                for library, form, python in forms_of(chosen):
+                    given = {"lib": library, "form": form, "model": model, "layers": layers}
+                    ran = cell(chosen, "epoch", python=python, threads=chosen.threads, **given)
+                    if ran:
+                        found.setdefault((library, form), []).append(ran)
+            yield from lines_of(f"{model}, {layers}", found)
+
+
+def lines_of(model: str, found: dict[tuple[str, str], list[Found]]) -> Iterator[tuple[Any, ...]]:
+    """Yield a row per form: the least and the median seconds, the ratio of the first form's median to this one's."""
+    times = {key: [second for ran in runs for second in ran["times"]] for key, runs in found.items()}
+    first = statistics.median(next(iter(times.values())))
+    for (library, form), seconds in times.items():
+        median, ran = statistics.median(seconds), found[library, form][-1]
+        peak = max(each["mib"] for each in found[library, form]) / 1024
+        yield model, library, form, min(seconds), median, first / median, peak, ran["loss"]
+
+
+BENCH = Benchmark(
+    columns=("model, layers", "library", "form", "min s", "median s", "first / this", "peak GiB", "loss"),
+    rows=rows,
+    options={
+        "graph": Option("", "an .npz file, as models.py describes it"),
+        "nodes": Option(44_906, "of the random graph"),
+        "edges": 1_291_258,
+        "model": "gcn,sage,gat",
+        "layers": "1,2,3",
+        "forms": Option("ahead,both", f"of {', '.join(FORMS)}"),
+        "batch_size": Option(0, "targets; 0 takes the whole graph as one batch"),
+        "batches": Option(2, "of an epoch, whose seconds are scaled from theirs"),
+        "device": Option("cpu", choices=("cpu", "cuda")),
+        "precision": Option("float32", choices=("float32", "bfloat16")),
+        "pyg": PYG,
+        "dgl": DGL,
+        "threads": 2,
+        "warmup": 2,
+        "repeats": 5,
+        "rounds": 2,
+    },
+    small={"nodes": 600, "edges": 6_000, "layers": "2", "model": "gcn", "repeats": 2, "rounds": 1},
+    cells={"epoch": measured},
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

@@ -1,36 +1,28 @@
-"""Seconds per epoch of a GCN over a whole graph: beside DGL at several depths, and on several ranks.
+"""Seconds per epoch of a GCN over a whole graph: by depth beside DGL, and on several ranks.
 
-    python benchmarks/globalbatch.py --data FOLDER [--nodes 60000 --edges 12000000 --width 602 --classes 41]
-                                     [--hidden 128] [--depths 2,3,4,5] [--dgl PYTHON] [--turns 2] [--threads 2]
-    python benchmarks/globalbatch.py --data FOLDER --ranks 1,2 [--depths 2] [--recompute]
+    python benchmarks/globalbatch.py [--folder FOLDER] [--depths 2,3,4,5] [--dgl PYTHON] [--rounds 2]
+    python benchmarks/globalbatch.py --ranks 1,2 --depths 2 [--recompute]
 
 The graph has Reddit's columns, classes and share of training nodes (602, 41, 66 %), and fewer nodes and edges: nodes
-lie in communities, each a run of ids, from which nine of ten edges come; degrees follow a power law. It is made once in
-FOLDER. The model is a GCN of so many layers, dropout 0.5, with Adam; each library trains it on the training
-nodes in a process of its own, in turns. --dgl: an interpreter that has DGL (and no gnnflow).
-
-With --ranks each rank is a process of one thread that owns a run of the nodes, joined by gloo on this host; the memory
-is what a rank's process grows by after it has loaded its libraries, at its peak. Prints one JSON line.
+lie in communities, each a run of ids, from which nine of ten edges come; degrees follow a power law. The model is a GCN
+with dropout 0.5 and Adam. Each form trains it in a process of its own, in turns: gnnflow in one process of --threads
+threads, DGL likewise, or --ranks, each a process of one thread that owns a run of the nodes, joined by gloo on this
+host. Memory is what a process grows by after it has loaded its libraries, at its peak; of ranks the largest.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
-import resource
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from harness import DGL, FOLDER, Benchmark, Chosen, Found, Option, cell, folder_of, numbers, peak_mib, peer, run
 
 from gnnflow.config import GlobalBatchConfig, model_from_dict
 from gnnflow.executions.globalbatch import RankLayer
@@ -53,7 +45,6 @@ from gnnflow.train.updater import LocalUpdater
 
 HOST, SECONDS = "127.0.0.1", 300.0
 DROPOUT, COMMUNITIES, SHARE_FAR, SHARE_TRAIN = 0.5, 32, 0.1, 0.66
-OTHER = Path(__file__).parent / "globalbatch_dgl.py"
 
 
 def make_graph(folder: Path, *, nodes: int, edges: int, width: int, classes: int) -> None:
@@ -90,9 +81,9 @@ def part_of(folder: Path, first: int, last: int) -> OwnPart:
     return OwnPart(first, edges, nodes, Features(x.shape[1], dense=x), rows, np.zeros(len(rows), np.int64), labels)
 
 
-def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layers: int, group: Any) -> dict[str, Any]:
+def train(folder: Path, exchange: Exchange, chosen: Chosen, *, layers: int, group: Any) -> Found:
     """Return the seconds of each epoch after the first, and the bytes that this process grew by."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_mib()
     num_nodes, classes = len(np.load(folder / "y.npy", mmap_mode="r")), int(np.load(folder / "y.npy").max()) + 1
     bounds = np.array([num_nodes * rank // exchange.size for rank in range(exchange.size + 1)])
     part = part_of(folder, *bounds[exchange.rank : exchange.rank + 2].tolist())
@@ -114,7 +105,7 @@ def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layer
             loss, count = objective.loss(step.logits(model), step.labels)
             taken = updater.step(loss, num_targets=count, weight=objective.weight(step.labels))
         times.append(time.perf_counter() - begin)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    grown = peak_mib() - before
     batch = source._batch("train")  # noqa: SLF001
     layers_of = [layer for layer in batch.layers if isinstance(layer, RankLayer)]
     mirrors = [len(layer.route.rows.sources) if layer.route else 0 for layer in layers_of]
@@ -122,7 +113,7 @@ def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layer
     return {
         "times": times[1:],
         "loss": taken.mean,
-        "grown_mib": grown / 1024,
+        "mib": grown,
         "rows_sent": mirrors,
         "stages": stages,
         "rows": [layer.num_targets for layer in batch.layers],
@@ -131,7 +122,7 @@ def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layer
     }
 
 
-Work = Callable[[RankGroup], dict[str, Any]]
+Work = Callable[[RankGroup], Found]
 """What each rank does, as a value that travels to its process."""
 
 
@@ -147,12 +138,12 @@ def one_rank(channel: Connection, work: Work, rank: int, size: int) -> None:
     channel.recv()
 
 
-def train_as_one(group: RankGroup, *, chosen: argparse.Namespace, layers: int) -> dict[str, Any]:
+def train_as_one(group: RankGroup, *, chosen: Chosen, layers: int) -> Found:
     """Return what `train` returns on one of several ranks."""
-    return train(chosen.data, open_rows(group), chosen, layers=layers, group=group)
+    return train(Path(chosen.folder), open_rows(group), chosen, layers=layers, group=group)
 
 
-def in_processes(work: Work, size: int) -> list[dict[str, Any]]:
+def in_processes(work: Work, size: int) -> list[Found]:
     """Return what each of so many ranks returns, in processes of one thread that are joined by gloo."""
     spawn, pairs = multiprocessing.get_context("spawn"), []
     for rank in range(size):
@@ -172,69 +163,71 @@ def in_processes(work: Work, size: int) -> list[dict[str, Any]]:
     return ran
 
 
-def on_ranks(chosen: argparse.Namespace, *, layers: int, size: int) -> dict[str, Any]:
-    """Return what so many ranks measured: seconds of the slowest, memory of the largest."""
-    ran = in_processes(partial(train_as_one, chosen=chosen, layers=layers), size)
-    return {
-        "seconds": max(statistics.median(each["times"]) for each in ran),
-        "grown_mib": max(each["grown_mib"] for each in ran),
-        "rows_sent": [each["rows_sent"] for each in ran],
-        "loss": ran[0]["loss"],
-        "ranks": ran,
-    }
+def on_ranks(chosen: Chosen, *, layers: int, size: int) -> list[Found]:
+    """Return what each of so many ranks measured."""
+    return in_processes(partial(train_as_one, chosen=chosen, layers=layers), size)
 
 
-def beside(folder: Path, chosen: argparse.Namespace, *, layers: int) -> dict[str, Any]:
-    """Return the seconds per epoch of both libraries, in turns."""
-    found: dict[str, list[float]] = {}
-    ours = [sys.executable, __file__, "--data", str(folder), "--alone", str(layers)]
-    theirs = [chosen.dgl, str(OTHER), str(folder), str(layers)] if chosen.dgl else []
-    for _ in range(chosen.turns):
-        for name, command in {"gnnflow": ours, "dgl": theirs}.items():
-            if command:
-                more = [
-                    "--threads",
-                    str(chosen.threads),
-                    "--repeats",
-                    str(chosen.repeats),
-                    "--hidden",
-                    str(chosen.hidden),
-                ]
-                ran = subprocess.run([*command, *more], check=True, capture_output=True, text=True)  # noqa: S603
-                found.setdefault(name, []).extend(json.loads(ran.stdout.splitlines()[-1])["times"])
-    medians = {name: statistics.median(times) for name, times in found.items()}
-    return {"seconds": medians, **({"ratio": medians["dgl"] / medians["gnnflow"]} if chosen.dgl else {})}
+def alone(chosen: Chosen) -> Found:
+    """Train in this process."""
+    with compute_settings(chosen.threads):
+        return train(Path(chosen.folder), OneRank(), chosen, layers=chosen.layers, group=None)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    for name, default in {"nodes": 60_000, "edges": 12_000_000, "width": 602, "classes": 41, "hidden": 128}.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--depths", default="2,3,4,5")
-    parser.add_argument("--ranks", default="")
-    parser.add_argument("--dgl", default="")
-    parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--recompute", action="store_true")
-    parser.add_argument("--alone", type=int, default=0, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    make_graph(chosen.data, nodes=chosen.nodes, edges=chosen.edges, width=chosen.width, classes=chosen.classes)
-    if chosen.alone:
-        with compute_settings(chosen.threads):
-            print(json.dumps(train(chosen.data, OneRank(), chosen, layers=chosen.alone, group=None)))
-        return
-    results: dict[str, Any] = {}
-    for layers in map(int, chosen.depths.split(",")):
-        if chosen.ranks:
-            for size in map(int, chosen.ranks.split(",")):
-                results[f"{layers} layers, {size} ranks"] = on_ranks(chosen, layers=layers, size=size)
-        else:
-            results[f"{layers} layers"] = beside(chosen.data, chosen, layers=layers)
-    print(json.dumps({"bench": "globalbatch", "torch": torch.__version__, "results": results}))
+def measured(form: str, chosen: Chosen, *, layers: int) -> Found:
+    """Return the seconds of a form's epochs, of several ranks the slowest one's, with memory and loss."""
+    if form == "dgl":
+        keys = {"hidden": chosen.hidden, "dropout": DROPOUT, "threads": chosen.threads, "epochs": chosen.repeats + 1}
+        found: Found = peer(chosen.dgl, "globalbatch_dgl", folder=chosen.folder, layers=layers, **keys)
+        return found | {"times": found["times"][1:]}
+    if form == "gnnflow":
+        return dict(cell(chosen, "alone", layers=layers))
+    ran = on_ranks(chosen, layers=layers, size=int(form.split(maxsplit=1)[0]))
+    slowest = max(ran, key=lambda each: statistics.median(each["times"]))
+    return slowest | {"mib": max(each["mib"] for each in ran)}
+
+
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield the epochs of each depth by form."""
+    forms = [f"{size} ranks" for size in numbers(chosen.ranks)] if chosen.ranks else ["gnnflow"]
+    forms += ["dgl"] if chosen.dgl else []
+    with folder_of(chosen.folder) as folder:
+        chosen.folder = str(folder)
+        make_graph(folder, nodes=chosen.nodes, edges=chosen.edges, width=chosen.width, classes=chosen.classes)
+        for layers in numbers(chosen.depths):
+            found: dict[str, list[Found]] = {form: [] for form in forms}
+            for _ in range(chosen.rounds):
+                for form in forms:
+                    found[form].append(measured(form, chosen, layers=layers))
+            times = {form: [each for ran in runs for each in ran["times"]] for form, runs in found.items()}
+            medians = {form: statistics.median(each) for form, each in times.items()}
+            for form, median in medians.items():
+                last = found[form][-1]
+                yield layers, form, min(times[form]), median, median / medians[forms[0]], last.get("mib"), last["loss"]
+
+
+BENCH = Benchmark(
+    columns=("layers", "form", "min s", "median s", "x first form", "grown MiB", "loss"),
+    rows=rows,
+    options={
+        "folder": FOLDER,
+        "nodes": 60_000,
+        "edges": 12_000_000,
+        "width": 602,
+        "classes": 41,
+        "hidden": 128,
+        "depths": "2,3,4,5",
+        "ranks": Option("", "numbers of ranks, as 1,2, in place of one process"),
+        "recompute": Option(default=False, help="compute rows again in the backward pass"),
+        "dgl": DGL,
+        "rounds": 2,
+        "repeats": 2,
+        "threads": 2,
+    },
+    small={"nodes": 1_000, "edges": 8_000, "width": 16, "hidden": 16, "depths": "2", "ranks": "1,2", "rounds": 1},
+    cells={"alone": alone},
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

@@ -1,56 +1,163 @@
 """Seconds of a global-batch step and its efficiency to 1,024 ranks, simulated from what this machine measures.
 
-    python benchmarks/globalbatch_scaling.py --data FOLDER --save measured.json     # measure 1, 2 and 4 ranks
+    python benchmarks/globalbatch_scaling.py [--folder FOLDER] --save measured.json     # measure 1, 2 and 4 ranks
     python benchmarks/globalbatch_scaling.py --load measured.json --plot docs/images/globalbatch_scaling.png
 
-Measured: GCN, 3 layers, hidden 128, on the graph of `globalbatch.py` (--nodes, --edges, --width), trained by 1, 2 and 4
-processes of one thread each; the seconds of each stage (`gnnflow.executions.stages`), and each rank's rows, edges and
-mirrors. Costs per row and edge come of one rank, those per mirror of two. Validated: the steps of 2 and 4 ranks beside
-the simulated ones, with as many cores as there are here and rows that travel through memory.
+Measured: GCN, 3 layers, hidden 128, on the graph of `globalbatch.py`, trained by 1, 2 and 4 processes of one thread;
+the seconds of each stage (`gnnflow.executions.stages`), and each rank's rows, edges and mirrors. Costs per row and edge
+come of one rank, those per mirror of two. The first rows have real steps beside simulated ones, with as many cores as
+there are here and rows that travel through memory at 5 GB/s.
 
 Simulated: a graph of 1 million nodes and 10 million edges, made and divided anew for each number of ranks, so that its
-mirrors are counted and not guessed; and one of GraphTheta's size, 1.4 billion nodes and 4.1 billion edges, whose ranks
-have the same share of mirrors per edge. Nodes lie in communities of a thousand, each a run of ids; --far lists the
-shares of edges that lead anywhere instead. Degrees follow a power law up to about 400 in-edges, and ranks own runs of
-equal cost, as `partition: {kind: balanced}` makes them. GraphTheta reports 3.09 times the speed on four times the
-workers, 256 to 1,024: an efficiency of 77 %. `globalbatch_simulator.py` has the model and what it assumes. Prints one
-JSON line.
+mirrors are counted; and one of GraphTheta's size, 1.4 billion nodes and 4.1 billion edges, whose ranks have the same
+share of mirrors per edge. Nodes lie in communities of a thousand, each a run of ids; --far lists the shares of edges
+that lead anywhere instead. Degrees follow a power law up to about 400 in-edges, and ranks own runs of equal cost, as
+`partition: {kind: balanced}` makes them. GraphTheta reports 3.09 times the speed on four times the workers, 256 to
+1,024: an efficiency of 77 %.
+
+Assumptions:
+
+- A step's computing is that of its stages: NN-Transform, NN-Apply, head, loss and optimiser per row of the rank, Gather
+  and Sum per in-edge, and more per mirror (packing, unpacking, a second state to merge). All costs are of a step,
+  forward and backward, all layers together, as measured on one and two ranks, with the widths of there.
+- In every layer all ranks wait for the slowest: a step takes the longest of all ranks for what comes before rows leave,
+  plus the longest for what comes after. Ranks differ by their rows, edges and mirrors, counted in the graph that is
+  divided, and by the speed of their hosts (`spread`, log-normal).
+- Rows travel while own edges are aggregated, and only what takes longer is waited for. In K layers rows travel 2 K - 1
+  times: K forward, K - 1 backward, since input rows have no gradient. A rank sends and receives at `bandwidth` at the
+  same time, whatever the others do (full bisection, no loss); each message costs its sender `overhead`, and the last
+  one arrives after `latency`.
+- Gradients of weights are summed after the backward pass, in the time that `simulator.Network` says.
+- Active sets, scoring, checkpoints and the first epoch are left out: every row is computed in every layer.
+
+Shapes: p ranks.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from globalbatch import make_graph, on_ranks
-from globalbatch_simulator import Cluster, Costs, Counts, Divided, divide, enlarged, step_seconds
-from plots import draw_lines
+from harness import FOLDER, PLOT, Benchmark, Chosen, Found, Option, draw_lines, folder_of, numbers, run
+from numpy.typing import NDArray
 from simulator import Network
 
+Counts = NDArray[np.int64]
 LAYERS, HIDDEN, FLOAT_BYTES = 3, 128, 4
-NODES, EDGES, COMMUNITY = 1_000_000, 10_000_000, 1_000
-HUB = 100  # weight of a node with about 400 in-edges
+COMMUNITY, HUB = 1_000, 100  # HUB: weight of a node with about 400 in-edges
 THETA_NODES, THETA_EDGES, THETA_TIMES, THETA_EFFICIENCY = 1.4e9, 4.1e9, 4, 0.77
-RANKS = (1, 4, 16, 64, 256, 1024)
+MEMORY = Network(50e-6, 5e9)
 
 
-def measure(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Return what 1, 2 and 4 ranks took, and what each had."""
-    folder = chosen.data
-    make_graph(folder, nodes=chosen.nodes, edges=chosen.edges, width=chosen.width, classes=41)
-    asked = SimpleNamespace(data=folder, repeats=chosen.repeats, recompute=False, hidden=HIDDEN)
-    return {str(size): on_ranks(asked, layers=LAYERS, size=size) for size in (1, 2, 4)}  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of a step per row, in-edge and mirror; bytes of a mirror's row in one exchange and of all gradients."""
+
+    per_row: float
+    per_edge: float
+    per_mirror: float
+    row_bytes: float
+    layers: int
+    gradient_bytes: int
+
+    @property
+    def exchanges(self) -> int:
+        """How often rows travel in a step."""
+        return 2 * self.layers - 1
 
 
-def costs_of(measured: dict[str, Any]) -> Costs:
+@dataclass(frozen=True)
+class Divided:
+    """What each of p ranks has of a graph [p]: rows, in-edges, mirrors that it reads, rows that others read of it."""
+
+    rows: Counts
+    edges: Counts
+    mirrors: Counts
+    sent: Counts
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks p."""
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Hosts: how much their speeds differ, what a message costs its sender; cores of all, 0 for one per rank."""
+
+    network: Network
+    overhead: float = 0.0
+    spread: float = 0.0
+    cores: int = 0
+
+
+@dataclass(frozen=True)
+class StepSeconds:
+    """Seconds of a step, of these what ranks compute on average, and how long the slowest waits for rows."""
+
+    step: float
+    computing: float
+    exchange: float
+
+
+def step_seconds(divided: Divided, costs: Costs, cluster: Cluster, *, seed: int = 0) -> StepSeconds:
+    """Return what a step of all ranks takes."""
+    ranks = divided.num_ranks
+    factor = np.exp(cluster.spread * np.random.default_rng([seed, ranks]).standard_normal(ranks))
+    if cluster.cores and ranks > cluster.cores:
+        factor = factor * (ranks / cluster.cores)
+    rows, own = factor * costs.per_row * divided.rows, factor * costs.per_edge * divided.edges
+    mirrors = factor * costs.per_mirror * divided.mirrors
+    travelling = np.zeros(ranks)
+    if ranks > 1:
+        moved = np.maximum(divided.mirrors, divided.sent) * costs.row_bytes / cluster.network.bandwidth
+        per_exchange = moved + np.minimum(ranks - 1, divided.sent) * cluster.overhead + cluster.network.latency
+        travelling = costs.exchanges * per_exchange
+    summed = cluster.network.all_reduce(costs.gradient_bytes, ranks=ranks) if ranks > 1 else 0.0
+    step = float(rows.max() + (np.maximum(own, travelling) + mirrors).max() + summed)
+    waited = float(np.maximum(travelling - own, 0.0).max())
+    return StepSeconds(step, float((rows + own + mirrors).mean()), waited)
+
+
+def divide(sources: Counts, targets: Counts, costs: Costs, *, nodes: int, ranks: int) -> Divided:
+    """Count what ranks have that own runs of nodes of about the same cost."""
+    cost = costs.per_row + costs.per_edge * np.bincount(targets, minlength=nodes)
+    spent = np.cumsum(cost)
+    # rank that owns each node, and that reads each edge
+    owners = np.minimum((spent - cost / 2) * ranks / spent[-1], ranks - 1).astype(np.int64)
+    reader = owners[targets]
+    cut = np.flatnonzero(owners[sources] != reader)
+    # a source once per rank that reads it
+    pairs = np.unique(reader[cut] * nodes + sources[cut])
+    return Divided(
+        np.bincount(owners, minlength=ranks),
+        np.bincount(reader, minlength=ranks),
+        np.bincount(pairs // nodes, minlength=ranks),
+        np.bincount(owners[pairs % nodes], minlength=ranks),
+    )
+
+
+def enlarged(like: Divided, *, nodes: float, edges: float) -> Divided:
+    """Return a graph of other size, divided among as many ranks, that differ from each other as much.
+
+    Mirrors per in-edge stay what they are: right where an edge that leads to another rank has a source of its own, and
+    too many where edges share it.
+    """
+    more_nodes, more_edges = nodes / like.rows.sum(), edges / like.edges.sum()
+    grown = [(each * more_edges).astype(np.int64) for each in (like.edges, like.mirrors, like.sent)]
+    return Divided((like.rows * more_nodes).astype(np.int64), *grown)
+
+
+def costs_of(measured: Found) -> Costs:
     """Return the costs per row and edge that one rank had, and those per mirror that two had beside them."""
-    (alone,), pair = measured["1"]["ranks"], measured["2"]["ranks"]
+    (alone,), pair = measured["1"], measured["2"]
     rows, seconds = max(alone["rows"]), statistics.median(alone["times"])
     per_edge = alone["stages"]["gather_sum_seconds"] / alone["edges"]
     per_row = (seconds - alone["stages"]["gather_sum_seconds"]) / rows
@@ -63,103 +170,107 @@ def costs_of(measured: dict[str, Any]) -> Costs:
     return Costs(per_row, per_edge, per_mirror, HIDDEN * FLOAT_BYTES, LAYERS, alone["gradient_bytes"])
 
 
-def divided_as(ranks: list[dict[str, Any]]) -> Divided:
+def divided_as(ranks: list[Found]) -> Divided:
     """Return what real ranks had. Those that others read stand for those read: they are as many together."""
     sent = np.array([max(each["rows_sent"]) for each in ranks])
-    rows, edges = (np.array([value(each) for each in ranks]) for value in (_rows, _edges))
+    rows, edges = np.array([max(each["rows"]) for each in ranks]), np.array([each["edges"] for each in ranks])
     return Divided(rows, edges, np.full(len(sent), int(sent.mean())), sent)
 
 
-def _rows(rank: dict[str, Any]) -> int:
-    return max(rank["rows"])
-
-
-def _edges(rank: dict[str, Any]) -> int:
-    return int(rank["edges"])
-
-
-def validated(measured: dict[str, Any], costs: Costs) -> dict[str, Any]:
-    """Return simulated and real seconds of a step, by number of ranks; memory carries 5 GB/s."""
-    here = Cluster(Network(50e-6, 5e9), cores=os.cpu_count() or 1)
-    found = {}
-    for size, ran in measured.items():
-        simulated = step_seconds(divided_as(ran["ranks"]), costs, here).step
-        found[size] = {"simulated": simulated, "real": ran["seconds"], "ratio": simulated / ran["seconds"]}
-    return found
-
-
-def edges_of(far: float) -> tuple[Counts, Counts]:
+def edges_of(far: float, *, nodes: int, edges: int) -> tuple[Counts, Counts]:
     """Return sources and targets of the graph that is divided: targets by a power law, sources of their community."""
     rng = np.random.default_rng(0)
-    weight = np.minimum(rng.pareto(1.5, NODES) + 1, HUB)
-    targets = rng.choice(NODES, EDGES, p=weight / weight.sum())
-    sources = targets // COMMUNITY * COMMUNITY + rng.integers(0, COMMUNITY, EDGES)
-    anywhere = rng.random(EDGES) < far
-    sources[anywhere] = rng.integers(0, NODES, int(anywhere.sum()))
+    weight = np.minimum(rng.pareto(1.5, nodes) + 1, HUB)
+    targets = rng.choice(nodes, edges, p=weight / weight.sum())
+    sources = targets // COMMUNITY * COMMUNITY + rng.integers(0, COMMUNITY, edges)
+    anywhere = rng.random(edges) < far
+    sources[anywhere] = rng.integers(0, nodes, int(anywhere.sum()))
     return sources, targets
 
 
-def simulate(costs: Costs, cluster: Cluster, shares: list[float]) -> dict[str, dict[int, Any]]:
-    """Return seconds of a step by graph and number of ranks."""
-    found: dict[str, dict[int, Any]] = {}
-    for far in shares:
-        sources, targets = edges_of(far)
-        for ranks in RANKS:
-            counted = divide(sources, targets, costs, nodes=NODES, ranks=ranks)
+def measure(chosen: Chosen, folder: Path) -> Found:
+    """Return what 1, 2 and 4 ranks took, and what each had."""
+    make_graph(folder, nodes=chosen.nodes, edges=chosen.edges, width=chosen.width, classes=41)
+    asked = Chosen(folder=str(folder), repeats=chosen.repeats, recompute=False, hidden=HIDDEN)
+    return {str(size): on_ranks(asked, layers=LAYERS, size=size) for size in numbers(chosen.real)}
+
+
+def measured_of(chosen: Chosen) -> Found:
+    """Return what an earlier run measured, or measure it now."""
+    if chosen.load:
+        return dict(json.loads(Path(chosen.load).read_text()))
+    with folder_of(chosen.folder) as folder:
+        measured = measure(chosen, folder)
+    if chosen.save:
+        Path(chosen.save).write_text(json.dumps(measured))
+    return measured
+
+
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield real steps beside simulated ones, then the simulated graphs by number of ranks."""
+    measured = measured_of(chosen)
+    costs, here = costs_of(measured), Cluster(MEMORY, cores=os.cpu_count() or 1)
+    for size, ran in measured.items():
+        simulated = step_seconds(divided_as(ran), costs, here)
+        real = max(statistics.median(each["times"]) for each in ran)
+        yield "here", int(size), simulated.step, real, simulated.step / real, simulated.exchange, None
+    network = Network(chosen.latency * 1e-6, chosen.bandwidth * 1e9 / 8)
+    cluster = Cluster(network, chosen.overhead * 1e-6, chosen.spread)
+    lines: dict[str, Any] = {}
+    for name, steps in simulate(costs, cluster, chosen).items():
+        efficiency = {
+            ranks: steps[ranks // THETA_TIMES].step / (THETA_TIMES * step.step)
+            for ranks, step in steps.items()
+            if ranks // THETA_TIMES in steps
+        }
+        lines[name] = list(efficiency), list(efficiency.values())
+        for ranks, step in steps.items():
+            yield name, ranks, step.step, None, None, step.exchange, efficiency.get(ranks)
+    if chosen.plot:
+        published = "GraphTheta, 256 to 1,024"
+        lines[published] = [THETA_TIMES, 1024], [THETA_EFFICIENCY] * 2
+        labels = {"x_label": "ranks", "y_label": "efficiency against a quarter of them"}
+        draw_lines(chosen.plot, lines, **labels, logarithmic="x", dashed=published)
+
+
+def simulate(costs: Costs, cluster: Cluster, chosen: Chosen) -> dict[str, dict[int, StepSeconds]]:
+    """Return the steps by graph and number of ranks."""
+    found: dict[str, dict[int, StepSeconds]] = {}
+    nodes, edges = chosen.divided, 10 * chosen.divided
+    for far in map(float, chosen.far.split(",")):
+        sources, targets = edges_of(far, nodes=nodes, edges=edges)
+        for ranks in numbers(chosen.ranks):
+            counted = divide(sources, targets, costs, nodes=nodes, ranks=ranks)
             large = enlarged(counted, nodes=THETA_NODES, edges=THETA_EDGES)
-            for name, held in (("1M nodes, 10M edges", counted), ("1.4G nodes, 4.1G edges", large)):
-                took = step_seconds(held, costs, cluster)
-                row = {"seconds": took.step, "waited": took.exchange, "mirrors": int(held.mirrors.max())}
-                found.setdefault(f"{name}, {far:.0%} far", {})[ranks] = row
+            for name, held in ((f"{nodes:,} nodes", counted), ("1.4G nodes, 4.1G edges", large)):
+                found.setdefault(f"{name}, {far:.0%} far", {})[ranks] = step_seconds(held, costs, cluster)
     return found
 
 
-def efficiency(seconds: dict[int, Any]) -> dict[int, float]:
-    """Return the efficiency at four times as many ranks, by that number."""
-    return {
-        ranks: seconds[ranks // THETA_TIMES]["seconds"] / (THETA_TIMES * seconds[ranks]["seconds"])
-        for ranks in seconds
-        if ranks // THETA_TIMES in seconds and ranks >= THETA_TIMES
-    }
-
-
-def main() -> None:
-    """Measure or load, simulate, draw and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path)
-    for name, default in {"nodes": 250_000, "edges": 5_000_000, "width": 64, "repeats": 3}.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--save", type=Path)
-    parser.add_argument("--load", type=Path)
-    parser.add_argument("--plot", type=Path)
-    parser.add_argument("--bandwidth", type=float, default=10.0, help="Gbit/s of a link")
-    parser.add_argument("--latency", type=float, default=50.0, help="microseconds to another host")
-    parser.add_argument("--overhead", type=float, default=10.0, help="microseconds of a message for its sender")
-    parser.add_argument("--spread", type=float, default=0.05, help="how much hosts differ in speed")
-    parser.add_argument("--far", default="0.1,0.3", help="shares of edges that lead anywhere")
-    chosen = parser.parse_args()
-    measured = json.loads(chosen.load.read_text()) if chosen.load else measure(chosen)
-    if chosen.save:
-        chosen.save.write_text(json.dumps(measured))
-    costs = costs_of(measured)
-    network = Network(chosen.latency * 1e-6, chosen.bandwidth * 1e9 / 8)
-    cluster = Cluster(network, chosen.overhead * 1e-6, chosen.spread)
-    found = simulate(costs, cluster, [float(each) for each in chosen.far.split(",")])
-    at_four = {name: efficiency(rows) for name, rows in found.items()}
-    if chosen.plot:
-        lines = {name: (list(rows), list(rows.values())) for name, rows in at_four.items()}
-        published = {"GraphTheta, 256 to 1,024": ([4, 1024], [THETA_EFFICIENCY] * 2)}
-        draw_lines(
-            chosen.plot,
-            {**lines, **published},
-            x_label="ranks",
-            y_label="efficiency against a quarter of them",
-            logarithmic="x",
-            dashed="GraphTheta, 256 to 1,024",
-        )
-    results = {"costs": vars(costs), "validated": validated(measured, costs), "simulated": found, "at 4x": at_four}
-    print(json.dumps({"bench": "globalbatch_scaling", "results": results}))
+BENCH = Benchmark(
+    columns=("graph", "ranks", "simulated s", "real s", "simulated / real", "waited s", "efficiency against a quarter"),
+    rows=rows,
+    options={
+        "folder": FOLDER,
+        "nodes": Option(250_000, "of the graph that is measured"),
+        "edges": 5_000_000,
+        "width": 64,
+        "repeats": 3,
+        "real": Option("1,2,4", "numbers of ranks that are measured; 1 and 2 among them"),
+        "save": Option("", "file for what was measured"),
+        "load": Option("", "file that --save wrote"),
+        "plot": PLOT,
+        "divided": Option(1_000_000, "of the graph that is divided, with ten times as many edges"),
+        "ranks": Option("1,4,16,64,256,1024", "that are simulated"),
+        "bandwidth": Option(10.0, "Gbit/s of a link"),
+        "latency": Option(50.0, "microseconds to another host"),
+        "overhead": Option(10.0, "microseconds of a message for its sender"),
+        "spread": Option(0.05, "how much hosts differ in speed"),
+        "far": Option("0.1,0.3", "shares of edges that lead anywhere"),
+    },
+    small={"nodes": 1_000, "edges": 8_000, "width": 16, "real": "1,2", "divided": 20_000, "ranks": "1,4"},
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

@@ -1,7 +1,6 @@
 """Hybrid aggregation beside scatter alone, and MAGNN beside implementations with a row per path, on skewed graphs.
 
-    python benchmarks/hybrid.py [--nodes 20000] [--repeats 3] [--only gcn,pinsage,magnn]
-    python benchmarks/hybrid.py --cell magnn,fb91,scatter       one measurement, as a line of JSON
+    python benchmarks/hybrid.py [--nodes 20000] [--repeats 3] [--only gcn,pinsage,magnn] [--how hybrid,scatter]
 
 Graphs are drawn with the skew of FlexGraph's: fb91 as LDBC's Datagen makes friendships (lognormal degrees, 50 on
 average), twitter as followers (Zipf's law at both ends, 36 on average). A step is one layer forward and backward over
@@ -10,31 +9,24 @@ with 10 paths of two leaves per node and 8 heads.
 
     hybrid    gnnflow: leaves and instances in one fused sum, softmax by segments, the top level dense and fused
     scatter   every message written out: gathers, index_add, scatter_reduce, at every level
-    top       hybrid but for the top level, which scatters
-    stacked   hybrid but for the top level, which is a tensor [nodes, relations, D] and torch's operations on it
     paths     magnn alone: a tensor [paths, nodes, D] per metapath, as the authors' code has it
     loop      magnn alone: a loop over the nodes, each with the tensor of its own paths (measured on some of them)
 
-Each runs in a process of its own; printed are the best of the repeats, of whole steps and of the levels of aggregation
-alone (from terms to what `update` gets, attention across metapaths included), and the peak of memory beside what the
-process held before.
+Each runs in a process of its own; the table has the best of the repeats, of whole steps and of the levels of
+aggregation alone (from terms to what `update` gets, attention across metapaths included), and the peak of memory beside
+what the process held before.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import resource
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from harness import Benchmark, Chosen, Found, Option, cell, peak_mib, run
 from torch import Tensor
 from torch.nn import functional
 
@@ -54,9 +46,9 @@ from gnnflow.layers.place import Place
 MODELS = ("gcn", "pinsage", "magnn")
 GRAPHS = ("fb91", "twitter")
 HOW: dict[str, tuple[str, ...]] = {"gcn": ("hybrid", "scatter"), "pinsage": ("hybrid", "scatter")}
-HOW["magnn"] = ("hybrid", "scatter", "top", "stacked", "paths", "loop")
+HOW["magnn"] = ("hybrid", "scatter", "paths", "loop")
 WIDTH, HEADS, PATHS, VISITED, METAPATHS = 64, 8, 10, 10, 3
-LEVELS = ("hybrid", "scatter", "top", "stacked")
+LEVELS = ("hybrid", "scatter")
 LOOPED = 500  # nodes that the loop is measured on
 
 
@@ -123,22 +115,14 @@ def by_hybrid(case: Case, h: Tensor) -> Tensor:
     return case.layers.joined(0, rows, h)
 
 
-def by_scattered_top(case: Case, h: Tensor) -> Tensor:
-    """Return the same with a top level of scatters."""
-    aggregated = [_fused(*each) for each in zip(case.layers.layers, case.blocks, terms_by(case, h), strict=True)]
-    return _updated(case, h, aggregated, _scattered_top)
-
-
-def by_stacked_top(case: Case, h: Tensor) -> Tensor:
-    """Return the same with a top level of torch's operations on one dense tensor."""
-    aggregated = [_fused(*each) for each in zip(case.layers.layers, case.blocks, terms_by(case, h), strict=True)]
-    return _updated(case, h, aggregated, _stacked_top)
-
-
 def by_scatter(case: Case, h: Tensor) -> Tensor:
     """Return the same with every message written out."""
-    aggregated = [_scattered(*each) for each in zip(case.layers.layers, case.blocks, terms_by(case, h), strict=True)]
-    return _updated(case, h, aggregated, _scattered_top)
+    found = zip(case.layers.layers, case.blocks, terms_by(case, h), strict=True)
+    rows = [layer.update(terms.target, _scattered(layer, block, terms)) for layer, block, terms in found]
+    if len(rows) == 1:
+        return case.layers.joined(0, rows, h)
+    mapped: Tensor = case.layers.out["0"](_scattered_top(case.layers, rows))
+    return mapped
 
 
 def terms_by(case: Case, h: Tensor) -> list[Terms]:
@@ -157,18 +141,7 @@ def levels_alone(case: Case, how: str, terms: Sequence[Terms]) -> Tensor:
     if how == "hybrid":
         joined: Tensor = case.layers.across["0"](rows)
         return joined
-    return (_stacked_top if how == "stacked" else _scattered_top)(case.layers, rows)
-
-
-def _updated(
-    case: Case, h: Tensor, aggregated: Sequence[Tensor], top: Callable[[RelationLayers, list[Tensor]], Tensor]
-) -> Tensor:
-    each = zip(case.layers.layers, terms_by(case, h), aggregated, strict=True)
-    rows = [layer.update(terms.target, of) for layer, terms, of in each]
-    if len(rows) == 1:
-        return case.layers.joined(0, rows, h)
-    mapped: Tensor = case.layers.out["0"](top(case.layers, rows))
-    return mapped
+    return _scattered_top(case.layers, rows)
 
 
 def _fused(layer: Layer, block: BlockTensors, terms: Terms) -> Tensor:
@@ -218,13 +191,6 @@ def _scattered_top(layers: RelationLayers, rows: Sequence[Tensor]) -> Tensor:
     return torch.zeros_like(rows[0]).index_add(0, targets, share * messages)
 
 
-def _stacked_top(layers: RelationLayers, rows: Sequence[Tensor]) -> Tensor:
-    attention: Any = layers.across["0"].attention
-    messages = torch.stack(list(rows), 1)
-    share = torch.softmax(attention.query(torch.tanh(attention.linear(messages))), 1)
-    return (share * messages).sum(1)
-
-
 def by_paths(case: Case, h: Tensor) -> Tensor:
     """Return MAGNN's rows from a tensor of all paths' nodes per metapath, as the authors' code has it."""
     rows = []
@@ -261,31 +227,31 @@ def by_loop(case: Case, h: Tensor) -> Tensor:
 RUNS: dict[str, Callable[[Case, Tensor], Tensor]] = {
     "hybrid": by_hybrid,
     "scatter": by_scatter,
-    "top": by_scattered_top,
-    "stacked": by_stacked_top,
     "paths": by_paths,
     "loop": by_loop,
 }
 
 
-def measured(model: str, graph: str, how: str, *, nodes: int, repeats: int) -> dict[str, float]:
+def measured(chosen: Chosen) -> Found:
     """Return seconds of a step and of its levels alone, the best of the repeats, and the peak of memory in MiB.
 
     The peak is that of steps, beside what was held before.
     """
-    case, run = case_of(model, graph, nodes), RUNS[how]
+    torch.set_num_threads(chosen.threads)
+    how, repeats, compute = chosen.way, chosen.repeats, RUNS[chosen.way]
+    case = case_of(chosen.model, chosen.graph, chosen.nodes)
     parameters = list(case.layers.parameters())
-    held, step, alone, check = _peak(), float("inf"), float("inf"), 0.0
+    held, step, alone, check = peak_mib(), float("inf"), float("inf"), 0.0
     with kept_memory():
         for _ in range(repeats + 1):
             h = case.h.clone().requires_grad_()
             started = time.perf_counter()
-            rows = run(case, h)
+            rows = compute(case, h)
             check = float(rows[:LOOPED].detach().abs().sum())
             torch.autograd.grad(rows.square().sum(), [h, *parameters], allow_unused=True)
             step = min(step, time.perf_counter() - started)
             del rows
-        peak = _peak() - held
+        peak = peak_mib() - held
         terms = [Terms(*({n: r.detach() for n, r in of.items()} for of in each)) for each in terms_by(case, case.h)]
         inputs = [rows.requires_grad_() for each in terms for n, rows in each.source.items() if n != "scale"]
         inputs += [each.target["logit"].requires_grad_() for each in terms if "logit" in each.target]
@@ -296,48 +262,39 @@ def measured(model: str, graph: str, how: str, *, nodes: int, repeats: int) -> d
             alone = min(alone, time.perf_counter() - started)
             del rows
     if how == "loop":
-        step *= nodes / LOOPED
-    return {"seconds": step, "levels": alone, "mib": peak, "check": check}
+        step *= chosen.nodes / LOOPED
+    return {"seconds": step, "levels": alone if how in LEVELS else None, "mib": peak, "check": check}
 
 
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def main() -> None:
-    """Print one measurement, or the table of all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=20_000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", default=",".join(MODELS))
-    parser.add_argument("--cell", default="")
-    parser.add_argument("--threads", type=int, default=2)
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    if chosen.cell:
-        print(json.dumps(measured(*chosen.cell.split(","), nodes=chosen.nodes, repeats=chosen.repeats)))
-        return
-    print("| model | graph | how | step s | x hybrid | levels s | x hybrid | peak MiB |")
-    print("|---|---|---|--:|--:|--:|--:|--:|")
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield each way to compute a model over a graph; all give the same rows."""
     for model in chosen.only.split(","):
         for graph in GRAPHS:
-            found = {how: _cell(f"{model},{graph},{how}", chosen) for how in HOW[model]}
-            assert max(each["check"] for each in found.values()) < 1.001 * min(each["check"] for each in found.values())
+            asked = [how for how in HOW[model] if how in chosen.how.split(",")]
+            found = {how: cell(chosen, "step", model=model, graph=graph, way=how) for how in asked}
+            checks = [each["check"] for each in found.values()]
+            assert max(checks) < 1.001 * min(checks), checks
+            first = found[asked[0]]
             for how, each in found.items():
-                times = {key: each[key] / found["hybrid"][key] for key in ("seconds", "levels")}
-                row = f"{each['seconds']:.4f} | {times['seconds']:.2f}"
-                row += f" | {each['levels']:.4f} | {times['levels']:.2f}" if how in LEVELS else " | |"
-                row += f" | {each['mib']:.0f}"
-                print(f"| {model} | {graph} | {how} | {row} |", flush=True)
+                step, levels = each["seconds"], each["levels"]
+                of_levels = levels and first["levels"] and levels / first["levels"]
+                yield model, graph, how, step, step / first["seconds"], levels, of_levels, each["mib"]
 
 
-def _cell(cell: str, chosen: argparse.Namespace) -> dict[str, float]:
-    sizes = ["--nodes", str(chosen.nodes), "--repeats", str(chosen.repeats), "--threads", str(chosen.threads)]
-    command = [sys.executable, __file__, "--cell", cell, *sizes]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)  # noqa: S603 - ourselves
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+BENCH = Benchmark(
+    columns=("model", "graph", "how", "step s", "x first", "levels s", "x first levels", "peak MiB"),
+    rows=rows,
+    options={
+        "nodes": 20_000,
+        "only": ",".join(MODELS),
+        "how": Option(",".join(RUNS), "ways to compute"),
+        "repeats": 3,
+        "threads": 2,
+    },
+    small={"nodes": 600, "only": "magnn", "how": "hybrid,scatter", "repeats": 1},
+    cells={"step": measured},
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

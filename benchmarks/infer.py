@@ -1,32 +1,45 @@
 """GraphInfer with its exchange behind a link of limited rate: overlapped or not, rows alone or states where fewer.
 
-    python benchmarks/infer.py --data DATA --rate 50 --latency 10 --turns 3
+    python benchmarks/infer.py [--folder FOLDER] [--rate 50 --latency 10 --turns 3]
 
 Scores all nodes of a power-law graph with an untrained model of 2 layers, tasks one after the other in one process, so
 that what a task overlaps is all that is. The exchange, and with --store-behind-link the graph store too, is in memory
-behind the link (`limited.py`); --rate 0 is no limit. Ways take turns, after one run of each that is not counted.
-Printed per way: seconds, mean and best, and MiB read and written over the link; then what the ways are worth against
-the first. --inward W gives W nodes in a hundred all in-edges, as merchants have in a graph of payments: few targets of
-many sources. --merchants M makes the graph a typed one: as many edges again lead from nodes, now accounts, to M
-merchants, whose share of them falls by a power law, and back.
+behind the link; --rate 0 is no limit. Ways take turns, after one run of each that is not counted. --inward W gives W
+nodes in a hundred all in-edges, as merchants have in a graph of payments: few targets of many sources. --merchants M
+makes the graph a typed one: as many edges again lead from nodes, now accounts, to M merchants, whose share of them
+falls by a power law, and back.
+
+The link is a filesystem in memory, as an object store is, `limited://`:
+
+    with link(mib_per_second=50, seconds_per_request=0.01) as carried:
+        ...                                  # what is read and written below limited:// takes its time
+    carried.read, carried.written            # bytes
+    carried.used                             # when it carried them: from and until, as `time.monotonic` counts
+
+All threads of the process share the link. A request waits for the latency, then for the bytes of those before it and
+its own; waiting gives way to other threads, as waiting for a network does.
 """
 
 from __future__ import annotations
 
-import argparse
+import io
 import statistics
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from graphflat import tables_in
-from limited import PROTOCOL, link
+from harness import FOLDER, Benchmark, Chosen, Option, folder_of, run
 
 from gnnflow.config import config_from_dict, model_from_dict
 from gnnflow.infer.choice import Exchange
@@ -44,6 +57,7 @@ from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.writing import copy_file
 
+PROTOCOL = "limited"
 WAYS = {
     "rows, one after the other": Exchange("rows", "nothing"),
     "rows, fetched beside the block": Exchange("rows", "no piece"),
@@ -55,10 +69,87 @@ OUTPUTS = 16
 WORK = f"{PROTOCOL}://work"
 
 
-def with_merchants(chosen: argparse.Namespace, nodes: str, edges: str) -> dict[str, Any]:
+@dataclass
+class Link:
+    """What the link does, and the bytes it carried so far; a rate of 0 carries them at once."""
+
+    bytes_per_second: float = 0.0
+    seconds_per_request: float = 0.0
+    read: int = 0
+    written: int = 0
+    used: list[tuple[float, float]] = field(default_factory=list)
+    _free_at: float = 0.0
+    _lock: Any = field(default_factory=threading.Lock)
+
+    def carry(self, *, read: int = 0, written: int = 0) -> None:
+        """Wait as long as a request of so many bytes takes."""
+        with self._lock:
+            self.read += read
+            self.written += written
+            if not self.bytes_per_second:
+                return
+            begin = max(time.monotonic() + self.seconds_per_request, self._free_at)
+            self._free_at = begin + (read + written) / self.bytes_per_second
+            until = self._free_at
+            self.used.append((begin, until))
+        time.sleep(max(until - time.monotonic(), 0.0))
+
+
+class _Reader(io.BytesIO):
+    """A file of which each read is a request."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        content = super().read(size)
+        LimitedFileSystem.link.carry(read=len(content))
+        return content
+
+
+class LimitedFileSystem(MemoryFileSystem):
+    """Files in memory, read and written over the link."""
+
+    protocol = PROTOCOL
+    store: ClassVar[dict[str, MemoryFile]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    link: ClassVar[Link] = Link()
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.removeprefix(f"{PROTOCOL}://")))
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        """Return a file or a part of it, as one request."""
+        content = bytes(super().cat_file(path, start=start, end=end, **options))
+        self.link.carry(read=len(content))
+        return content
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        """Write a file, as one request."""
+        self.link.carry(written=len(value))
+        super().pipe_file(path, value, mode=mode, **options)
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        """Open a file; reads of it are requests."""
+        opened = super().open(path, mode, **options)
+        return _Reader(opened.getvalue()) if mode == "rb" else opened
+
+
+@contextmanager
+def link(*, mib_per_second: float, seconds_per_request: float = 0.0) -> Iterator[Link]:
+    """Set the link for the length of a block; before and afterwards it takes no time."""
+    LimitedFileSystem.link = Link(mib_per_second * 2**20, seconds_per_request)
+    try:
+        yield LimitedFileSystem.link
+    finally:
+        LimitedFileSystem.link = Link()
+
+
+fsspec.register_implementation(PROTOCOL, LimitedFileSystem, clobber=True)
+
+
+def with_merchants(chosen: Chosen, nodes: str, edges: str) -> dict[str, Any]:
     """Return the section of a typed graph, whose tables are made where they are not there yet."""
     names = ("merchants", "pays", "serves")
-    merchants, pays, serves = (chosen.data / f"{name}-{chosen.merchants}.parquet" for name in names)
+    merchants, pays, serves = (Path(chosen.folder) / f"{name}-{chosen.merchants}.parquet" for name in names)
     if not merchants.exists():
         rng = np.random.default_rng(1)
         share = 1 / np.arange(1, chosen.merchants + 1)
@@ -78,11 +169,11 @@ def with_merchants(chosen: argparse.Namespace, nodes: str, edges: str) -> dict[s
     }
 
 
-def store_of(chosen: argparse.Namespace) -> GraphStore:
+def store_of(chosen: Chosen) -> GraphStore:
     """Return the graph store, made where it is not there yet."""
-    nodes, edges = tables_in(chosen.data, num_nodes=chosen.nodes, num_edges=chosen.edges)
+    nodes, edges = tables_in(Path(chosen.folder), num_nodes=chosen.nodes, num_edges=chosen.edges)
     if chosen.inward:
-        edges = str(chosen.data / f"inward-{chosen.inward}.parquet")
+        edges = str(Path(chosen.folder) / f"inward-{chosen.inward}.parquet")
         if not Path(edges).exists():
             rng = np.random.default_rng(0)
             source, target = rng.integers(0, chosen.nodes, (2, chosen.edges))
@@ -91,7 +182,7 @@ def store_of(chosen: argparse.Namespace) -> GraphStore:
     graph = with_merchants(chosen, nodes, edges) if chosen.merchants else {"nodes": nodes, "edges": edges}
     content = {
         "name": "infer",
-        "workspace": str(chosen.data / "workspace"),
+        "workspace": str(Path(chosen.folder) / "workspace"),
         "graph": {**graph, "partitions": chosen.partitions},
         "model": {"kind": "gcn"},
         "cluster": {"kind": "synchronous"},
@@ -106,7 +197,7 @@ def store_of(chosen: argparse.Namespace) -> GraphStore:
     return replace(store, artifact=folder)
 
 
-def job_of(chosen: argparse.Namespace) -> InferJob:
+def job_of(chosen: Chosen) -> InferJob:
     """Return what scores all nodes with an untrained model."""
     store = store_of(chosen)
     config = model_from_dict({"kind": chosen.model, "hidden": chosen.hidden, "layers": 2})
@@ -114,10 +205,10 @@ def job_of(chosen: argparse.Namespace) -> InferJob:
     typed = TypedInputs.of(facts.schema, facts.features_of_types) if chosen.merchants else None
     inputs = ModelInputs(feature_width=facts.features.width, num_outputs=OUTPUTS, typed=typed)
     torch.manual_seed(0)
-    folder = str(chosen.data / f"model-{chosen.model}-{chosen.hidden}-{chosen.merchants}")
+    folder = str(Path(chosen.folder) / f"model-{chosen.model}-{chosen.hidden}-{chosen.merchants}")
     save_model(folder, config, inputs, weights=encode_weights(build_model(config, inputs).state_dict()))
     return InferJob(
-        artifact=str(chosen.data / "predictions"),
+        artifact=str(Path(chosen.folder) / "predictions"),
         neighbors=Neighbors(store, "", "none", None),
         model=folder,
         num_layers=2,
@@ -129,8 +220,8 @@ def job_of(chosen: argparse.Namespace) -> InferJob:
     )
 
 
-def turns(chosen: argparse.Namespace, job: InferJob) -> Iterator[tuple[str, float, float, float, str]]:
-    """Yield way, seconds, MiB read, MiB written, and what was sent, of each run."""
+def turns(chosen: Chosen, job: InferJob) -> Iterator[tuple[str, float, Link, str]]:
+    """Yield way, seconds, what the link carried, and what was sent, of each run."""
     for turn in range(chosen.turns + 1):
         for name, exchange in WAYS.items():
             rate, latency = (chosen.rate, chosen.latency / 1000) if turn else (0.0, 0.0)
@@ -140,38 +231,45 @@ def turns(chosen: argparse.Namespace, job: InferJob) -> Iterator[tuple[str, floa
                 seconds = time.perf_counter() - begin
             remove_tree(WORK)
             if turn:
-                yield name, seconds, carried.read / 2**20, carried.written / 2**20, sent.text
+                yield name, seconds, carried, sent.text
 
 
-def main() -> None:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("benchmark-data"))
-    parser.add_argument("--nodes", type=int, default=200_000)
-    parser.add_argument("--edges", type=int, default=2_000_000)
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--model", choices=("gcn", "sage", "gin", "gat", "rgcn", "han", "hgt"), default="sage")
-    parser.add_argument("--hidden", type=int, default=64)
-    parser.add_argument("--rate", type=float, default=50.0, help="MiB per second; 0 is no limit")
-    parser.add_argument("--latency", type=float, default=10.0, help="milliseconds per request")
-    parser.add_argument("--inward", type=int, default=0, help="nodes in a hundred that all edges lead to; 0: power law")
-    parser.add_argument("--merchants", type=int, default=0, help="nodes of a second type; 0: a graph without types")
-    parser.add_argument("--store-behind-link", action="store_true")
-    parser.add_argument("--turns", type=int, default=3)
-    chosen = parser.parse_args()
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield seconds, and MiB over the link, of each way."""
     seconds: dict[str, list[float]] = {name: [] for name in WAYS}
-    carried = {}
-    for name, took, *rest in turns(chosen, job_of(chosen)):
-        seconds[name].append(took)
-        carried[name] = rest
+    carried: dict[str, tuple[Link, str]] = {}
+    with folder_of(chosen.folder) as folder:
+        chosen.folder = str(folder)
+        for name, took, over, sent in turns(chosen, job_of(chosen)):
+            seconds[name].append(took)
+            carried[name] = over, sent
+    first = min(next(iter(seconds.values())))
     for name, found in seconds.items():
-        read, written, sent = carried[name]
-        print(f"{name:32} {statistics.mean(found):6.2f} s, best {min(found):6.2f}; {read:5.0f} MiB read, "
-              f"{written:5.0f} written; {sent}")  # fmt: skip
-    first, *others = (min(found) for found in seconds.values())
-    for name, best in zip(list(WAYS)[1:], others, strict=True):
-        print(f"{name:32} {1 - best / first:6.1%} less time than one after the other, {first / best:.2f} times as fast")
+        over, sent = carried[name]
+        figures = min(found), statistics.mean(found), first / min(found), over.read / 2**20, over.written / 2**20
+        yield name, *figures, sent
+
+
+BENCH = Benchmark(
+    columns=("way", "min s", "mean s", "x as fast as the first", "read MiB", "written MiB", "sent"),
+    rows=rows,
+    options={
+        "folder": FOLDER,
+        "nodes": 200_000,
+        "edges": 2_000_000,
+        "partitions": 4,
+        "model": "sage",
+        "hidden": 64,
+        "rate": Option(50.0, "MiB per second; 0 is no limit"),
+        "latency": Option(10.0, "milliseconds per request"),
+        "inward": Option(0, "nodes in a hundred that all edges lead to; 0: power law"),
+        "merchants": Option(0, "nodes of a second type; 0: a graph without types"),
+        "store_behind_link": False,
+        "turns": 3,
+    },
+    small={"nodes": 1_000, "edges": 10_000, "partitions": 2, "hidden": 8, "turns": 1, "latency": 1.0},
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

@@ -1,30 +1,29 @@
 """Link prediction beside PyTorch Geometric in one run: the same graph, splits, widths, batches and ranked candidates.
 
-    python benchmarks/links.py configs/cora_links.yaml [--epochs 20] [--threads 2] [--workspace DIR]
+    python benchmarks/links.py --config configs/cora_links.yaml [--epochs 20] [--threads 2] [--workspace DIR]
 
 gnnflow runs its stages up to training. PyG's side has its convolutions (SAGEConv, mean) over the whole message graph in
 memory, which it encodes once a step without the edges of the step's pairs, and draws its own uniform negatives. Both
 keep the epoch of the best validation MRR and rank each test edge among the same pairs. `--gae EPOCHS` adds PyG's own
 example of link prediction, examples/autoencoder.py: a graph auto-encoder (Kipf and Welling, 2016) of two GCNConv layers
-of 32 and 16 columns, Adam at 0.01, whose steps have all training edges as messages and as targets. Prints one JSON
-line.
+of 32 and 16 columns, Adam at 0.01, whose steps have all training edges as messages and as targets.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import tempfile
+import os
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from harness import DATA, Benchmark, Chosen, Option, folder_of, run
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.nn import GAE, GCNConv, SAGEConv
 
 from gnnflow.config import Config, LinkTask, MiniBatchConfig, load_config
 from gnnflow.graph.arrays import IntArray
@@ -60,8 +59,9 @@ class Peer(nn.Module):
         super().__init__()
         sparse = features.dense is None
         self.encoder = BagEncoder(features.width, hidden) if sparse else None
-        self.first = SAGEConv(hidden if sparse else features.width, hidden)
-        self.last = SAGEConv(hidden, width)
+        convolution = import_module("torch_geometric.nn").SAGEConv
+        self.first = convolution(hidden if sparse else features.width, hidden)
+        self.last = convolution(hidden, width)
         self.dropout = dropout
 
     def forward(self, features: FeatureTensors, edges: Tensor) -> Tensor:
@@ -125,21 +125,36 @@ def _columns(features: Any) -> tuple[Any, ...]:
 def peer(links: Links, config: Config, *, epochs: int) -> dict[str, float]:
     """Train PyG's layers on the same and return the same metrics."""
     assert isinstance(config.task, LinkTask)
+    assert isinstance(config.train, MiniBatchConfig)
     torch.manual_seed(config.seed)
     model = Peer(links.features, hidden=config.model.hidden, width=config.task.width, dropout=config.model.dropout)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.train.lr, weight_decay=config.train.weight_decay)
     sources, candidates = (torch.from_numpy(each) for each in links.pairs["train"])
-    assert isinstance(config.train, MiniBatchConfig)
+    batch_size = config.train.batch_size
+
+    def epoch() -> None:
+        for batch in torch.split(torch.randperm(len(sources)), batch_size):
+            _step(model, optimizer, links, sources[batch], candidates[batch, 0])
+
+    return best_of(model, epoch, lambda: model(links.features, links.edges), links, epochs=epochs)
+
+
+def best_of(
+    model: nn.Module, epoch: Callable[[], None], encode: Callable[[], Tensor], links: Links, *, epochs: int
+) -> dict[str, float]:
+    """Train for so many epochs and return the test metrics of the one with the best validation MRR."""
     best, scores, seconds = -1.0, dict[str, float](), 0.0
     for _ in range(epochs):
         begin = time.perf_counter()
         model.train()
-        for batch in torch.split(torch.randperm(len(sources)), config.train.batch_size):
-            _step(model, optimizer, links, sources[batch], candidates[batch, 0])
+        epoch()
         seconds += time.perf_counter() - begin
-        valid = _score(model, links, "valid")["mrr"]
+        model.eval()
+        with torch.no_grad():
+            h = encode()
+        valid = _ranked(h, links, "valid")["mrr"]
         if valid > best:
-            best, scores = valid, _score(model, links, "test")
+            best, scores = valid, _ranked(h, links, "test")
     return {**{f"test.{name}": value for name, value in scores.items()}, "train.seconds_per_epoch": seconds / epochs}
 
 
@@ -148,7 +163,8 @@ class GraphEncoder(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first, self.last = GCNConv(width, 32), GCNConv(32, 16)
+        convolution = import_module("torch_geometric.nn").GCNConv
+        self.first, self.last = convolution(width, 32), convolution(32, 16)
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
         """Return the embedding of every node."""
@@ -159,24 +175,16 @@ class GraphEncoder(nn.Module):
 def auto_encoder(links: Links, config: Config, *, epochs: int) -> dict[str, float]:
     """Train PyG's graph auto-encoder on the same and return the same metrics."""
     torch.manual_seed(config.seed)
-    model = GAE(GraphEncoder(links.features.width))
+    model = import_module("torch_geometric.nn").GAE(GraphEncoder(links.features.width))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     x = _dense(links.features)
-    assert isinstance(config.train, MiniBatchConfig)
-    best, scores, seconds = -1.0, dict[str, float](), 0.0
-    for _ in range(epochs):
-        begin = time.perf_counter()
-        model.train()
+
+    def epoch() -> None:
         optimizer.zero_grad()
         model.recon_loss(model.encode(x, links.edges), links.edges).backward()
         optimizer.step()
-        seconds += time.perf_counter() - begin
-        with torch.no_grad():
-            h = model.eval().encode(x, links.edges)
-        valid = _ranked(h, links, "valid")["mrr"]
-        if valid > best:
-            best, scores = valid, _ranked(h, links, "test")
-    return {**{f"test.{name}": value for name, value in scores.items()}, "train.seconds_per_epoch": seconds / epochs}
+
+    return best_of(model, epoch, lambda: model.encode(x, links.edges), links, epochs=epochs)
 
 
 def _dense(features: FeatureTensors) -> Tensor:
@@ -203,12 +211,6 @@ def _step(model: Peer, optimizer: torch.optim.Optimizer, links: Links, source: T
     optimizer.step()
 
 
-@torch.no_grad()
-def _score(model: Peer, links: Links, split: str) -> dict[str, float]:
-    model.eval()
-    return _ranked(model(links.features, links.edges), links, split)
-
-
 def _ranked(h: Tensor, links: Links, split: str) -> dict[str, float]:
     sources, candidates = (torch.from_numpy(each) for each in links.pairs[split])
     scores = [
@@ -218,44 +220,43 @@ def _ranked(h: Tensor, links: Links, split: str) -> dict[str, float]:
     return metrics_of(torch.cat(scores).numpy(), np.zeros(len(sources), np.int64), label_kind="link").values
 
 
-def main() -> None:
-    """Compare on one config."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config")
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--gae", type=int, default=0, metavar="EPOCHS", help="also PyG's auto-encoder, so many epochs")
-    parser.add_argument("--workspace", default="")
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield gnnflow's metrics and those of PyG's side."""
+    with folder_of(chosen.workspace) as workspace:
         config = load_config(
-            Path(asked.config).read_text(),
-            source=asked.config,
-            overrides=[
-                f"workspace={asked.workspace or scratch}",
-                f"train.epochs={asked.epochs}",
-                f"train.threads={asked.threads}",
-            ],
+            Path(chosen.config).read_text(),
+            source=chosen.config,
+            overrides=[f"train.epochs={chosen.epochs}", f"train.threads={chosen.threads}"],
+            workspace=str(workspace),
+            environment={**os.environ, "GNNFLOW_DATA": str(Path(chosen.data).resolve())},
         )
-        metrics, links = ours(config)
-        with compute_settings(asked.threads):
-            theirs = peer(links, config, epochs=asked.epochs)
-            example = auto_encoder(links, config, epochs=asked.gae) if asked.gae else {}
-    compared = [name for name in theirs if name in metrics]
-    print(
-        json.dumps(
-            {
-                "config": config.name,
-                "epochs": asked.epochs,
-                "gnnflow": {name: metrics[name] for name in compared},
-                "pyg": {name: theirs[name] for name in compared},
-                "pyg's auto-encoder": {name: example[name] for name in compared if name in example},
-                "ratio of seconds, pyg / gnnflow": theirs["train.seconds_per_epoch"]
-                / metrics["train.seconds_per_epoch"],
-            }
-        )
-    )
+        found, links = ours(config)
+        with compute_settings(chosen.threads):
+            sides = {"gnnflow": found, "PyG": peer(links, config, epochs=chosen.epochs)}
+            if chosen.gae:
+                sides["PyG's auto-encoder"] = auto_encoder(links, config, epochs=chosen.gae)
+    seconds = sides["gnnflow"]["train.seconds_per_epoch"]
+    for name, metrics in sides.items():
+        shown = (metrics.get(f"test.{each}") for each in METRICS)
+        yield name, *shown, metrics["train.seconds_per_epoch"], metrics["train.seconds_per_epoch"] / seconds
+
+
+METRICS = ("mrr", "hits_at_1", "hits_at_10", "hits_at_50", "roc_auc")
+BENCH = Benchmark(
+    columns=("side", *METRICS, "s per epoch", "x gnnflow's"),
+    rows=rows,
+    options={
+        "data": DATA,
+        "config": Option(str(Path(__file__).resolve().parents[1] / "configs" / "cora_links.yaml"), "a YAML file"),
+        "epochs": 20,
+        "threads": 2,
+        "gae": Option(0, "epochs of PyG's auto-encoder; 0 leaves it out"),
+        "workspace": "",
+    },
+    small={"epochs": 1, "threads": 1},
+    needs=("data/cora", "torch_geometric"),
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

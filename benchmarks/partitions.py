@@ -1,7 +1,7 @@
 """Kinds of partitioning beside each other: what is cut, what GraphFlat and GraphInfer exchange, and how long they take.
 
-    GNNFLOW_DATA=DIR python benchmarks/partitions.py [--graphs facebook_pages amazon_photo] [--partitions 8]
-        [--kinds hash metis louvain ldg] [--turns 3] [--full] [--ranks 2] [--model sage]
+    python benchmarks/partitions.py --data DIR [--graphs facebook_pages,amazon_photo] [--partitions 8]
+        [--kinds hash,metis,louvain,ldg] [--turns 3] [--full] [--ranks 2] [--model sage]
 
 Each graph goes through ingest, partition, select, flat, one epoch of training and infer, in one process, with the same
 sampled neighbours (15 and 10; --full: all) and two layers of GraphSAGE of width 64. The bytes are those of the
@@ -16,17 +16,15 @@ weights and without validation, and seconds per epoch, the median of 10 after th
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
-import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from globalbatch import in_processes
+from harness import DATA, Benchmark, Chosen, Option, folder_of, run
 
 from gnnflow.config import GlobalBatchConfig, config_from_dict, model_from_dict
 from gnnflow.executions.globalbatch import PlacedTensors
@@ -51,10 +49,10 @@ EPOCHS = 10
 STAGES = ("ingest", "partition", "select", "flat", "train", "infer")
 
 
-def config_of(graph: str, kind: str, workspace: str, *, partitions: int, full: bool) -> Any:
-    """Return the config of a graph of GNNFLOW_DATA in partitions of a kind."""
-    tables = Path(os.environ.get("GNNFLOW_DATA", "data")) / graph
-    sampling = {"kind": "none"} if full else {"kind": "uniform", "fanout": [15, 10]}
+def config_of(graph: str, kind: str, workspace: str, chosen: Chosen) -> Any:
+    """Return the config of a public graph in partitions of a kind."""
+    tables = Path(chosen.data) / graph
+    sampling = {"kind": "none"} if chosen.full or chosen.ranks else {"kind": "uniform", "fanout": [15, 10]}
     return config_from_dict(
         {
             "name": f"{graph}-{kind}",
@@ -63,7 +61,7 @@ def config_of(graph: str, kind: str, workspace: str, *, partitions: int, full: b
                 "nodes": str(tables / "nodes.parquet"),
                 "edges": str(tables / "edges.parquet"),
                 "features": ["x"],
-                "partitions": partitions,
+                "partitions": chosen.partitions,
             },
             "partition": PLACED.get(kind, {"kind": kind}),
             "neighbors": {"sampling": sampling},
@@ -139,58 +137,64 @@ def epochs_of(group: RankGroup, *, job: TrainJob) -> dict[str, float]:
     return {"seconds": statistics.median(seconds[1:]), "bytes": moved, "states": states}
 
 
-def table_of_ranks(rows: dict[str, dict[str, float]]) -> str:
-    """Return a graph's kinds as a Markdown table."""
-    lines = ["| kind | sent per epoch | seconds per epoch | layers that send states |", "|---|---|---|---|"]
-    for kind, row in rows.items():
-        figures = f"{row['epoch_mib']:.1f} MiB | {row['epoch_seconds']:.3f} | {row['states']:.0f} of 2"
-        lines.append(f"| {kind} | {figures} |")
-    return "\n".join(lines)
-
-
-def table(rows: dict[str, dict[str, float]]) -> str:
-    """Return a graph's kinds as a Markdown table."""
-    lines = [
-        "| kind | edges cut | replication | nodes, edges, targets | partition | GraphFlat | GraphInfer |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    told = next((row for row in rows.values() if "hash_edge_cut" in row), {})
-    for kind, row in rows.items():
+def rows_of(graph: str, found: dict[str, dict[str, float]]) -> Iterator[tuple[Any, ...]]:
+    """Yield a graph's kinds. What `hash` cuts is told by the others, which store the graph anew."""
+    told = next((row for row in found.values() if "hash_edge_cut" in row), {})
+    for kind, row in found.items():
         prefix, of = ("", row) if "edge_cut" in row else ("hash_", told)
-        if not of:
-            continue
-        even = ", ".join(f"{of[f'{prefix}balance_{name}']:.2f}" for name in ("nodes", "edges", "targets"))
-        stages = [f"{row[f'{stage}_mib']:.1f} MiB, {row[f'{stage}_seconds']:.2f} s" for stage in ("flat", "infer")]
-        own = f"{row['partition_seconds']:.2f} s" if "partition_seconds" in row else ""
-        cells = [kind, f"{of[f'{prefix}edge_cut']:.1%}", f"{of[f'{prefix}replication']:.2f}", even, own, *stages]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        even = (
+            ", ".join(f"{of[f'{prefix}balance_{name}']:.2f}" for name in ("nodes", "edges", "targets")) if of else None
+        )
+        names = ("flat_mib", "flat_seconds", "infer_mib", "infer_seconds", "epoch_mib", "epoch_seconds", "states")
+        shown = of.get(f"{prefix}edge_cut"), of.get(f"{prefix}replication"), even, row.get("partition_seconds")
+        yield graph, kind, *shown, *(row.get(name) for name in names)
 
 
-def main() -> None:
-    """Measure what is asked for, and print a table for each graph and all figures as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graphs", nargs="+", default=["facebook_pages", "amazon_photo"])
-    parser.add_argument("--kinds", nargs="+", default=["hash", "range", "ldg", "louvain", "metis"])
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--ranks", type=int, default=0)
-    parser.add_argument("--model", default="sage", choices=["sage", "gcn", "gat"])
-    asked = parser.parse_args()
-    for graph in asked.graphs:
-        rows: dict[str, dict[str, float]] = {}
-        for _ in range(asked.turns):
-            for kind in asked.kinds:
-                with tempfile.TemporaryDirectory() as folder:
-                    full = asked.full or bool(asked.ranks)
-                    config = config_of(graph, kind, folder, partitions=asked.partitions, full=full)
-                    found = trained(config, ranks=asked.ranks, model=asked.model) if asked.ranks else measured(config)
-                    held = rows.setdefault(kind, found)
-                    held |= {name: min(held[name], value) for name, value in found.items()}
-        shown = table_of_ranks(rows) if asked.ranks else table(rows)
-        print(f"\n{graph}, {asked.partitions} partitions\n\n{shown}\n\n{json.dumps(rows)}", flush=True)
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield the kinds of each graph, of which each figure is the smallest of the turns."""
+    for graph in chosen.graphs.split(","):
+        found: dict[str, dict[str, float]] = {}
+        for _ in range(chosen.turns):
+            for kind in chosen.kinds.split(","):
+                with folder_of("") as folder:
+                    config = config_of(graph, kind, str(folder), chosen)
+                    ran = trained(config, ranks=chosen.ranks, model=chosen.model) if chosen.ranks else measured(config)
+                held = found.setdefault(kind, ran)
+                held |= {name: min(held[name], value) for name, value in ran.items()}
+        yield from rows_of(graph, found)
+
+
+BENCH = Benchmark(
+    columns=(
+        "graph",
+        "kind",
+        "edges cut",
+        "replication",
+        "nodes, edges, targets",
+        "partition s",
+        "GraphFlat MiB",
+        "GraphFlat s",
+        "GraphInfer MiB",
+        "GraphInfer s",
+        "sent per epoch MiB",
+        "epoch s",
+        "layers that send states",
+    ),
+    rows=rows,
+    options={
+        "data": DATA,
+        "graphs": "facebook_pages,amazon_photo",
+        "kinds": "hash,range,ldg,louvain,metis",
+        "partitions": 8,
+        "turns": 3,
+        "full": Option(default=False, help="every neighbour"),
+        "ranks": Option(0, "train by global-batch on so many ranks instead"),
+        "model": Option("sage", choices=("sage", "gcn", "gat")),
+    },
+    small={"graphs": "cora", "kinds": "hash,ldg", "partitions": 2, "turns": 1},
+    needs=("data/cora",),
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

@@ -1,24 +1,25 @@
 """What `gnnflow plan` says of runs beside what they then take: each config is planned, then run, in a new workspace.
 
-    python benchmarks/plan.py --graph power-law --nodes 1000000 --edges 12000000
-    python benchmarks/plan.py --config configs/cora.yaml --set train.epochs=50
+    python benchmarks/plan.py --nodes 1000000 --edges 12000000
+    python benchmarks/plan.py --config configs/cora.yaml --set "train.epochs=50"
 
-Time is that of the whole command, bytes those of all artifacts, memory that of the largest process.
+Without --config the graph is generated and 10 and 5 neighbours are sampled. Time is that of the whole command, bytes
+those of all artifacts, memory that of the largest process.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness import Benchmark, Chosen, Found, Option, folder_of, run, tell
+
 from gnnflow.datasets.power_law import write_power_law
-from gnnflow.report.formats import bytes_text, seconds_text
 from gnnflow.stages.rehearsal import PeakMemory
 from gnnflow.storage.manifest import read_manifest
 
@@ -33,28 +34,6 @@ cluster: {{kind: local, workers: 2, memory_limit: 4GiB}}
 """
 
 
-def main() -> None:
-    """Print, of each stage and of all, what was planned, what it took, and the ratio of the two."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", help="a YAML file")
-    parser.add_argument("--graph", choices=["power-law"], help="a generated graph instead, sampled 10 and 5 neighbours")
-    parser.add_argument("--nodes", type=int, default=300_000)
-    parser.add_argument("--edges", type=int, default=3_000_000)
-    parser.add_argument("--set", action="append", default=[], dest="sets", help="KEY=VALUE, as of gnnflow")
-    parser.add_argument("--seconds", type=float, default=60.0, help="that rehearsing may take")
-    chosen = parser.parse_args()
-    if bool(chosen.config) == bool(chosen.graph):
-        parser.error("name a --config or a --graph")
-    with tempfile.TemporaryDirectory() as folder:
-        config = chosen.config or _generated(folder, nodes=chosen.nodes, edges=chosen.edges)
-        options = ["--workspace", f"{folder}/runs", "--json"]
-        options += [part for each in chosen.sets for part in ("--set", each)]
-        planned, took, _ = _run("plan", config, "--seconds", str(chosen.seconds), *options)
-        found, seconds, memory = _run("run", config, *options)
-        _show(planned, found, seconds, memory)
-        print(f"planned in {seconds_text(took)}, on 1/{' and 1/'.join(map(str, planned['one_in']))} of the nodes")
-
-
 def _generated(folder: str, *, nodes: int, edges: int) -> str:
     node_table, edge_table = write_power_law(f"{folder}/graph", num_nodes=nodes, num_edges=edges)
     config = Path(folder, "power-law.yaml")
@@ -62,7 +41,7 @@ def _generated(folder: str, *, nodes: int, edges: int) -> str:
     return str(config)
 
 
-def _run(command: str, *arguments: str) -> tuple[dict[str, Any], float, int]:
+def _run(command: str, *arguments: str) -> tuple[Found, float, int]:
     """Return what a command printed, how long it took, and the most bytes of memory that one of its processes had."""
     begin = time.monotonic()
     with PeakMemory() as peak:
@@ -73,24 +52,42 @@ def _run(command: str, *arguments: str) -> tuple[dict[str, Any], float, int]:
     return json.loads(done.stdout), time.monotonic() - begin, peak.worker
 
 
-def _show(planned: dict[str, Any], found: dict[str, Any], seconds: float, memory: int) -> None:
-    written = {name: read_manifest(stage["artifact"]).num_bytes for name, stage in found["stages"].items()}
-    for name in planned["stages"]:
-        if name in found["stages"]:
-            figures = planned["stages"][name]
-            _line(name, "time", seconds_text, figures["seconds"], found["stages"][name]["seconds"])
-            _line(name, "bytes", bytes_text, figures["num_bytes"], written[name])
-    _line("all", "time", seconds_text, planned["seconds"], seconds)
-    _line("all", "bytes", bytes_text, planned["num_bytes"], sum(written.values()))
-    _line("all", "memory", bytes_text, planned["memory"], memory)
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield, of each stage and of all, what was planned, what it took, and the ratio of the two."""
+    with folder_of("") as folder:
+        config = chosen.config or _generated(str(folder), nodes=chosen.nodes, edges=chosen.edges)
+        options = ["--workspace", f"{folder}/runs", "--json"]
+        options += [part for each in chosen.set.split(";") if each.strip() for part in ("--set", each.strip())]
+        planned, took, _ = _run("plan", config, "--seconds", str(chosen.seconds), *options)
+        found, seconds, memory = _run("run", config, *options)
+        written = {name: read_manifest(stage["artifact"]).num_bytes for name, stage in found["stages"].items()}
+        pairs = [("all", "seconds", planned["seconds"], seconds), ("all", "memory MiB", planned["memory"], memory)]
+        pairs.append(("all", "artifacts MiB", planned["num_bytes"], sum(written.values())))
+        for name, figures in planned["stages"].items():
+            if name in found["stages"]:
+                pairs.append((name, "seconds", figures["seconds"], found["stages"][name]["seconds"]))
+                pairs.append((name, "artifacts MiB", figures["num_bytes"], written[name]))
     for warning in planned["warnings"]:
-        print(f"beware: {warning}")
+        tell(f"beware: {warning}")
+    tell(f"planned in {took:.1f} s, on 1/{' and 1/'.join(map(str, planned['one_in']))} of the nodes")
+    for name, what, guess, real in pairs:
+        unit = 1 << 20 if what.endswith("MiB") else 1
+        yield name, what, guess / unit, real / unit, guess / real if real else None
 
 
-def _line(name: str, what: str, text: Any, planned: float, found: float) -> None:
-    ratio = f"{planned / found:6.2f}x" if found else ""
-    print(f"{name:<10}{what:<8}planned {text(planned):>12}   took {text(found):>12}  {ratio}")
+BENCH = Benchmark(
+    columns=("stage", "what", "planned", "took", "planned / took"),
+    rows=rows,
+    options={
+        "config": Option("", "a YAML file"),
+        "nodes": 300_000,
+        "edges": 3_000_000,
+        "set": Option("", "KEY=VALUE of the config, several separated by ';'"),
+        "seconds": Option(60.0, "that rehearsing may take"),
+    },
+    small={"nodes": 2_000, "edges": 20_000, "seconds": 5.0, "set": "cluster={kind: synchronous}; train.epochs=1"},
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

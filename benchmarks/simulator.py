@@ -8,11 +8,13 @@ Assumptions, beside those that `scaling.py` writes down for its measurements:
   that was measured, and hosts differ as much as the measured ranks did. `spread` adds a factor per rank (log-normal).
   Steps of different ranks are independent but for their place in the epoch: ranks begin an epoch together, and its
   first step, behind what ends the one before, takes each of them longer.
-- Threads share the cores of their host as `cores.py` has it: ranks that share cores, or a rank and its reader.
+- A rank has one thread that computes steps, and with batches made ahead a reader. Runnable threads of a host share its
+  cores equally at every moment, at most one core each: what a fair scheduler comes to over its slices of milliseconds.
+  A thread that waits leaves its share to the others, and one that is woken computes at once. A switch costs nothing.
 - Batches are made `prefetch` ahead (`train.prefetch`) by a reader, a thread of its own; with 0 by the rank, after its
   backward pass. Either goes on while gradients travel. The rounds of doubling after the first go on too, in a thread:
   each as much later as the slowest of the ranks whose host has no core free takes to answer, drawn from `answers`,
-  measured with a rank that makes batches, or until a core is free.
+  or until a core is free.
 - All-reduce is recursive doubling for small messages and gloo's ring for large ones, as
   `gnnflow.train.ranks.doubling` chooses. A message starts when the last rank has it and ends on all ranks at once;
   messages do not take bandwidth from each other, and none is lost. The ring has 2 (n - 1) hops, in each of which
@@ -20,33 +22,131 @@ Assumptions, beside those that `scaling.py` writes down for its measurements:
   hop or two, taken as equally long; the first goes on beside the backward pass, the others follow after it, those of
   all messages side by side.
 - Bucket k is ready after a measured share of the backward pass; the step's figures are in the first bucket.
-- A parameter server takes pushes one after the other, `service` seconds each; its link sends one reply after the other,
-  and a push reaches it at its rank's bandwidth, after what Dask takes beside (`overhead`). Servers share the parameters
-  evenly, behave alike, and ranks push to all of them at once, after the whole backward pass. A rank goes on when it is
-  at most `staleness` steps ahead of the slowest: 0 is the synchronous mode.
 - Scoring, checkpoints, restarts, and reading shards over the same network are left out.
 
-Shapes: R measured ranks, S measured steps of each, K buckets, n simulated ranks, T simulated steps.
+Shapes: R measured ranks, S measured steps of each, K buckets, n simulated ranks, T simulated steps; H hosts of P ranks.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from cores import Computing, Placing, beginning, gone_on, stepping
 from numpy.typing import NDArray
 
 from gnnflow.train.ranks.doubling import doubling_hops, doubling_rounds, is_cheaper
 
 Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 Algorithm = Literal["chosen", "ring"]
-ALONE = Placing(ranks=1, cores=1)
 PARTS = ("build", "rest", "backward")
+ANSWERS = (4e-6,) * 50 + (17e-6,) * 40 + (4e-4,) * 9 + (3.3e-3,)
+"""Seconds by which a rank that makes a batch answers later in a round than one that waits, as measured in 2026-11."""
 THREADS = 2  # of gloo's, which carry messages of one rank side by side
+
+
+@dataclass(frozen=True)
+class Placing:
+    """How many ranks a host has, and how many cores they share."""
+
+    ranks: int = 1
+    cores: int = 1
+
+
+ALONE = Placing(ranks=1, cores=1)
+
+
+@dataclass(frozen=True)
+class Computing:
+    """Seconds that ranks compute [T, H, P], of whose backward pass a share [K] fills each bucket, on what cores.
+
+    prefetch: how many batches are made ahead of the one that is asked for, if they are of the same per_epoch steps.
+    """
+
+    build: Floats
+    rest: Floats
+    backward: Floats
+    ready: Sequence[float]
+    prefetch: int
+    cores: int
+    per_epoch: int
+
+
+@dataclass(frozen=True)
+class State:
+    """Where ranks are: a host's clock [H]; seconds left of the pass and of the batch that is made [H, P].
+
+    A pass is a step without its batch. made: how many batches [H, P].
+    """
+
+    clock: Floats
+    left: Floats
+    batch: Floats
+    made: Numbers
+
+
+@dataclass(frozen=True)
+class Times:
+    """When each bucket was full [K, H, P], when passes ended [H, P], and since when a host has a free core [H]."""
+
+    ready: Floats
+    done: Floats
+    free: Floats
+
+
+def beginning(computing: Computing) -> State:
+    """Return ranks that have no batch yet."""
+    _, hosts, ranks = computing.build.shape
+    return State(
+        np.zeros(hosts), np.zeros((hosts, ranks)), computing.build[0].copy(), np.zeros((hosts, ranks), np.int64)
+    )
+
+
+def stepping(state: State, computing: Computing, step: int) -> State:
+    """Return ranks that begin a step's pass as soon as they have its batch."""
+    return replace(state, left=computing.rest[step] + computing.backward[step])
+
+
+def gone_on(state: State, computing: Computing, step: int, *, until: float = np.inf) -> tuple[State, Times]:
+    """Return where ranks are that go on with a step's pass and with batches, until a time or while they can.
+
+    An event is the end of a pass or of a batch; hosts, which do not concern each other here, go from one to the next
+    side by side.
+    """
+    clock, left, batch, made = state.clock, state.left, state.batch, state.made
+    marks = [(1 - share) * computing.backward[step] for share in computing.ready]
+    end_of_epoch = (step // computing.per_epoch + 1) * computing.per_epoch
+    ready, done, free = np.zeros((len(marks), *left.shape)), np.zeros_like(left), np.zeros_like(clock)
+    while True:
+        passing = (left > 0) & (made > step)
+        # a batch is asked for when the pass before it has ended
+        making = (made <= step + (left <= 0) + computing.prefetch) & (made < end_of_epoch)
+        runnable = passing.sum(axis=1) + making.sum(axis=1)
+        share = computing.cores / np.maximum(runnable, computing.cores)
+        least = np.minimum(np.where(passing, left, np.inf), np.where(making, batch, np.inf)).min(axis=1)
+        room = until - clock
+        ends = least / share <= room
+        work = np.where(runnable, np.where(ends, least, room * share), 0.0)
+        passed = np.where(runnable, np.where(ends, least / share, room), 0.0)
+        ended, finished = passing & (left <= work[:, None]), making & (batch <= work[:, None])
+        if not (passed.any() or ended.any() or finished.any()):
+            break
+        for number, mark in enumerate(marks):
+            full = passing & (left >= mark) & (left - work[:, None] <= mark)
+            ready[number] = np.where(full, clock[:, None] + (left - mark) / share[:, None], ready[number])
+        clock = clock + passed
+        left = np.where(ended, 0.0, np.where(passing, left - work[:, None], left))
+        done = np.where(ended, clock[:, None], done)
+        made = made + finished
+        following = np.take_along_axis(computing.build, made[None] % len(computing.build), axis=0)[0]
+        batch = np.where(finished, following, np.where(making, batch - work[:, None], batch))
+        free = np.where((runnable >= computing.cores) & (passed > 0), clock, free)
+    if np.isfinite(until):
+        clock = np.full_like(clock, until)
+    return State(clock, left, batch, made), Times(ready, done, free)
 
 
 @dataclass(frozen=True)
@@ -67,11 +167,6 @@ class Measured:
     def seconds(self) -> Floats:
         """What whole steps take a rank that waits for nobody."""
         return self.build + self.rest + self.backward
-
-    @property
-    def model_bytes(self) -> int:
-        """What all gradients take."""
-        return sum(self.bucket_bytes)
 
 
 @dataclass(frozen=True)
@@ -97,19 +192,6 @@ def hops_and_bytes(size: int, *, ranks: int, algorithm: Algorithm = "chosen") ->
     if doubles(size, ranks=ranks, algorithm=algorithm):
         return doubling_hops(ranks, size), doubling_rounds(ranks) * size
     return 2 * (ranks - 1), 2 * (ranks - 1) / ranks * size
-
-
-@dataclass(frozen=True)
-class Servers:
-    """Parameter servers: how many, seconds each takes per push, and steps that a rank may be ahead of the slowest.
-
-    overhead: seconds more that a push takes which do not keep the server from others.
-    """
-
-    count: int
-    service: float
-    staleness: float
-    overhead: float = 0.0
 
 
 def drawn(
@@ -188,50 +270,6 @@ def all_reduced(
         # when all ranks have the step's gradients
         state, _ = gone_on(state, computing, step, until=now)
     return now / steps
-
-
-def served(
-    measured: Measured,
-    network: Network,
-    servers: Servers,
-    *,
-    ranks: int,
-    steps: int,
-    seed: int,
-    spread: float = 0.0,
-) -> float:
-    """Return the mean seconds between two steps of a rank whose weights lie on parameter servers.
-
-    An event is a push that arrives; pushes are served in the order they arrive.
-    """
-    build, rest, backward = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
-    computing = build + rest + backward
-    sending = measured.model_bytes / servers.count / network.bandwidth
-    way = network.latency + sending + servers.overhead
-    arrivals = [(float(computing[0, rank]) + way, rank) for rank in range(ranks)]
-    heapq.heapify(arrivals)
-    taken = [0] * ranks  # steps whose push was served, by rank
-    left = [ranks] + [0] * steps  # ranks that have taken so many steps
-    waiting: list[int] = []
-    slowest, link, now = 0, 0.0, 0.0
-    while arrivals:
-        at, rank = heapq.heappop(arrivals)
-        now = max(now, at) + servers.service
-        left[taken[rank]] -= 1
-        taken[rank] += 1
-        left[taken[rank]] += 1
-        before = slowest
-        while not left[slowest]:
-            slowest += 1
-        asked = [*waiting, rank] if slowest > before else [rank]
-        free = [each for each in asked if taken[each] - slowest <= servers.staleness]
-        kept = [each for each in asked if taken[each] - slowest > servers.staleness]
-        waiting = kept if slowest > before else waiting + kept
-        for each in free:
-            link = max(link, now) + sending
-            if taken[each] < steps:
-                heapq.heappush(arrivals, (link + network.latency + float(computing[taken[each], each]) + way, each))
-    return (link + network.latency) / steps
 
 
 def speed_ups(seconds: dict[int, float]) -> dict[int, float]:

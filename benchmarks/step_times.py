@@ -1,16 +1,12 @@
-"""What the simulator is fed with, measured on the workers of a Dask cluster: steps of ranks, messages, servers."""
+"""What the simulator is fed with, measured on the workers of a Dask cluster: steps of ranks, and messages."""
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from functools import partial
-from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,16 +16,13 @@ from distributed import Client
 from simulator import Floats, Measured, Network, fitted_network, to_document
 from torch import Tensor, nn
 
-from gnnflow.config import TrainConfig, config_from_dict
+from gnnflow.config import TrainConfig
 from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.source import open_source as open_minibatch
 from gnnflow.train.ranks.gradients import BUCKET_BYTES
 from gnnflow.train.ranks.group import find_store, join_group, open_store
-from gnnflow.train.ranks.operations import Place, Position, take_turns
-from gnnflow.train.ranks.server_shard import Push
-from gnnflow.train.ranks.servers import Server
+from gnnflow.train.ranks.operations import Place, Position
 from gnnflow.train.source import OpenSource, Source, Step
 from gnnflow.train.state import Row
 from gnnflow.train.trainer import train
@@ -241,92 +234,3 @@ def all_reduces(rank: int, ranks: int, port: int, *, repeats: int = 30) -> list[
         found.append(statistics.median(times))
     group.agree("end", 0)  # nobody closes while another still measures
     return found
-
-
-def answers(client: Client, job: TrainJob, *, open_source: OpenSource = open_minibatch) -> list[float]:
-    """Measure how much later a rank answers in a round of a sum while it makes batches: seconds, one per round.
-
-    Two workers: one does nothing else, and the other takes its rounds in a thread, as `AllReduce` does.
-    """
-    store = open_store(HOST, start_seconds=PATIENCE)
-    workers = sorted(client.nthreads())[:2]
-    futures = [
-        client.submit(rounds_beside, rank, store.port, job, open_source, workers=[worker], pure=False)
-        for rank, worker in enumerate(workers)
-    ]
-    (idle, busy), _ = client.gather(futures)
-    return [max(0.0, each - statistics.median(idle)) for each in busy]
-
-
-def rounds_beside(
-    rank: int, port: int, job: TrainJob, open_source: OpenSource, *, repeats: int = 600
-) -> tuple[list[float], list[float]]:
-    """Return the seconds of rounds with a rank that does nothing else, and with one that makes batches meanwhile."""
-    place = Place(rank, 2, start_seconds=PATIENCE, step_seconds=PATIENCE)
-    group = join_group(
-        find_store(HOST, port, start_seconds=PATIENCE, position=Position()), place, host=HOST, position=Position()
-    )
-    content = torch.zeros(sum(_sizes(job)) // 4)
-    times: tuple[list[float], list[float]] = [], []
-    assert group.doubling is not None
-    (pair,) = group.doubling.rounds
-    with open_source(job, edges=True) as source, ThreadPoolExecutor(1, initializer=_go_first) as pool:
-        batches = (step for epoch in count() for step in source.steps(epoch, since=0))
-        for busy in (False, True):
-            group.agree("beginning", busy)
-            rounds = (pair.allreduce([content]) for _ in range(repeats))
-            if rank:
-                turns = pool.submit(take_turns, [group.pending(rounds, content)])
-                while busy and not turns.done():
-                    next(batches)
-                turns.result()
-            else:
-                times[busy].extend(_each_of(rounds))
-    group.agree("end", 0)  # nobody closes while another still measures
-    return times
-
-
-def _go_first() -> None:
-    """Have this thread run when it is woken, as ordinary priority has it, under real-time priority too."""
-    policy, own = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
-    if policy in (os.SCHED_RR, os.SCHED_FIFO):
-        os.sched_setscheduler(0, policy, os.sched_param(own + 1))
-
-
-def _each_of(rounds: Iterable[Any]) -> Iterator[float]:
-    """Yield the seconds of each round, with pauses between them that fall anywhere in what the other rank does."""
-    random = np.random.default_rng(0)
-    for each in rounds:
-        begin = time.perf_counter()
-        each.wait(timedelta(seconds=PATIENCE))
-        yield time.perf_counter() - begin
-        time.sleep(random.uniform(2e-4, 2e-3))
-
-
-def seconds_per_push(client: Client, *, model_bytes: int, callers: int, pushes: int = 200) -> float:
-    """Return the seconds between two pushes that a server has taken, when so many workers push one after the other.
-
-    Of one caller it is the way there and back; of many, what a server takes per push: on fewer processors than callers
-    an upper bound, since they compute there too. The last worker holds the server.
-    """
-    *pushing, hosting = sorted(client.nthreads())
-    document = {"workers": callers, "updater": {"kind": "parameter_server", "mode": "asynchronous"}}
-    graph, cluster = {"nodes": "none", "edges": "none"}, {"kind": "local", "workers": callers}
-    config = config_from_dict({"name": "pushes", "graph": graph, "train": document, "cluster": cluster})
-    server: Any = client.submit(Server, config.train, callers, actor=True, workers=[hosting], pure=False).result()
-    server.begin(0, [np.zeros(model_bytes // 4, np.float32)]).result()
-    begin = time.perf_counter()
-    futures = [
-        client.submit(push_often, server, rank, model_bytes // 4, pushes, workers=[worker], pure=False)
-        for rank, worker in enumerate(pushing[:callers])
-    ]
-    client.gather(futures)
-    return (time.perf_counter() - begin) / (callers * pushes)
-
-
-def push_often(server: Any, rank: int, size: int, pushes: int) -> None:
-    """Push gradients of so many numbers, one push after the other."""
-    gradients = np.zeros(size, np.float32)
-    for step in range(pushes):
-        push = Push(rank, step, gradients, np.ones(1, bool), loss=1.0, weight=1.0, num_targets=1)
-        server.push(push).result()

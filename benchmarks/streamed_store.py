@@ -1,22 +1,21 @@
 """Training on a stored graph under several budgets: what the process of `gnnflow train` grows by.
 
-    python benchmarks/streamed_store.py [--graph plain | typed | metapaths] [--budgets 200,130,110,90,75] [--model gcn]
+    python benchmarks/streamed_store.py [--graphs plain,typed,metapaths] [--budgets 200,130,110,90,75] [--model gcn]
 
 plain: 150,000 nodes of 64 columns and 3 million weighted edges. typed: 265,000 nodes of three types with 5 million
 edges in six relations. metapaths: 102,000 nodes of three types and the instances of three paths among them. All are
-random, in 16 partitions. Budgets are MiB.
+random, in 16 partitions. Budgets are MiB. --share S makes graphs of so many of these.
 
 Each budget is a process of its own over the same store, which trains two epochs, with validation and metrics. Memory is
-what its peak (VmHWM) grows by from when the cut is planned, libraries being loaded. Prints one JSON line.
+what its peak (VmHWM) grows by from when the cut is planned, libraries being loaded.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from harness import Benchmark, Chosen, Found, Option, folder_of, numbers, run
 
 TRAINING = """
 import atexit, json, sys
@@ -38,12 +38,11 @@ made, told = source.plan, {"before": 0.0}
 
 def plan(*given, **keys):
     found = made(*given, **keys)
-    told.update(before=peak(), intervals=found.intervals, of_types=found.of_types, planned_mib=found.num_bytes / 2**20)
-    told["together"] = [[(each.targets, each.sources) for each in layer] for layer in found.together]
+    told.update(before=peak(), intervals=found.intervals, planned=found.num_bytes / 2**20)
     return found
 
 source.plan = plan
-atexit.register(lambda: print(json.dumps({**told, "grown_mib": peak() - told["before"]}), flush=True))
+atexit.register(lambda: print(json.dumps({**told, "grown": peak() - told["before"]}), flush=True))
 main()
 """
 TYPES = {"user": 200_000, "item": 50_000, "shop": 15_000}
@@ -79,7 +78,7 @@ def write_edges(file: Path, number: int, sources: int, targets: int, *, weighted
     return str(file)
 
 
-def typed_graph(folder: Path, types: dict[str, int], relations: dict[str, int], target: str) -> dict[str, Any]:
+def typed_graph(folder: Path, types: dict[str, int], relations: dict[str, int], target: str) -> Found:
     """Write the tables of a typed graph and return its section of a config."""
     ends = {name: (name.split("__")[0], name.split("__")[-1]) for name in relations}
     return {
@@ -94,58 +93,70 @@ def typed_graph(folder: Path, types: dict[str, int], relations: dict[str, int], 
     }
 
 
-def config_of(kind: str, folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
+def config_of(kind: str, folder: Path, chosen: Chosen) -> Found:
     """Write a graph's tables and return the config that trains on it."""
-    model: dict[str, Any] = {"kind": chosen.model or "gcn", "hidden": 64, "layers": 2}
-    neighbors: dict[str, Any] = {}
+    model: Found = {"kind": chosen.model or "gcn", "hidden": 64, "layers": 2}
+    neighbors: Found = {}
     if kind == "plain":
-        nodes = write_nodes(folder / "nodes.parquet", 150_000, 64)
-        edges = write_edges(folder / "edges.parquet", 3_000_000, 150_000, 150_000, weighted=True)
-        graph: dict[str, Any] = {"nodes": nodes, "edges": edges}
+        number = round(150_000 * chosen.share)
+        nodes = write_nodes(folder / "nodes.parquet", number, 64)
+        edges = write_edges(folder / "edges.parquet", 20 * number, number, number, weighted=True)
+        graph: Found = {"nodes": nodes, "edges": edges}
     elif kind == "typed":
-        graph = typed_graph(folder, TYPES, RELATIONS, "user")
+        graph = typed_graph(folder, shared(TYPES, chosen.share), shared(RELATIONS, chosen.share), "user")
         model["kind"] = chosen.model or "rgcn"
     else:
-        graph = typed_graph(folder, FEW_TYPES, FEW_RELATIONS, "a")
+        graph = typed_graph(folder, shared(FEW_TYPES, chosen.share), shared(FEW_RELATIONS, chosen.share), "a")
         neighbors = {"neighbors": {"kind": "metapaths", "paths": PATHS, "max_instances": 8}}
         model = {"kind": "magnn", "hidden": 16, "heads": 4, "layers": 2}
-    train = {"strategy": "global-batch", "epochs": 2, "patience": 2, "threads": chosen.threads}
     return {
         "name": f"streamed-{kind}",
         "workspace": str(folder / "runs"),
-        "graph": {**graph, "features": ["x"], "partitions": 16},
+        "graph": {**graph, "features": ["x"], "partitions": chosen.partitions},
         **neighbors,
         "model": {**model, "dropout": 0.5},
-        "train": train,
+        "train": {"strategy": "global-batch", "epochs": 2, "patience": 2, "threads": chosen.threads},
         "cluster": {"kind": "synchronous"},
     }
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graph", choices=["plain", "typed", "metapaths"], default="plain")
-    parser.add_argument("--budgets", default="200,130,110,90,75")
-    parser.add_argument("--model", default="")
-    parser.add_argument("--threads", type=int, default=1)
-    chosen = parser.parse_args()
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as held:
-        folder = Path(held)
-        config = folder / "config.yaml"
-        config.write_text(yaml.safe_dump(config_of(chosen.graph, folder, chosen)))
-        for stage in ("ingest", "select"):
-            command = [sys.executable, "-m", "gnnflow", stage, str(config), "--json"]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
-        for budget in chosen.budgets.split(","):
-            keys = ["--set", f"train.memory={budget}MiB"]
-            words = [sys.executable, "-c", TRAINING, "train", str(config), "--json", *keys]
-            ran = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
-            summary, told = map(json.loads, ran.stdout.splitlines()[-2:])
-            results[budget] = {**told, "seconds": summary["seconds"]}
-            print(budget, results[budget], file=sys.stderr)
-    print(json.dumps({"bench": "streamed_store", "graph": chosen.graph, "results": results}))
+def shared(sizes: dict[str, int], share: float) -> dict[str, int]:
+    """Return a share of each number."""
+    return {name: round(size * share) for name, size in sizes.items()}
+
+
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield what the process grows by under each budget, graph by graph."""
+    for kind in chosen.graphs.split(","):
+        with folder_of("") as folder:
+            config = folder / "config.yaml"
+            config.write_text(yaml.safe_dump(config_of(kind, folder, chosen)))
+            for stage in ("ingest", "select"):
+                command = [sys.executable, "-m", "gnnflow", stage, str(config), "--json"]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+            for budget in numbers(chosen.budgets):
+                keys = ["--set", f"train.memory={budget}MiB"]
+                words = [sys.executable, "-c", TRAINING, "train", str(config), "--json", *keys]
+                ran = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
+                summary, told = map(json.loads, ran.stdout.splitlines()[-2:])
+                shown = told.get("intervals"), told.get("planned"), told["grown"], summary["seconds"]
+                yield kind, budget, *shown
+
+
+BENCH = Benchmark(
+    columns=("graph", "budget MiB", "intervals", "planned MiB", "grown MiB", "seconds"),
+    rows=rows,
+    options={
+        "graphs": Option("plain", "of plain, typed and metapaths"),
+        "budgets": "200,130,110,90,75",
+        "model": "",
+        "threads": 1,
+        "partitions": 16,
+        "share": Option(1.0, "of the nodes and edges"),
+    },
+    small={"share": 0.02, "budgets": "200", "partitions": 2, "graphs": "plain,metapaths"},
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

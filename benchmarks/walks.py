@@ -1,38 +1,35 @@
-"""Neighbours by random walks on 1M nodes and 10M edges, with DGL's sampler of PinSage beside, in turns.
+"""PinSage: neighbours by random walks on 1M nodes and 10M edges and a training step over them, beside DGL in turns.
 
-    python benchmarks/walks.py --data data/big --dgl PYTHON           # PYTHON: an interpreter that has dgl and torch
-    python benchmarks/walks.py --data data/big --partitions 1 --workers 0
+    python benchmarks/walks.py [--folder FOLDER] --dgl PYTHON [--workers 0] [--partitions 1]
 
---data is written once (`gnnflow.datasets.power_law`) and ingested once; then each repeat selects anew: 10 walks of 3
-steps from every node, the 10 most visited kept. `select` is the whole stage, from the graph store's files to the files
-that training reads, and it is done once for all epochs and runs; `routed` is the same with walks that go from owner to
-owner, as they do where the graph is too large for one task. `dgl walks` is what DGL does anew in each epoch, in batches
-of 1024 roots, with the graph in memory; `view` is what gnnflow does anew in each epoch under `train.resample: epoch`,
-from all nodes at once, also with the graph in memory, on two threads. `epoch` and `dgl epoch` are a step of training
-PinSage of two layers, 64 wide, on all nodes over what the walks found, on two threads. Prints a table to stderr and one
-JSON line to stdout.
+The folder's graph is written once (`gnnflow.datasets.power_law`) and ingested once; then each repeat selects anew: 10
+walks of 3 steps from every node, the 10 most visited kept.
+
+    select        the whole stage, from the graph store's files to the files that training reads: once for all epochs
+    view          what gnnflow does anew in each epoch under `train.resample: epoch`, from all nodes at once, in memory
+    step          a step of training PinSage of two layers, 64 wide, on all nodes over what the walks found
+    dgl walks     what DGL does anew in each epoch, in batches of 1024 roots, with the graph in memory
+    dgl whole     the same in one call
+    dgl step      the same step
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
 import statistics
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from graphflat import tables_in
+from harness import DGL, FOLDER, Benchmark, Chosen, Option, folder_of, peer, run
 from torch.nn.functional import cross_entropy
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import Config, config_from_dict, model_from_dict
 from gnnflow.config.neighbors_section import WalkNeighbors
-from gnnflow.datasets import write_power_law
 from gnnflow.executions import minibatch
 from gnnflow.executions.tensors import batch_tensors
 from gnnflow.graph.arrays import offsets_of
@@ -41,7 +38,6 @@ from gnnflow.graph.edges import InEdges
 from gnnflow.graph.facts import SelectFacts
 from gnnflow.kernels.memory import kept_memory
 from gnnflow.layers import ModelInputs, build_model
-from gnnflow.neighbors import walks
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.neighbors.walk_views import WalkViews
 from gnnflow.neighbors.whole import read_graph
@@ -49,28 +45,20 @@ from gnnflow.stages.base import ArtifactResult, StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.graph_store import GraphStore
+from gnnflow.storage.removal import remove_tree
 from gnnflow.train.reproducible import compute_settings
 
 WALKS, LENGTH, TOP_K = 10, 3, 10
-WIDTH, CLASSES, THREADS = 64, 32, 2
-Figures = dict[str, Any]
+WIDTH, CLASSES = 64, 32
 
 
-def prepared(data: Path, *, num_nodes: int, num_edges: int) -> tuple[str, str]:
-    """Return the tables of a folder, generating them where it has none."""
-    if not (data / "nodes.parquet").exists():
-        data.mkdir(parents=True, exist_ok=True)
-        write_power_law(str(data), num_nodes=num_nodes, num_edges=num_edges)
-    return str(data / "nodes.parquet"), str(data / "edges")
-
-
-def configured(tables: tuple[str, str], data: Path, *, partitions: int, workers: int) -> Config:
+def configured(tables: tuple[str, str], folder: Path, *, partitions: int, workers: int) -> Config:
     """Return the config of the selection."""
     local = {"kind": "local", "workers": workers, "memory_limit": "3GiB"}
     return config_from_dict(
         {
             "name": "walks",
-            "workspace": str(data / "workspace"),
+            "workspace": str(folder / "workspace"),
             "graph": {"nodes": tables[0], "edges": tables[1], "partitions": partitions},
             "neighbors": {"kind": "walks", "walks": WALKS, "length": LENGTH, "top_k": TOP_K},
             "cluster": local if workers else {"kind": "synchronous"},
@@ -80,30 +68,20 @@ def configured(tables: tuple[str, str], data: Path, *, partitions: int, workers:
 
 def selected(context: StageContext) -> ArtifactResult:
     """Select anew."""
-    shutil.rmtree(context.run.artifact("select"), ignore_errors=True)
+    remove_tree(context.run.artifact("select"))
     return make_artifact(context, "select")
 
 
-def figures_of(made: ArtifactResult) -> Figures:
-    """Return seconds by round, bytes and the largest task of a selection."""
-    rounds = made.manifest.timings["rounds"]
-    return {
-        "seconds": made.manifest.timings["seconds"],
-        "rounds": {each["name"]: round(each["seconds"], 2) for each in rounds},
-        "exchanged_mib": sum(each["exchanged_bytes"] for each in rounds) >> 20,
-        "rss_gb": round(max(each["peak_bytes"] for each in rounds) / 2**30, 2),
-        "bytes_ratio": round(made.facts(SelectFacts).bytes_ratio, 3),
-        "instances": made.facts(SelectFacts).num_edges,
-        "digest": made.digest,
-    }
+def store_of(context: StageContext) -> GraphStore:
+    """Return the store with what was selected."""
+    selected, stored = make_artifact(context, "select"), make_artifact(context, "ingest")
+    store = GraphStore.of(stored.artifact, stored.manifest)
+    return store.selected(selected.artifact, selected.facts(SelectFacts).relations)
 
 
 def epochs(context: StageContext, repeats: int) -> list[float]:
     """Return the seconds of steps of PinSage of two layers and a linear head over all nodes."""
-    selected = make_artifact(context, "select")
-    stored = make_artifact(context, "ingest")
-    store = GraphStore.of(stored.artifact, stored.manifest)
-    store = store.selected(selected.artifact, selected.facts(SelectFacts).relations)
+    store = store_of(context)
     parts = range(store.num_partitions)
     held = [Neighbors(store, "", "none", None).in_edges(each) for each in parts]
     edges = InEdges(
@@ -131,14 +109,11 @@ def epochs(context: StageContext, repeats: int) -> list[float]:
     return found
 
 
-def views(context: StageContext, repeats: int) -> list[float]:
+def views(context: StageContext, repeats: int, threads: int) -> list[float]:
     """Return the seconds of walks taken anew in memory, for epochs 1, 2, ..., with what training reads made of them."""
-    selected, stored = make_artifact(context, "select"), make_artifact(context, "ingest")
-    store = GraphStore.of(stored.artifact, stored.manifest)
-    store = store.selected(selected.artifact, selected.facts(SelectFacts).relations)
-    neighbors, section = Neighbors(store, "", "none", None), context.config.neighbors
+    neighbors, section = Neighbors(store_of(context), "", "none", None), context.config.neighbors
     assert isinstance(section, WalkNeighbors)
-    graph, drawn = read_graph(neighbors), WalkViews.of(neighbors, section, seed=context.config.seed, threads=THREADS)
+    graph, drawn = read_graph(neighbors), WalkViews.of(neighbors, section, seed=context.config.seed, threads=threads)
     found = []
     for view in range(1, repeats + 1):
         begin = time.perf_counter()
@@ -155,79 +130,52 @@ def write_ends(store: GraphStore, folder: Path) -> None:
         np.save(folder / f"{name}.npy", np.concatenate(parts))
 
 
-def peer(interpreter: str, folder: Path) -> Figures:
-    """Return what DGL takes for one epoch's walks."""
-    script = str(Path(__file__).with_name("walks_dgl.py"))
-    command = [interpreter, script, str(folder), "1", *map(str, (WALKS, LENGTH, TOP_K)), "2"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - the caller's interpreter
-    found: Figures = json.loads(said.stdout.splitlines()[-1])
+def turn(context: StageContext, chosen: Chosen, ends: Path) -> dict[str, float]:
+    """Return the seconds of everything, once."""
+    made = selected(context)
+    found = {"select": float(made.manifest.timings["seconds"])}
+    with compute_settings(chosen.threads), kept_memory():
+        found["step"] = min(epochs(context, 3)[1:])
+    found["view"] = min(views(context, 2, chosen.threads))
+    if chosen.dgl:
+        keys = {"walks": WALKS, "length": LENGTH, "top_k": TOP_K, "classes": CLASSES, "threads": chosen.threads}
+        ran = peer(chosen.dgl, "walks_dgl", folder=str(ends), **keys)
+        found |= {"dgl walks": ran["walks"], "dgl whole": ran["walks_whole"], "dgl step": ran["step"]}
     return found
 
 
-def measure(context: StageContext, arguments: argparse.Namespace) -> dict[str, list[Figures]]:
-    """Measure in turns."""
-    made = make_artifact(context, "ingest")
-    folder = arguments.data / "ends"
-    if arguments.dgl:
-        write_ends(GraphStore.of(made.artifact, made.manifest), folder)
-    results: dict[str, list[Figures]] = {"select": [], "routed": [], "view": [], "epoch": [], "dgl": []}
-    for _ in range(arguments.repeats):
-        results["select"].append(figures_of(selected(context)))
-        if arguments.routed:
-            # workers are told by their environment alone, so this way is for --workers 0
-            results["routed"].append(figures_of(_routed(context)))
-        if arguments.epoch:
-            with compute_settings(THREADS), kept_memory():
-                results["epoch"].append({"seconds": min(epochs(context, 3)[1:])})
-            results["view"].append({"seconds": min(views(context, 2))})
-        if arguments.dgl:
-            results["dgl"].append(peer(arguments.dgl, folder))
-    return results
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield the least and the median seconds of each part."""
+    with folder_of(chosen.folder) as folder:
+        tables = tables_in(folder, num_nodes=chosen.nodes, num_edges=chosen.edges)
+        config = configured(tables, folder, partitions=chosen.partitions, workers=chosen.workers)
+        with Cluster(config.cluster) as cluster:
+            context = StageContext.of(config, cluster)
+            made = make_artifact(context, "ingest")
+            if chosen.dgl:
+                write_ends(GraphStore.of(made.artifact, made.manifest), folder / "ends")
+            turns = [turn(context, chosen, folder / "ends") for _ in range(chosen.repeats)]
+    for name in turns[0]:
+        times = [each[name] for each in turns]
+        yield name, min(times), statistics.median(times)
 
 
-def _routed(context: StageContext) -> ArtifactResult:
-    kept, walks.WHOLE_BYTES = walks.WHOLE_BYTES, 0
-    try:
-        return selected(context)
-    finally:
-        walks.WHOLE_BYTES = kept
-
-
-def table_of(results: dict[str, list[Figures]]) -> str:
-    """Return the results for people."""
-    lines = []
-    for name in ("select", "routed", "view", "epoch"):
-        if held := results[name]:
-            best = min(held, key=lambda each: each["seconds"])
-            others = {key: value for key, value in best.items() if key not in {"seconds", "digest"}}
-            lines.append(f"{name:12} {best['seconds']:7.2f} s (best of {len(held)})  {others}")
-    if held := results["dgl"]:
-        for part in ("walks", "walks_whole", "layer", "epoch"):
-            times = [each["times"][part][0] for each in held]
-            lines.append(f"dgl {part:12} {min(times):7.2f} s (median {statistics.median(times):.2f})")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    """Measure what the arguments ask for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--nodes", type=int, default=1_000_000)
-    parser.add_argument("--edges", type=int, default=10_000_000)
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--dgl", default="", help="an interpreter that has dgl and torch")
-    parser.add_argument("--routed", action="store_true", help="also let walks go from owner to owner (--workers 0)")
-    parser.add_argument("--epoch", action="store_true", help="also walk anew in memory, and train PinSage for a step")
-    arguments = parser.parse_args()
-    tables = prepared(arguments.data, num_nodes=arguments.nodes, num_edges=arguments.edges)
-    config = configured(tables, arguments.data, partitions=arguments.partitions, workers=arguments.workers)
-    with Cluster(config.cluster) as cluster:
-        results = measure(StageContext.of(config, cluster), arguments)
-    print(table_of(results), file=sys.stderr)
-    print(json.dumps({"bench": "walks", "results": results}))
+BENCH = Benchmark(
+    columns=("part", "min s", "median s"),
+    rows=rows,
+    options={
+        "folder": FOLDER,
+        "nodes": 1_000_000,
+        "edges": 10_000_000,
+        "partitions": 4,
+        "workers": Option(2, "0 selects in this process"),
+        "threads": 2,
+        "repeats": 3,
+        "dgl": DGL,
+    },
+    small={"nodes": 1_000, "edges": 5_000, "workers": 0, "repeats": 1},
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

@@ -75,7 +75,7 @@ def options_of(script: Path) -> frozenset[str]:
     modules = {each.module for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)}
     modules |= {name.name for each in ast.walk(tree) if isinstance(each, ast.Import) for name in each.names}
     beside = [script.parent / f"{module}.py" for module in modules if module and "." not in module]
-    texts |= {f"--{text}" for text in texts if text.isidentifier()}  # of a loop over names and defaults
+    texts |= {f"--{text.replace('_', '-')}" for text in texts if text.isidentifier()}  # of a table of options
     return frozenset(texts).union(*(options_of(each) for each in beside if each.exists() and each != script))
 
 

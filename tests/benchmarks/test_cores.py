@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cores import Computing, Placing, beginning, gone_on, stepping
-from simulator import Measured, Network, all_reduced, drawn
+from simulator import Computing, Measured, Network, Placing, all_reduced, beginning, drawn, gone_on, stepping
 
 FREE = Network(0.0, 1e18)
 DRAWING = {"steps": 60, "seed": 0}

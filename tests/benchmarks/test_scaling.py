@@ -7,11 +7,12 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from scaling import draw, equal, joined, merged, numbers, report, simulated, validation
+from ranks import joined, validation
+from scaling import equal, merged, simulated
 from simulator import Measured
 from step_times import Apart
 
-CLUSTER = Namespace(bandwidth=10.0, latency=50.0, steps=40, seed=0, spread=0.0, longer=10.0, servers=2, ranks=128)
+CLUSTER = Namespace(bandwidth=10.0, latency=50.0, steps=40, seed=0, spread=0.0, longer=10.0, to=100)
 
 
 def tail(random):
@@ -31,13 +32,11 @@ def measured():
         turns.append(Apart(clock, computed).to_document())
     network = {"latency": 1e-5, "bandwidth": 1e9}
     ranks = {
-        "1": {"steps": list(turns), "real": [(0.03, 0.03), (0.031, 0.03)], "read": [], "served": []},
-        "2": {"steps": list(turns), "network": network, "real": [(0.033, 0.03)], "read": [], "served": [0.04]},
-        "4": {"steps": list(turns), "network": network, "real": [(0.066, 0.03)], "read": [(0.06, 0.03)], "served": []},
+        "1": {"steps": list(turns), "real": [(0.03, 0.03), (0.031, 0.03)]},
+        "2": {"steps": list(turns), "network": network, "real": [(0.033, 0.03)]},
+        "4": {"steps": list(turns), "network": network, "real": [(0.066, 0.03)]},
     }
-    return {"cores": 2, "load": 0.0, "model": "sage", "ranks": ranks, "push": {"alone": 2e-3, "many": 5e-4}} | {
-        "answers": [0.0, 1e-6]
-    }
+    return {"cores": 2, "load": 0.0, "prefetch": 0, "ranks": ranks}
 
 
 @pytest.fixture
@@ -61,14 +60,11 @@ def test_one_rank_is_the_unit_of_every_way(table):
 
 
 def test_what_costs_less_scales_further(table):
-    equal_steps, _, own, ahead, held_up, apart, ring, longer, beside, _, stale, *_ = (
-        row[128] for row in table.values()
-    )
+    equal_steps, _, own, ahead, held_up, apart, ring, longer, beside = (row[100] for row in table.values())
     assert beside < own < equal_steps
     assert ring < own < longer
     assert held_up < ahead
     assert apart < own  # its steps are shorter, and wait as long
-    assert beside < stale  # what staleness hides
 
 
 def test_equal_steps_are_as_long_as_the_measured_ones(found):
@@ -79,21 +75,14 @@ def test_equal_steps_are_as_long_as_the_measured_ones(found):
 
 def test_real_runs_stand_beside_simulated_ones(found):
     pairs = validation(found, steps=50, seed=0)
-    assert list(pairs) == ["1, all-reduce", "2, all-reduce", "2, one server", "4, all-reduce", "4, with readers"]
-    assert [real for _, real in pairs.values()] == pytest.approx([0.0305, 0.033, 0.04, 0.066, 0.06])
+    assert list(pairs) == [1, 2, 4]
+    assert [real for _, real in pairs.values()] == pytest.approx([0.0305, 0.033, 0.066])
     assert all(guess / real == pytest.approx(1, abs=0.2) for guess, real in pairs.values())
 
 
-def test_the_report_and_the_plot_hold_every_way(found, table, tmp_path):
-    said = report(found, table, CLUSTER)
-    assert all(f"| {name} |" in said for name in table)
-    draw(table, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_ranks_that_share_cores_are_simulated_on_them(found):
-    four, _ = validation(found, steps=50, seed=0)["4, all-reduce"]
-    alone, _ = validation(found | {"pinned": 1}, steps=50, seed=0)["4, all-reduce"]
+    four, _ = validation(found, steps=50, seed=0)[4]
+    alone, _ = validation(found | {"pinned": 1}, steps=50, seed=0)[4]
     assert four == pytest.approx(2 * 0.03, rel=0.1)
     assert alone < 0.65 * four
 
@@ -103,10 +92,3 @@ def test_runs_are_joined(found):
     both = merged([found, again])
     assert joined(both["ranks"]["1"]["steps"]).rest.shape == (1, 80)
     assert len(both["ranks"]["2"]["real"]) == 2
-
-
-@pytest.mark.parametrize("text", ["0,1", "1,x", ",", "-1,1", "1.5"])
-def test_numbers_of_ranks_are_refused_before_anything_is_measured(text: str) -> None:
-    assert numbers("4, 1,1") == [1, 4]
-    with pytest.raises(ValueError, match=r".*"):
-        numbers(text)

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from cores import Placing
 from simulator import (
     Measured,
     Network,
-    Servers,
+    Placing,
     all_reduced,
     drawn,
     fitted_network,
     from_document,
-    served,
     speed_ups,
     to_document,
 )
-from step_times import HOST, in_buckets, rounds_beside, steps_of
+from step_times import in_buckets, steps_of
 from torch import nn
 
 from gnnflow.train.ranks.gradients import _buckets
-from gnnflow.train.ranks.group import open_store
 from tests.train.planted import job_for, planted
 
 FREE = Network(0.0, 1e18)
@@ -141,26 +136,6 @@ def test_a_seed_gives_the_same_figures():
     assert one == two != other
 
 
-def test_synchronous_servers_without_a_cost_wait_as_all_reduce_does():
-    measured = uneven_steps()
-    measured = replace(measured, build=np.zeros_like(measured.build))
-    together = all_reduced(measured, FREE, ranks=6, **DRAWING)
-    assert served(measured, FREE, Servers(1, 0.0, 0), ranks=6, **DRAWING) == pytest.approx(together)
-
-
-def test_ranks_that_may_run_ahead_wait_less():
-    measured = uneven_steps()
-    found = [served(measured, FREE, Servers(1, 0.0, ahead), ranks=8, **DRAWING) for ahead in (0, 2, float("inf"))]
-    computing = sum(drawn(measured, ranks=8, **DRAWING))
-    assert found[0] > found[1] > found[2]
-    assert found[2] == pytest.approx(computing.sum(axis=0).max() / 50)
-
-
-def test_a_server_takes_pushes_one_after_the_other():
-    seconds = served(equal_steps(), FREE, Servers(1, 0.01, float("inf")), ranks=100, **DRAWING)
-    assert seconds == pytest.approx(1.0, rel=0.03)
-
-
 def test_a_network_is_fitted_to_its_own_times():
     network, sizes = Network(4e-5, 2e9), (256, 1 << 16, 1 << 22)
     found = fitted_network(sizes, [network.all_reduce(size, ranks=4) for size in sizes], ranks=4)
@@ -180,23 +155,6 @@ def test_buckets_are_those_that_all_reduce_sends(bucket_bytes):
     numbers = {id(each): number for number, each in enumerate(model.parameters())}
     sent = [[numbers[id(each)] for each in bucket.parameters] for bucket in _buckets(model, bucket_bytes)]
     assert in_buckets([each.nbytes for each in model.parameters()], bucket_bytes) == sent
-
-
-def test_what_a_rank_that_makes_batches_answers_is_measured():
-    graph = planted()
-    job = job_for(graph, epochs=3, batch_size=30, patience=0, prefetch=0)
-    store, calls = open_store(HOST, start_seconds=20), []
-
-    def opened(job, *, edges):
-        calls.append(threading.current_thread())
-        return graph.open_source(job, edges=edges)
-
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda rank: rounds_beside(rank, store.port, job, opened, repeats=20), range(2))
-    assert [len(each) for each in first] == [20, 20]
-    assert second == ([], [])
-    assert all(seconds > 0 for each in first for seconds in each)
-    assert len(calls) == 2
 
 
 def test_a_rank_alone_is_measured_step_by_step():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from placing import cores, dealt_cores
+from rank_jobs import cores, dealt_cores
 
 PAIRS = [[0, 4], [1, 5], [2, 6], [3, 7]]
 

@@ -1,34 +1,33 @@
-"""One aggregation over a whole graph: sums of width 64, plain, weighted and gated, and 4 x 64 attention.
+"""One aggregation of 64 columns over graphs from sparse to dense, beside DGL, torch and a loop in C (NGra, figure 13).
 
-    python benchmarks/spmm.py --graph ppi.npz [--lib gnnflow|dgl|torch|c] [--threads 2] [--repeats 30]
-                              [--dtype float32|bfloat16|float16] [--bare] [--only plain,weighted]
+    python benchmarks/sums.py [--nodes 10000] [--percent 0.01,0.1,1,10] [--dgl PYTHON] [--plot densities.png]
+    python benchmarks/sums.py --graph ppi.npz [--dtype bfloat16] [--bare]
 
-Of attention and gates also with gradients. torch: a product with a sparse matrix in CSR form. c: a loop over the edges
-in plain C with software prefetch, compiled for this machine, which is what the others are measured by; it needs gcc.
-
-The file holds edge_index [2, E] and train_mask [N]; edges with an end outside of the mask are left out. Inputs are made
-beforehand; results are allocated by the library. dtype is that of the rows; weights and logits stay float32. gnnflow
-computes under the settings of its training (memory that is freed is kept), or with --bare without them. Prints one JSON
-line.
+Sums, plain, weighted and gated (with gradients), and attention of 4 x 64, also with gradients. A graph of n nodes has
+density x n x n edges with ends drawn alike; or --graph names an .npz file with edge_index [2, E] and train_mask [N],
+whose edges with an end outside of the mask are left out. torch: a product with a sparse matrix in CSR form. c: a loop
+over the edges in plain C with software prefetch, compiled for this machine, which the others are measured by; it needs
+gcc. Each library computes in a process of its own. Inputs are made beforehand; results are allocated by the library.
+dtype is that of the rows; weights and logits stay float32. gnnflow computes under the settings of its training (memory
+that is freed is kept), or with --bare without them.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
-import json
+import shutil
 import statistics
 import subprocess
 import tempfile
-import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from harness import DGL, PLOT, Benchmark, Chosen, Found, Option, cell, draw_lines, run, seconds_of
 from torch import Tensor
 
 HEADS, WIDTH = 4, 64
@@ -53,15 +52,19 @@ void weighted(int64_t rows, const int32_t *offsets, const int32_t *sources, cons
 Calls = dict[str, Callable[[], Any]]
 
 
-def edges_of(file: str) -> tuple[Tensor, Tensor, int]:
+def edges_of(chosen: Chosen) -> tuple[Tensor, Tensor, int]:
     """Return sources and targets [E], ascending by target, and the number of nodes."""
-    with np.load(file) as held:
-        (source, target), mask = held["edge_index"], held["train_mask"]
-    inside = mask[source] & mask[target]
-    row = np.cumsum(mask) - 1
-    source, target = row[source[inside]], row[target[inside]]
+    if chosen.graph:
+        with np.load(chosen.graph) as held:
+            (source, target), mask = held["edge_index"], held["train_mask"]
+        inside = mask[source] & mask[target]
+        row = np.cumsum(mask) - 1
+        source, target, nodes = row[source[inside]], row[target[inside]], int(mask.sum())
+    else:
+        nodes, number = chosen.nodes, round(chosen.density / 100 * chosen.nodes**2)
+        source, target = np.random.default_rng(0).integers(0, nodes, (2, number))
     order = np.lexsort((source, target))
-    return torch.from_numpy(source[order]), torch.from_numpy(target[order]), int(mask.sum())
+    return torch.from_numpy(source[order]), torch.from_numpy(target[order]), nodes
 
 
 def calls_of_gnnflow(source: Tensor, target: Tensor, num_nodes: int, *, dtype: torch.dtype) -> Calls:
@@ -99,7 +102,9 @@ def calls_of_gnnflow(source: Tensor, target: Tensor, num_nodes: int, *, dtype: t
 
 def calls_of_dgl(source: Tensor, target: Tensor, num_nodes: int, *, dtype: torch.dtype) -> Calls:
     """Return the same of DGL, which takes one type for all operands; without its forward pass alone."""
-    from dgl_shim import dgl
+    from peers import dgl_module
+
+    dgl = dgl_module()
 
     graph = dgl.graph((source, target), num_nodes=num_nodes)
     graph.create_formats_()
@@ -161,39 +166,68 @@ def settings_of_training(threads: int) -> contextlib.AbstractContextManager[None
     return compute_settings(threads)
 
 
-def times_of(call: Callable[[], Any], *, repeats: int) -> list[float]:
-    """Return the seconds of each call after the first three."""
-    times = []
-    for _ in range(3 + repeats):
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return times[3:]
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graph", required=True)
-    parser.add_argument("--lib", choices=tuple(LIBRARIES), default="gnnflow")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--bare", action="store_true")
-    parser.add_argument("--only", help="names of calls; all by default")
-    chosen = parser.parse_args()
+def measured(chosen: Chosen) -> Found:
+    """Return the seconds of each call of one library in this process."""
     torch.set_num_threads(chosen.threads)
-    results, asked = {}, chosen.only.split(",") if chosen.only else None
-    with contextlib.nullcontext() if chosen.bare or chosen.lib != "gnnflow" else settings_of_training(chosen.threads):
-        for name, call in LIBRARIES[chosen.lib](*edges_of(chosen.graph), dtype=getattr(torch, chosen.dtype)).items():
-            if asked is not None and name not in asked:
-                continue
+    is_bare, results = chosen.bare or chosen.lib != "gnnflow", {}
+    with contextlib.nullcontext() if is_bare else settings_of_training(chosen.threads):
+        source, target, nodes = edges_of(chosen)
+        for name, call in LIBRARIES[chosen.lib](source, target, nodes, dtype=getattr(torch, chosen.dtype)).items():
             many = chosen.repeats if name in {"plain", "weighted"} else max(chosen.repeats // 5, 3)
-            times = times_of(call, repeats=many)
-            results[name] = {"times": times, "min": min(times), "median": statistics.median(times)}
-    about = {"bench": "spmm", "lib": chosen.lib, "dtype": chosen.dtype, "threads": chosen.threads}
-    print(json.dumps({**about, "results": results}))
+            results[name] = seconds_of(call, repeats=many, warmup=3)
+    return {"edges": len(source), "times": results}
+
+
+def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    """Yield the milliseconds of each operation and library by density."""
+    libraries = {"gnnflow": "", "dgl": chosen.dgl, "torch": "", "c": ""}
+    if chosen.dtype != "float32" or not shutil.which("gcc"):
+        del libraries["c"]
+    percents = [0.0] if chosen.graph else [float(each) for each in chosen.percent.split(",")]
+    lines: dict[str, list[float]] = {}
+    for percent in percents:
+        ran: dict[str, Found] = {}
+        for name, python in libraries.items():
+            if python or name != "dgl":
+                ran[name] = cell(chosen, "sums", python=python, threads=chosen.threads, lib=name, density=percent)
+        floor = min(ran["c" if "c" in ran else "gnnflow"]["times"]["weighted"])
+        for name, found in ran.items():
+            lines.setdefault("C loop" if name == "c" else name, []).append(1e3 * min(found["times"]["weighted"]))
+            for operation, times in found["times"].items():
+                best, of_floor = min(times), min(times) / floor if operation in {"plain", "weighted"} else None
+                yield (
+                    chosen.graph or percent,
+                    found["edges"],
+                    operation,
+                    name,
+                    1e3 * best,
+                    1e3 * statistics.median(times),
+                    of_floor,
+                )
+    if chosen.plot:
+        drawn = {name: (percents, each) for name, each in lines.items()}
+        labels = {"x_label": "edges in 100 pairs of nodes", "y_label": "milliseconds per weighted sum, 64 columns"}
+        draw_lines(chosen.plot, drawn, **labels, logarithmic="xy", dashed="C loop")
+
+
+BENCH = Benchmark(
+    columns=("density, %, or graph", "edges", "operation", "library", "min ms", "median ms", "x C loop"),
+    rows=rows,
+    options={
+        "graph": Option("", "an .npz file in place of random graphs"),
+        "nodes": 10_000,
+        "percent": "0.01,0.03,0.1,0.3,1,3,10",
+        "dtype": Option("float32", choices=("float32", "bfloat16", "float16")),
+        "bare": Option(default=False, help="without the settings of training"),
+        "dgl": DGL,
+        "threads": 2,
+        "repeats": 15,
+        "plot": PLOT,
+    },
+    small={"nodes": 500, "percent": "1", "repeats": 2},
+    cells={"sums": measured},
+)
 
 
 if __name__ == "__main__":
-    main()
+    run(BENCH)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from globalbatch_simulator import Cluster, Costs, divide, enlarged, step_seconds
+from globalbatch_scaling import Cluster, Costs, divide, enlarged, step_seconds
 from simulator import Network
 
 COSTS = Costs(per_row=1e-6, per_edge=1e-7, per_mirror=1e-6, row_bytes=512, layers=3, gradient_bytes=1000)

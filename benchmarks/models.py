@@ -1,10 +1,15 @@
-"""GCN, GraphSAGE and GAT as each library has them, over the merged batches of `agl_cells.py`.
+"""GCN, GraphSAGE and GAT as each library has them, over the same merged batches.
+
+A batch is its targets and everything within as many hops as there are layers, merged, without sampling. A file of a
+graph holds x [N, F], y [N] classes or [N, C] labels, edge_index [2, E] and train_mask [N], and for
+scores val_mask and test_mask.
 
 PPI: layers 64 wide (GAT: 4 heads of 64), each with its activation, then a linear map to the labels. Citation graphs:
 the last layer gives the scores; 16 wide (GAT: 8 heads of 8, then one head), dropout as in the models' papers.
 
 What a library computes with: gnnflow blocks, whose forms are the ablation; PyG every edge of the batch in every layer,
 in torch_sparse's SparseTensor where that is installed, or torch's CSR (attention: edge by edge); DGL pruned blocks.
+Only numpy and torch are imported at the top, so that this runs in a peer's interpreter.
 """
 
 from __future__ import annotations
@@ -12,7 +17,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +28,134 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 WIDTH, HEADS = 64, 4
+FORMS = ("base", "pruning", "partitioning", "both", "ahead")
+PEER_FORM = "as it is"
 CITATION_WIDTH, CITATION_HEAD, CITATION_HEADS = 16, 8, 8
+
+
+@dataclass(frozen=True)
+class Graph:
+    """In-edges by target, features, labels and splits."""
+
+    offsets: Any
+    sources: Any
+    x: Any
+    y: Any
+    masks: Mapping[str, Any]
+
+    @property
+    def spec(self) -> tuple[int, int]:
+        """Widths of the features and of the outputs."""
+        return self.x.shape[1], self.y.shape[1] if self.y.ndim > 1 else int(self.y.max()) + 1
+
+    def within(self, split: str) -> Graph:
+        """Return the nodes of a split, and the edges with both ends there."""
+        mask = self.masks[split]
+        target = np.repeat(np.arange(len(mask)), np.diff(self.offsets))
+        inside, row = mask[self.sources] & mask[target], np.cumsum(mask) - 1
+        degree = np.bincount(row[target[inside]], minlength=int(mask.sum()))
+        masks = {name: each[mask] for name, each in self.masks.items()}
+        return Graph(offsets_of(degree), row[self.sources[inside]], self.x[mask], self.y[mask], masks)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Merged neighbourhoods: the graph's number of each row, how many rows lie within 0, 1, ... hops, and in-edges.
+
+    Targets come first, then rows by hop. The rows of the last hop have no in-edges here.
+    """
+
+    nodes: Any
+    sizes: list[int]
+    offsets: Any
+    sources: Any
+    in_degree: Any
+    out_degree: Any
+
+    def layer(self, index: int, *, pruned: bool) -> tuple[Any, Any, int]:
+        """Return a layer's offsets [T + 1], sources [E] and number of rows it reads.
+
+        Pruned: it computes what the next layer reads. Else: it computes every row, over all of the batch's edges.
+        """
+        rows = self.sizes[-1]
+        if not pruned:
+            return np.pad(self.offsets, (0, rows + 1 - len(self.offsets)), mode="edge"), self.sources, rows
+        hops = len(self.sizes) - 1 - index
+        offsets = self.offsets[: self.sizes[hops - 1] + 1]
+        return offsets, self.sources[: offsets[-1]], self.sizes[hops]
+
+
+def read_graph(file: str) -> Graph:
+    """Return the graph of a file; without masks of validation and test, these splits are empty."""
+    with np.load(file) as held:
+        x, y, train = held["x"], held["y"], held["train_mask"]
+        masks = {name: held[f"{name}_mask"] if f"{name}_mask" in held else ~train & train for name in ("val", "test")}
+        return graph_of_edges(held["edge_index"], x, y, {"train": train, **masks})
+
+
+def graph_of_edges(edges: Any, x: Any, y: Any, masks: Mapping[str, Any]) -> Graph:
+    """Return the graph of edges [2, E]."""
+    source, target = edges
+    order = np.lexsort((source, target))
+    truth = y.astype(np.float32) if y.ndim > 1 else y
+    return Graph(offsets_of(np.bincount(target, minlength=len(x))), source[order], x, truth, masks)
+
+
+def random_graph(nodes: int, edges: int, *, width: int = 50, labels: int = 121) -> Graph:
+    """Return a graph of the shape of PPI: in-degrees follow a power law, sources lie anywhere, all nodes train."""
+    rng = np.random.default_rng(0)
+    weight, share = rng.pareto(2.0, nodes) + 1, 0.3
+    ends = np.stack([rng.integers(0, nodes, edges), rng.choice(nodes, edges, p=weight / weight.sum())])
+    y = (rng.random((nodes, labels)) < share).astype(np.float32)
+    x = rng.standard_normal((nodes, width), np.float32)
+    every = np.ones(nodes, bool)
+    return graph_of_edges(ends, x, y, {"train": every, "val": ~every, "test": ~every})
+
+
+def offsets_of(counts: Any) -> Any:
+    """Return where each of some runs begins, and the last ends."""
+    return np.concatenate([[0], np.cumsum(counts)])
+
+
+def edges_of(graph: Graph, nodes: Any) -> Any:
+    """Return the positions of all in-edges of some nodes, node by node."""
+    counts = graph.offsets[nodes + 1] - graph.offsets[nodes]
+    return np.repeat(graph.offsets[nodes] - offsets_of(counts)[:-1], counts) + np.arange(counts.sum())
+
+
+def batch_of(graph: Graph, targets: Any, *, hops: int) -> Batch:
+    """Return the targets and everything within so many hops."""
+    row = np.full(len(graph.x), -1)
+    row[targets] = np.arange(len(targets))
+    found, sizes = [targets], [len(targets)]
+    for _ in range(hops):
+        reached = np.unique(graph.sources[edges_of(graph, found[-1])])
+        fresh = reached[row[reached] < 0]
+        row[fresh] = sizes[-1] + np.arange(len(fresh))
+        found.append(fresh)
+        sizes.append(sizes[-1] + len(fresh))
+    nodes = np.concatenate(found)
+    inner = nodes[: sizes[-2]]
+    degrees = np.diff(graph.offsets), np.bincount(graph.sources, minlength=len(graph.x))
+    return Batch(
+        nodes,
+        sizes,
+        offsets_of(degrees[0][inner]),
+        row[graph.sources[edges_of(graph, inner)]],
+        degrees[0][nodes],
+        degrees[1][nodes],
+    )
+
+
+def batches_of(graph: Graph, *, layers: int, size: int, number: int) -> Iterator[Batch]:
+    """Yield the first batches of an epoch over the shuffled training targets; one of all, in order, where size is 0."""
+    targets = np.flatnonzero(graph.masks["train"])
+    if not size:
+        yield batch_of(graph, targets, hops=layers)
+        return
+    targets = np.random.default_rng(0).permutation(targets)
+    for start in range(0, len(targets), size)[:number]:
+        yield batch_of(graph, targets[start : start + size], hops=layers)
 
 
 @dataclass(frozen=True)
@@ -59,13 +192,16 @@ class Library(Protocol):
     def prepare(self, net: nn.Module, batch: Any, x: Any, *, form: str) -> Any:
         """Return what the model reads of a batch, with x [N, F] of its rows."""
 
+    def moved(self, prepared: Any, device: torch.device) -> Any:
+        """Return what was prepared on a device."""
+
     def outputs(self, net: nn.Module, prepared: Any) -> Tensor:
         """Return the outputs of the batch's targets."""
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss: of one class per row, or of many labels."""
 
-    def setting(self, form: str) -> contextlib.AbstractContextManager[None]:
+    def setting(self, form: str, device: torch.device) -> contextlib.AbstractContextManager[None]:
         """Compute in this form."""
 
 
@@ -78,20 +214,26 @@ class Gnnflow:
     """
 
     def model(self, spec: Spec) -> nn.Module:
-        """Return the model as a config would build it, or that of `epoch.py`."""
-        from epoch import model_of
-
+        """Return the model as a config builds it."""
         from gnnflow.config import model_from_dict
-        from gnnflow.layers.model import ModelInputs, build_model
+        from gnnflow.layers.gat import GAT
+        from gnnflow.layers.model import Model, ModelInputs, build_model
 
         inputs = ModelInputs(spec.in_width, spec.out_width)
-        if not spec.citation:
-            return model_of(spec.name, spec.layers, inputs)
         keys: dict[str, Any] = {"kind": spec.name, "layers": spec.layers, "dropout": spec.dropout, "hidden": WIDTH}
-        keys["hidden"] = CITATION_HEAD if spec.name == "gat" else CITATION_WIDTH
-        if spec.name == "gat":
+        if spec.citation:
+            keys["hidden"] = CITATION_HEAD if spec.name == "gat" else CITATION_WIDTH
+        else:
+            keys["head"] = "linear"
+        if spec.name != "gat":
+            return build_model(model_from_dict(keys), inputs)
+        if spec.citation:
             keys |= {"heads": CITATION_HEADS, "output_heads": 1, "activation": "elu"}
-        return build_model(model_from_dict(keys), inputs)
+            return build_model(model_from_dict(keys), inputs)
+        # every layer has its heads side by side, also the last
+        config = model_from_dict(keys | {"heads": HEADS, "activation": "elu"})
+        layers = [GAT(width, head, heads=heads) for width, head, heads in spec.widths()]
+        return Model(config, inputs, encoder=None, layers=layers)
 
     def prepare(self, net: Any, batch: Any, x: Any, *, form: str) -> Any:
         """Return blocks."""
@@ -101,8 +243,12 @@ class Gnnflow:
         from gnnflow.graph.edges import InEdges
 
         pruned = form not in {"base", "partitioning"}
+        # layers that compute and read the same rows share a block, as training does
+        made: dict[tuple[int, int], Block] = {}
         layers = [batch.layer(index, pruned=pruned) for index in range(net.num_layers)]
-        blocks = tuple(Block(InEdges(offsets, sources), rows) for offsets, sources, rows in layers)
+        for offsets, sources, rows in layers:
+            made.setdefault((len(offsets), rows), Block(InEdges(offsets, sources), rows))
+        blocks = tuple(made[len(offsets), rows] for offsets, _, rows in layers)
         degrees = Degrees(batch.in_degree, batch.out_degree, batch.in_degree.astype(np.float32))
         features, targets = Features(x.shape[1], dense=x), batch.sizes[0]
         if form != "ahead":
@@ -112,6 +258,13 @@ class Gnnflow:
         rows, terms = np.arange(blocks[0].num_targets), first_terms(net, features, degrees)
         placed = InPlaceBatch(blocks[0], rows, blocks[1:], degrees.take(rows), np.arange(targets))
         return prepared(net, terms, placed, features=features), targets
+
+    def moved(self, prepared: Any, device: torch.device) -> Any:
+        """Return the batch on a device."""
+        from gnnflow.executions.moving import beside
+
+        batch, targets = prepared
+        return beside(device, batch), targets
 
     def outputs(self, net: Any, prepared: Any) -> Tensor:
         """Return the outputs of the first rows after the last layer."""
@@ -128,9 +281,9 @@ class Gnnflow:
         return functional.cross_entropy(outputs, labels) if labels.ndim == 1 else binary_cross_entropy(outputs, labels)
 
     @contextlib.contextmanager
-    def setting(self, form: str) -> Iterator[None]:
+    def setting(self, form: str, device: torch.device) -> Iterator[None]:
         """Let one thread aggregate where the form has no partitioning."""
-        from gnnflow.kernels.native import library
+        from gnnflow.kernels import core as library
         from gnnflow.kernels.threads import compute_threads
         from gnnflow.train.reproducible import compute_settings
 
@@ -143,7 +296,7 @@ class Gnnflow:
             importlib.import_module(f"gnnflow.kernels.native.{name}") for name in ("attention", "maxima", "sums")
         ]
         before = [module.call for module in modules]
-        with compute_settings(torch.get_num_threads()):
+        with compute_settings(torch.get_num_threads(), device):
             for module in modules:
                 module.call = alone if form in {"base", "pruning"} else library.call  # type: ignore[attr-defined]
             try:
@@ -151,13 +304,6 @@ class Gnnflow:
             finally:
                 for module, call in zip(modules, before, strict=True):
                     module.call = call  # type: ignore[attr-defined]
-
-
-def torch_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean loss by torch's own functions."""
-    if labels.ndim == 1:
-        return functional.cross_entropy(outputs, labels)
-    return functional.binary_cross_entropy_with_logits(outputs, labels)
 
 
 class Stack(nn.Module):
@@ -187,10 +333,22 @@ def with_self(offsets: Any, sources: Any) -> tuple[Any, Any]:
     return offsets + np.arange(len(offsets)), np.insert(sources, offsets[1:], rows)
 
 
-class PyG:
-    """PyTorch Geometric."""
+class Peer:
+    """What the other libraries share: torch's losses, and no form of their own."""
 
-    loss = staticmethod(torch_loss)
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss by torch's own functions."""
+        if labels.ndim == 1:
+            return functional.cross_entropy(outputs, labels)
+        return functional.binary_cross_entropy_with_logits(outputs, labels)
+
+    def setting(self, form: str, device: torch.device) -> contextlib.AbstractContextManager[None]:
+        """Change nothing."""
+        return contextlib.nullcontext()
+
+
+class PyG(Peer):
+    """PyTorch Geometric."""
 
     def model(self, spec: Spec) -> nn.Module:
         """Return its own layers."""
@@ -230,9 +388,15 @@ class PyG:
                 rowptr=torch.from_numpy(offsets), col=torch.from_numpy(sources), value=weight, sparse_sizes=(rows, rows)
             )
         else:
+            warnings.filterwarnings("ignore", message="Sparse")  # that such matrices are in beta
             values = torch.ones(len(sources)) if weight is None else weight
             edges = torch.sparse_csr_tensor(torch.from_numpy(offsets), torch.from_numpy(sources), values, (rows, rows))
         return edges, torch.from_numpy(x), batch.sizes[0]
+
+    def moved(self, prepared: Any, device: torch.device) -> Any:
+        """Return the adjacency and the rows on a device."""
+        edges, x, targets = prepared
+        return edges.to(device), x.to(device), targets
 
     def outputs(self, net: nn.Module, prepared: Any) -> Tensor:
         """Return the outputs of the targets."""
@@ -240,19 +404,15 @@ class PyG:
         found: Tensor = net(lambda layer, _, h: layer(h, edges), x, targets)
         return found
 
-    def setting(self, form: str) -> contextlib.AbstractContextManager[None]:
-        """Change nothing."""
-        return contextlib.nullcontext()
 
-
-class DGL:
+class DGL(Peer):
     """Deep Graph Library."""
-
-    loss = staticmethod(torch_loss)
 
     def model(self, spec: Spec) -> nn.Module:
         """Return its own layers."""
-        from dgl_shim import dgl
+        from peers import dgl_module
+
+        dgl = dgl_module()
 
         given = {"allow_zero_in_degree": True}
         drop = spec.dropout
@@ -267,7 +427,9 @@ class DGL:
 
     def prepare(self, net: nn.Module, batch: Any, x: Any, *, form: str) -> Any:
         """Return its blocks."""
-        from dgl_shim import dgl
+        from peers import dgl_module
+
+        dgl = dgl_module()
 
         convolutions: Any = net.convolutions
         blocks = []
@@ -283,15 +445,16 @@ class DGL:
             blocks.append(block)
         return blocks, torch.from_numpy(x), batch.sizes[0]
 
+    def moved(self, prepared: Any, device: torch.device) -> Any:
+        """Return the blocks and the rows on a device."""
+        blocks, x, targets = prepared
+        return [block.to(device) for block in blocks], x.to(device), targets
+
     def outputs(self, net: nn.Module, prepared: Any) -> Tensor:
         """Return the outputs of the targets."""
         blocks, x, targets = prepared
         found: Tensor = net(lambda layer, index, h: layer(blocks[index], h), x, targets)
         return found
-
-    def setting(self, form: str) -> contextlib.AbstractContextManager[None]:
-        """Change nothing."""
-        return contextlib.nullcontext()
 
 
 LIBRARIES: dict[str, Callable[[], Library]] = {"gnnflow": Gnnflow, "pyg": PyG, "dgl": DGL}

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from infer import WAYS, WORK, job_of
-from limited import link
+from infer import WAYS, WORK, job_of, link
 
 from gnnflow.infer import sending
 from gnnflow.infer.job import run_rounds
@@ -23,7 +22,7 @@ from tests.benchmarks.timed_layer import TIMES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from limited import Link
+    from infer import Link
 
     from gnnflow.infer.job import InferJob
 
@@ -36,7 +35,7 @@ SIZES = {"nodes": 20_000, "edges": 200_000, "partitions": 4, "model": "sage", "h
 def job(folder: Path, **changes: Any) -> InferJob:
     """Return the job that scores a power-law graph, or one whose edges lead to few nodes, and run it once."""
     given = {"inward": 0, "merchants": 0, "store_behind_link": True}
-    made = job_of(Namespace(**(SIZES | given | changes), data=folder))
+    made = job_of(Namespace(**(SIZES | given | changes), folder=str(folder)))
     scored(made, APART)
     return made
 

@@ -1,0 +1,218 @@
+"""DGL's and PyG's sides of the benchmarks: each function runs in the interpreter of the library that it measures.
+
+    PYTHON benchmarks/peers.py NAME JSON
+
+`harness.peer` starts this with the function's arguments and reads the one line of JSON. The interpreter has torch and
+the library, and need not have gnnflow. DGL and PyG over merged batches are in `models.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+BATCH, WIDTH = 1024, 64
+FANOUT = (15, 10)
+Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]
+
+
+class _Nothing(types.ModuleType):
+    """Has whatever class is asked for, so that what imports dgl.graphbolt goes on."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+def dgl_module() -> Any:
+    """Return DGL, whose core runs on a newer torch than its graphbolt was built for; no benchmark uses that."""
+    if "dgl" not in sys.modules:
+        os.environ.setdefault("DGLBACKEND", "pytorch")
+        sys.modules["dgl.graphbolt"] = _Nothing("dgl.graphbolt")
+    import dgl
+    import dgl.nn
+
+    return dgl
+
+
+def load(graph: str, threads: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return features, labels, edges [2, E] and seeds of an .npz file, with torch set up."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    with np.load(graph) as held:
+        x, y, edges, seeds = (torch.from_numpy(held[name]) for name in ("x", "y", "edge_index", "seeds"))
+    return x, y, edges, seeds
+
+
+def trained(net: nn.Module, batches: Batches, *, epochs: int, rate: float = 0.003) -> dict[str, Any]:
+    """Return the seconds of each epoch, by the clock and of the processor, and the last loss."""
+    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
+    times, spent, loss = [], [], torch.zeros(())
+    for _ in range(epochs):
+        begin, cpu = time.perf_counter(), time.process_time()
+        for logits, labels in batches():
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(logits, labels)
+            loss.backward()
+            optimizer.step()
+        times.append(time.perf_counter() - begin)
+        spent.append(time.process_time() - cpu)
+    return {"times": times, "cpu": spent, "loss": float(loss.detach())}
+
+
+class PygSage(nn.Module):
+    """GraphSAGE of two layers over NeighborLoader's batches."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        from torch_geometric.nn import SAGEConv
+
+        super().__init__()
+        self.first, self.second = SAGEConv(width, WIDTH), SAGEConv(WIDTH, classes)
+
+    def forward(self, batch: Any) -> Tensor:
+        """Return the logits of the batch's seeds."""
+        hidden = functional.relu(self.first(batch.x, batch.edge_index))
+        logits: Tensor = self.second(hidden, batch.edge_index)[: batch.batch_size]
+        return logits
+
+
+def minibatch_pyg(graph: str, *, epochs: int, threads: int) -> dict[str, Any]:
+    """Train GraphSAGE over NeighborLoader's batches, the graph in memory; needs torch-sparse or pyg-lib."""
+    from torch_geometric.data import Data
+    from torch_geometric.loader import NeighborLoader
+
+    x, y, edges, seeds = load(graph, threads)
+    loader = NeighborLoader(Data(x=x, y=y, edge_index=edges), FANOUT, seeds, batch_size=BATCH, shuffle=True)
+    net = PygSage(x.shape[1], int(y.max()) + 1)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in loader:
+            yield net(batch), batch.y[: batch.batch_size]
+
+    return trained(net, batches, epochs=epochs)
+
+
+class DglSage(nn.Module):
+    """GraphSAGE over NeighborSampler's blocks."""
+
+    def __init__(self, width: int, classes: int, layers: int) -> None:
+        super().__init__()
+        widths = [width, *[WIDTH] * (layers - 1), classes]
+        self.layers = nn.ModuleList([dgl_module().nn.SAGEConv(*pair, "mean") for pair in pairwise(widths)])
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        """Return the logits of the last block's nodes."""
+        for number, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
+            x = layer(block, functional.relu(x) if number else x)
+        return x
+
+
+def minibatch_dgl(graph: str, *, epochs: int, threads: int, layers: int = 0) -> dict[str, Any]:
+    """Train GraphSAGE over NeighborSampler's blocks, drawn anew for each batch; layers: read every in-edge instead."""
+    dgl = dgl_module()
+    x, y, edges, seeds = load(graph, threads)
+    held = dgl.graph((edges[0], edges[1]), num_nodes=len(y)).formats(["csc"])
+    # DGL counts fan-outs from the first layer on
+    sampler = dgl.dataloading.NeighborSampler([-1] * layers if layers else list(FANOUT[::-1]))
+    net = DglSage(x.shape[1], int(y.max()) + 1, layers or len(FANOUT))
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in seeds[torch.randperm(len(seeds))].split(BATCH):
+            nodes, rows, blocks = sampler.sample_blocks(held, batch)
+            yield net(blocks, x[nodes]), y[rows]
+
+    return trained(net, batches, epochs=epochs)
+
+
+class DglGcn(nn.Module):
+    """GCN of any depth over a whole graph."""
+
+    def __init__(self, widths: list[int], dropout: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(dgl_module().nn.GraphConv(*pair, norm="both") for pair in pairwise(widths))
+        self.dropout = dropout
+
+    def forward(self, graph: Any, h: Tensor) -> Tensor:
+        """Return the logits of all nodes."""
+        for number, layer in enumerate(self.layers):
+            h = layer(graph, functional.dropout(h, self.dropout))
+            h = functional.relu(h) if number + 1 < len(self.layers) else h
+        return h
+
+
+def globalbatch_dgl(
+    folder: str, *, layers: int, hidden: int, dropout: float, threads: int, epochs: int
+) -> dict[str, Any]:
+    """Train a GCN over the whole graph of `globalbatch.make_graph`."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    dgl = dgl_module()
+    held = {name: np.load(Path(folder) / f"{name}.npy") for name in ("offsets", "sources", "x", "y", "train")}
+    targets = np.repeat(np.arange(len(held["y"])), np.diff(held["offsets"]))
+    graph = dgl.graph((torch.from_numpy(held["sources"]), torch.from_numpy(targets)), num_nodes=len(held["y"]))
+    graph = dgl.add_self_loop(graph)
+    graph.create_formats_()
+    net = DglGcn([held["x"].shape[1], *[hidden] * (layers - 1), int(held["y"].max()) + 1], dropout)
+    x, y, rows = (torch.from_numpy(each) for each in (held["x"], held["y"], np.flatnonzero(held["train"])))
+    return trained(net, lambda: iter([(net(graph, x)[rows], y[rows])]), epochs=epochs, rate=0.01)
+
+
+class DglPinSage(nn.Module):
+    """PinSage of two layers and a linear head."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.pools, self.maps = (
+            nn.ModuleList(nn.Linear(width, WIDTH) for _ in range(2)) for width in (WIDTH, 2 * WIDTH)
+        )
+        self.head = nn.Linear(WIDTH, classes)
+
+    def forward(self, graph: Any, weight: Tensor, total: Tensor, h: Tensor) -> Tensor:
+        """Return the logits of all nodes."""
+        for pool, own in zip(self.pools, self.maps, strict=True):
+            pooled = dgl_module().ops.u_mul_e_sum(graph, torch.relu(pool(h)), weight) / total
+            h = functional.normalize(torch.relu(own(torch.cat([h, pooled], 1))))
+        logits: Tensor = self.head(h)
+        return logits
+
+
+def walks_dgl(folder: str, *, walks: int, length: int, top_k: int, classes: int, threads: int) -> dict[str, Any]:
+    """Return the seconds of walks from all nodes, in batches and in one call, and of a step of PinSage over them."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    dgl = dgl_module()
+    src, dst = (torch.from_numpy(np.load(Path(folder) / f"{name}.npy")) for name in ("src", "dst"))
+    num_nodes = int(max(src.max(), dst.max())) + 1
+    # walks follow in-edges, which are the out-edges of the graph turned round
+    sampler = dgl.sampling.RandomWalkNeighborSampler(
+        dgl.graph((dst, src), num_nodes=num_nodes), length, 0.0, walks, top_k
+    )
+    sampler(torch.arange(min(BATCH, num_nodes)))
+    order, begin = torch.randperm(num_nodes), time.perf_counter()
+    for batch in order.split(BATCH):
+        sampler(batch)
+    in_batches, begin = time.perf_counter() - begin, time.perf_counter()
+    found = sampler(torch.arange(num_nodes))
+    whole = time.perf_counter() - begin
+    weight = found.edata["weights"].float()[:, None]
+    total = dgl.ops.copy_e_sum(found, weight).clamp(min=1e-12)
+    x, labels, net = torch.randn(num_nodes, WIDTH), torch.randint(0, classes, (num_nodes,)), DglPinSage(classes)
+    ran = trained(net, lambda: iter([(net(found, weight, total, x), labels)]), epochs=2, rate=0.01)
+    return {"walks": in_batches, "walks_whole": whole, "step": ran["times"][-1]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[1]](**json.loads(sys.argv[2]))))
