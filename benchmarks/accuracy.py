@@ -189,7 +189,7 @@ def run_once(config: Config, form: str) -> Run:
     """Make what training needs, and train."""
     with (
         # as where the native core was not built
-        patch("gnnflow.kernels.native.library.kernels", lambda: None) if form == "torch kernels" else nullcontext(),
+        patch("gnnflow.kernels.core.kernels", lambda: None) if form == "torch kernels" else nullcontext(),
         Cluster(config.cluster) if config.train.workers > 1 else nullcontext() as cluster,
     ):
         context, prepared = StageContext.of(config, cluster), 0.0

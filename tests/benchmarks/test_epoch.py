@@ -11,7 +11,7 @@ from epoch import epoch_of, lines_of
 from models import FORMS, Gnnflow, Graph, PyG, Spec, batch_of, offsets_of, read_graph, with_self
 from scores import scores_of
 
-from gnnflow.kernels.native import library
+from gnnflow.kernels import core as library
 from gnnflow.kernels.threads import compute_threads
 from gnnflow.native import core
 
