@@ -173,7 +173,7 @@ def _json_of(words: Sequence[str], *, threads: int, limit: float | None = None) 
 
 
 def _script() -> Path:
-    return Path(str(sys.modules["__main__"].__file__)).resolve()
+    return Path(sys.argv[0]).resolve()
 
 
 def in_turns(

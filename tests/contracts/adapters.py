@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions import clusterbatch, minibatch, reference, sliced
-from gnnflow.executions.plan import plan_layer
+from gnnflow.executions.plan import EdgeColumns, plan_layer
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.sliced import relations as sliced_relations
 from gnnflow.executions.tensors import types_of
@@ -27,6 +27,11 @@ from tests.contracts.in_memory import apart, mini_batch, rows_of
 from tests.contracts.in_process import on_ranks
 
 TEMPORARY = tempfile.gettempdir()
+
+
+def plans(model, index):
+    """Return the plan of each relation of a layer."""
+    return plan_layer(model, index, EdgeColumns(attribute_width=model.inputs.attribute_width)).relations
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def _on_slices(model, case):
 
 
 def _layer(model, case, index, rows, partitions):
-    layout = plan_layer(model, index).relations[0].source
+    layout = plans(model, index)[0].source
     terms = [
         sliced.term_slice(model, index, h=h, nodes=case.graph.nodes.take(nodes))
         for h, nodes in zip(rows, partitions, strict=True)
@@ -129,7 +134,10 @@ def _layer(model, case, index, rows, partitions):
 def _typed_layer(model, case, index, rows, partitions):
     """Each relation's terms of its sources, then all relations of a partition's targets."""
     schema, types = model.inputs.schema, types_of(case.graph.nodes)
-    layouts = [each.source for each in plan_layer(model, index).relations]
+    layouts = [
+        each.source
+        for each in plan_layer(model, index, EdgeColumns(attribute_width=model.inputs.attribute_width)).relations
+    ]
     # what no owner sends must not be read
     sent = [np.full((len(types), layout.width), np.nan, np.float32) for layout in layouts]
     for number, source_type in enumerate(schema.source_types):
