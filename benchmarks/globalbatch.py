@@ -126,13 +126,10 @@ Work = Callable[[RankGroup], Found]
 """What each rank does, as a value that travels to its process."""
 
 
-def one_rank(channel: Connection, work: Work, rank: int, size: int) -> None:
+def one_rank(channel: Connection, work: Work, place: Place, port: int) -> None:
     """Work as one of several ranks, and send what that returns."""
-    store = open_store(HOST, start_seconds=SECONDS) if rank == 0 else None
-    if store is not None:
-        channel.send(store.port)
-    found = store or find_store(HOST, channel.recv(), start_seconds=SECONDS, position=Position())
-    group = join_group(found, Place(rank, size, SECONDS, SECONDS), host=HOST, position=Position())
+    store = find_store(HOST, port, start_seconds=SECONDS, position=Position())
+    group = join_group(store, place, host=HOST, position=Position())
     with compute_settings(1):
         channel.send(work(group))
     channel.recv()
@@ -145,17 +142,14 @@ def train_as_one(group: RankGroup, *, chosen: Chosen, layers: int) -> Found:
 
 def in_processes(work: Work, size: int) -> list[Found]:
     """Return what each of so many ranks returns, in processes of one thread that are joined by gloo."""
-    spawn, pairs = multiprocessing.get_context("spawn"), []
+    spawn, store, pairs = multiprocessing.get_context("spawn"), open_store(HOST, start_seconds=SECONDS), []
     for rank in range(size):
         ours, theirs = multiprocessing.Pipe()
-        process = spawn.Process(target=one_rank, args=(theirs, work, rank, size))
+        place = Place(rank, size, SECONDS, SECONDS)
+        process = spawn.Process(target=one_rank, args=(theirs, work, place, store.port))
         process.start()
         theirs.close()
         pairs.append((ours, process))
-        if rank == 0:
-            port = ours.recv()
-        else:
-            ours.send(port)
     ran = [ours.recv() for ours, _ in pairs]  # EOFError where a rank failed, which it has told
     for ours, process in pairs:
         ours.send(None)

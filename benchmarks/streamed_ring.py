@@ -156,6 +156,7 @@ def cut(chosen: Chosen, model: Model, ranks: int) -> tuple[int, int]:
 
 def alone(chosen: Chosen) -> Found:
     """Measure one process, or as many ranks: the slowest one's seconds, the largest one's memory, the bytes of all."""
+    torch.set_num_threads(1)
     if chosen.what == "one":
         return steps(None, chosen=chosen)
     found = in_processes(partial(steps, chosen=chosen), chosen.ranks)
