@@ -4,8 +4,8 @@ A message is a sequence of (tag, value); a value is a varint, or a length and th
 column of headers and one of payloads per field and lets Arrow join them element-wise; payloads are views of the
 arrays they come from. Reading walks all messages in step, one field per step, noting where values lie; a field's
 payloads are then slices of the same buffer, gathered by Arrow in one `take`. Loops are over fields and varint bytes,
-never over messages. The generated class (`graph_feature_pb2`) gives the numbers of the fields and reads and writes the
-same bytes; it copies each message three times (docs/decisions/0031-protobuf-at-run-time.md).
+never over messages. The generated class (`graph_feature_pb2`) gives the numbers of the fields, and reads these
+messages too; it copies each three times (docs/decisions/0031-protobuf-at-run-time.md).
 
 Encoding reference: https://protobuf.dev/programming-guides/encoding/
 """
