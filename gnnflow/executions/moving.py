@@ -22,7 +22,6 @@ from gnnflow.kernels import Csr
 from gnnflow.kernels.device import CPU
 
 Held = TypeVar("Held")
-Ready = TypeVar("Ready")
 
 
 @dataclass(frozen=True)
@@ -31,14 +30,6 @@ class Moved(Generic[Held]):
 
     held: Held
     done: Any = None
-
-
-@dataclass(frozen=True)
-class Sent(Generic[Ready, Held]):
-    """A batch on its way to the device: `ready` holds what stays here, and the tensors as they were."""
-
-    ready: Ready
-    moved: Moved[Held]
 
 
 @dataclass(frozen=True)

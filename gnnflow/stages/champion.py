@@ -124,23 +124,31 @@ def _test_targets(context: StageContext) -> _TestTargets | None:
 
 
 def _in_store(context: StageContext, train: MiniBatchConfig) -> _TestTargets | None:
-    from gnnflow.train.minibatch import outputs_on_store, outputs_on_stored_pairs
+    from gnnflow.train.minibatch import outputs_on_store
 
     config, neighbors = context.config, neighbors_of(context)
     if not neighbors.store.facts.splits.get("test"):
         return None
     hops = None if neighbors.fanouts is None else len(neighbors.fanouts)
-    on_store: partial[Outputs] = partial(outputs_on_store)
-    if config.task.kind != "node":
-        known = filtered_links(neighbors.store, config.task)
-        on_store = partial(outputs_on_stored_pairs, task=config.task, seed=config.seed, known=known)
-    return _TestTargets(hops, partial(on_store, split="test", neighbors=neighbors, train=train))
+    # read once for both models
+    known = filtered_links(neighbors.store, config.task)
+    on_store = partial(
+        outputs_on_store,
+        split="test",
+        neighbors=neighbors,
+        train=train,
+        task=config.task,
+        seed=config.seed,
+        known=known,
+    )
+    return _TestTargets(hops, on_store)
 
 
 def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | None:
+    from gnnflow.config import PairTask
     from gnnflow.graphfeature.pairs import read_pair_shard
     from gnnflow.graphfeature.shards import read_shard
-    from gnnflow.train.minibatch import outputs_on_pairs, outputs_on_shards
+    from gnnflow.train.minibatch import outputs_on_shards
     from gnnflow.train.minibatch.preparing import Sample
 
     config, flat = context.config, context.artifact("flat")
@@ -148,15 +156,20 @@ def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | 
     entries = [entry for entry in facts.shards if entry.split == "test" and entry.num_targets]
     if not entries:
         return None
-    on_shards: partial[Outputs]
-    if config.task.kind == "node":
-        on_shards = partial(outputs_on_shards, read=partial(read_shard, flat.uri))
-    else:
-        read_pairs = partial(read_pair_shard, flat.uri)
-        known = filtered_links(neighbors_of(context).store, config.task)
-        on_shards = partial(outputs_on_pairs, read=read_pairs, task=config.task, seed=config.seed, known=known)
-    sample = Sample(facts.fanouts, config.neighbors.sampling.kind)
-    return _TestTargets(facts.num_hops, partial(on_shards, entries=entries, sample=sample, train=train))
+    pairs = config.task if isinstance(config.task, PairTask) else None
+    return _TestTargets(
+        facts.num_hops,
+        partial(
+            outputs_on_shards,
+            entries=entries,
+            read=partial(read_shard if pairs is None else read_pair_shard, flat.uri),
+            sample=Sample(facts.fanouts, config.neighbors.sampling.kind),
+            train=train,
+            task=config.task,
+            seed=config.seed,
+            known=None if pairs is None else filtered_links(neighbors_of(context).store, pairs),
+        ),
+    )
 
 
 def _score(version: Version, *, context: StageContext, targets: _TestTargets, metric: str) -> dict[str, float]:

@@ -23,7 +23,7 @@ from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.running import make_artifact
-from gnnflow.train.minibatch import outputs_on_pairs
+from gnnflow.train.minibatch import outputs_on_shards
 from gnnflow.train.minibatch.preparing import Sample
 from tests.conftest import REPOSITORY
 from tests.typed_graphs import typed_tables, write_tables
@@ -136,7 +136,7 @@ def test_scores_by_time_do_not_change_with_the_batch(tmp_path: Path) -> None:
     model, flat = load_model(context.artifact("train").uri), context.artifact("flat")
     entries = [entry for entry in flat.facts(FlatFacts).shards if entry.split == "test"]
     found = [
-        outputs_on_pairs(
+        outputs_on_shards(
             model,
             entries,
             partial(read_pair_shard, flat.uri),

@@ -21,7 +21,7 @@ from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.model import ModelInputs
 from gnnflow.sampling.pairs import pair_keys, random_splits
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch import PairSource, open_pair_source
+from gnnflow.train.minibatch import MiniBatchSource, open_source
 
 NUM_NODES = 120
 WIDTH = 8
@@ -40,8 +40,8 @@ class Links:
         keys = pair_keys(hash_integers(pairs[:, 0]), hash_integers(pairs[:, 1]))
         return PairShard(Shard(self.neighborhood, every, every, None), pairs[:, 0], pairs[:, 1], keys, every)
 
-    def open_source(self, job: TrainJob, *, edges: bool) -> PairSource:
-        return open_pair_source(job, edges=edges, read=self.read)
+    def open_source(self, job: TrainJob, *, edges: bool) -> MiniBatchSource:
+        return open_source(job, edges=edges, read=self.read)
 
     def entries(self) -> list[ShardEntry]:
         return [

@@ -19,7 +19,7 @@ from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.model import ModelInputs
 from gnnflow.sampling.pairs import pair_keys, time_bounds, time_splits
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch import PairSource, open_pair_source
+from gnnflow.train.minibatch import MiniBatchSource, open_source
 from tests.train.planted_links import NUM_NODES, WIDTH, Links, link_job, links, message_graph
 
 LINK = {"split": {"kind": "time", "valid": 0.15, "test": 0.15}}
@@ -50,8 +50,8 @@ class Edges:
             times=self.times[entry.split] if self.have_times else None,
         )
 
-    def open_source(self, job: TrainJob, *, edges: bool) -> PairSource:
-        return open_pair_source(job, edges=edges, read=self.read)
+    def open_source(self, job: TrainJob, *, edges: bool) -> MiniBatchSource:
+        return open_source(job, edges=edges, read=self.read)
 
     def entries(self) -> list[ShardEntry]:
         return Links(self.neighborhood, self.pairs).entries()

@@ -13,8 +13,8 @@ from gnnflow.config import LinkTask
 from gnnflow.graph.errors import TrainingError
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.metrics import metrics_of
-from gnnflow.train.minibatch import pair_blocks
-from gnnflow.train.minibatch.pair_loader import PairBatch
+from gnnflow.train.minibatch import pairs as pair_batches
+from gnnflow.train.minibatch.loader import Batch
 from gnnflow.train.objective import Objective
 from gnnflow.train.trainer import TrainResult, train
 from tests.train.planted import Recording
@@ -46,7 +46,7 @@ def test_without_exclusion_training_learns_to_look_for_the_edge_itself(monkeypat
     """The planted leak: on a graph of chance the only thing to learn is whether the edge is in the blocks."""
     graph = links(chance=True)
     honest = trained(graph, epochs=40).history[-1]["train_loss"]
-    monkeypatch.setattr(pair_blocks, "without_pairs", lambda batch, _: batch)
+    monkeypatch.setattr(pair_batches, "without_pairs", lambda batch, _: batch)
     leaking = trained(graph, epochs=40).history[-1]["train_loss"]
     assert leaking < honest - 0.05
 
@@ -86,9 +86,9 @@ def test_batches_do_not_change_what_scoring_gives() -> None:
 def test_a_step_is_a_function_of_seed_epoch_and_step() -> None:
     job = link_job(GRAPH)
     with GRAPH.open_source(job, edges=True) as source:
-        passed = [step.batch.candidates for step in source.steps(2, since=0)]
-        resumed = [step.batch.candidates for step in source.steps(2, since=1)]
-        other = [step.batch.candidates for step in source.steps(3, since=0)]
+        passed = [step.batch.head.candidates for step in source.steps(2, since=0)]
+        resumed = [step.batch.head.candidates for step in source.steps(2, since=1)]
+        other = [step.batch.head.candidates for step in source.steps(3, since=0)]
     assert len(passed) == source.steps_per_epoch
     for one, again in zip(passed[1:], resumed, strict=True):
         np.testing.assert_array_equal(one, again)
@@ -135,7 +135,7 @@ def test_negatives_of_the_task_are_per_edge() -> None:
     job = replace(link_job(GRAPH), task=task)
     with GRAPH.open_source(job, edges=True) as source:
         step = next(iter(source.steps(0, since=0)))
-    assert step.batch.candidates.shape == (len(step.targets), 4)
+    assert step.batch.head.candidates.shape == (len(step.targets), 4)
 
 
 def test_ranks_score_a_split_in_parts_that_follow_each_other() -> None:
@@ -158,16 +158,16 @@ def test_a_killed_run_ends_on_the_weights_of_an_undisturbed_one(
     keys = {"epochs": 4, "checkpoint_steps": 1}
     undisturbed = trained(GRAPH, **keys)
     job, taken = link_job(GRAPH, uri=str(tmp_path), **keys), []  # type: ignore[arg-type]
-    honest = PairBatch.logits
+    honest = Batch.logits
 
-    def killed(batch: PairBatch, model: Model) -> torch.Tensor:
+    def killed(batch: Batch, model: Model) -> torch.Tensor:
         taken.append(model.training)
         if sum(taken) == 7:
             raise KeyboardInterrupt
         return honest(batch, model)
 
     with monkeypatch.context() as patched:
-        patched.setattr(PairBatch, "logits", killed)
+        patched.setattr(Batch, "logits", killed)
         with pytest.raises(KeyboardInterrupt):
             train(job, progress=Recording(), open_source=GRAPH.open_source)
     heard = Recording()

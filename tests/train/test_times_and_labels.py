@@ -11,7 +11,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.times import ALL_EARLIER, TimedBatch, build_before
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch import pair_blocks
+from gnnflow.train.minibatch import pairs as pair_batches
 from gnnflow.train.trainer import TrainResult, train
 from tests.train.planted import Recording
 from tests.train.planted_links import Links, link_job, links, message_graph
@@ -75,7 +75,7 @@ def test_a_later_edge_in_a_neighbourhood_stops_training_and_is_named(monkeypatch
         built = build_before(neighborhood, rows[groups == 0], np.full(sum(groups == 0), ALL_EARLIER), **keys)
         return replace(built, cuts=np.full_like(built.cuts, before.min()))
 
-    monkeypatch.setattr(pair_blocks, "build_before", careless)
+    monkeypatch.setattr(pair_batches, "build_before", careless)
     with pytest.raises(TrainingError, match=r"the edge of time \d+ from node number \d+ to \d+ is among those that"):
         trained(GRAPH, timed_job(GRAPH))
 
@@ -158,6 +158,6 @@ def test_a_planted_reverse_of_a_target_edge_makes_scores_jump_and_is_named(monke
 
     with pytest.raises(TrainingError, match=r"valid edge from node number \d+ to \d+ is among the edges"):
         auc(leaking)
-    monkeypatch.setattr(pair_blocks, "without_pairs", lambda batch, _: batch)
-    monkeypatch.setattr(pair_blocks, "pairs_seen", lambda *_: np.zeros(0, np.int64))
+    monkeypatch.setattr(pair_batches, "without_pairs", lambda batch, _: batch)
+    monkeypatch.setattr(pair_batches, "pairs_seen", lambda *_: np.zeros(0, np.int64))
     assert auc(leaking) > auc(honest) + 0.1

@@ -1,6 +1,6 @@
 """Cluster-batch training: a step computes on a few clusters of the graph, which each rank holds in memory.
 
-`source.py` gives the loop its steps, `plan.py` says which clusters each has, `loader.py` cuts them ahead.
+`source.py` gives the loop its steps, `plan.py` says which clusters each has, `cutting.py` builds batches of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a batch of clusters holds: nodes that are targets, or pairs that lead to the clusters' nodes.
+"""Batches of clusters: their nodes that are targets, or the pairs that lead to their nodes.
 
 A pair is trained with the cluster that its target is in, so that each comes once per epoch. Its source is a row of the
 batch wherever it lies, and negatives are drawn among the clusters' own nodes. Edges between the ends of the batch's
@@ -15,7 +15,7 @@ import numpy as np
 
 from gnnflow.config import EdgeTask, InBatchNegatives, LinkTask, PairTask
 from gnnflow.executions.clusterbatch import cluster_batch
-from gnnflow.executions.tensors import batch_tensors, tensor
+from gnnflow.executions.tensors import batch_tensors
 from gnnflow.graph.arrays import IntArray, distinct, ragged_ranges
 from gnnflow.graph.batch import Degrees, MiniBatch
 from gnnflow.graph.errors import TrainingError
@@ -28,8 +28,8 @@ from gnnflow.layers.model import Model
 from gnnflow.neighbors.pairs import PoolPlan
 from gnnflow.neighbors.whole import SplitTargets
 from gnnflow.sampling.pairs import draw_negatives, pool_draws, pool_rows
-from gnnflow.train.clusterbatch.loader import ClusterTensors
-from gnnflow.train.minibatch.pair_loader import PairBatch
+from gnnflow.train.heads import PairHead
+from gnnflow.train.minibatch.loader import Batch, Builder
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,17 @@ def _within(ascending: IntArray, starts: IntArray, lengths: IntArray) -> IntArra
 
 
 @dataclass(frozen=True)
-class NodesOfClusters:
+class NodesOfClusters(Builder[IntArray]):
     """Makes batches whose targets are the training nodes of their clusters."""
 
     clusters: Clusters
     train: SplitTargets
 
-    def __call__(self, clusters: IntArray, epoch: int) -> ClusterTensors:
+    def key(self, planned: IntArray, *, epoch: int) -> str:
+        """Return the key of a batch that every epoch has, of one cluster; empty for one that hardly comes again."""
+        return str(planned[0]) if len(planned) == 1 else ""
+
+    def __call__(self, clusters: IntArray, *, epoch: int) -> Batch:
         """Return the batch of some clusters, which is the same in every epoch."""
         starts, lengths = self.clusters.facts.cluster_book.runs(clusters)
         places = _within(self.train.nodes, starts, lengths)
@@ -83,11 +87,11 @@ class NodesOfClusters:
                 "the graph has no labels", where="graph.label", fix="Name the label column of the node table."
             )
         tensors = batch_tensors(batch, self.clusters.model.inputs.schema)
-        return ClusterTensors(tensors, self.train.labels[places], targets)
+        return Batch(tensors, self.train.labels[places], targets)
 
 
 @dataclass(frozen=True)
-class PairsOfClusters:
+class PairsOfClusters(Builder[IntArray]):
     """Makes batches of the training pairs that lead to their clusters' nodes.
 
     train: in the order of their targets. degrees: of all nodes, which negatives may be drawn by.
@@ -99,7 +103,11 @@ class PairsOfClusters:
     task: PairTask
     seed: int
 
-    def __call__(self, clusters: IntArray, epoch: int) -> PairBatch:
+    def key(self, planned: IntArray, *, epoch: int) -> str:
+        """Return no key: each epoch has negatives of its own."""
+        return ""
+
+    def __call__(self, clusters: IntArray, *, epoch: int) -> Batch:
         """Return the batch of some clusters, with the negatives of an epoch."""
         starts, lengths = self.clusters.facts.cluster_book.runs(clusters)
         # the clusters' nodes, and which training pairs lead to one of them [B]
@@ -112,17 +120,12 @@ class PairsOfClusters:
         batch = self.clusters.batch(nodes, distinct(np.concatenate([members, nodes])))
         if not (isinstance(self.task, EdgeTask) and self.task.messages):
             batch = without_pairs(batch, RowPairs(from_rows, to_rows[:, 0], len(nodes)))
-        decoder, labels = self.clusters.model.inputs.decoder, self.train.labels
-        assert decoder is not None
-        attributes = self.train.attributes if decoder.attribute_width else None
-        return PairBatch(
+        labels, attributes = self.train.labels, self.train.attributes
+        return Batch(
             batch_tensors(batch, self.clusters.model.inputs.schema),
-            (tensor(np.repeat(from_rows, to_rows.shape[1])), tensor(to_rows.reshape(-1))),
-            from_rows,
-            to_rows,
-            targets=targets,
-            labels=np.zeros(len(places), np.int64) if labels is None else labels[places],
-            attributes=None if attributes is None else tensor(attributes[places]),
+            np.zeros(len(places), np.int64) if labels is None else labels[places],
+            targets,
+            PairHead.of(from_rows, to_rows, model=self.clusters.model, attributes=attributes, places=places),
         )
 
     def _candidates(self, places: IntArray, members: IntArray, *, epoch: int) -> IntArray:

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gnnflow.config import ClusterBatchConfig, MiniBatchConfig
-from gnnflow.executions.clusterbatch import forward
 from gnnflow.executions.moving import Mover
-from gnnflow.graph.arrays import Array
+from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graphfeature.blocks import new_scratch
-from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.clusterbatch.cutting import Clusters, NodesOfClusters, PairsOfClusters
-from gnnflow.train.clusterbatch.loader import ClusterLoader, ClusterTensors
 from gnnflow.train.clusterbatch.plan import ClusterPlan, plan_clusters
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.dealt import Draws, PreparedStep, prepared_in_turn
-from gnnflow.train.minibatch.in_memory import ShardsInMemory, hold_graph, open_store_source
-from gnnflow.train.minibatch.memory import Memory
-from gnnflow.train.minibatch.pair_source import PairSource, PairStep
-from gnnflow.train.minibatch.pairs_in_memory import PairsInMemory, open_store_pairs
-from gnnflow.train.minibatch.source import MiniBatchSource
+from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory, hold_graph
+from gnnflow.train.minibatch.loader import BatchLoader
+from gnnflow.train.minibatch.opening import open_store_source
+from gnnflow.train.minibatch.preparing import Preparing
+from gnnflow.train.minibatch.source import BatchStep, MiniBatchSource, steps_at
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import added
 from gnnflow.train.source import DealtBatch
@@ -39,32 +33,12 @@ _MOST_PAIRS = 2048
 
 
 @dataclass(frozen=True)
-class ClusterStep(PreparedStep[ClusterTensors]):
-    """A prepared batch of clusters."""
-
-    @property
-    def features(self) -> FeatureTensors:
-        """Features of the batch's rows, targets first; on a graph with types those of the targets' type."""
-        features = self.batch.tensors.features
-        assert features is not None
-        return features.of_targets
-
-    def logits(self, model: Model) -> Tensor:
-        """Return the outputs of the batch's targets."""
-        return forward(model, self.batch.tensors)
-
-
-@dataclass(frozen=True)
 class ClusterBatchSource:
-    """One rank's clusters. scored: gives its part of each split's outputs, and labels, from the graph in memory.
-
-    step: what a prepared batch is to the loop.
-    """
+    """One rank's clusters. scored: gives its part of each split's outputs, and labels, from the graph in memory."""
 
     plan: ClusterPlan
-    loader: ClusterLoader[Any]
-    scored: MiniBatchSource | PairSource
-    step: type[ClusterStep | PairStep]
+    loader: BatchLoader[IntArray]
+    scored: MiniBatchSource
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -87,17 +61,14 @@ class ClusterBatchSource:
         """Number of steps, the same for every rank."""
         return self.plan.num_steps
 
-    def steps(self, epoch: int, *, since: int) -> Iterator[ClusterStep | PairStep]:
-        """Yield the prepared batches of an epoch from step `since` on."""
-        own = (DealtBatch(self.plan.rank, step) for step in range(since, self.plan.num_steps))
-        return self.chosen(epoch, own)
+    def steps(self, epoch: int, *, since: int) -> Iterator[BatchStep]:
+        """Yield the steps of an epoch from step `since` on."""
+        return self.chosen(epoch, (DealtBatch(self.plan.rank, step) for step in range(since, self.plan.num_steps)))
 
-    def chosen(self, epoch: int, places: Iterable[DealtBatch]) -> Iterator[ClusterStep | PairStep]:
-        """Yield the prepared batches of these places, whichever share they were dealt to."""
-        seed, device = self.plan.seed, self.loader.mover.device
-        prepare = partial(self.loader.batches, epoch=epoch)
-        found = prepared_in_turn(places, plan=partial(self.plan.groups, epoch), prepare=prepare)
-        return (self.step(batch, Draws(seed, epoch, place.step, place.share, device)) for place, batch in found)
+    def chosen(self, epoch: int, places: Iterable[DealtBatch]) -> Iterator[BatchStep]:
+        """Yield the steps at these places, whichever share they were dealt to."""
+        plan = partial(self.plan.groups, epoch)
+        return steps_at(places, plan=plan, loader=self.loader, seed=self.plan.seed, epoch=epoch)
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of this rank's part of a split over whole neighbourhoods, in dense id order."""
@@ -109,7 +80,7 @@ class ClusterBatchSource:
 
     def spent(self) -> Row:
         """Return the seconds that making batches ready has taken so far, by part."""
-        return added(self.loader.watch.seconds(), self.scored.spent())
+        return added(self.loader.spent(), self.scored.spent())
 
 
 def open_cluster_source(job: TrainJob, *, edges: bool = True) -> ClusterBatchSource:
@@ -122,15 +93,11 @@ def open_cluster_source(job: TrainJob, *, edges: bool = True) -> ClusterBatchSou
     if not edges:
         whole = replace(whole, degrees=whole.degrees.zeros, edges=whole.edges.none)
     clusters = Clusters(whole, facts, model, train.boundary_hops, new_scratch(whole.num_nodes))
-    scoring = replace(job, train=_scoring(job))
-    scored: MiniBatchSource | PairSource
     build: NodesOfClusters | PairsOfClusters
     if job.task.kind == "node":
         targets = graph.splits["train"]
         build, nodes = NodesOfClusters(clusters, targets), targets.nodes
-        scored = open_store_source(scoring, edges=edges)
     else:
-        scored = open_store_pairs(scoring, edges=edges)
         entry = next(entry for entry in job.entries if entry.split == "train")
         pairs = PairsInMemory(ShardsInMemory(job.neighbors, job.seed), job.task, job.seed)(entry)
         build, nodes = PairsOfClusters(clusters, pairs, graph.neighborhood.degrees, job.task, job.seed), pairs.targets
@@ -141,16 +108,9 @@ def open_cluster_source(job: TrainJob, *, edges: bool = True) -> ClusterBatchSou
         rank=job.rank,
         num_ranks=job.num_ranks,
     )
-    loader = ClusterLoader[Any](
-        build,
-        model,
-        train.prefetch,
-        Memory(train.cache, open_shards=0),
-        ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-clusters"),
-        keeps=job.task.kind == "node",
-        mover=Mover(torch.device(job.device)),
-    )
-    return ClusterBatchSource(plan, loader, scored, ClusterStep if job.task.kind == "node" else PairStep)
+    preparing = Preparing(train.cache, train.prefetch, open_shards=0, mover=Mover(torch.device(job.device)))
+    loader = BatchLoader[IntArray](build, model=model, preparing=preparing)
+    return ClusterBatchSource(plan, loader, open_store_source(replace(job, train=_scoring(job)), edges=edges))
 
 
 def _scoring(job: TrainJob) -> MiniBatchConfig:

@@ -27,8 +27,8 @@ from gnnflow.sampling.pairs import EVALUATION
 from gnnflow.train.globalbatch.graph import partitions_of
 from gnnflow.train.globalbatch.pairs import OwnPairs, hidden_pairs, own_pairs
 from gnnflow.train.globalbatch.source import GlobalBatchSource, open_source
+from gnnflow.train.heads import features_of_rows
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.pair_source import features_of_pairs
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.reproducible import seed_step
 from gnnflow.train.state import Row
@@ -73,7 +73,7 @@ class GlobalPairStep:
     @property
     def features(self) -> FeatureTensors:
         """Features of the nodes that the pairs lead to, then of all of this rank's rows, with types of their type."""
-        return features_of_pairs(self.rows.batch.features, self.rows.gathered.rows_of(self.targets))
+        return features_of_rows(self.rows.batch.features, self.rows.gathered.rows_of(self.targets))
 
     def seed(self) -> None:
         """Seed torch's generator, which dropout reads: with the rank, so with the nodes that it owns."""

@@ -65,12 +65,13 @@ class Cut:
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """One rank's steps of one epoch. `plan[step]` is computed when asked for."""
+    """One rank's steps of one epoch. `plan[step]` is computed when asked for. view: the sample that it trains on."""
 
     entries: Sequence[ShardEntry]
     seed: int
     epoch: int
     cuts: tuple[Cut, ...] = field(repr=False)
+    view: int = FIXED_VIEW
 
     def __len__(self) -> int:
         """Return the number of steps, which is the same for every rank and epoch."""
@@ -78,7 +79,10 @@ class EpochPlan:
 
     def __getitem__(self, step: int) -> PlannedBatch:
         """Return the targets of one step."""
-        cut = self.cuts[step]
+        batch = self._of(self.cuts[step])
+        return batch if self.view == FIXED_VIEW else _of_view(batch, self.view)
+
+    def _of(self, cut: Cut) -> PlannedBatch:
         entry = self.entries[cut.shard]
         if cut.start == 0 and cut.stop == entry.num_samples:
             return _repeated(entry, cut.start, cut.stop)
@@ -98,10 +102,12 @@ def plan_epoch(
     batch_size: int,
     rank: int = 0,
     world_size: int = 1,
+    view: int = FIXED_VIEW,
 ) -> EpochPlan:
     """Return the steps of one epoch over the given shards for one rank.
 
-    Raises TrainingError where the targets cannot give every rank the same number of steps.
+    view: the sample of in-edges that the epoch trains on. Raises TrainingError where the targets cannot give every rank
+    the same number of steps.
     """
     own = _deal(_cuts(entries, batch_size), rank, world_size)
     # shard and first target of each of the rank's cuts [C]
@@ -112,7 +118,7 @@ def plan_epoch(
     # a hash of each cut, which orders the cuts of a group [C]
     shuffled = combine(hash_integers(shards) ^ hash_integers(~starts), seed_word("batches", seed, epoch))
     order = np.lexsort((starts, shards, shuffled, open_group))
-    return EpochPlan(entries, seed, epoch, tuple(own[place] for place in order))
+    return EpochPlan(entries, seed, epoch, tuple(own[place] for place in order), view)
 
 
 def plan_evaluation(
@@ -128,14 +134,14 @@ def plan_evaluation(
     return tuple(_repeated(entries[cut.shard], cut.start, cut.stop) for cut in cuts[bounds[0] : bounds[1]])
 
 
-def of_view(batch: PlannedBatch, view: int) -> PlannedBatch:
-    """Return the same targets over another sample of in-edges, which no other epoch has."""
-    return PlannedBatch(replace(batch.entry, name=f"{batch.entry.name}@{view}"), batch.positions)
-
-
 def view_of_entry(entry: ShardEntry) -> int:
     """Return the view of a batch's entry."""
     return int(entry.name.partition("@")[2] or FIXED_VIEW)
+
+
+def _of_view(batch: PlannedBatch, view: int) -> PlannedBatch:
+    """Return the same targets over another sample of in-edges, which no other epoch has."""
+    return PlannedBatch(replace(batch.entry, name=f"{batch.entry.name}@{view}"), batch.positions)
 
 
 def _repeated(entry: ShardEntry, start: int, stop: int) -> PlannedBatch:

@@ -1,33 +1,36 @@
-"""Mini-batches of a graph store in memory: no GraphFlat, and where asked for a new sample in every epoch.
+"""A graph store in memory as shards: no GraphFlat, and where asked for a new sample in every epoch.
 
 The graph is one shard per split, all of the same neighbourhood, so that everything after it (plans, loader, memory,
 ranks) is what it is for GraphFlat's shards. A process reads the graph once, however many sources share it.
+
+A split's pairs lie beside the whole graph as in one shard. Negatives are drawn from as many draws as there are nodes
+that a pair may lead to: a pool of `task.negatives.pool` for each shard would be one for all.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from gnnflow.config import MiniBatchConfig
+import numpy as np
+
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import GraphFacts, ShardEntry
 from gnnflow.graph.splits import SPLITS
+from gnnflow.graphfeature.pairs import PairShard
 from gnnflow.graphfeature.shards import Shard
+from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights, read_pairs
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.neighbors.walk_views import WalkViews, memory_of_walks
 from gnnflow.neighbors.whole import GraphInMemory, memory_needed, read_graph, view_of
 from gnnflow.train.minibatch.batches import FIXED_VIEW, view_of_entry
-from gnnflow.train.minibatch.preparing import Sample
-from gnnflow.train.minibatch.source import MiniBatchSource, open_source, outputs_on_shards
-from gnnflow.train.outputs import Outputs
 
 if TYPE_CHECKING:
+    from gnnflow.config import PairTask
     from gnnflow.config.neighbors_section import WalkNeighbors
-    from gnnflow.layers.model import Model
-    from gnnflow.train.job import TrainJob
+    from gnnflow.graph.arrays import IntArray
 
 _HELD: WeakValueDictionary[tuple[str, str, str, bool], GraphInMemory] = WeakValueDictionary()
 _MIB = 2**20
@@ -79,7 +82,7 @@ def split_entries(facts: GraphFacts) -> tuple[ShardEntry, ...]:
 class ShardsInMemory:
     """Reads the splits of a graph in memory as shards.
 
-    draws_anew: an entry has the sample of the view that its name says, `batches.of_view`. walks: how neighbours were
+    draws_anew: an entry has the sample of the view that its name says, `batches.EpochPlan`. walks: how neighbours were
     selected, where walks are drawn anew and not samples of in-edges. threads: how many walk at once.
     """
 
@@ -116,25 +119,45 @@ class ShardsInMemory:
         return self.fixed
 
 
-def open_store_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
-    """Return a job's mini-batches, cut from the graph store in memory."""
-    assert isinstance(job.train, MiniBatchConfig)
-    assert job.neighbors is not None
-    draws_anew = job.train.resample == "epoch" and edges
-    read = ShardsInMemory(job.neighbors, job.seed, draws_anew, job.walks, job.train.threads)
-    return open_source(job, edges=edges, read=read, draws_anew=draws_anew)
+@dataclass
+class PairsInMemory:
+    """Reads the splits of a graph in memory as shards of pairs, whose targets are all nodes by their dense ids."""
 
+    graph: ShardsInMemory
+    task: PairTask
+    seed: int
+    stored: StoredPairs | None = None
+    pools: dict[str, IntArray] = field(default_factory=dict)
 
-def outputs_on_store(model: Model, split: str, *, neighbors: Neighbors, train: MiniBatchConfig) -> Outputs:
-    """Return a model's outputs for the targets of a split, in dense id order, over the sample that is scored with.
+    def __call__(self, entry: ShardEntry) -> PairShard:
+        """Return the pairs of a split in the graph."""
+        store = self.graph.neighbors.store
+        if self.stored is None:
+            self.stored = read_pairs(store, range(store.num_partitions))
+        if entry.split not in self.pools:
+            self.pools[entry.split] = self._pool(entry.split)
+        pairs, neighborhood = self.stored, self.graph.view(entry).neighborhood
+        rows, every = pairs.of(entry.split), np.arange(neighborhood.num_nodes)
+        return PairShard(
+            Shard(neighborhood, every, every, None),
+            pairs.sources[rows],
+            pairs.targets[rows],
+            pairs.keys[rows],
+            self.pools[entry.split],
+            labels=None if pairs.labels is None else pairs.labels[rows],
+            attributes=None if pairs.attributes is None else pairs.attributes[rows],
+            times=None if pairs.times is None else pairs.times[rows],
+        )
 
-    train: as `outputs_on_shards` reads it.
-    """
-    entries = [entry for entry in split_entries(neighbors.store.facts) if entry.split == split]
-    return outputs_on_shards(
-        model,
-        entries,
-        ShardsInMemory(neighbors, seed=0),
-        sample=Sample(neighbors.fanouts, neighbors.sampling),
-        train=train,
-    )
+    def _pool(self, split: str) -> IntArray:
+        """Return the nodes that negatives of a split are drawn from [M]."""
+        store, plan = self.graph.neighbors.store, PoolPlan.of(self.task, seed=self.seed)
+        if plan.size:
+            led_to = [store.book.rows(part, store.facts.pair_types[1]) for part in range(store.num_partitions)]
+            plan = replace(plan, size=max(plan.size, sum(rows.stop - rows.start for rows in led_to)))
+        pool, numbers = np.empty(plan.size, np.int64), np.array([SPLITS.index(split)])
+        weights = np.array([pool_weights(store, part, plan).sum() for part in range(store.num_partitions)])
+        for part in range(store.num_partitions if plan.size else 0):
+            nodes, _, places = draws_of(part, store, numbers, plan, weights=weights)
+            pool[places] = nodes
+        return pool

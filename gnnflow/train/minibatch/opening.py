@@ -1,18 +1,158 @@
-"""The source of a job's steps: the one place in training that asks what targets are, and what batches are cut from."""
+"""Sources of a job's mini-batches: where they ask what targets are, and what batches are cut from."""
 
 from __future__ import annotations
 
-from gnnflow.config import MiniBatchConfig
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from gnnflow.config import MiniBatchConfig, NodeTask, PairTask, TaskConfig
+from gnnflow.graph.facts import ShardEntry
+from gnnflow.graphfeature.pairs import read_pair_shard
+from gnnflow.graphfeature.shards import read_shard
+from gnnflow.layers.model import Model, build_model
+from gnnflow.neighbors.link_candidates import KnownLinks
+from gnnflow.neighbors.selected import Neighbors
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.in_memory import open_store_source
-from gnnflow.train.minibatch.pair_source import open_pair_source
-from gnnflow.train.minibatch.pairs_in_memory import open_store_pairs
-from gnnflow.train.minibatch.source import open_source
-from gnnflow.train.source import Source
+from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory, split_entries
+from gnnflow.train.minibatch.loader import BatchLoader
+from gnnflow.train.minibatch.nodes import NodeBatches
+from gnnflow.train.minibatch.pairs import PairBatches
+from gnnflow.train.minibatch.preparing import Preparing, Sample
+from gnnflow.train.minibatch.source import MiniBatchSource
+from gnnflow.train.outputs import Outputs
+
+Read = Callable[[ShardEntry], Any]
+"""Reads a Shard, or a PairShard where targets are pairs."""
 
 
-def open_task_source(job: TrainJob, *, edges: bool = True) -> Source:
-    """Return the job's shards, or its graph in memory, as a source of what its task has as targets."""
-    if isinstance(job.train, MiniBatchConfig) and job.train.source == "store":
-        return open_store_source(job, edges=edges) if job.task.kind == "node" else open_store_pairs(job, edges=edges)
-    return open_source(job, edges=edges) if job.task.kind == "node" else open_pair_source(job, edges=edges)
+def open_task_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
+    """Return the job's shards, or its graph in memory, as a source."""
+    assert isinstance(job.train, MiniBatchConfig)
+    return open_store_source(job, edges=edges) if job.train.source == "store" else open_source(job, edges=edges)
+
+
+def open_source(
+    job: TrainJob, *, edges: bool = True, read: Read | None = None, draws_anew: bool = False
+) -> MiniBatchSource:
+    """Return the job's shards as a source.
+
+    `read` replaces reading them from the artifact; draws_anew: and reads those of an epoch's view. Raises TrainingError
+    where a held-out link of this rank has no candidate left.
+    """
+    assert isinstance(job.train, MiniBatchConfig)
+    preparing, model = Preparing.of(job, draws_anew=draws_anew), build_model(job.model, job.inputs).eval()
+    stored = read_pair_shard if isinstance(job.task, PairTask) else read_shard
+    build = _builder(
+        read or partial(stored, job.artifact, was_read=preparing.was_read),
+        model=model,
+        preparing=preparing,
+        sample=Sample(job.fanouts, job.sampling) if edges else Sample.no_edges(model.num_layers),
+        task=job.task,
+        seed=job.seed,
+        known=job.known,
+    )
+    source = MiniBatchSource(
+        entries=job.entries,
+        build=build,
+        loader=BatchLoader(build, model=model, preparing=preparing),
+        seed=job.seed,
+        batch_size=job.train.batch_size,
+        eval_batch_size=job.train.scoring_size,
+        rank=job.rank,
+        world_size=job.num_ranks,
+        draws_anew=draws_anew,
+    )
+    if edges:  # without them the candidates are the same
+        source.check_candidates()
+    return source
+
+
+def open_store_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
+    """Return a job's mini-batches, cut from the graph store in memory."""
+    assert isinstance(job.train, MiniBatchConfig)
+    assert job.neighbors is not None
+    draws_anew = job.train.resample == "epoch" and edges
+    graph = ShardsInMemory(job.neighbors, job.seed, draws_anew, job.walks, job.train.threads)
+    read = PairsInMemory(graph, job.task, job.seed) if isinstance(job.task, PairTask) else graph
+    return open_source(job, edges=edges, read=read, draws_anew=draws_anew)
+
+
+def outputs_on_shards(
+    model: Model,
+    entries: Sequence[ShardEntry],
+    read: Read,
+    *,
+    sample: Sample,
+    train: MiniBatchConfig,
+    task: TaskConfig | None = None,
+    seed: int = 0,
+    known: KnownLinks | None = None,
+) -> Outputs:
+    """Return a model's outputs for all targets of some shards of one split, in stored order.
+
+    sample: GraphFlat's. train says how much memory, prefetching and which batch size that may take. task: None where
+    targets are nodes. seed, known: as `PairBatches` has them. Raises TrainingError where there are no labels.
+    """
+    preparing, size = Preparing(train.cache, train.prefetch), train.scoring_size
+    build = _builder(
+        read,
+        model=model,
+        preparing=preparing,
+        sample=sample.up_to(model.num_layers),
+        task=task or NodeTask(),
+        seed=seed,
+        known=known,
+    )
+    source = MiniBatchSource(
+        entries=entries,
+        build=build,
+        loader=BatchLoader(build, model=model, preparing=preparing),
+        seed=seed,
+        batch_size=size,
+        eval_batch_size=size,
+    )
+    with source:
+        return source.outputs(model, entries[0].split)
+
+
+def outputs_on_store(
+    model: Model,
+    split: str,
+    *,
+    neighbors: Neighbors,
+    train: MiniBatchConfig,
+    task: TaskConfig | None = None,
+    seed: int = 0,
+    known: KnownLinks | None = None,
+) -> Outputs:
+    """Return a model's outputs for the targets of a split, in the store's order, over the sample that is scored with.
+
+    train, task, seed, known: as `outputs_on_shards` reads them.
+    """
+    graph, pairs = ShardsInMemory(neighbors, seed=0), task if isinstance(task, PairTask) else None
+    return outputs_on_shards(
+        model,
+        [entry for entry in split_entries(neighbors.store.facts) if entry.split == split],
+        graph if pairs is None else PairsInMemory(graph, pairs, seed),
+        sample=Sample(neighbors.fanouts, neighbors.sampling),
+        train=train,
+        task=task,
+        seed=seed,
+        known=known,
+    )
+
+
+def _builder(
+    read: Read,
+    *,
+    model: Model,
+    preparing: Preparing,
+    sample: Sample,
+    task: TaskConfig,
+    seed: int,
+    known: KnownLinks | None,
+) -> NodeBatches | PairBatches:
+    if isinstance(task, PairTask):
+        return PairBatches(read, model, preparing, task, seed, sample, known)
+    return NodeBatches(read, model, preparing, sample)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +12,7 @@ from gnnflow.config import MiniBatchConfig
 from gnnflow.executions.moving import Mover
 from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.train.minibatch.batches import OPEN_SHARDS
+from gnnflow.train.minibatch.memory import Memory
 from gnnflow.train.profile import Stopwatch
 
 if TYPE_CHECKING:
@@ -24,20 +25,22 @@ if TYPE_CHECKING:
 class Sample:
     """Which of the stored in-edges blocks keep.
 
-    fanouts: one per hop, targets first; None keeps all. sampling: how those of a fan-out were chosen.
+    fanouts: one per hop, targets first; None keeps all. sampling: how those of a fan-out were chosen. has_edges: False
+    for the graph without its edges, which has no neighbours and degrees of zero.
     """
 
     fanouts: tuple[Fanout, ...] | None = None
     sampling: SamplingKind = "uniform"
+    has_edges: bool = True
 
     def up_to(self, num_layers: int) -> Sample:
         """Return that of a model with so many layers, which uses the first fan-outs."""
-        return Sample(self.fanouts and self.fanouts[:num_layers], self.sampling)
+        return replace(self, fanouts=self.fanouts and self.fanouts[:num_layers])
 
     @staticmethod
     def no_edges(num_layers: int) -> Sample:
         """Keep no edge. Nothing is scaled then, since nothing was left out of a sample."""
-        return Sample((0,) * num_layers, "none")
+        return Sample((0,) * num_layers, "none", has_edges=False)
 
 
 EVERY_EDGE = Sample()
@@ -57,6 +60,11 @@ class Preparing:
     open_shards: int = OPEN_SHARDS
     mover: Mover = field(default_factory=Mover)
     watch: Stopwatch = field(default_factory=Stopwatch)
+
+    @cached_property
+    def memory(self) -> Memory[Any, Any]:
+        """Decoded shards and finished batches, which builder and loader keep in one budget."""
+        return Memory(self.cache_bytes, open_shards=self.open_shards)
 
     @property
     def was_read(self) -> Callable[[], None]:

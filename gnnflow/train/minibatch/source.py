@@ -1,125 +1,185 @@
-"""Mini-batches of GraphFlat's shards as a source of training steps, and a model's outputs on any shards."""
+"""Mini-batches as a source of training steps: shards of splits, dealt to ranks as the plans of epochs say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from itertools import chain, tee
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.config import MiniBatchConfig
-from gnnflow.executions.minibatch import forward
+from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
-from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.layers import FeatureTensors
-from gnnflow.layers.model import Model, build_model
-from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.batches import PlannedBatch, plan_evaluation
-from gnnflow.train.minibatch.dealt import DealtShards, PreparedStep
-from gnnflow.train.minibatch.loader import BatchLoader, ReadyBatch
-from gnnflow.train.minibatch.preparing import Preparing, Sample
+from gnnflow.layers.model import Model
+from gnnflow.train.minibatch.batches import FIXED_VIEW, EpochPlan, PlannedBatch, plan_epoch, plan_evaluation
+from gnnflow.train.minibatch.loader import Batch, BatchLoader
+from gnnflow.train.minibatch.nodes import NodeBatches
+from gnnflow.train.minibatch.pairs import PairBatches
 from gnnflow.train.outputs import Outputs
+from gnnflow.train.reproducible import seed_step
 from gnnflow.train.source import DealtBatch
+from gnnflow.train.state import Row
+
+
+class Plan(Protocol):
+    """A share's batches of an epoch."""
+
+    def __getitem__(self, step: int, /) -> Any:
+        """Return that of a step, as its loader builds it."""
 
 
 @dataclass(frozen=True)
-class MiniBatchStep(PreparedStep[ReadyBatch]):
-    """A prepared batch of targets. loader: what prepared it."""
+class BatchStep:
+    """A batch that is ready, and the four numbers that its random draws are a function of. plan: of its share."""
 
-    loader: BatchLoader
+    batch: Batch
+    loader: BatchLoader[Any]
+    plan: Plan
+    seeded: int
+    epoch: int
+    place: DealtBatch
+
+    @property
+    def targets(self) -> IntArray:
+        """Dense ids of the batch's targets [B]; of pairs, of the nodes that they lead to."""
+        return self.batch.targets
+
+    @property
+    def labels(self) -> Array:
+        """Their labels."""
+        return self.batch.labels
 
     @property
     def features(self) -> FeatureTensors:
-        """Features of the batch's rows, targets first."""
-        return self.loader.features(self.batch)
+        """Features of the batch's targets, then of its other rows; of pairs, of all rows."""
+        return self.loader.features(self.plan[self.place.step], self.batch)
+
+    def seed(self) -> None:
+        """Seed torch's generator, which dropout reads."""
+        share, step = self.place
+        seed_step(self.seeded, epoch=self.epoch, step=step, rank=share, device=self.loader.device)
 
     def logits(self, model: Model) -> Tensor:
         """Return the outputs of the batch's targets."""
-        return forward(model, self.batch.tensors)
+        return self.batch.logits(model)
+
+
+def steps_at(
+    places: Iterable[DealtBatch], *, plan: Callable[[int], Plan], loader: BatchLoader[Any], seed: int, epoch: int
+) -> Iterator[BatchStep]:
+    """Yield the steps at some places of an epoch, made ready as far ahead as the loader does.
+
+    plan: gives the plan of a share; each is asked for once.
+    """
+    plan = cache(plan)
+    asked, taken = tee(places)
+    ready = loader.batches((plan(place.share)[place.step] for place in asked), epoch=epoch)
+    pairs = zip(ready, taken, strict=True)
+    return (BatchStep(batch, loader, plan(place.share), seed, epoch, place) for batch, place in pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiniBatchSource(DealtShards[BatchLoader]):
-    """One rank's mini-batches of some shards, its part of each split's scoring and of the labels."""
+class MiniBatchSource:
+    """One rank's part of some shards: its batches, its part of each split's scoring and of the labels.
+
+    Closes its loader when the `with` block ends. build: what its loader builds with. draws_anew: each epoch trains on a
+    view of its own.
+    """
+
+    entries: Sequence[ShardEntry]
+    build: NodeBatches | PairBatches
+    loader: BatchLoader[PlannedBatch]
+    seed: int
+    batch_size: int
+    eval_batch_size: int
+    rank: int = 0
+    world_size: int = 1
+    draws_anew: bool = False
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the loader's thread."""
+        self.loader.close()
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Names of the splits that have targets."""
-        found = {entry.split for entry in self.entries if entry.num_targets}
+        found = {entry.split for entry in self.entries if entry.num_samples}
         return tuple(split for split in SPLITS if split in found)
 
-    def steps(self, epoch: int, *, since: int) -> Iterator[MiniBatchStep]:
-        """Yield the prepared batches of an epoch from step `since` on."""
-        return self.chosen(epoch, self.places(since))
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of batches that this rank is dealt, the same for every rank."""
+        return len(self.plan(0))
 
-    def chosen(self, epoch: int, places: Iterable[DealtBatch]) -> Iterator[MiniBatchStep]:
-        """Yield the prepared batches of these places, whichever share they were dealt to."""
-        found = self.prepared(epoch, places, partial(self.loader.batches, for_training=True))
-        return (MiniBatchStep(batch, self.draws(epoch, place), self.loader) for place, batch in found)
+    def steps(self, epoch: int, *, since: int) -> Iterator[BatchStep]:
+        """Yield the steps of an epoch from step `since` on."""
+        return self.chosen(epoch, (DealtBatch(self.rank, step) for step in range(since, self.steps_per_epoch)))
+
+    def chosen(self, epoch: int, places: Iterable[DealtBatch]) -> Iterator[BatchStep]:
+        """Yield the steps at these places, whichever share they were dealt to."""
+        return steps_at(places, plan=partial(self.plan, epoch), loader=self.loader, seed=self.seed, epoch=epoch)
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of this rank's part of a split in stored order; the batch size does not change them.
 
-        The ranks' parts follow each other. A rank without any has outputs for no target.
+        The ranks' parts follow each other. A rank without any has outputs for no target. Leaves training mode.
         """
-        planned = self.plan_scoring(split)
-        if planned:
-            return _outputs(model, planned, loader=self.loader)
-        nothing = np.empty((0, model.inputs.num_outputs), np.float32)
-        return Outputs(nothing, self.no_labels(split), np.empty(0, np.int64))
+        planned = self._scored(split)
+        model.eval()
+        logits, targets = [np.empty((0, self.build.width), np.float32)], [np.empty(0, np.int64)]
+        labels = [] if planned else [self.build.labels(self._of(split)[0])[:0]]
+        with torch.no_grad():
+            for batch in self.loader.batches(planned):
+                logits.append(batch.logits(model).cpu().numpy())
+                labels.append(batch.labels)
+                targets.append(batch.targets)
+        return Outputs(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))
 
+    def check_candidates(self) -> None:
+        """Raise TrainingError where a held-out link of this rank's part has no candidate left to be ranked against."""
+        if isinstance(self.build, PairBatches) and self.build.known is not None:
+            for planned in chain.from_iterable(map(self._scored, self.splits)):
+                self.build.check_candidates(planned)
 
-def open_source(
-    job: TrainJob,
-    *,
-    edges: bool = True,
-    read: Callable[[ShardEntry], Shard] | None = None,
-    draws_anew: bool = False,
-) -> MiniBatchSource:
-    """Return the job's shards as a source.
+    def train_labels(self) -> Iterable[Array]:
+        """Yield the labels of each shard of the train split that this rank tells of."""
+        return map(self.build.labels, self._of("train")[self.rank :: self.world_size])
 
-    `read` replaces reading them from the artifact; draws_anew: and reads those of an epoch's view (`batches.of_view`).
-    """
-    preparing = Preparing.of(job, draws_anew=draws_anew)
-    loader = BatchLoader(
-        read or partial(read_shard, job.artifact, was_read=preparing.was_read),
-        model=build_model(job.model, job.inputs).eval(),
-        preparing=preparing,
-        sample=Sample(job.fanouts, job.sampling),
-        edges=edges,
-    )
-    return MiniBatchSource.of_job(job, loader, draws_anew=draws_anew)
+    def spent(self) -> Row:
+        """Return the seconds of the loader's work so far, by part."""
+        return self.loader.spent()
 
+    def plan(self, epoch: int, share: int | None = None) -> EpochPlan:
+        """Return the batches of an epoch that this rank is dealt, or another one."""
+        return plan_epoch(
+            self._of("train"),
+            seed=self.seed,
+            epoch=epoch,
+            batch_size=self.batch_size,
+            rank=self.rank if share is None else share,
+            world_size=self.world_size,
+            view=FIXED_VIEW + 1 + epoch if self.draws_anew else FIXED_VIEW,
+        )
 
-def outputs_on_shards(
-    model: Model,
-    entries: Sequence[ShardEntry],
-    read: Callable[[ShardEntry], Shard],
-    *,
-    sample: Sample,
-    train: MiniBatchConfig,
-) -> Outputs:
-    """Return a model's outputs for all targets of some shards of a GraphFlat artifact, in stored order.
+    def _scored(self, split: str) -> Sequence[PlannedBatch]:
+        """Return the batches in which this rank scores its part of a split."""
+        return plan_evaluation(
+            self._of(split), batch_size=self.eval_batch_size, rank=self.rank, world_size=self.world_size
+        )
 
-    sample: GraphFlat's. train says how much memory, prefetching and which batch size that may take. Raises
-    TrainingError where there are no labels.
-    """
-    preparing = Preparing(train.cache, train.prefetch)
-    with BatchLoader(read, model=model, preparing=preparing, sample=sample.up_to(model.num_layers)) as loader:
-        return _outputs(model, plan_evaluation(entries, batch_size=train.scoring_size), loader=loader)
-
-
-def _outputs(model: Model, planned: Iterable[PlannedBatch], *, loader: BatchLoader) -> Outputs:
-    """Return the outputs for planned batches, at least one, in their order. Leaves training mode."""
-    model.eval()
-    logits, labels, targets = [], [], []
-    with torch.no_grad():
-        for batch in loader.batches(planned):
-            logits.append(forward(model, batch.tensors).cpu().numpy())
-            labels.append(batch.labels)
-            targets.append(batch.targets)
-    return Outputs(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))
+    def _of(self, split: str) -> list[ShardEntry]:
+        """Return the shards of a split."""
+        return [entry for entry in self.entries if entry.split == split]

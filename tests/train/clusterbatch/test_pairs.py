@@ -16,7 +16,7 @@ from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.train.clusterbatch import open_cluster_source
-from gnnflow.train.minibatch import open_store_pairs
+from gnnflow.train.minibatch import open_store_source
 from gnnflow.train.trainer import train
 from tests.train.on_stores import job_of, resumes_to_the_same_weights
 from tests.train.pairs_on_stores import CASES, config_of
@@ -36,7 +36,7 @@ def test_all_clusters_at_once_are_the_batch_of_all_pairs(tmp_path: Path, case: s
     job = job_of(clusters_of(tmp_path, case, train={"clusters_per_batch": 4}))
     whole = replace(job, train=MiniBatchConfig(source="store", batch_size=100_000))
     model = build_model(job.model, job.inputs).eval()
-    with open_cluster_source(job) as clusters, open_store_pairs(whole) as batches:
+    with open_cluster_source(job) as clusters, open_store_source(whole) as batches:
         (one,), (two,) = clusters.steps(0, since=0), batches.steps(0, since=0)
         # the first column is of the pair itself, whatever it is told from
         found, expected = (np.sort(each.logits(model).detach().numpy()[:, 0]) for each in (one, two))
@@ -62,20 +62,16 @@ def test_a_pair_comes_once_per_epoch_with_the_cluster_of_its_target_and_without_
     assert np.array_equal(np.sort(np.concatenate([step.targets for step in steps])), np.sort(pairs.targets))
     for group, step in zip(groups, steps, strict=True):
         assert set(facts.cluster_book.number(step.targets).tolist()) <= set(group.tolist())
-        batch = step.batch
-        blocks = batch.tensors.blocks
+        head, blocks = step.batch.head, step.batch.tensors.blocks
         assert len({id(block) for block in blocks}) <= 2
-        ends = {frozenset(pair) for pair in zip(batch.sources.tolist(), batch.candidates[:, 0].tolist(), strict=True)}
+        ends = {frozenset(pair) for pair in zip(head.sources.tolist(), head.candidates[:, 0].tolist(), strict=True)}
         if case == "links":
             for block in blocks:
                 edges = zip(block.csr.sources.tolist(), block.csr.targets.tolist(), strict=True)
                 assert not ends & {frozenset(edge) for edge in edges}
-    for one, two in zip(steps[1:], again, strict=True):
-        assert torch.equal(one.batch.ends[1], two.batch.ends[1])
-    assert any(
-        one.batch.ends[1].shape != two.batch.ends[1].shape or not torch.equal(one.batch.ends[1], two.batch.ends[1])
-        for one, two in zip(steps, other, strict=True)
-    )
+    first, resumed, later = ([step.batch.head.ends[1] for step in each] for each in (steps, again, other))
+    assert all(torch.equal(one, two) for one, two in zip(first[1:], resumed, strict=True))
+    assert any(one.shape != two.shape or not torch.equal(one, two) for one, two in zip(first, later, strict=True))
 
 
 @pytest.mark.table(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from gnnflow.layers import Model
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.minibatch.batches import plan_epoch, plan_evaluation
 from gnnflow.train.minibatch.loader import BatchLoader
-from gnnflow.train.minibatch.preparing import Preparing
+from gnnflow.train.minibatch.nodes import NodeBatches
+from gnnflow.train.minibatch.preparing import EVERY_EDGE, Preparing, Sample
 from tests.train.planted import NUM_CLASSES, WIDTH, planted
 
 GRAPH = planted()
@@ -50,9 +52,16 @@ GAT = model_of()
 
 
 def loader_of(
-    reads: Reads, *, prefetch: int = 2, cache: int = 1 << 26, edges: bool = True, model: Model = GAT
+    reads: Callable[[ShardEntry], Shard],
+    *,
+    prefetch: int = 2,
+    cache: int = 1 << 26,
+    edges: bool = True,
+    model: Model = GAT,
 ) -> BatchLoader:
-    return BatchLoader(reads, model=model, preparing=Preparing(cache, prefetch), edges=edges)
+    preparing = Preparing(cache, prefetch)
+    build = NodeBatches(reads, model, preparing, EVERY_EDGE if edges else Sample.no_edges(model.num_layers))
+    return BatchLoader(build, model=model, preparing=preparing)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
@@ -77,8 +86,8 @@ def test_evaluation_batches_are_built_once() -> None:
 def test_without_a_cache_every_epoch_reads_again() -> None:
     many = planted(train_shards=8)
     reads = Reads()
-    with BatchLoader(many.read, model=GAT, preparing=Preparing(cache_bytes=0, prefetch=1)) as loader:
-        loader._read = lambda entry: (reads.names.append(entry.name), many.read(entry))[1]
+    with loader_of(many.read, cache=0, prefetch=1) as loader:
+        loader.build.read = lambda entry: (reads.names.append(entry.name), many.read(entry))[1]
         entries = [entry for entry in many.entries() if entry.split == "train"]
         for epoch in (0, 1):
             list(loader.batches(plan_epoch(entries, seed=0, epoch=epoch, batch_size=4).since(0)))
@@ -135,7 +144,7 @@ def test_missing_labels_are_refused() -> None:
         return Shard(shard.neighborhood, shard.rows, shard.targets, None)
 
     with (
-        BatchLoader(unlabelled, model=GAT, preparing=Preparing(cache_bytes=0, prefetch=1)) as loader,
+        loader_of(unlabelled, cache=0, prefetch=1) as loader,
         pytest.raises(TrainingError, match="the graph has no labels"),
     ):
         list(loader.batches(plan_evaluation(VALID, batch_size=16)))
@@ -150,12 +159,12 @@ def test_aggregating_ahead_gives_the_rows_and_gradients_of_aggregating_in_the_st
 ) -> None:
     model, plan = model_of(kind, layers=layers, residual=residual), plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16)
     with loader_of(Reads(), model=model, edges=edges) as loader:
-        ahead = list(loader.batches(plan.since(0), for_training=True))
-        features = [loader.features(batch).dense for batch in ahead]
-    monkeypatch.setattr("gnnflow.train.minibatch.loader.aggregates_ahead", lambda *_, **__: False)
+        ahead = list(loader.batches(plan.since(0), epoch=0))
+        features = [loader.features(*each).dense for each in zip(plan.since(0), ahead, strict=True)]
+    monkeypatch.setattr("gnnflow.train.minibatch.nodes.aggregates_ahead", lambda *_, **__: False)
     monkeypatch.setattr("gnnflow.executions.base.maps_first", lambda *_: False)
     with loader_of(Reads(), model=model, edges=edges) as loader:
-        plain = list(loader.batches(plan.since(0), for_training=True))
+        plain = list(loader.batches(plan.since(0), epoch=0))
     assert all(batch.tensors.first is not None and batch.tensors.features is None for batch in ahead)
     for one, two, rows_read in zip(ahead, plain, features, strict=True):
         assert torch.equal(rows_read, two.tensors.features.dense)
@@ -168,7 +177,7 @@ def test_aggregating_ahead_gives_the_rows_and_gradients_of_aggregating_in_the_st
 @pytest.mark.parametrize(("kind", "dropout"), [("gat", 0.0), ("sage", 0.5)])
 def test_what_weights_or_draws_have_a_part_in_is_not_aggregated_ahead_in_training(kind: str, dropout: float) -> None:
     with loader_of(Reads(), model=model_of(kind, dropout=dropout)) as loader:
-        trained = next(loader.batches(plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16).since(0), for_training=True))
+        trained = next(loader.batches(plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16).since(0), epoch=0))
         scored = next(loader.batches(plan_evaluation(TRAIN, batch_size=16)))
     assert trained.tensors.first is None
     assert (scored.tensors.first is None) == (kind == "gat")

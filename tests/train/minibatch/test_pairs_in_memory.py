@@ -18,7 +18,7 @@ from gnnflow.progress import Silent
 from gnnflow.stages import pipeline, publish
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
-from gnnflow.train.minibatch import open_store_pairs, open_task_source, outputs_on_pairs, pairs_in_memory
+from gnnflow.train.minibatch import in_memory, open_store_source, open_task_source, outputs_on_shards
 from gnnflow.train.minibatch.preparing import Sample
 from gnnflow.train.trainer import train
 from tests.train.on_stores import job_of, resumes_to_the_same_weights
@@ -37,13 +37,13 @@ def test_scores_are_those_of_shards(tmp_path: Path, case: str, sections: dict[st
     config = config_of(tmp_path, case, train=STORE, **sections)
     job = job_of(config)
     model = build_model(job.model, job.inputs, seed=0)
-    with open_store_pairs(job) as source:
+    with open_store_source(job) as source:
         found = {split: source.outputs(model, split) for split in ("valid", "test")}
     context = StageContext.of(config_of(tmp_path, case, **sections))
     flat = [make_artifact(context, stage) for stage in ("ingest", "select", "flat")][-1]
     shards = flat.facts(FlatFacts)
     for split, outputs in found.items():
-        expected = outputs_on_pairs(
+        expected = outputs_on_shards(
             model,
             [entry for entry in shards.shards if entry.split == split],
             partial(read_pair_shard, flat.artifact),
@@ -68,7 +68,7 @@ def test_a_killed_training_ends_on_the_same_weights(tmp_path: Path, sections: di
 
 def test_an_epoch_of_its_own_sample_sees_other_edges(tmp_path: Path) -> None:
     config = config_of(tmp_path, "links", train={**STORE, "resample": "epoch"}, **SAMPLED)
-    with open_store_pairs(job_of(config)) as source:
+    with open_store_source(job_of(config)) as source:
         seen = [
             sum(int(step.batch.tensors.blocks[0].csr.sources.sum()) for step in source.steps(epoch, since=0))
             for epoch in (0, 1)
@@ -79,18 +79,18 @@ def test_an_epoch_of_its_own_sample_sees_other_edges(tmp_path: Path) -> None:
 def test_ranks_score_a_split_in_parts_that_follow_each_other(tmp_path: Path) -> None:
     job = job_of(config_of(tmp_path, "links", train=STORE))
     model = build_model(job.model, job.inputs)
-    with open_store_pairs(job) as source:
+    with open_store_source(job) as source:
         whole = source.outputs(model, "valid")
     parts = []
     for rank in range(3):
-        with open_store_pairs(replace(job, rank=rank, num_ranks=3)) as source:
+        with open_store_source(replace(job, rank=rank, num_ranks=3)) as source:
             parts.append(source.outputs(model, "valid"))
     np.testing.assert_array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
     np.testing.assert_allclose(np.concatenate([part.logits for part in parts]), whole.logits, rtol=1e-4, atol=1e-5)
 
 
 def test_a_held_out_edge_that_carries_messages_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = pairs_in_memory.read_pairs
+    read = in_memory.read_pairs
 
     def leaking(*given: Any) -> Any:
         pairs = read(*given)
@@ -98,7 +98,7 @@ def test_a_held_out_edge_that_carries_messages_is_caught(tmp_path: Path, monkeyp
         splits[[np.flatnonzero(splits == code)[-1] for code in (0, 1)]] = [1, 0]
         return replace(pairs, splits=splits)
 
-    monkeypatch.setattr(pairs_in_memory, "read_pairs", leaking)
+    monkeypatch.setattr(in_memory, "read_pairs", leaking)
     with pytest.raises(TrainingError, match=r"valid edge from node number .* its score is computed from"):
         train(job_of(config_of(tmp_path, "links", train=STORE)), progress=Silent())
 

@@ -1,0 +1,70 @@
+"""Heads: the part of a batch that says what its rows are scored as.
+
+A node target needs none: its row holds its outputs. A pair target is scored by the model's decoder from two rows.
+
+Shapes: R rows, W width of a row, B pairs, K negatives of each (0 where edges have labels), C outputs of the decoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from gnnflow.executions.tensors import tensor
+from gnnflow.graph.arrays import FloatArray, IntArray
+from gnnflow.layers import FeatureTensors, TypedFeatureTensors
+from gnnflow.layers.model import Model
+
+
+@dataclass(frozen=True)
+class PairHead:
+    """Scores pairs of rows.
+
+    sources [B] and candidates [B, 1 + K] are rows; column 0 of the candidates is the pair's own target. ends: the rows
+    of each score's source and target [B x (1 + K)], as tensors. attributes [B, A]: of edges, for the decoder.
+    """
+
+    sources: IntArray
+    candidates: IntArray
+    ends: tuple[Tensor, Tensor]
+    attributes: Tensor | None = None
+
+    @staticmethod
+    def of(
+        sources: IntArray, candidates: IntArray, *, model: Model, attributes: FloatArray | None, places: IntArray
+    ) -> PairHead:
+        """Return the head of these pairs. attributes [P, A]: of all edges, the pairs' own at `places` [B]."""
+        decoder = model.inputs.decoder
+        assert decoder is not None
+        ends = tensor(np.repeat(sources, candidates.shape[1])), tensor(candidates.reshape(-1))
+        if not decoder.attribute_width:
+            return PairHead(sources, candidates, ends)
+        assert attributes is not None
+        return PairHead(sources, candidates, ends, tensor(attributes[places]))
+
+    def scores(self, model: Model, rows: Tensor) -> Tensor:
+        """Return the score of each pair and of its negatives [B, 1 + K], or of edges with labels the outputs [B, C].
+
+        rows [R, W]: what the model's layers give.
+        """
+        source, target = (rows.index_select(0, each) for each in self.ends)
+        found = model.score(source, target, self.attributes)
+        return found.reshape(len(self.sources), self.candidates.shape[1] * found.shape[1])
+
+
+def features_of(features: FeatureTensors | TypedFeatureTensors, head: PairHead | None) -> FeatureTensors:
+    """Return the features of a batch's rows, targets first; on a graph with types those of the targets' type.
+
+    The target of a pair is the node that it leads to, whose features then come twice.
+    """
+    return features.of_targets if head is None else features_of_rows(features, head.candidates[:, 0])
+
+
+def features_of_rows(features: FeatureTensors | TypedFeatureTensors, rows: IntArray) -> FeatureTensors:
+    """Return the features of some rows, then of all; with types those of the rows' type."""
+    if isinstance(features, TypedFeatureTensors):
+        features, rows = features.of_type(rows)
+    own = [features.rows(row, row + 1) for row in rows.tolist()]
+    return FeatureTensors.joined([*own, features])
