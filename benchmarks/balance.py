@@ -25,8 +25,8 @@ from harness import Benchmark, Chosen, Option, run, tell
 
 from gnnflow.graph.arrays import IntArray, distinct, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
+from gnnflow.kernels.attention_inputs import Halves
 from gnnflow.kernels.csr import Csr
-from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.softmax import softmax_sums
 from gnnflow.kernels.table import weighted_sum
 from gnnflow.partition.balance import InducedGraph, balance, balance_factor

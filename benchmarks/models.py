@@ -284,7 +284,7 @@ class Gnnflow:
     def setting(self, form: str, device: torch.device) -> Iterator[None]:
         """Let one thread aggregate where the form has no partitioning."""
         from gnnflow.kernels import core as library
-        from gnnflow.kernels.threads import compute_threads
+        from gnnflow.kernels.device import compute_threads
         from gnnflow.train.reproducible import compute_settings
 
         def alone(*given: Any) -> None:
@@ -292,9 +292,7 @@ class Gnnflow:
                 library.call(*given)
 
         # by name: the package has functions called as its modules are
-        modules = [
-            importlib.import_module(f"gnnflow.kernels.native.{name}") for name in ("attention", "maxima", "sums")
-        ]
+        modules = [importlib.import_module(f"gnnflow.kernels.native.{name}") for name in ("attention", "sums")]
         before = [module.call for module in modules]
         with compute_settings(torch.get_num_threads(), device):
             for module in modules:

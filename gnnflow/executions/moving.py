@@ -53,7 +53,7 @@ class Mover:
             return held
         for each in _parts_of(held):
             if isinstance(each, Csr) and not each.is_sound:
-                raise IndexError("an edge of the adjacency leads outside of its rows")
+                raise IndexError("an edge of the adjacency refers to a row that does not exist")
         return mapped(held, Tensor.pin_memory)
 
     def begin(self, held: Held, *, then: Callable[[Held], None] | None = None) -> Moved[Held]:

@@ -14,8 +14,7 @@ from gnnflow.executions.plan import EdgeColumns
 from gnnflow.graph.errors import ScoringError
 from gnnflow.infer import need, pairs, rounds, states, target_states
 from gnnflow.infer.choice import Exchange
-from gnnflow.kernels.device import computing_on, find_device
-from gnnflow.kernels.threads import compute_threads
+from gnnflow.kernels.device import compute_threads, computing_on, find_device
 from gnnflow.layers.model import Model
 from gnnflow.layers.saved import load_model
 from gnnflow.mapreduce.rounds import Round

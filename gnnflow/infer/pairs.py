@@ -16,7 +16,7 @@ import torch
 
 from gnnflow.graph.arrays import distinct
 from gnnflow.infer.predictions import prediction_columns, scores_of
-from gnnflow.kernels.threads import compute_threads
+from gnnflow.kernels.device import compute_threads
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import as_ids, combine, take_rows, to_matrix, to_numpy

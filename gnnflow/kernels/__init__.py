@@ -1,17 +1,15 @@
-"""Sums, maxima and gathers over an adjacency grouped by target: what every layer's aggregation is made of.
+"""Sums, maxima and gathers over an adjacency grouped by target: the parts of every layer's aggregation.
 
-Read `csr.py`, then `table.py` (which kernel runs when), `gradients.py`, and the implementations: `fused.py`,
+Read `csr.py`, then `table.py` (the choice of a kernel), `gradients.py`, and the implementations: `fused.py`,
 `native` and `cuda`. `reference.py` is the plain definition.
 """
 
 from __future__ import annotations
 
 from gnnflow.kernels.adding import add_value_gradient, add_weighted_sum, added_sum
-from gnnflow.kernels.csr import Csr, Instances, identity
+from gnnflow.kernels.attention_inputs import Halves
+from gnnflow.kernels.csr import UNSCALED, Csr, Instances, Scales, identity
 from gnnflow.kernels.dropout import dropout
-from gnnflow.kernels.entropy import cross_entropy
-from gnnflow.kernels.gates import fuses_gates, gated_sum
-from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native import (
     Attended,
@@ -23,16 +21,18 @@ from gnnflow.kernels.native import (
     add_softmax_sums,
     affine,
     binary_cross_entropy,
+    cross_entropy,
     elu,
     scored_mean,
 )
-from gnnflow.kernels.scales import UNSCALED, Scales
 from gnnflow.kernels.softmax import SoftmaxSums, adds_softmax, softmax_sums
 from gnnflow.kernels.table import (
     TABLE,
     Kernel,
     choose,
     coefficient_dtype,
+    fuses_gates,
+    gated_sum,
     gather_sources,
     gather_targets,
     leaf_sum,

@@ -1,6 +1,6 @@
-"""Sums that are added to what is there, and so the gradients of their values: for states that grow piece by piece.
+"""Weighted sums, and gradients of their values, added to existing tensors: for states that grow piece by piece.
 
-Sums and gradients are those of `table.weighted_sum`; `added_sum` alone is differentiated.
+They equal `table.weighted_sum` and its gradients; autograd sees only `added_sum`.
 
 Shapes: T targets, S sources, E edges, H heads, D width of a head.
 """
@@ -15,23 +15,22 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels import native
-from gnnflow.kernels.csr import Csr
+from gnnflow.kernels.csr import UNSCALED, Csr, Scales
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.scales import UNSCALED, Scales
 from gnnflow.kernels.table import weighted_sum
 
 
 def add_weighted_sum(
     sums: Tensor, csr: Csr, coefficient: Tensor | None, value: Tensor, scales: Scales = UNSCALED
 ) -> None:
-    """Add to sums [T, H, D] those over each target's in-edges of coefficient [E, H] x value [S, H or 1, D]."""
+    """Add coefficient [E, H] x value [S, H or 1, D] of each target's in-edges to sums [T, H, D]."""
     _add(sums, csr, coefficient, value, scales, order=None)
 
 
 def added_sum(sums: Tensor, csr: Csr, coefficient: Tensor | None, value: Tensor, scales: Scales = UNSCALED) -> Tensor:
-    """Return sums [T, H, D] with those that `add_weighted_sum` adds; the sums may be written to.
+    """Return sums [T, H, D] plus the weighted sums of `add_weighted_sum`; this may write to sums.
 
-    Under autograd for sums and value, and for a coefficient.
+    Autograd sees sums, value and coefficient.
     """
     learns = torch.is_grad_enabled() and (sums.requires_grad or value.requires_grad)
     fixed = coefficient is None or not coefficient.requires_grad
@@ -66,23 +65,24 @@ class _AddedSum(Function):
 def add_value_gradient(
     gradient: Tensor, csr: Csr, coefficient: Tensor | None, by_sums: Tensor, scales: Scales = UNSCALED
 ) -> None:
-    """Add to the gradient of a sum's value [S, H or 1, D], given that of the sums [T, H, D]."""
+    """Add to the gradient of value [S, H or 1, D], given the gradient of the sums [T, H, D]."""
     back = csr if csr.is_identity else csr.transposed
     order = None if coefficient is None or csr.is_identity else csr.by_source.numbers
     if gradient.shape[1] == by_sums.shape[1]:
         _add(gradient, back, coefficient, by_sums, scales.reversed, order=order)
         return
-    # a value that serves every head collects the gradients of all
-    of_heads = by_sums.new_zeros(len(gradient), *by_sums.shape[1:])
-    _add(of_heads, back, coefficient, by_sums, scales.reversed, order=order)
-    gradient.add_(of_heads.sum(1, keepdim=True))
+    # the gradient for each head [S, H, D]; a value that serves every head gets their sum
+    by_head = by_sums.new_zeros(len(gradient), *by_sums.shape[1:])
+    _add(by_head, back, coefficient, by_sums, scales.reversed, order=order)
+    gradient.add_(by_head.sum(1, keepdim=True))
 
 
 def _add(
     sums: Tensor, csr: Csr, coefficient: Tensor | None, value: Tensor, scales: Scales, *, order: Tensor | None
 ) -> None:
-    """Add to sums. order: the row of each edge among the coefficients, where that is not its own."""
+    """Add to sums. order: the coefficient row of each edge; None where edge e has row e."""
     if csr.is_identity:
+        # the factor of each target's one edge [T, H, 1]
         factor = value.new_ones(()) if coefficient is None else coefficient[:, :, None]
         for scale in scales:
             factor = factor if scale is None else factor * scale[:, None, None]

@@ -1,4 +1,4 @@
-"""One adjacency as tensors, with the derived orders its kernels need.
+"""An adjacency as tensors, the orders derived from it, and factors of its nodes.
 
 Edges are grouped by target, so a forward pass never sorts. The order by source, which only a backward pass needs, is
 computed once per block on first use and kept: every head and every term of a layer shares it.
@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,24 +22,16 @@ from gnnflow.native import Transposed, transpose
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """What was made of some tensors, and these, as they were then."""
+    """A result, with the tensors that it was computed from and their states at that time."""
 
     given: tuple[Tensor, ...]
-    versions: tuple[int, ...]
+    states: tuple[object, ...]
     made: Tensor
 
-    def is_of(self, given: tuple[Tensor, ...]) -> bool:
-        """Return whether it was made of the same memory, which nobody has written into since."""
-        pairs = zip(given, self.given, strict=True)
-        return _versions(given) == self.versions and all(_place(one) == _place(other) for one, other in pairs)
 
-
-def _versions(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
-    return tuple(each._version for each in tensors)  # noqa: SLF001 - how torch tells of writes
-
-
-def _place(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+def _states(tensors: tuple[Tensor, ...]) -> tuple[object, ...]:
+    """Return the memory and the version of each tensor: a write changes the version."""
+    return tuple((each.data_ptr(), each.shape, each.stride(), each.dtype, each._version) for each in tensors)  # noqa: SLF001
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +40,7 @@ class Csr:
 
     offsets: int64 [T + 1]. sources: int64 [E], rows among num_sources. is_identity: target t has exactly one edge, from
     source t; kernels then need no gather. is_edgewise: source e is edge e, so its reverse needs no sort. longest: the
-    most in-edges of a target, where somebody counted them.
+    most in-edges of a target, where known.
     """
 
     offsets: Tensor
@@ -84,7 +77,7 @@ class Csr:
 
     @cached_property
     def is_sound(self) -> bool:
-        """Whether every edge lies within the rows: what code that checks no index has to ask first."""
+        """True if every edge lies within the rows; kernels that check no index need this."""
         if not self.num_edges:
             return int(self.offsets[0]) == int(self.offsets[-1]) == 0
         within = int(self.sources.min()) >= 0 and int(self.sources.max()) < self.num_sources
@@ -117,9 +110,10 @@ class Csr:
         if self._transposed is not None:
             offsets, order = (torch.from_numpy(array) for array in self._transposed[:2])
             return Csr(offsets, order, self.num_edges)
-        # edges sorted by source, those of one source in edge order [E], and where each source's begin [S + 1]
+        # sources in ascending order and the edges in that order [E]; equal sources keep their edge order
         ordered, order = torch.sort(self.sources, stable=True)
         bounds = torch.arange(self.num_sources + 1, device=self.sources.device)
+        # the first position of each source's edges [S + 1]
         return Csr(torch.searchsorted(ordered, bounds), order, self.num_edges)
 
     @cached_property
@@ -130,14 +124,14 @@ class Csr:
         return Csr(self.by_source.offsets, self.targets.index_select(0, self.by_source.sources), self.num_targets)
 
     def kept(self, name: str, given: tuple[Tensor, ...], make: Callable[..., Tensor]) -> Tensor:
-        """Return make(*given), of tensors without a gradient.
+        """Return make(*given), computed once for tensors without a gradient.
 
-        It is kept, and they are, until there are others of this name: layers and steps over one block share what they
-        make of its weights.
+        The result is kept until other tensors are given under this name, so that layers and steps over one block share
+        it.
         """
         known = self._kept.get(name)
-        if known is None or not known.is_of(given):
-            known = self._kept[name] = _Kept(given, _versions(given), make(*given))
+        if known is None or known.states != _states(given):
+            known = self._kept[name] = _Kept(given, _states(given), make(*given))
         return known.made
 
     @cached_property
@@ -156,7 +150,7 @@ class Csr:
 
         Both slices have a start and a stop. A target whose edges lie partly outside the run keeps only those inside.
         """
-        # where each of these targets' edges begin in the run; those before or behind it count as none
+        # the first edge of each target within the run [t + 1]; edges outside the run are cut off
         offsets = self.offsets[targets.start : targets.stop + 1].clamp(edges.start, edges.stop) - edges.start
         return Csr(offsets, self.sources[edges], self.num_sources)
 
@@ -167,9 +161,9 @@ class Csr:
 
 @dataclass(frozen=True, eq=False)
 class Instances:
-    """Instances of targets, each an in-edge that comes from several sources, its leaves.
+    """Instances of targets: an instance is an in-edge that comes from several sources, its leaves.
 
-    roots [T x E]: which instances are each target's, its source e being instance e. leaves [E x S]: each instance's.
+    roots [T x E]: the instances of each target; source e is instance e. leaves [E x S]: the leaves of each instance.
     """
 
     roots: Csr
@@ -180,6 +174,7 @@ class Instances:
         offsets = self.roots.part(targets, edges).offsets
         num_edges, first = edges.stop - edges.start, self.leaves.offsets[edges.start]
         every = torch.arange(num_edges, device=offsets.device)
+        # the first leaf of each instance of the run [e + 1], and the sources of all its leaves
         bounds = self.leaves.offsets[edges.start : edges.stop + 1] - first
         run = self.leaves.sources[int(first) : int(first) + int(bounds[-1])]
         roots = Csr(offsets, every, num_edges, is_edgewise=True)
@@ -193,6 +188,7 @@ class Instances:
     def heads(self, number: int) -> Csr:
         """Return each instance over the heads of its target's row [E x T H]: source t H + h is head h of target t."""
         if number not in self._heads:
+            # the first head row of each instance's target [E], and all its head rows [E, H]
             first = self.roots.targets * number
             rows = first[:, None] + torch.arange(number, device=first.device)
             every = torch.arange(len(first) + 1, device=first.device) * number
@@ -205,9 +201,29 @@ class Instances:
 
     @cached_property
     def size(self) -> int | None:
-        """How many leaves every instance has; None where they differ or there is no instance."""
+        """The number of leaves that every instance has; None if they differ or there is no instance."""
         counts = self.leaves.degree
         return int(counts[0]) if len(counts) and bool((counts == counts[0]).all()) else None
+
+
+class Scales(NamedTuple):
+    """Factors of the sources' rows [S] and of the targets' sums [T], without a gradient; None for one."""
+
+    source: Tensor | None
+    target: Tensor | None
+
+    @property
+    def are_one(self) -> bool:
+        """True if neither factor is given."""
+        return self.source is None and self.target is None
+
+    @property
+    def reversed(self) -> Scales:
+        """The factors for the reversed edges."""
+        return Scales(self.target, self.source)
+
+
+UNSCALED = Scales(None, None)
 
 
 def identity(num_targets: int, *, device: torch.device | None = None) -> Csr:
@@ -223,7 +239,7 @@ with warnings.catch_warnings():
 
 
 def rows_of(number: int, tensor: Tensor) -> Tensor:
-    """Return a tensor as one run in memory. Raises IndexError where it has another number of rows."""
+    """Return the tensor in contiguous memory. Raises IndexError unless it has this number of rows."""
     if len(tensor) != number:
-        raise IndexError(f"{len(tensor)} rows, where {number} are needed")
+        raise IndexError(f"an operand has {len(tensor)} rows, not {number}")
     return tensor.contiguous()

@@ -1,4 +1,4 @@
-"""Where torch computes: the device that a config names, and what makes a card compute the same bits every time."""
+"""The device and the number of threads that torch computes with; settings that make a GPU deterministic."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ CPU = torch.device("cpu")
 
 
 def check_device(name: Device, *, where: str) -> None:
-    """Raise ConfigError where a config names CUDA and torch sees no card. where: the key that names it."""
+    """Raise ConfigError if a config names CUDA and torch finds no GPU. where: the key that names it."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"cuda is not allowed on {platform.node()}: {_why_none()}", where=where, fix=_FIX)
+        raise ConfigError(f"cuda is not allowed on {platform.node()}: {_no_cuda_reason()}", where=where, fix=_FIX)
 
 
 def find_device(name: Device, *, where: str, number: int = 0) -> torch.device:
-    """Return the device that a config names: of several cards the one of this number, counted round them.
+    """Return the device that a config names; number chooses among several GPUs, modulo their count.
 
-    where: the key that names it. Raises ConfigError where that is CUDA and torch sees no card.
+    where: the key that names it. Raises ConfigError if it is CUDA and torch finds no GPU.
     """
     check_device(name, where=where)
     if name == "cpu" or not torch.cuda.is_available():
@@ -33,52 +33,52 @@ def find_device(name: Device, *, where: str, number: int = 0) -> torch.device:
 
 
 def lock_pages(held: torch.Tensor) -> None:
-    """Lock memory of this process, from and to which cards then copy beside the processor. Nothing where is no card.
+    """Lock memory of this process, so that GPUs copy it while the processor works. Does nothing without a GPU.
 
-    Raises MachineError where the system does not allow it.
+    Raises MachineError if the system does not allow it.
     """
     if not torch.cuda.is_available():
         return
     answer = torch.cuda.cudart().cudaHostRegister(held.data_ptr(), held.nbytes, 0)  # type: ignore[no-untyped-call]
     if int(answer):
         raise MachineError(
-            f"{held.nbytes >> 20} MiB of memory cannot be locked for the card ({answer})",
+            f"{held.nbytes >> 20} MiB of memory cannot be locked for the GPU ({answer})",
             where="train.device",
             fix="Raise the limit of locked memory (ulimit -l), or set train.scratch to a folder.",
         )
 
 
 def unlock_pages(held: torch.Tensor) -> None:
-    """Give locked memory free for the system to move."""
+    """Unlock memory that `lock_pages` locked."""
     if torch.cuda.is_available():
         torch.cuda.cudart().cudaHostUnregister(held.data_ptr())  # type: ignore[no-untyped-call]
 
 
 def card_id(device: torch.device) -> str:
-    """Return what tells a card from all others, on any machine; empty for the CPU."""
+    """Return the identifier of a GPU, unique over all machines; empty for the CPU."""
     return "" if device.type == "cpu" else str(torch.cuda.get_device_properties(device).uuid)
 
 
 def described(device: torch.device) -> str:
-    """Return what a result says of the device it was computed on: nothing of the CPU, the name of a card."""
+    """Return the name of a GPU, as results report it; empty for the CPU."""
     return "" if device.type == "cpu" else f"cuda ({torch.cuda.get_device_name(device)})"
 
 
-_FIX = "Set it to cpu or auto, or run where torch is a build for CUDA and nvidia-smi shows a card."
+_FIX = "Set it to cpu or auto, or run where torch is a build for CUDA and nvidia-smi shows a GPU."
 
 
-def _why_none() -> str:
+def _no_cuda_reason() -> str:
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is a build without CUDA"
-    return f"torch {torch.__version__} sees no card (CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')})"
+    return f"torch {torch.__version__} finds no GPU (CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')})"
 
 
 @contextmanager
 def computing_on(device: torch.device, *, where: str) -> Iterator[None]:
-    """Make a device the current one and its memory's end an error that says what to do, for the length of a block.
+    """Make a device the current one within a block; running out of its memory raises MachineError with a fix.
 
-    where: the key that named the device. On a CPU nothing changes. cuBLAS is given a workspace of a fixed size, without
-    which torch refuses to be deterministic: an environment variable, since torch reads no other.
+    where: the key that named the device. Does nothing for a CPU. cuBLAS gets a workspace of a fixed size, by an
+    environment variable: torch needs it to be deterministic.
     """
     if device.type == "cpu":
         yield
@@ -93,3 +93,14 @@ def computing_on(device: torch.device, *, where: str) -> Iterator[None]:
             where=where,
             fix="Lower train.batch_size or train.prefetch, raise graph.partitions for scoring, or set it to cpu.",
         ) from error
+
+
+@contextmanager
+def compute_threads(number: int) -> Iterator[None]:
+    """Compute with this number of threads within a block, whatever OMP_NUM_THREADS says."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,7 +1,7 @@
-"""Which generator random draws read: of a training its own, though others compute in the same process.
+"""Generators of random draws: each training has a separate one, though others compute in the same process.
 
-torch has one generator for all threads of a process. Stages of several runs share one, as tasks on a Dask worker, and
-every task that scores builds a model, whose layers draw numbers that the saved ones then replace.
+torch has one generator for all threads of a process. Several runs share a process, as tasks on a Dask worker, and every
+task that scores builds a model, whose layers draw numbers before the saved ones replace them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _OWN = threading.local()
-_OF_ALL = threading.RLock()
+_SHARED_LOCK = threading.RLock()
 
 
 def generator_of(device: torch.device) -> torch.Generator:
-    """Return the generator that random draws on a device read: this thread's own, or the one of all threads."""
+    """Return the generator of random draws on a device: this thread's own one, or the shared one."""
     if device.type == "cuda":
         return torch.cuda.default_generators[device.index or 0]
     return getattr(_OWN, "generator", torch.default_generator)
 
 
 def seed_draws(word: int, device: torch.device) -> None:
-    """Make the draws that follow on a device a function of a word of 64 bits.
+    """Make the following draws on a device a function of a word of 64 bits.
 
-    The generator of all threads is seeded too: a layer of somebody else's may draw from no other.
+    The shared generator is seeded too: a user's layer may draw from no other.
     """
-    # of these alone: `torch.manual_seed` asks every kind of device, at a millisecond each time
-    with _OF_ALL:
+    # `torch.manual_seed` would ask every kind of device, which takes a millisecond
+    with _SHARED_LOCK:
         generator_of(device).manual_seed(word >> 1)
         if device.type == "cpu":
             torch.default_generator.manual_seed(word >> 1)
@@ -43,35 +43,35 @@ def seed_draws(word: int, device: torch.device) -> None:
 
 @contextmanager
 def own_draws() -> Iterator[None]:
-    """Have this thread draw from a generator of its own for the length of a block; that of all is restored after it."""
+    """Let this thread draw from a separate generator within a block; afterwards the shared one is restored."""
     before = generator_of(CPU)
-    with _OF_ALL:
+    with _SHARED_LOCK:
         state = torch.default_generator.get_state()
     _OWN.generator = torch.Generator()
     try:
         yield
     finally:
         _OWN.generator = before
-        with _OF_ALL:
+        with _SHARED_LOCK:
             torch.default_generator.set_state(state)
 
 
 @contextmanager
 def initial_draws(word: int | None = None) -> Iterator[None]:
-    """Keep other threads from drawing initial weights, which read the generator of all, for the length of a block.
+    """Keep other threads from drawing initial weights, which read the shared generator, within a block.
 
-    word: of 64 bits, which the generator is seeded with.
+    word: the seed of 64 bits, if any.
     """
-    with _OF_ALL:
+    with _SHARED_LOCK:
         if word is not None:
             torch.default_generator.manual_seed(word >> 1)
         yield
 
 
 def repeated_draws() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Return a context for what `torch.utils.checkpoint` computes, and one for computing it again with the same draws.
+    """Return two contexts for `torch.utils.checkpoint`: the second repeats the draws of the first.
 
-    torch sees to its own generators.
+    torch restores its default generators.
     """
     states: list[torch.Tensor] = []
 

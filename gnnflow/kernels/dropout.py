@@ -3,11 +3,11 @@
 On wide input rows (Cora: 1,433 features) torch's own dropout takes longer than the rest of a training step: it runs its
 generator serially, 12 ns per element. Reading the same generator in words of 64 bits, four elements each, takes 2 ns.
 
-The rate is thereby a multiple of 1 / 65536. What is kept is scaled by exactly that rate, so the mean stays what it was.
+The rate is therefore a multiple of 1 / 65536. Kept elements are scaled by exactly that rate, so the mean is preserved.
 
-The native core makes one pass, and its gradient another, that keeps a byte per number; torch's operations take five
-passes over float32 and keep what each number is multiplied by. Random words are drawn for a run of numbers at a time,
-which stay in the cache: the stream is that of one draw for all.
+The native core makes one pass forward, one backward, and keeps a byte per number; torch's operations make five passes
+over float32 and keep each factor. Random words are drawn for a run of numbers at a time, which stay in the cache; the
+stream of words is the same as in one draw for all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gnnflow.kernels.draws import generator_of
 from gnnflow.kernels.memory import empty_rows
 
 _LEVELS = 1 << 16
-_PER_WORD = 4  # numbers that one random word of 64 bits is drawn for
+_PER_WORD = 4  # numbers that share one random word of 64 bits
 _RUN = 1 << 16  # words that are drawn at a time
 
 
@@ -41,38 +41,30 @@ def dropout(rows: Tensor, rate: float) -> Tensor:
         return functional.dropout(rows, rate)
     dropped_levels = min(round(rate * _LEVELS), _LEVELS - 1)
     least, scale = dropped_levels - _LEVELS // 2, _LEVELS / (_LEVELS - dropped_levels)
-    if _drops(rows):
-        return _dropped(rows, least, scale)
+    if rows.dtype == torch.float32 and kernels() is not None:
+        return cast("Tensor", _Dropout.apply(rows, least, scale))  # type: ignore[no-untyped-call]
     size = rows.numel()
-    # random words, four elements each, and each element's signed level of 16 bits, in the shape of rows
+    # random words, one for four elements; then the signed 16 bits of each element, in the shape of rows
     words = torch.empty(-(-size // _PER_WORD), dtype=torch.int64)
     words.random_(-(2**63), None, generator=generator_of(rows.device))
     levels = words.view(torch.int16)[:size].view(rows.shape)
     kept = levels >= least
-    # What is kept is scaled in float32: in half precision the scale itself would be rounded, and with it the mean.
+    # Scaled in float32: in half precision the scale itself would be rounded, and with it the mean.
     factor = kept.to(torch.promote_types(rows.dtype, torch.float32)).mul_(scale)
     return (rows * factor).to(rows.dtype)
 
 
-def _drops(rows: Tensor) -> bool:
-    """Return whether `_dropped` takes such rows."""
-    return rows.dtype == torch.float32 and rows.device.type == "cpu" and kernels() is not None
+class _Dropout(torch.autograd.Function):
+    """Rows times `scale` where sixteen random bits are at least `least` (signed), times zero elsewhere."""
 
-
-def _dropped(rows: Tensor, least: int, scale: float) -> Tensor:
-    """Return rows times `scale` where sixteen random bits are at least so many (signed), times zero elsewhere."""
-    return cast("Tensor", _Dropped.apply(rows, least, scale))  # type: ignore[no-untyped-call]
-
-
-class _Dropped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, least: int, scale: float) -> Tensor:
         native, rows = kernels(), rows.contiguous()
         assert native is not None
         out, size, threads = empty_rows(*rows.shape), rows.numel(), torch.get_num_threads()
-        # a byte per number says for the backward pass whether it was kept; without one nothing is noted
+        # one byte per number says whether it was kept, for the backward pass
         kept = empty_rows(-(-size // _PER_WORD)).view(torch.uint8) if ctx.needs_input_grad[0] else None
-        # random words, of which each serves four numbers; drawn a run at a time, so that they stay in the cache
+        # random words, one for four numbers, drawn a run at a time so that they stay in the cache
         generator = generator_of(rows.device)
         words = torch.empty(min(_RUN, -(-size // _PER_WORD)), dtype=torch.int64)
         for first in range(0, size, _RUN * _PER_WORD):

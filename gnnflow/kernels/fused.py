@@ -29,8 +29,8 @@ def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
 def segment_max(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
     """Return the largest coefficient x value per target and channel: [T, H, D]; -inf where there is no in-edge.
 
-    Of equal maxima one edge receives the gradient, always the same. Coefficients that need a gradient take the plain
-    definition: no built-in layer has them.
+    Of equal maxima one edge receives the gradient, always the same. Coefficients that need a gradient use the plain
+    definition; no built-in layer has them.
     """
     if coefficient is not None and coefficient.requires_grad:
         return reference.segment_max(csr, coefficient, value)
@@ -43,7 +43,7 @@ def segment_max(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
 
 
 def _sums(csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor | None = None) -> Tensor:
-    # coefficients in the order of the edges, then by head, each head's side by side in memory [H, E]
+    # coefficients in the order of the edges [E, H], then contiguous per head [H, E]
     ordered = coefficient if coefficient is None or edges is None else coefficient.index_select(0, edges)
     columns = None if ordered is None else ordered.T.contiguous()
     heads = value.shape[1] if columns is None else len(columns)

@@ -1,7 +1,7 @@
-"""Weighted sums, gathers and maxima with their gradients, from the few loops over edges that any implementation has.
+"""Weighted sums, gathers and maxima with their gradients, made of the few loops over edges of an implementation.
 
-The gradient of a sum's values is the same sum over the reversed edges, that of its coefficients a product per edge, and
-that of a gather the sum over each row's edges. So an implementation brings no gradient of its own.
+The gradient of a sum's values is the same sum over the reversed edges; the gradient of its coefficients is a product
+per edge; the gradient of a gather is the sum over each row's edges. So implementations define no gradients.
 
 Shapes: T targets, S sources, E edges, H heads, D width of a head.
 """
@@ -27,7 +27,7 @@ class Sums(Protocol):
     def __call__(self, csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor | None = None) -> Tensor:
         """Return the sum per target of coefficient [E, H] x value [S, H or 1, D]: [T, H, D].
 
-        A missing coefficient is one. edges [E]: the row of each edge among the coefficients, where that is not its own.
+        A missing coefficient is one. edges [E]: the coefficient row of each edge; None where edge e has row e.
         """
 
 
@@ -35,8 +35,8 @@ class Sums(Protocol):
 class Loops:
     """The loops over edges of one implementation.
 
-    products(csr, left [T, H, D], right [S, H or 1, D]): per edge and head the dot product of its target's row of left
-    and its source's of right [E, H].
+    products(csr, left [T, H, D], right [S, H or 1, D]): per edge and head the dot product of the target's left row and
+    the source's right row [E, H].
     """
 
     sums: Sums
@@ -55,9 +55,9 @@ class Loops:
 class Extremes:
     """The loops over edges of one implementation's maxima.
 
-    largest(csr, coefficient [E, H], value [S, H or 1, D]): the maxima in float32 [T, H, D], and the place among its
-    target's in-edges of the edge that each came along, int32 [T, H, D].
-    gradient(csr, coefficient, places, grad [T, H, D], heads): the gradient in float32 of a value of so many heads.
+    largest(csr, coefficient [E, H], value [S, H or 1, D]): the maxima in float32 [T, H, D], and the position among the
+    target's in-edges of the edge that each comes from, int32 [T, H, D].
+    gradient(csr, coefficient, places, grad [T, H, D], heads): the gradient in float32 of a value with that many heads.
     """
 
     largest: Callable[[Csr, Tensor | None, Tensor], tuple[Tensor, Tensor]]
@@ -66,8 +66,8 @@ class Extremes:
     def segment_max(self, csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
         """Return the largest coefficient [E, H] x value [S, H or 1, D] per target: [T, H, D]; -inf without in-edges.
 
-        Of equal maxima the first edge receives the gradient. Coefficients that need a gradient take the plain
-        definition: no built-in layer has them.
+        Of equal maxima the first edge receives the gradient. Coefficients that need a gradient use the plain
+        definition; no built-in layer has them.
         """
         if coefficient is not None and coefficient.requires_grad:
             return reference.segment_max(csr, coefficient, value).to(value.dtype)
@@ -84,13 +84,13 @@ def weighted_sum(loops: Loops, csr: Csr, coefficient: Tensor | None, value: Tens
 
 
 def value_gradient(loops: Loops, csr: Csr, coefficient: Tensor | None, value: Tensor, grad: Tensor) -> Tensor:
-    """Return the gradient of a sum's value [S, H or 1, D], from that of the sums [T, H, D]."""
-    if csr.is_edgewise:  # a value is one edge's: its target's row, times its coefficient [E, H, D]
+    """Return the gradient of value [S, H or 1, D], given the gradient of the sums [T, H, D]."""
+    if csr.is_edgewise:  # each value belongs to one edge: the target's row times the coefficient [E, H, D]
         gathered = grad.index_select(0, csr.targets)
         gradient = gathered if coefficient is None else coefficient[:, :, None] * gathered
-    else:  # each source's sum over its out-edges of coefficient x its target's gradient row [S, H, D]
+    else:  # over each source's out-edges, the sum of coefficient x the target's row [S, H, D]
         gradient = loops.sums(csr.transposed, coefficient, grad, edges=csr.by_source.numbers)
-    # A value that serves every head collects the gradients of all.
+    # a value that serves every head gets the sum of their gradients
     return (gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)).to(value.dtype)
 
 

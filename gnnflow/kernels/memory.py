@@ -1,12 +1,12 @@
-"""What becomes of freed memory while a model is trained.
+"""Reuse of freed memory while a model is trained.
 
-The C library gives large pieces back to the system when they are freed, and every step of training asks for them anew:
-the system then clears each page at its first touch, which takes longer than what is computed in it. Copying 46 MB took
+The C library returns large pieces to the system when they are freed, and every step of training asks for them again:
+the system then clears each page at its first touch, which takes longer than the computation in it. Copying 46 MB took
 13 ms, and 2 ms in memory that was kept (docs/decisions/0008-native-core.md).
 
-Kept pieces do not always serve again: glibc looks for an aligned piece in one that is larger by its alignment, so a
-hole that a tensor left does not take the next tensor of its size. The results of the core, of which a layer over a
-whole graph has several as large as its rows, therefore come from pieces of their own (`empty_rows`).
+The C library cannot always reuse the memory that it keeps: glibc looks for an aligned piece in one that is larger by
+its alignment, so the hole of a freed tensor does not fit the next tensor of the same size. A layer over a whole graph
+has several results as large as its rows. They get separate pieces, which are reused by size (`empty_rows`).
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ _DEFAULTS = {malloc.TRIM_THRESHOLD: 128 * 1024, malloc.MMAP_THRESHOLD: 32 * 1024
 _STATM = Path("/proc/self/statm")
 _FULL = 0.75  # of a budget
 
-_LEAST = 16 * 1024**2  # bytes of a tensor that has a piece of its own
+_LEAST = 16 * 1024**2  # bytes of the smallest tensor that gets a separate piece
 _LEAST_OF_BUDGET = 256 * 1024  # the same under a budget, where tensors have the rows of an interval
-_WASTE = 1.25  # how much larger than a tensor its piece may be
-_IDLE = 64  # how many others may be asked for before a piece is given up: more than a step of a few layers does
+_WASTE = 1.25  # the largest ratio of a piece to its tensor
+_IDLE = 64  # requests after which an unused piece is freed: more than a step of a few layers makes
 
 
 class _Pieces:
-    """Pieces of memory that tensors had and that the next ones get, while `users` is above zero.
+    """Pieces of memory that freed tensors leave to the next ones, while `users` is above zero.
 
-    least: bytes of a tensor that has one. most: bytes of all together, those of living tensors included, above which
-    no free one is kept; None for any. full: bytes of the process above which it is tidied; None for any.
+    least: bytes of the smallest tensor that gets a piece. most: bytes of all pieces, used ones included, above which no
+    free piece is kept; None for no limit. full: bytes of the process above which free memory is returned; None for no
+    limit.
     """
 
     def __init__(self) -> None:
@@ -55,12 +56,12 @@ class _Pieces:
         self.most: int | None = None
         self.full: int | None = None
         self._bytes = 0  # of all pieces, free or not
-        self._taken = 0  # how many pieces were asked for
-        self._free: list[tuple[int, mmap.mmap]] = []  # with how many had been when it was given back
-        self._lock = threading.RLock()  # a tensor may end, and give its piece back, in the midst of any of these
+        self._taken = 0  # number of requests
+        self._free: list[tuple[int, mmap.mmap]] = []  # each with the number of requests when it was freed
+        self._lock = threading.RLock()  # a tensor may be freed, and call `give`, within any of these methods
 
     def take(self, size: int) -> mmap.mmap:
-        """Return a piece of at least this size. Before one is made, those that none asked for lately are given up."""
+        """Return a piece of at least this size; frees pieces that were long unused before it makes one."""
         with self._lock:
             self._taken += 1
             fitting = [each for each in self._free if size <= len(each[1]) <= size * _WASTE]
@@ -77,8 +78,8 @@ class _Pieces:
         return piece
 
     def _give_up(self, coming: int) -> None:
-        """Drop free pieces that none asked for lately, and as many others as a coming one leaves no room for."""
-        free, self._free = self._free, []  # what ends in the midst of this is given to the new list
+        """Drop free pieces that were long unused, and others until the coming piece fits in `most`."""
+        free, self._free = self._free, []  # pieces freed meanwhile go to the new list
         kept = [each for each in free if self._taken - each[0] < _IDLE]
         dropped = sum(len(each[1]) for each in free) - sum(len(each[1]) for each in kept)
         while kept and self.most is not None and self._bytes + coming - dropped > self.most:
@@ -87,7 +88,7 @@ class _Pieces:
         self._bytes -= dropped
 
     def give(self, piece: mmap.mmap) -> None:
-        """Take back a piece whose tensor is gone."""
+        """Take back the piece of a freed tensor."""
         with self._lock:
             if self.users:
                 self._free.append((self._taken, piece))
@@ -102,7 +103,7 @@ class _Pieces:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Keep pieces for the length of a block."""
+        """Keep pieces within a block."""
         with self._lock:
             self.users += 1
         try:
@@ -119,12 +120,12 @@ _PIECES = _Pieces()
 
 
 def is_kept(numbers: int) -> bool:
-    """Return whether `empty_rows` has a piece of its own for so many numbers now."""
+    """Return whether `empty_rows` takes a kept piece for this number of elements now."""
     return bool(_PIECES.users) and 4 * numbers >= _PIECES.least
 
 
 def empty_rows(*shape: int, device: torch.device | None = None) -> Tensor:
-    """Return an uninitialised float32 tensor; a large one in memory that another had before, where such is kept.
+    """Return an uninitialised float32 tensor; a large one reuses the memory of a freed one, where that is kept.
 
     device: None for the CPU.
     """
@@ -136,18 +137,18 @@ def empty_rows(*shape: int, device: torch.device | None = None) -> Tensor:
     piece = _PIECES.take(size)
     lent = (ctypes.c_char * size).from_buffer(piece)
     weakref.finalize(lent, _PIECES.give, piece).atexit = False
-    # no view of another tensor: autograd lets those of its functions not be written to
+    # not a view: autograd forbids writing to views that its functions return
     rows = torch.frombuffer(lent, dtype=torch.float32).view(shape)
     whole: Tensor = torch.empty(0).set_(rows.untyped_storage(), 0, shape, rows.stride())
     return whole
 
 
 def return_memory(*, most: int, budget: int | None) -> None:
-    """Give freed memory back to the system until `kept_memory` ends: for work within it that keeps a budget.
+    """Return freed memory to the system until `kept_memory` ends: for work within it that keeps a budget.
 
-    Kept memory does not always serve again, so that a process may hold twice of what it uses at once. That of
-    `empty_rows` is kept where it and what is in use are no more than `most` bytes. budget: what this process may take
-    from here on, by which `give_back_if_full` goes; None for anything.
+    Kept memory is not always reused, so a process may hold twice as much as it uses at once. Pieces of `empty_rows` are
+    kept while all of them, used or free, take at most `most` bytes. budget: bytes that this process may take from now
+    on, the limit for `give_back_if_full`; None for no limit.
     """
     _PIECES.least, _PIECES.most = _LEAST_OF_BUDGET, most
     _PIECES.full = None if budget is None else _own_bytes() + int(_FULL * budget)
@@ -155,17 +156,17 @@ def return_memory(*, most: int, budget: int | None) -> None:
 
 
 def give_back_if_full() -> None:
-    """Give back what lies between others in use, where the process is about to fill its budget.
+    """Return free memory to the system if the process is about to fill its budget.
 
-    To be called between pieces of work that free much of what they take: that takes 20 us, and a millisecond or two
-    where something is given back, which the next piece then has to ask for.
+    To be called between pieces of work that free much memory. It takes 20 us, and a millisecond or two where memory is
+    returned, which the next piece of work has to ask for again.
     """
     if _PIECES.full is not None and _own_bytes() > _PIECES.full:
         malloc.trim()
 
 
 def _own_bytes() -> int:
-    """Return the bytes that this process holds and shares with no file; 0 where the system does not say."""
+    """Return the bytes that this process holds and shares with no file; 0 if the system does not tell."""
     try:
         _, resident, shared, *_ = _STATM.read_text().split()
     except OSError:
@@ -174,7 +175,7 @@ def _own_bytes() -> int:
 
 
 def give_back(*, pieces: bool = True) -> None:
-    """Give the system what of freed memory lies between others in use, and the pieces that no tensor has."""
+    """Return free memory to the system, the pieces of freed tensors included."""
     if pieces:
         _PIECES.drop()
     malloc.trim()
@@ -182,9 +183,9 @@ def give_back(*, pieces: bool = True) -> None:
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """Keep freed memory for reuse for the length of a block, and give it back behind it.
+    """Keep freed memory for reuse within a block, and return it afterwards.
 
-    The process then holds its peak throughout. With another C library than glibc nothing changes.
+    The process holds its peak throughout. Does nothing with a C library other than glibc.
     """
     if not malloc.set_options(_KEPT):
         yield

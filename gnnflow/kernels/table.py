@@ -1,13 +1,18 @@
-"""Which kernel runs when. Callers ask for an operation; the first row of `TABLE` that accepts the operands does it.
+"""The choice of a kernel: the first row of `TABLE` that accepts the operands of an operation computes it.
 
 | kernel      | when                                                              |
 |-------------|-------------------------------------------------------------------|
-| elementwise | every target's one in-edge is itself (a layer's self message)     |
-| cuda        | float32 or half precision on a CUDA card, where Triton is there   |
-| native      | float32 or half precision on the CPU, where the core was compiled |
+| elementwise | the one in-edge of each target is itself (a layer's self message) |
+| cuda        | float32 or half precision on a GPU, with Triton                   |
+| native      | float32 or half precision on the CPU, with the compiled core      |
 | fused       | float32 or float64 on the CPU                                     |
 | widened     | half precision on the CPU: fused, on rows copied to float32       |
 | reference   | anything else: torch's bag and CSR kernels are partial elsewhere  |
+
+torch's reductions of rows in half precision add up in half precision, where a count of bfloat16 ones ends at 256;
+hence "widened".
+
+Shapes: T targets, S sources, E edges, H heads, D width of a head, W columns.
 """
 
 from __future__ import annotations
@@ -19,11 +24,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from gnnflow.kernels import cuda, elementwise, fused, native, reference, widened
-from gnnflow.kernels import leaves as leaves_kernel
-from gnnflow.kernels.csr import Csr, Instances
-from gnnflow.kernels.halves import Halves
-from gnnflow.kernels.scales import UNSCALED, Scales
+from gnnflow.kernels import cuda, fused, native, reference
+from gnnflow.kernels.attention_inputs import Halves
+from gnnflow.kernels.csr import UNSCALED, Csr, Instances, Scales
 
 Reduce = Callable[[Csr, Tensor | None, Tensor], Tensor]
 Gather = Callable[[Csr, Tensor], Tensor]
@@ -31,7 +34,7 @@ GatedSum = Callable[[Csr, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
 class SoftmaxSums(Protocol):
-    """A softmax over in-edges and the mean it weighs, at once: maximum, denominator and mean of `kernels.softmax`."""
+    """A fused softmax over in-edges and weighted mean: see `kernels.softmax`."""
 
     def __call__(
         self,
@@ -43,12 +46,12 @@ class SoftmaxSums(Protocol):
         factor: Tensor | None,
         drop: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return them; the logits, or their halves, are float32."""
+        """Return maximum, denominator and mean; the logits, or their halves, are float32."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One implementation of the four operations, and when it applies."""
+    """One implementation of the four operations, with a test of the operands that it accepts."""
 
     name: str
     accepts: Callable[[Csr, Tensor], bool]
@@ -57,34 +60,33 @@ class Kernel:
     gather_sources: Gather
     gather_targets: Gather
     softmax_sums: SoftmaxSums | None = None
-    """A softmax and the mean it weighs at once, where the kernel has that."""
+    """A fused softmax and weighted mean, if the kernel has one."""
     scaled_sum: Callable[[Csr, Tensor | None, Tensor, Scales], Tensor] | None = None
-    """A weighted sum that takes scales, where the kernel has that."""
+    """A weighted sum that takes scales, if the kernel has one."""
     gated_sum: GatedSum | None = None
-    """A sum of float32 rows through gates per edge and column, where the kernel has that: `kernels.gated_sum`."""
+    """A fused `gated_sum` of float32 rows, if the kernel has one."""
 
 
-def _is_identity(csr: Csr, _: Tensor) -> bool:
-    return csr.is_identity
+def _multiply(_: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
+    """Return coefficient [T, H] x value [T, H or 1, D]: the sum, and the maximum, over an identity adjacency."""
+    return value if coefficient is None else (coefficient[:, :, None] * value).to(value.dtype)
 
 
-def _is_plain_cpu(_: Csr, rows: Tensor) -> bool:
-    return rows.device.type == "cpu" and rows.dtype in {torch.float32, torch.float64}
+def _same(_: Csr, term: Tensor) -> Tensor:
+    return term
 
 
-def _is_half_cpu(_: Csr, rows: Tensor) -> bool:
-    return rows.device.type == "cpu" and rows.dtype in {torch.bfloat16, torch.float16}
+def _widened(reduce: Reduce) -> Reduce:
+    """Return a reduction that copies rows in half precision to float32, and rounds the result."""
+
+    def reduce_wide(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
+        return reduce(csr, None if coefficient is None else coefficient.float(), value.float()).to(value.dtype)
+
+    return reduce_wide
 
 
 TABLE = (
-    Kernel(
-        "elementwise",
-        _is_identity,
-        elementwise.weighted_sum,
-        elementwise.segment_max,
-        elementwise.gather_sources,
-        elementwise.gather_targets,
-    ),
+    Kernel("elementwise", lambda csr, _: csr.is_identity, _multiply, _multiply, _same, _same),
     Kernel(
         "cuda",
         cuda.accepts,
@@ -107,7 +109,7 @@ TABLE = (
     ),
     Kernel(
         "fused",
-        _is_plain_cpu,
+        lambda _, rows: rows.device.type == "cpu" and rows.dtype in {torch.float32, torch.float64},
         fused.weighted_sum,
         fused.segment_max,
         fused.gather_sources,
@@ -115,11 +117,11 @@ TABLE = (
     ),
     Kernel(
         "widened",
-        _is_half_cpu,
-        widened.weighted_sum,
-        widened.segment_max,
-        widened.gather_sources,
-        widened.gather_targets,
+        lambda _, rows: rows.device.type == "cpu" and rows.dtype in {torch.bfloat16, torch.float16},
+        _widened(fused.weighted_sum),
+        _widened(fused.segment_max),
+        lambda csr, term: fused.gather_sources(csr, term.float()).to(term.dtype),
+        lambda csr, term: fused.gather_targets(csr, term.float()).to(term.dtype),
     ),
     Kernel(
         "reference",
@@ -138,7 +140,7 @@ def choose(csr: Csr, rows: Tensor) -> Kernel:
 
 
 def coefficient_dtype(rows: Tensor) -> torch.dtype:
-    """Return the type for what rows are weighed with: float32 where they are in half precision, else their own."""
+    """Return the type of the rows' coefficients: float32 for rows in half precision, else the rows' type."""
     return torch.promote_types(rows.dtype, torch.float32)
 
 
@@ -146,7 +148,7 @@ def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor, scales: Sc
     """Return the sum over each target's in-edges of coefficient [E, H] x value [S, H or 1, D]: [T, H, D].
 
     A missing coefficient is one; a value with a single head serves every head. Targets without in-edges give zero. Rows
-    in half precision are added up in float32, and the sums rounded to their type. scales: factors of whole rows.
+    in half precision are added up in float32, and the sums are rounded. scales: factors of whole rows.
     """
     kernel = choose(csr, value)
     if scales.are_one:
@@ -165,12 +167,13 @@ def _multiplied(rows: Tensor, scale: Tensor | None) -> Tensor:
 def leaf_sum(
     instances: Instances, coefficient: Tensor | None, value: Tensor, scales: Scales = UNSCALED, *, mean: bool
 ) -> Tensor:
-    """Return the sum over each target's instances of coefficient [E, H] x what their leaves add up to: [T, H, D].
+    """Return the sum over each target's instances of coefficient [E, H] x the sum of their leaves: [T, H, D].
 
-    value [S, H or 1, D]: of leaves; mean: each instance's are averaged. One weighted sum over all leaves of a target:
-    there is no row per instance. scales: factors of leaves' values and of the targets' sums, as for `weighted_sum`.
+    value [S, H or 1, D]: the leaves' rows. mean: use the mean of an instance's leaves, not their sum. This is one
+    weighted sum over all leaves of a target, without a row per instance. scales: as for `weighted_sum`.
     """
     leaves, size = instances.leaves, instances.size
+    # a mean divides each instance's coefficient [E, H] by its leaves, or with equal counts the target's scale [T]
     if mean and size is None:
         share = leaves.share.to(coefficient_dtype(value))[:, None]
         coefficient = share.expand(-1, value.shape[1]) if coefficient is None else coefficient * share.to(coefficient)
@@ -180,9 +183,9 @@ def leaf_sum(
             scales = Scales(scales.source, target / size)
         else:
             coefficient = coefficient / size
-    if coefficient is not None and scales.are_one and leaves_kernel.serves(instances, coefficient, value):
-        return leaves_kernel.one_head_sum(instances, coefficient, value)
-    # what each leaf's value is multiplied with [L, H]
+    if coefficient is not None and scales.are_one and native.accepts_leaves(instances, coefficient, value):
+        return native.one_head_sum(instances, coefficient, value)
+    # the coefficient of each leaf [L, H]
     of_leaves = None if coefficient is None else gather_targets(leaves, coefficient)
     return weighted_sum(instances.flat, of_leaves, value, scales)
 
@@ -205,3 +208,22 @@ def gather_sources(csr: Csr, term: Tensor) -> Tensor:
 def gather_targets(csr: Csr, term: Tensor) -> Tensor:
     """Return term [T, ...] of each edge's target: [E, ...]."""
     return choose(csr, term).gather_targets(csr, term)
+
+
+def fuses_gates(csr: Csr, rows: Tensor) -> bool:
+    """Return whether a kernel computes gated sums of these rows without keeping anything per edge."""
+    return rows.dtype == torch.float32 and choose(csr, rows).gated_sum is not None
+
+
+def gated_sum(csr: Csr, own: Tensor, other: Tensor, rows: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Return the sum over each target's in-edges of weight x sigmoid(own + other) x row: [T, W].
+
+    own [T, W] and other [S, W] are the gates' halves at the two ends; rows [S, W] pass the gates; weight [E] has no
+    gradient. Without a fused kernel this makes [E, W] numbers.
+    """
+    own, other = own.to(rows.dtype), other.to(rows.dtype)  # under autocast a map's rows are narrower than its input's
+    fused_sum = choose(csr, rows).gated_sum if rows.dtype == torch.float32 else None
+    if fused_sum is not None:
+        return fused_sum(csr, own, other, rows, weight)
+    passed = torch.sigmoid(gather_sources(csr, other) + gather_targets(csr, own)) * gather_sources(csr, rows)
+    return segment_sum(csr, passed if weight is None else weight[:, None].to(passed) * passed)

@@ -180,7 +180,7 @@ def _score_on_store(job: InferJob, targets: IntArray) -> dict[int, FloatArray]:
     import torch
 
     from gnnflow.infer.predictions import scores_of
-    from gnnflow.kernels.threads import compute_threads
+    from gnnflow.kernels.device import compute_threads
     from gnnflow.train.globalbatch import logits_of
 
     with compute_threads(1):
@@ -208,7 +208,7 @@ def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray
     from gnnflow.executions.minibatch import forward
     from gnnflow.graphfeature.blocks import build_minibatch
     from gnnflow.infer.predictions import scores_of
-    from gnnflow.kernels.threads import compute_threads
+    from gnnflow.kernels.device import compute_threads
 
     cut = _neighborhoods_of(targets, job, runner)
     scores: dict[int, FloatArray] = {}

@@ -210,7 +210,7 @@ def _as(end: Any, kind: pa.DataType, where: str) -> Any:
 def _scores(folder: str, embeddings: FloatArray, rows: list[IntArray]) -> FloatArray:
     import torch
 
-    from gnnflow.kernels.threads import compute_threads
+    from gnnflow.kernels.device import compute_threads
     from gnnflow.layers.saved import load_model
 
     model = load_model(folder)

@@ -18,10 +18,9 @@ import torch
 from torch.utils import deterministic as _untyped
 
 from gnnflow.graph.hashing import mix, seed_word
-from gnnflow.kernels.device import CPU, computing_on
+from gnnflow.kernels.device import CPU, compute_threads, computing_on
 from gnnflow.kernels.draws import own_draws, seed_draws
 from gnnflow.kernels.memory import kept_memory
-from gnnflow.kernels.threads import compute_threads
 
 
 def seed_step(seed: int, *, epoch: int, step: int, rank: int, device: torch.device = CPU) -> None:

@@ -12,7 +12,7 @@ from models import FORMS, Gnnflow, Graph, PyG, Spec, batch_of, offsets_of, read_
 from scores import scores_of
 
 from gnnflow.kernels import core as library
-from gnnflow.kernels.threads import compute_threads
+from gnnflow.kernels.device import compute_threads
 from gnnflow.native import core
 
 NODES, WIDTH, LABELS = 60, 5, 4

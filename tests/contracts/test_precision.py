@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from gnnflow.executions import minibatch
 from gnnflow.executions.table import EXECUTIONS
-from gnnflow.kernels.threads import compute_threads
+from gnnflow.kernels.device import compute_threads
 from tests.contracts.in_memory import GraphShape, mini_batch, whole_graph
 from tests.contracts.test_executions import LAYER_OBJECTS, model_for
 

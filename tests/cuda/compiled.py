@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from gnnflow.kernels.cuda import largest_programs, softmax_programs, sum_programs
-from gnnflow.kernels.cuda.sums import Tile
+from gnnflow.kernels.cuda.launch import Tile
 
 PLACES = (("fp32", 90), ("bf16", 80))  # rows, and the generation of a card
 INTEGERS = {

@@ -6,18 +6,16 @@ Those of the kernels also run without one, on Triton's interpreter, and all prog
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 
 from gnnflow.kernels import table
-from gnnflow.kernels.cuda import hubs
+from gnnflow.kernels.cuda import launch
 from tests.cuda.card import CARD, INTERPRETED, IS_INTERPRETED, IS_THERE, NEED_NONE
 
 HERE = Path(__file__).parent
-sums = import_module("gnnflow.kernels.cuda.sums")  # the package has a function of that name
 
 
 def pytest_collection_modifyitems(items):
@@ -40,7 +38,7 @@ def interpreted(monkeypatch):
     ]
     monkeypatch.setattr(table, "TABLE", tuple(kernels))
     # it runs a thousand or so tiles per second: hubs are what has more edges than a tile has targets
-    monkeypatch.setattr(hubs, "_LONGEST", sums._MOST_TARGETS)
+    monkeypatch.setattr(launch, "_LONGEST", launch._MOST_TARGETS)
 
 
 @pytest.fixture(scope="session", autouse=True)

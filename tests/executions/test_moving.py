@@ -58,5 +58,5 @@ def test_tuples_and_mappings_are_moved_in_their_order():
 
 def test_an_edge_that_leads_nowhere_is_refused_before_a_card_reads_it():
     broken = Csr(torch.tensor([0, 1]), torch.tensor([5]), 2)
-    with pytest.raises(IndexError, match="outside of its rows"):
+    with pytest.raises(IndexError, match="a row that does not exist"):
         Mover(torch.device("cuda", 0)).pinned(broken)

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from gnnflow.kernels import elu
-from gnnflow.kernels.threads import compute_threads
+from gnnflow.kernels.device import compute_threads
 
 
 def test_elu_and_its_gradient_equal_torchs_and_the_input_is_not_kept():

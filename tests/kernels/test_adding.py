@@ -22,7 +22,7 @@ from gnnflow.kernels import (
     softmax_sums,
     weighted_sum,
 )
-from gnnflow.kernels.threads import compute_threads
+from gnnflow.kernels.device import compute_threads
 from tests.kernels.test_half_precision import needs_native
 
 TARGETS, SOURCES = 30, 20

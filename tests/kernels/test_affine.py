@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional
 
 from gnnflow.kernels import Map, affine
-from gnnflow.kernels.native.linear import lends_products
-from gnnflow.kernels.threads import compute_threads
+from gnnflow.kernels.device import compute_threads
+from gnnflow.kernels.native.dense import lends_products
 
 HAS_CORE = pytest.mark.skipif(not lends_products(), reason="no core, or no matrix product to lend it")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gnnflow.kernels import Csr, fuses_gates, gated_sum
-from gnnflow.kernels.threads import compute_threads
+from gnnflow.kernels.device import compute_threads
 from tests.kernels.test_half_precision import needs_native
 
 TARGETS, SOURCES = 30, 20

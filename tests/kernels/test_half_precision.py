@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gnnflow.kernels import TABLE, Csr, choose, dropout, native, softmax_sums
 from gnnflow.kernels import table as kernels
-from gnnflow.kernels.threads import compute_threads
+from gnnflow.kernels.device import compute_threads
 from gnnflow.native import core
 from tests.kernels.test_kernels import adjacencies, random
 

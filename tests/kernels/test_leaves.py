@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gnnflow.kernels import UNSCALED, Csr, Instances, Scales, gather_sources, leaf_sum
-from gnnflow.kernels.leaves import serves
+from gnnflow.kernels.native import accepts_leaves
 from tests.kernels.test_half_precision import needs_native
 
 TARGETS, SOURCES, WIDTH = 5, 6, 3
@@ -72,10 +72,10 @@ def test_factors_of_leaves_and_targets_are_multiplied_on_the_way():
 def test_rows_of_one_head_under_many_have_a_gradient_of_their_own_width():
     instances, value = of_two(), torch.randn(SOURCES, 1, WIDTH)
     many = torch.randn(instances.roots.num_edges, 4)
-    assert serves(instances, many, value)
-    assert not serves(instances, many[:, :1], value)
-    assert not serves(instances, many, value.expand(-1, 4, -1))
-    assert not serves(instances, many, value.double())
+    assert accepts_leaves(instances, many, value)
+    assert not accepts_leaves(instances, many[:, :1], value)
+    assert not accepts_leaves(instances, many, value.expand(-1, 4, -1))
+    assert not accepts_leaves(instances, many, value.double())
 
 
 def test_a_part_of_the_instances_gives_that_part_of_the_sum():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnflow.kernels import scored_mean
-from gnnflow.kernels.threads import compute_threads
+from gnnflow.kernels.device import compute_threads
 
 
 def given(relations, number, width, scored, *, large=1.0):

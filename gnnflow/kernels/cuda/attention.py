@@ -1,6 +1,6 @@
-"""Softmax over in-edges and the mean it weighs: over targets, then over edges, and the weighted sum.
+"""Softmax over in-edges and its weighted mean: programs over targets, then over edges, then the weighted sum.
 
-What is kept of an edge is a number per head, never a row.
+An edge keeps one number per head, never a row.
 
 Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a head, W = D (+ A).
 """
@@ -13,15 +13,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gnnflow.kernels.attention_inputs import EdgeInputs, Halves
 from gnnflow.kernels.csr import Csr, rows_of
-from gnnflow.kernels.cuda.hubs import Division
-from gnnflow.kernels.cuda.library import on_card_of
-from gnnflow.kernels.cuda.sums import LOOPS, Tile, merge, products, sums
-from gnnflow.kernels.fixed import Fixed
+from gnnflow.kernels.cuda.launch import Division, Tile, device_of, merge
+from gnnflow.kernels.cuda.sums import LOOPS, products, sums
 from gnnflow.kernels.gradients import value_gradient
-from gnnflow.kernels.halves import Halves
 
-_TILE = 512  # numbers of edges that a program goes over
+_TILE = 512  # numbers of edges per program
 
 
 def softmax_sums(
@@ -29,30 +27,30 @@ def softmax_sums(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the maximum [T, H], the denominator [T, H] and the mean [T, H, W]; see `kernels.softmax`.
 
-    logit: float32. value: float32 or in half precision, which the mean is then rounded to. Raises IndexError where an
-    operand has not as many rows as the adjacency.
+    logit: float32. value: float32 or half precision, to which the mean is rounded. Raises IndexError if an operand has
+    too few or too many rows.
     """
     first, second = logit[:2] if isinstance(logit, Halves) else (logit, None)
-    fixed = Fixed.drawn(csr, logit, attributes=attributes, factor=factor, drop=drop)
-    maximum, denominator, mean = _Attention.apply(fixed, first, second, value)  # type: ignore[no-untyped-call]
+    inputs = EdgeInputs.draw(csr, logit, attributes=attributes, factor=factor, drop=drop)
+    maximum, denominator, mean = _Attention.apply(inputs, first, second, value)  # type: ignore[no-untyped-call]
     return maximum, denominator, mean
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, fixed: Fixed, first: Tensor, second: Tensor | None, value: Tensor
+        ctx: Any, inputs: EdgeInputs, first: Tensor, second: Tensor | None, value: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        csr, value = fixed.csr, rows_of(fixed.csr.num_sources, value)
+        csr, value = inputs.csr, rows_of(inputs.csr.num_sources, value)
         maximum, denominator = (first.new_empty(csr.num_targets, first.shape[1]) for _ in range(2))
-        # what each edge has in the mean [E, H], and what of it dropout lets into that
+        # the share of each edge in the mean [E, H], and the same after dropout [E, H]
         share = first.new_empty(csr.num_edges, first.shape[1])
-        used = share if fixed.kept is None else torch.empty_like(share)
-        _softmax(fixed, first, second, (maximum, denominator, share, used))
+        used = share if inputs.kept is None else torch.empty_like(share)
+        _softmax(inputs, first, second, (maximum, denominator, share, used))
         mean = sums(csr, used, value)
-        if fixed.attributes is not None:
-            mean = torch.cat([mean, sums(csr.edges, used, fixed.attributes[:, None])], 2)
-        ctx.fixed, ctx.width = fixed, value.shape[2]
+        if inputs.attributes is not None:
+            mean = torch.cat([mean, sums(csr.edges, used, inputs.attributes[:, None])], 2)
+        ctx.inputs, ctx.width = inputs, value.shape[2]
         ctx.save_for_backward(first, second, value, denominator, mean, share, used)
         ctx.mark_non_differentiable(maximum)
         ctx.set_materialize_grads(False)
@@ -62,8 +60,8 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, _: None, grad_denominator: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         first, second, value, denominator, mean, share, used = ctx.saved_tensors
-        fixed: Fixed = ctx.fixed
-        csr, attributes = fixed.csr, fixed.attributes
+        inputs: EdgeInputs = ctx.inputs
+        csr, attributes = inputs.csr, inputs.attributes
         grad = torch.zeros_like(mean, dtype=value.dtype) if grad is None else grad
         # gradients of the means of values [T, H, D] and of attributes [T, H, A]
         by_value, by_attributes = grad[:, :, : ctx.width], grad[:, :, ctx.width :]
@@ -72,32 +70,34 @@ class _Attention(torch.autograd.Function):
             by_used = products(csr, by_value, value)
             if attributes is not None:
                 by_used += products(csr.edges, by_attributes, attributes[:, None])
-            # a share is one of a whole: what the shares of a target add up to has no part in their gradients [T, H]
-            about = -(grad.float() * mean).sum(2)
-            about = about if grad_denominator is None else about.addcmul_(denominator, grad_denominator)
-            halves = _softmax_gradient(fixed, first, second, (share, by_used, about))
+            # the part of the gradient that all edges of a target share, since their shares add up to one [T, H]
+            common = -(grad.float() * mean).sum(2)
+            common = common if grad_denominator is None else common.addcmul_(denominator, grad_denominator)
+            halves = _softmax_gradient(inputs, first, second, (share, by_used, common))
         gradient = value_gradient(LOOPS, csr, used, value, by_value) if ctx.needs_input_grad[3] else None
         return None, *halves, gradient
 
 
-def _softmax(fixed: Fixed, first: Tensor, second: Tensor | None, out: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+def _softmax(
+    inputs: EdgeInputs, first: Tensor, second: Tensor | None, out: tuple[Tensor, Tensor, Tensor, Tensor]
+) -> None:
     """Fill maximum and denominator [T, H], share and used [E, H]."""
     from gnnflow.kernels.cuda.softmax_programs import softmax_edges, softmax_pieces, softmax_rows
 
-    csr, heads, (maximum, denominator, share, used) = fixed.csr, first.shape[1], out
-    *logits, _ = fixed.logits(first, second)
+    csr, heads, (maximum, denominator, share, used) = inputs.csr, first.shape[1], out
+    *logits, _ = inputs.logits(first, second)
     if not csr.num_targets or not heads:
         return
     division = Division.of(csr)
     pieces = [division.pieces(each) for each in (maximum, denominator)]
     tile = Tile.added(1, heads)
-    kinds = {"HEADS": heads, "HALVES": second is not None, "SCALED": fixed.factor is not None}
-    with on_card_of(first):
+    kinds = {"HEADS": heads, "HALVES": second is not None, "SCALED": inputs.factor is not None}
+    with device_of(first):
         softmax_rows[division.programs(tile.rows), -(-heads // tile.width)](
             csr.offsets,
             csr.sources,
             *logits,
-            fixed.factor,
+            inputs.factor,
             maximum,
             denominator,
             *pieces,
@@ -117,47 +117,47 @@ def _softmax(fixed: Fixed, first: Tensor, second: Tensor | None, out: tuple[Tens
             csr.targets,
             csr.sources,
             *logits,
-            fixed.factor,
-            fixed.kept,
+            inputs.factor,
+            inputs.kept,
             maximum,
             denominator,
             share,
             used,
             csr.num_edges,
             **kinds,
-            DROPPED=fixed.kept is not None,
+            DROPPED=inputs.kept is not None,
             TILE=_TILE,
             num_warps=4,
         )
 
 
 def _softmax_gradient(
-    fixed: Fixed, first: Tensor, second: Tensor | None, known: tuple[Tensor, Tensor, Tensor]
+    inputs: EdgeInputs, first: Tensor, second: Tensor | None, known: tuple[Tensor, Tensor, Tensor]
 ) -> tuple[Tensor, Tensor | None]:
     """Return the gradients of the logits, or of the halves of sources and targets.
 
-    known: share [E, H], the gradient of used [E, H], and what is the same for all edges of a target [T, H].
+    known: share [E, H], the gradient of used [E, H], and the part that all edges of a target have in common [T, H].
     """
     from gnnflow.kernels.cuda.softmax_programs import softmax_edges_gradient
 
-    csr, heads, (share, by_used, about) = fixed.csr, first.shape[1], known
-    _, *halves, _ = fixed.logits(first, second)
+    csr, heads, (share, by_used, common) = inputs.csr, first.shape[1], known
+    _, *halves, _ = inputs.logits(first, second)
     by_logit = torch.empty_like(share)
     if by_logit.numel():
-        with on_card_of(first):
+        with device_of(first):
             softmax_edges_gradient[(-(-share.numel() // _TILE),)](
                 csr.targets,
                 csr.sources,
                 *halves,
-                fixed.kept,
+                inputs.kept,
                 share,
                 by_used,
-                about.contiguous(),
+                common.contiguous(),
                 by_logit,
                 csr.num_edges,
                 HEADS=heads,
                 HALVES=second is not None,
-                DROPPED=fixed.kept is not None,
+                DROPPED=inputs.kept is not None,
                 TILE=_TILE,
                 num_warps=4,
             )

@@ -1,10 +1,10 @@
-"""How the Triton programs go over edges: a few targets side by side, each one edge after the other.
+"""Parts of the Triton programs over edges: a program takes a few targets, and each target's edges one by one.
 
-One target alone is not enough to do for a program, which would wait for memory four times, one read being where the
-next has to look. Tiles are [targets, heads, width]. How many heads there are, and how wide, is known when a program is
-compiled: rows of 8 numbers are then read four at a time, and one by one if their length could be any.
+A program with one target would wait for memory four times, since one read tells where the next one is. Tiles are
+[targets, heads, width]. The number of heads and their width are known when a program is compiled, so that rows of 8
+numbers are read four at a time; rows of unknown length would be read one by one.
 
-Shapes: T targets, S sources, E edges, H heads, P pieces of targets of many edges (`hubs.py`).
+Shapes: T targets, S sources, E edges, H heads, P pieces of targets of many edges (`launch.py`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def span_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     LONGEST: tl.constexpr,
     TILE_TARGETS: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """Return of each row of this program's tile the target, where its edges begin, and the edges from one to another.
+    """Return for each row of the tile: its target, the target's first edge, the row's first edge and end, and a mask.
 
-    Also whether there is anything to write, and the program's piece, below zero where it has none: programs behind
-    those of all targets take a piece each of LONGEST edges of a target that has more, and their rows a share each of
-    that. LONGEST is a multiple of TILE_TARGETS.
+    The mask is false for rows with nothing to write. The last result is the program's piece, negative for none: after
+    the programs of all targets, each program takes a piece of LONGEST edges of a hub, and each row of its tile a share
+    of that piece. LONGEST is a multiple of TILE_TARGETS.
     """
     block = tl.program_id(0).to(tl.int64)
     row = tl.arange(0, TILE_TARGETS)
@@ -57,7 +57,7 @@ def span_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
 def pieces_of(
     first_pieces: tl.tensor, num_pieces: tl.tensor, hub_targets: tl.tensor, num_targets: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """Return this program's target whose edges were divided, its pieces from one to another, and whether it has one."""
+    """Return this program's hub, its first piece and the end of its pieces, and False if there is no hub."""
     target = tl.load(hub_targets + tl.program_id(0))
     is_there = target < num_targets
     begin = tl.load(first_pieces + target, mask=is_there, other=0)
@@ -68,7 +68,7 @@ def pieces_of(
 def four_sources(
     edge: tl.tensor, end: tl.tensor, sources: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """Return the sources of an edge and of the three behind it, each [targets]; 0 of those behind the end."""
+    """Return the sources of an edge and of the next three, each [targets]; 0 past the end."""
     return (
         tl.load(sources + edge, mask=edge < end, other=0),
         tl.load(sources + edge + 1, mask=edge + 1 < end, other=0),
@@ -97,11 +97,11 @@ def message_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     CHOSEN: tl.constexpr,
     BEHIND: tl.constexpr,
 ) -> tl.tensor:
-    """Return the messages of edges [targets, heads, width], in float32; BEHIND of those behind the end.
+    """Return the messages of edges [targets, heads, width], in float32; BEHIND for edges past the end.
 
-    values [S, VALUE_HEADS, WIDTH]: those of a single head serve every head. factors [E, H], where WEIGHTED. edges [E]:
-    the row of each edge among the factors, where ORDERED. places, like values, and begins [S], where CHOSEN: a number
-    is for one edge alone, which is so far behind where those of the source begin.
+    values [S, VALUE_HEADS, WIDTH]: a single head serves every head. factors [E, H], if WEIGHTED. edges [E]: the factor
+    row of each edge, if ORDERED. places, like values, and begins [S], if CHOSEN: a number counts for one edge alone,
+    edge begins[s] + places[s, ...].
     """
     held = edge < end
     inside = held[:, None] & (head < HEADS)[None, :]
@@ -143,7 +143,7 @@ def four_messages(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     CHOSEN: tl.constexpr,
     BEHIND: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """Return the messages of an edge and of the three behind it, which come from these sources: see `message_of`."""
+    """Return the messages of an edge and of the next three, from these sources: see `message_of`."""
     # fmt: off
     return (
         message_of(

@@ -1,7 +1,7 @@
-"""The Triton programs of maxima: each finds the largest messages of a few targets, and where these come from.
+"""The Triton programs of maxima: each finds the largest messages of a few targets, and the edges they come from.
 
-A tile is [targets, heads, width]. A place is the number of an edge among those of its target. Of equal messages the
-first is taken, and what is no number counts as the largest, as torch has it.
+A tile is [targets, heads, width]. A place is the position of an edge among its target's edges. Of equal messages the
+first is taken. NaN counts as the largest value, as in torch.
 
 Shapes: T targets, S sources, E edges, H heads, P pieces of hubs.
 """
@@ -16,15 +16,15 @@ from gnnflow.kernels.cuda.edge_programs import four_messages, four_sources, piec
 
 @triton.jit  # type: ignore[untyped-decorator]
 def larger_of(largest: tl.tensor, place: tl.tensor, message: tl.tensor, at: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """Return the largest so far and its place, after messages that come behind."""
-    is_larger = (message > largest) | ((message != message) & (largest == largest))  # noqa: PLR0124 - what is no number is not itself
+    """Return the largest message so far and its place, after some more messages."""
+    is_larger = (message > largest) | ((message != message) & (largest == largest))  # noqa: PLR0124 - NaN differs from itself
     return tl.where(is_larger, message, largest), tl.where(is_larger, at, place)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def largest_along(found: tl.tensor, place: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """Return the largest of each column of found [rows, ...], and the least of the places that have it."""
-    is_none = found != found  # noqa: PLR0124 - what is no number is not itself
+    """Return the largest number of each column of found [rows, ...], and the least place that has it."""
+    is_none = found != found  # noqa: PLR0124 - NaN differs from itself
     has_none = tl.max(is_none.to(tl.int32), axis=0) > 0
     largest = tl.max(tl.where(is_none, float("-inf"), found), axis=0)
     has_it = tl.where(has_none[None, :], is_none, found == largest[None, :])
@@ -55,9 +55,9 @@ def largest_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     TILE_HEADS: tl.constexpr,
     TILE_WIDTH: tl.constexpr,
 ) -> None:
-    """Write maxima[t] and places[t] of targets of at most LONGEST edges, or those of a piece of a longer one.
+    """Write maxima[t] and places[t] of targets with at most LONGEST edges, or the same of a piece of a hub.
 
-    What the other arguments are, `span_of` and `message_of` say.
+    `span_of` and `message_of` describe the other arguments.
     """
     target, first, begin, end, is_there, piece = span_of(
         offsets, piece_targets, first_pieces, num_targets, DIVIDED, LONGEST, TILE_TARGETS
@@ -66,7 +66,7 @@ def largest_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     width = tl.program_id(2) * TILE_WIDTH + tl.arange(0, TILE_WIDTH)
     largest = tl.full((TILE_TARGETS, TILE_HEADS, TILE_WIDTH), float("-inf"), tl.float32)
     place = tl.zeros((TILE_TARGETS, TILE_HEADS, TILE_WIDTH), tl.int32)
-    # as in sum_rows; what is behind the end is larger than nothing
+    # as in sum_rows; messages past the end are -inf
     source_0, source_1, source_2, source_3 = four_sources(begin, end, sources)
     for start in range(0, tl.max((end - begin).to(tl.int32), axis=0), 4):
         edge = begin + start
@@ -82,7 +82,7 @@ def largest_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
         largest, place = larger_of(largest, place, message_1, at + 1)
         largest, place = larger_of(largest, place, message_2, at + 2)
         largest, place = larger_of(largest, place, message_3, at + 3)
-    # where a row's numbers lie [heads, width]
+    # the offsets of a row's numbers [heads, width]
     column, within = head[:, None] * WIDTH + width[None, :], (head < HEADS)[:, None] & (width < WIDTH)[None, :]
     if DIVIDED:  # noqa: SIM102 - decided when the program is compiled
         if piece >= 0:
@@ -109,7 +109,7 @@ def largest_pieces(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     TILE_PIECES: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
 ) -> None:
-    """Write maxima[t] and places[t] of a target whose edges were divided, from those of its pieces."""
+    """Write maxima[t] and places[t] of a hub, from its pieces."""
     target, begin, end, is_there = pieces_of(first_pieces, num_pieces, hub_targets, num_targets)
     column = tl.program_id(1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
     within = column < columns

@@ -1,6 +1,6 @@
-"""The Triton programs of a softmax over in-edges: what all edges of a target share, then each edge's own.
+"""The Triton programs of a softmax over in-edges: first over targets, then over edges.
 
-A tile is [targets, heads] of float32 numbers, and of what is an edge's own a run of numbers of [E, H].
+Tiles are float32: [targets, heads] in programs over targets, a run of the numbers of [E, H] in programs over edges.
 
 Shapes: T targets, S sources, E edges, H heads, P pieces of hubs.
 """
@@ -26,9 +26,9 @@ def logit_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     HEADS: tl.constexpr,
     HALVES: tl.constexpr,
 ) -> tl.tensor:
-    """Return the logits of edges [targets, heads]; those behind the end have none.
+    """Return the logits of edges [targets, heads]; -inf past the end.
 
-    HALVES: a logit is LeakyReLU of a half of its source and one of its target; else it is given.
+    HALVES: a logit is LeakyReLU(half of the source + half of the target); else it is given.
     """
     inside = (edge < end)[:, None] & (head < HEADS)[None, :]
     if HALVES:
@@ -43,7 +43,7 @@ def logit_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
 def weight_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     logit: tl.tensor, shift: tl.tensor, edge: tl.tensor, end: tl.tensor, factors: tl.tensor, SCALED: tl.constexpr
 ) -> tl.tensor:
-    """Return exp(logit - shift) x factor of edges [targets, heads]; zeros of those behind the end."""
+    """Return exp(logit - shift) x factor of edges [targets, heads]; zeros past the end."""
     weight = tl.exp(logit - shift)
     if SCALED:
         weight *= tl.load(factors + edge, mask=edge < end, other=0.0)[:, None]
@@ -52,13 +52,13 @@ def weight_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
 
 @triton.jit  # type: ignore[untyped-decorator]
 def number_of(largest: tl.tensor) -> tl.tensor:
-    """Return the largest logits, and zeros where there is none: a number that can be subtracted."""
+    """Return the largest logits, with 0 for -inf, so that they can be subtracted."""
     return tl.where(largest == float("-inf"), 0.0, largest)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def added_along(largest: tl.tensor, total: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """Return the largest logit of each column [rows, ...], and what the rows' weights add up to relative to that."""
+    """Return the largest logit of each column [rows, ...], and the sum of the rows' weights relative to it."""
     larger = tl.max(largest, axis=0)
     return larger, tl.sum(total * tl.exp(largest - number_of(larger)[None, :]), axis=0)
 
@@ -87,10 +87,10 @@ def softmax_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     TILE_TARGETS: tl.constexpr,
     TILE_HEADS: tl.constexpr,
 ) -> None:
-    """Write of targets of at most LONGEST edges the largest logits and what weights add up to, or those of a piece.
+    """Write the largest logits and the sums of weights: of targets with at most LONGEST edges, or of a hub's piece.
 
-    A weight is exp(logit - largest) x factor; both come in one pass (Milakov and Gimelshein, 2018): the sum so far is
-    rescaled whenever the largest grows.
+    A weight is exp(logit - largest) x factor. One pass computes both (Milakov and Gimelshein, 2018): the sum so far is
+    rescaled whenever the largest logit grows.
     """
     target, _, begin, end, is_there, piece = span_of(
         offsets, piece_targets, first_pieces, num_targets, DIVIDED, LONGEST, TILE_TARGETS
@@ -145,7 +145,7 @@ def softmax_pieces(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     TILE_PIECES: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
 ) -> None:
-    """Write the largest logits and what weights add up to of a target whose edges were divided, from its pieces'."""
+    """Write the largest logits and the sums of weights of a hub, from its pieces."""
     target, begin, end, is_there = pieces_of(first_pieces, num_pieces, hub_targets, num_targets)
     column = tl.program_id(1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
     within = column < columns
@@ -177,7 +177,7 @@ def logits_before(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     of_targets: tl.tensor,
     HEADS: tl.constexpr,
 ) -> tl.tensor:
-    """Return what LeakyReLU makes logits of: of each number a half of its source and one of its target."""
+    """Return the inputs of LeakyReLU: half of the source + half of the target, for each number."""
     source = tl.load(sources + edge, mask=inside, other=0)
     return tl.load(of_sources + source * HEADS + head, mask=inside, other=0.0) + tl.load(
         of_targets + row, mask=inside, other=0.0
@@ -205,9 +205,9 @@ def softmax_edges(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     DROPPED: tl.constexpr,
     TILE: tl.constexpr,
 ) -> None:
-    """Write each edge's share of its target's weights, and where DROPPED used: the shares times kept.
+    """Write each edge's share of its target's weights, and used = share x kept if DROPPED.
 
-    A target whose weights are all zero has shares of zero.
+    The shares are zero where all weights of the target are.
     """
     place = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     edge, head = place // HEADS, place % HEADS
@@ -238,7 +238,7 @@ def softmax_edges_gradient(  # noqa: PLR0917 - Triton takes no keyword-only argu
     kept: tl.tensor,
     shares: tl.tensor,
     by_used: tl.tensor,
-    about: tl.tensor,
+    common: tl.tensor,
     by_logits: tl.tensor,
     num_edges: tl.tensor,
     HEADS: tl.constexpr,
@@ -246,9 +246,9 @@ def softmax_edges_gradient(  # noqa: PLR0917 - Triton takes no keyword-only argu
     DROPPED: tl.constexpr,
     TILE: tl.constexpr,
 ) -> None:
-    """Write each edge's gradient share x (by_used x kept + about).
+    """Write each edge's gradient share x (by_used x kept + common).
 
-    by_used [E, H]: the gradient of what an edge has in the mean; about [T, H]: what is the same for a target's edges.
+    by_used [E, H]: the gradient of the edge's used share; common [T, H]: the part that all edges of a target have.
     """
     place = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     edge, head = place // HEADS, place % HEADS
@@ -257,10 +257,10 @@ def softmax_edges_gradient(  # noqa: PLR0917 - Triton takes no keyword-only argu
     gradient = tl.load(by_used + place, mask=inside, other=0.0)
     if DROPPED:
         gradient *= tl.load(kept + place, mask=inside, other=0.0)
-    gradient += tl.load(about + row, mask=inside, other=0.0)
+    gradient += tl.load(common + row, mask=inside, other=0.0)
     gradient *= tl.load(shares + place, mask=inside, other=0.0)
     if HALVES:
-        # back through LeakyReLU: its slope where the sum of the halves was not above zero
+        # back through LeakyReLU: its slope where the sum of the halves was not positive
         added = logits_before(edge, row, head, inside, sources, of_sources, of_targets, HEADS)
         gradient = tl.where(added > 0, gradient, gradient * slope)
     tl.store(by_logits + place, gradient, mask=inside)

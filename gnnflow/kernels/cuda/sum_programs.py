@@ -39,9 +39,9 @@ def sum_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     TILE_HEADS: tl.constexpr,
     TILE_WIDTH: tl.constexpr,
 ) -> None:
-    """Write sums[t] of targets of at most LONGEST edges, or piece_sums[p] of a piece of a longer one.
+    """Write sums[t] of targets with at most LONGEST edges, or piece_sums[p] of a piece of a hub.
 
-    What the other arguments are, `span_of` and `message_of` say.
+    `span_of` and `message_of` describe the other arguments.
     """
     target, _, begin, end, is_there, piece = span_of(
         offsets, piece_targets, first_pieces, num_targets, DIVIDED, LONGEST, TILE_TARGETS
@@ -49,7 +49,7 @@ def sum_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     head = tl.program_id(1) * TILE_HEADS + tl.arange(0, TILE_HEADS)
     place = tl.program_id(2) * TILE_WIDTH + tl.arange(0, TILE_WIDTH)
     total = tl.zeros((TILE_TARGETS, TILE_HEADS, TILE_WIDTH), tl.float32)
-    # four edges at a time, whose sources were read while the rows of the four before were on their way
+    # four edges at a time; their sources are read while the rows of the previous four arrive
     source_0, source_1, source_2, source_3 = four_sources(begin, end, sources)
     for start in range(0, tl.max((end - begin).to(tl.int32), axis=0), 4):
         edge = begin + start
@@ -61,9 +61,9 @@ def sum_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
         # fmt: on
         source_0, source_1, source_2, source_3 = four_sources(edge + 4, end, sources)
         total = total + message_0 + message_1 + message_2 + message_3
-    # where a row's numbers lie [heads, width]
+    # the offsets of a row's numbers [heads, width]
     column, within = head[:, None] * WIDTH + place[None, :], (head < HEADS)[:, None] & (place < WIDTH)[None, :]
-    if DIVIDED:  # noqa: SIM102 - the outer is decided when the program is compiled
+    if DIVIDED:  # noqa: SIM102 - decided when the program is compiled
         if piece >= 0:
             tl.store(piece_sums + piece * (HEADS * WIDTH) + column, tl.sum(total, axis=0), mask=within)
             is_there = is_there & (piece < 0)
@@ -86,7 +86,7 @@ def sum_pieces(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     TILE_PIECES: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
 ) -> None:
-    """Write sums[t] of a target whose edges were divided: every TILE_PIECES-th of its pieces in order, then those."""
+    """Write sums[t] of a hub: first the sums of every TILE_PIECES-th piece in order, then their sum."""
     target, begin, end, is_there = pieces_of(first_pieces, num_pieces, hub_targets, num_targets)
     column = tl.program_id(1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
     within = column < columns
@@ -113,7 +113,7 @@ def multiply_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     TILE_HEADS: tl.constexpr,
     TILE_WIDTH: tl.constexpr,
 ) -> None:
-    """Write products[e, h]: the dot product of a head of the edge's target's row of left and its source's of right.
+    """Write products[e, h]: the dot product of one head of the target's left and the source's right row.
 
     right has a single head, which serves all, or as many as left.
     """

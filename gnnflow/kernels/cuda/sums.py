@@ -1,26 +1,21 @@
-"""Weighted sums over in-edges and products per edge.
+"""Weighted sums and maxima over in-edges, and products per edge.
 
-Rows in half precision are read as they are; coefficients and sums are float32. Where autograd sees a sum, it has been
-rounded once, to the type of the rows.
+Rows in half precision are read as they are; coefficients and sums are float32. Autograd sees sums that were rounded
+once, to the type of the rows.
 
-Shapes: T targets, S sources, E edges, H heads, D width of a head, K = H x D columns.
+Shapes: T targets, S sources, E edges, H heads, D width of a head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gnnflow.kernels import gradients
 from gnnflow.kernels.csr import Csr, rows_of
-from gnnflow.kernels.cuda.hubs import Division, Hubs
-from gnnflow.kernels.cuda.library import on_card_of, power_of_two
-
-_MOST_TARGETS = 16
-_MULTIPLIED, _MOST_MULTIPLIED = 512, 256  # numbers that a program multiplies at a time, and of one edge
+from gnnflow.kernels.cuda.launch import Division, Tile, device_of, launch, merge
 
 
 def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
@@ -33,36 +28,13 @@ def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
 
 
 class Chosen(NamedTuple):
-    """Which edge each number of a source is for: of places [S, H, D] the one so far behind begins [S] ([S + 1])."""
+    """The one edge that each number of a source counts for: edge begins[s] + places[s, h, d] of all edges.
+
+    places: [S, H, D]. begins: [S + 1], the first edge of each source.
+    """
 
     places: Tensor
     begins: Tensor
-
-
-class Tile(NamedTuple):
-    """What a program adds or multiplies at a time: [rows, heads, width], powers of two. rows: targets, or edges."""
-
-    rows: int
-    heads: int
-    width: int
-
-    @staticmethod
-    def added(heads: int, width: int) -> Tile:
-        """Return the tile of sums, for one warp: the fastest of those tried (docs/performance.md).
-
-        Four numbers for each thread where it can read them at once, else two.
-        """
-        numbers = 32 * (4 if width % 4 == 0 else 2)
-        wide = min(power_of_two(width), numbers)
-        high = min(power_of_two(heads), numbers // wide)
-        return Tile(min(numbers // (high * wide), _MOST_TARGETS), high, wide)
-
-    @staticmethod
-    def multiplied(heads: int, width: int) -> Tile:
-        """Return the tile of products."""
-        wide = min(power_of_two(width), _MOST_MULTIPLIED)
-        high = min(power_of_two(heads), _MOST_MULTIPLIED // wide)
-        return Tile(min(max(_MULTIPLIED // (high * wide), 4), 64), high, wide)
 
 
 def sums(
@@ -70,8 +42,8 @@ def sums(
 ) -> Tensor:
     """Return the weighted sums [T, H, D] in float32, without a gradient.
 
-    coefficient: float32. edges [E]: the row of each edge among the coefficients, where that is not its own. Raises
-    IndexError where an operand has not as many rows as the adjacency.
+    coefficient: float32. edges [E]: the coefficient row of each edge; None where edge e has row e. Raises IndexError if
+    an operand has too few or too many rows.
     """
     from gnnflow.kernels.cuda.sum_programs import sum_pieces, sum_rows
 
@@ -84,7 +56,7 @@ def sums(
     division = Division.of(csr)
     pieces = division.pieces(out)
     grid, constants = launch(division, coefficient, value)
-    with on_card_of(value):
+    with device_of(value):
         sum_rows[grid](
             csr.offsets,
             csr.sources,
@@ -106,46 +78,11 @@ def sums(
     return out
 
 
-def launch(
-    division: Division, coefficient: Tensor | None, value: Tensor
-) -> tuple[tuple[int, int, int], dict[str, int]]:
-    """Return how many programs go over edges, and what these are compiled with.
-
-    coefficient, value: as `sums` takes them.
-    """
-    _, value_heads, width = value.shape
-    heads = value_heads if coefficient is None else coefficient.shape[1]
-    if coefficient is None:  # then heads do not differ: they are one that is as wide as all
-        heads, width, value_heads = 1, heads * width, 1
-    tile = Tile.added(heads, width)
-    constants = {"HEADS": heads, "WIDTH": width, "VALUE_HEADS": value_heads, **division.options}
-    constants |= {"TILE_TARGETS": tile.rows, "TILE_HEADS": tile.heads, "TILE_WIDTH": tile.width, "num_warps": 1}
-    return (division.programs(tile.rows), -(-heads // tile.heads), -(-width // tile.width)), constants
-
-
-def merge(program: Any, hubs: Hubs, pieces: Sequence[Tensor | None], out: Sequence[Tensor]) -> None:
-    """Have a program write what of `out` [T, ...] is of targets whose edges were divided into pieces [P, ...]."""
-    columns = out[0][0].numel()
-    tile = Tile.multiplied(1, columns)
-    program[len(hubs.hub_targets), -(-columns // tile.width)](
-        *pieces,
-        hubs.first_pieces,
-        hubs.num_pieces,
-        hubs.hub_targets,
-        *out,
-        len(out[0]),
-        columns,
-        TILE_PIECES=tile.rows,
-        TILE_COLUMNS=tile.width,
-        num_warps=1,
-    )
-
-
 def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
-    """Return per edge and head the dot product of its target's row of left [T, H, D] and its source's of right: [E, H].
+    """Return per edge and head the dot product of the target's left and the source's right row: [E, H].
 
-    right has a single head or H; the products are float32. Raises IndexError where an operand has not as many rows as
-    the adjacency.
+    left [T, H, D]; right [S, H or 1, D]; the products are float32. Raises IndexError if an operand has too few or too
+    many rows.
     """
     from gnnflow.kernels.cuda.sum_programs import multiply_rows
 
@@ -157,7 +94,7 @@ def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
     if not width:
         return out.zero_()
     tile = Tile.multiplied(heads, width)
-    with on_card_of(left):
+    with device_of(left):
         multiply_rows[-(-csr.num_edges // tile.rows), -(-heads // tile.heads)](
             csr.targets,
             csr.sources,
@@ -178,3 +115,43 @@ def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
 
 LOOPS = gradients.Loops(sums, products)
 gather_sources, gather_targets = LOOPS.gather_sources, LOOPS.gather_targets
+
+
+def _largest(csr: Csr, coefficient: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor]:
+    from gnnflow.kernels.cuda.largest_programs import largest_pieces, largest_rows
+
+    heads, width = value.shape[1] if coefficient is None else coefficient.shape[1], value.shape[2]
+    largest = value.new_empty(csr.num_targets, heads, width, dtype=torch.float32)
+    places = torch.empty_like(largest, dtype=torch.int32)
+    if not largest.numel():
+        return largest, places
+    division, found = Division.of(csr), [largest, places]
+    pieces = [division.pieces(each) for each in found]
+    grid, constants = launch(division, coefficient, value)
+    with device_of(value):
+        largest_rows[grid](
+            csr.offsets,
+            csr.sources,
+            coefficient,
+            value,
+            *found,
+            *pieces,
+            *division.tables,
+            csr.num_targets,
+            WEIGHTED=coefficient is not None,
+            **constants,
+        )
+        if division.hubs is not None:
+            merge(largest_pieces, division.hubs, pieces, found)
+    return largest, places
+
+
+def _maximum_gradient(csr: Csr, coefficient: Tensor | None, places: Tensor, grad: Tensor, value_heads: int) -> Tensor:
+    # each source's sum over its out-edges of the gradients of the numbers that these edges contributed
+    chosen = Chosen(places, csr.offsets)
+    out = sums(csr.transposed, coefficient, grad, edges=csr.by_source.sources, chosen=chosen)
+    # a value that serves every head gets the sum of their gradients
+    return out if out.shape[1] == value_heads else out.sum(1, keepdim=True)
+
+
+segment_max = gradients.Extremes(_largest, _maximum_gradient).segment_max

@@ -236,7 +236,7 @@ def _sorted(piece: Piece, picks: bool) -> tuple[BlockTensors, Tensor | None]:  #
     """Return a piece ready to be written and, where it picks its sources, which rows they are."""
     block, rows = piece.load(), None
     if not (block.csr.is_sound and (block.leaves is None or block.leaves.is_sound)):
-        raise IndexError("an edge of the adjacency leads outside of its rows")
+        raise IndexError("an edge of the adjacency refers to a row that does not exist")
     if picks:
         rows, block = _picked(block)
     if block.leaves is None:
