@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Asset
 
-from gnnflow.config.stages import stages_of_any
+from gnnflow.config.stages import every_stage
 from gnnflow_airflow.build import default_args, stage_tasks
 from gnnflow_airflow.form import form_params
 from gnnflow_airflow.prepare import PrepareOperator
@@ -26,7 +26,7 @@ with DAG(
     dagrun_timeout=timedelta(days=7),
 ) as dag:
     prepare = PrepareOperator(task_id="prepare", retries=0)
-    tasks = stage_tasks(stages_of_any(), config="{{ ti.xcom_pull(task_ids='prepare') }}", trigger_rule="none_failed")
+    tasks = stage_tasks(every_stage(), config="{{ ti.xcom_pull(task_ids='prepare') }}", trigger_rule="none_failed")
     # One asset for every run; an event's extra names the predictions. An alias would make one for each URI, and Airflow
     # fails a task where two runs of one config make the same one at once.
     tasks["run"].outlets.append(Asset("gnnflow_pipeline/predictions"))

@@ -18,7 +18,7 @@ import typer
 
 from gnnflow import __version__
 from gnnflow.graph.errors import GnnflowError
-from gnnflow.graph.secrets import without_secrets
+from gnnflow.graph.secrets import mask_secrets
 from gnnflow.storage.refusals import refusal_of
 
 _BUG, _REFUSED, _NO_READER = 1, 2, 141
@@ -61,7 +61,7 @@ def _tell(error: Exception, *, as_json: bool) -> int:
         return _REFUSED
     refusal = _refusal(error)
     if os.environ.get("GNNFLOW_DEBUG", "") not in {"", "0"}:
-        sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
+        sys.stderr.write(mask_secrets("".join(traceback.format_exception(error))))
     if refusal is not None:
         sys.stderr.write(f"error: {_one_line(str(refusal))}\n")
         document, code = refusal.document(), _REFUSED
@@ -101,7 +101,7 @@ def _one_line(text: str) -> str:
 def _write_log(error: Exception) -> str:
     """Write the traceback to a file of this user's and return its path, or why there is none."""
     head = f"gnnflow {__version__}, Python {platform.python_version()}, {platform.platform()}\n{sys.argv[1:]}\n\n"
-    content = without_secrets(head + "".join(traceback.format_exception(error)))
+    content = mask_secrets(head + "".join(traceback.format_exception(error)))
     try:
         number, path = tempfile.mkstemp(prefix="gnnflow-", suffix=".log")
         with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:

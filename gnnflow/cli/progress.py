@@ -21,7 +21,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from gnnflow.graph.secrets import without_secrets
+from gnnflow.graph.secrets import mask_secrets
 from gnnflow.progress import figure_text
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Terminal:
 
     def message(self, text: str) -> None:
         """Print one line."""
-        self.console.print(f"  {without_secrets(text)}", highlight=False, markup=False)
+        self.console.print(f"  {mask_secrets(text)}", highlight=False, markup=False)
 
     def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
         """Close what is open and say how it went."""
@@ -169,7 +169,7 @@ class Lines:
 
     def message(self, text: str) -> None:
         """Print one line."""
-        sys.stderr.write(f"{without_secrets(text)}\n")
+        sys.stderr.write(f"{mask_secrets(text)}\n")
 
     def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
         """Say how the stage went."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gnnflow.graph.errors import Interrupted
-from gnnflow.graph.secrets import without_secrets
+from gnnflow.graph.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ class _Stop:
 def _write(descriptor: int, text: str) -> None:
     """Write the last words. Nobody may be there to read them: a terminal that has closed, a pipe without a reader."""
     with suppress(OSError):
-        os.write(descriptor, without_secrets(text).encode())
+        os.write(descriptor, mask_secrets(text).encode())
 
 
 def _kill_starting() -> None:

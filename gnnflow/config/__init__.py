@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from gnnflow.config.base import Section
 from gnnflow.config.cluster_section import AddressCluster, ClusterConfig, LocalCluster, SynchronousCluster
-from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
-from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.loading import config_from_dict, load_config
-from gnnflow.config.loss_section import FocalLoss, HuberLoss, LossConfig, OwnLoss, StandardLoss
-from gnnflow.config.model_keys import ModelKeys
 from gnnflow.config.model_section import (
     GATConfig,
     GATEConfig,
@@ -25,6 +21,7 @@ from gnnflow.config.model_section import (
     HGTConfig,
     MAGNNConfig,
     ModelConfig,
+    ModelKeys,
     OwnLayerConfig,
     PGNNConfig,
     PinSageConfig,
@@ -53,15 +50,8 @@ from gnnflow.config.partition_section import (
     VertexCutPartition,
 )
 from gnnflow.config.pipelines import PIPELINES
-from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.root import Config
-from gnnflow.config.schedule_section import (
-    ConstantSchedule,
-    CosineSchedule,
-    LinearSchedule,
-    PlateauSchedule,
-    ScheduleConfig,
-)
+from gnnflow.config.sections import FlatConfig, GuardsConfig, InferConfig, PublishConfig
 from gnnflow.config.stages import STAGES, Stage
 from gnnflow.config.task_section import (
     DegreeNegatives,
@@ -76,9 +66,23 @@ from gnnflow.config.task_section import (
     TaskConfig,
     UniformNegatives,
 )
-from gnnflow.config.train_keys import Device
+from gnnflow.config.train_keys import (
+    AllReduceConfig,
+    ConstantSchedule,
+    CosineSchedule,
+    Device,
+    FocalLoss,
+    HuberLoss,
+    LinearSchedule,
+    LossConfig,
+    OwnLoss,
+    ParameterServerConfig,
+    PlateauSchedule,
+    ScheduleConfig,
+    StandardLoss,
+    UpdaterConfig,
+)
 from gnnflow.config.train_section import ClusterBatchConfig, GlobalBatchConfig, MiniBatchConfig, TrainConfig
-from gnnflow.config.updater_section import AllReduceConfig, ParameterServerConfig, UpdaterConfig
 
 __all__ = [
     "PIPELINES",

@@ -1,28 +1,33 @@
-"""What every section shares: strict keys, frozen values, and text types whose mistakes are refused early.
+"""The base of every section: strict keys, frozen values, checked text types, and unions tagged by a key.
 
 Values arrive as YAML scalars or as text from the environment, so numbers written as text are accepted; a
-boolean where a number belongs is not, because `epochs: true` is never what was meant.
+boolean where a number belongs is not, because `epochs: true` is never what was meant. A kind that is free text, such as
+a user's own class, is listed as it is written: `package.module:Class`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError, PydanticUndefined
 
 from gnnflow.config.deployment import location_problem
 
 _SIZE = re.compile(r"\d+(\.\d+)?\s*[A-Za-z]*")
 LARGEST_INTEGER = 10**12  # no count of ours comes near it, and NumPy, Arrow and torch hold it
+OWN_SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_PUBLISHED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:/([^/]+))?")
 MAX_SEED = 2**32 - 1  # the most that every library we seed accepts
 
 
 class Section(BaseModel):
     """A group of keys: unknown keys are refused, values cannot change once read.
 
-    tag: of one that a union chooses, the key by which it does.
+    tag: the key by which a union chooses this section.
     """
 
     tag: ClassVar[str] = "kind"
@@ -60,7 +65,7 @@ def _refuse_huge(value: int) -> int:
     return value
 
 
-def _refuse_more_than_a_size(value: Any) -> Any:
+def _refuse_malformed_size(value: Any) -> Any:
     # pydantic reads what a text begins with and drops the rest
     if isinstance(value, str) and not _SIZE.fullmatch(value.strip()):
         raise problem("is not allowed: must be a size such as 512MiB or 2GiB")
@@ -75,7 +80,76 @@ Fraction = Annotated[Number, Field(ge=0, lt=1)]
 Size = Annotated[
     ByteSize,
     BeforeValidator(_refuse_boolean),
-    BeforeValidator(_refuse_more_than_a_size),
+    BeforeValidator(_refuse_malformed_size),
     AfterValidator(_refuse_huge),
     Field(ge=0),
 ]
+
+
+class PublishedModel(NamedTuple):
+    """A published model: version is a number or an alias."""
+
+    name: str
+    version: str
+
+
+def published_name(text: str) -> PublishedModel | None:
+    """Return the model that NAME or NAME/VERSION names, the champion by default; None for any other text."""
+    found = _PUBLISHED.fullmatch(text)
+    return None if found is None else PublishedModel(found[1], found[2] or "champion")
+
+
+def _refuse_unpublished(text: str) -> str:
+    if published_name(text) is None:
+        raise problem("does not name a published model", fix="Write NAME, for the version in service, or NAME/VERSION.")
+    return text
+
+
+PublishedName = Annotated[str, AfterValidator(_refuse_unpublished)]
+
+
+def tag_of(kind: Any, *, own: str) -> str:
+    """Return the tag of a kind in a union: the kind itself, or `own` for a user's own class or function."""
+    return own if isinstance(kind, str) and OWN_SPELLING.fullmatch(kind) else str(kind)
+
+
+def tagged_members(field: FieldInfo) -> dict[str, type[Section]]:
+    """Return the section of each kind of a tagged union, in the order written; empty for any other field."""
+    if field.discriminator is None:
+        return {}
+    parts = get_args(field.annotation)
+    sections = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
+    return {listed_kind(section): section for section in sections}
+
+
+def tag_name(members: Mapping[str, type[Section]]) -> str:
+    """Return the key by which a union chooses."""
+    return next(iter(members.values())).tag
+
+
+def listed_kind(section: type[Section]) -> str:
+    """Return a section's kind, or its example where the kind is free text."""
+    kind = section.model_fields[section.tag]
+    assert kind.examples or not is_free_text(section), f"{section.__name__}.{section.tag} needs a default or an example"
+    return str(kind.examples[0] if kind.examples else kind.default)
+
+
+def is_free_text(section: type[Section]) -> bool:
+    """Return whether a section's kind is free text."""
+    return section.model_fields[section.tag].default is PydanticUndefined
+
+
+def default_kind(field: FieldInfo) -> Any:
+    """Return the kind of a config without this field; None where the field is required."""
+    return getattr(field.default, field.default.tag) if isinstance(field.default, Section) else None
+
+
+def common_fields(members: Mapping[str, type[Section]]) -> dict[str, FieldInfo]:
+    """Return the fields, other than the tag, that are equal in all members."""
+    first, *others = (member.model_fields for member in members.values())
+    tag = tag_name(members)
+    return {
+        name: field
+        for name, field in first.items()
+        if name != tag and all(repr(other.get(name)) == repr(field) for other in others)
+    }

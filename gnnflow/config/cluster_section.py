@@ -1,4 +1,4 @@
-"""The `cluster` section: where the rounds run. It never changes a result, so no fingerprint covers it."""
+"""The `cluster` section: the processes that run the rounds. It changes no result, so no fingerprint covers it."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class LocalCluster(Section):
 
     @field_validator("memory_limit")
     @classmethod
-    def _enough_to_begin(cls, limit: ByteSize) -> ByteSize:
+    def _check_memory_limit(cls, limit: ByteSize) -> ByteSize:
         if 0 < limit < _LEAST_MEMORY:
             raise problem(
-                f"is not allowed: must be at least {_LEAST_MEMORY >> 20}MiB, which a worker takes before it has read "
+                f"is not allowed: must be at least {_LEAST_MEMORY >> 20}MiB, which a worker takes before it reads "
                 "anything, or 0 for no limit",
                 fix="Write it with its unit, such as 2GiB.",
             )
@@ -46,10 +46,10 @@ class LocalCluster(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _key_that_went(cls, raw: Any) -> Any:
+    def _refuse_removed_keys(cls, raw: Any) -> Any:
         if isinstance(raw, dict) and "threads" in raw:
             raise problem(
-                "a worker runs one task at a time and a task computes with one thread, so it did nothing",
+                "a worker runs one task at a time and a task computes with one thread, so the key had no effect",
                 key="threads",
                 fix="Delete it; cluster.workers says how many tasks run at once.",
             )
@@ -64,7 +64,7 @@ class AddressCluster(Section):
 
 
 def _tag(value: Any) -> str | None:
-    """Return which member of the union reads a value: without a kind the default's; None for what is no mapping."""
+    """Return the tag of the union's member that reads a value: by default `local`; None for no mapping."""
     return value.get("kind", "local") if isinstance(value, Mapping) else getattr(value, "kind", None)
 
 

@@ -1,4 +1,4 @@
-"""What the place where gnnflow runs allows: said by environment variables, never by a config.
+"""The limits of this process, which environment variables set and no config can change.
 
 A config reaches a service (Airflow, the pods of the chart) from people who may fill a form but not run code there, so
 a service allows less than a command line, whose user could do everything without gnnflow too.
@@ -24,12 +24,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gnnflow.graph.errors import ConfigError
-from gnnflow.graph.secrets import secret_in
+from gnnflow.graph.secrets import find_secret
 
 DEFAULT_WORKSPACE = "runs"
 _OFF = {"", "0", "false", "no"}
 _OWN_LAYERS = "gnnflow.layers"
-# What a service reads and writes where nothing is said: paths, and stores whose keys are the service's own.
+# The default of a service: local paths, and stores for which the service has keys.
 _STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "wasb", "wasbs", "hdfs", "memory", "file", "local")
 _NO_PLACE = re.compile(r"[A-Za-z][\w+.-]*:/*")
 _ONE_SLASH = re.compile(r"[A-Za-z][\w+.-]+:/(?!/)")  # s3:/bucket would be a folder called s3:
@@ -42,7 +42,7 @@ _SECRET_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Deployment:
-    """The settings of this process. modules, variables and urls are None where nothing was said."""
+    """The settings of this process; modules, variables and urls are None where they are not set."""
 
     service: bool = False
     workspace: str = DEFAULT_WORKSPACE
@@ -53,7 +53,7 @@ class Deployment:
 
     @staticmethod
     def here(environment: Mapping[str, str] | None = None) -> Deployment:
-        """Return what the environment says; by default this process's."""
+        """Return the settings of an environment; by default this process's."""
         said = os.environ if environment is None else environment
         return Deployment(
             service=said.get("GNNFLOW_SERVICE", "").strip().lower() not in _OFF,
@@ -65,7 +65,7 @@ class Deployment:
         )
 
     def check_module(self, kind: str, *, where: str = "model.kind") -> None:
-        """Raise ConfigError where what is named `package.module:Name` may not be imported here."""
+        """Raise ConfigError where `package.module:Name` may not be imported here."""
         module = kind.partition(":")[0]
         allowed = self.modules if self.modules is not None else (() if self.service else None)
         if allowed is None or any(_is_below(module, package) for package in (*allowed, _OWN_LAYERS)):
@@ -73,7 +73,7 @@ class Deployment:
         raise ConfigError(
             f"module {module!r} may not be imported here; allowed are: {', '.join(allowed) or 'none'}",
             where=where,
-            fix="Whoever runs this service can allow its package in the environment variable GNNFLOW_MODULES.",
+            fix="The operator of this service can allow its package in the environment variable GNNFLOW_MODULES.",
         )
 
     def check_variable(self, name: str, *, where: str) -> None:
@@ -85,7 +85,7 @@ class Deployment:
                 f"the environment variable {name} looks like a secret, and a config is copied into every run's record",
                 where=where,
                 fix="Storage libraries read keys from the environment themselves: leave it out. "
-                "If it is no secret, list its name in GNNFLOW_ENV_ALLOW.",
+                "If it is not a secret, list its name in GNNFLOW_ENV_ALLOW.",
             )
         patterns = self.variables if self.variables is not None else (("GNNFLOW_*",) if self.service else ("*",))
         if not any(each.endswith("*") and name.startswith(each[:-1]) for each in patterns):
@@ -96,7 +96,7 @@ class Deployment:
             )
 
     def check_location(self, uri: str, *, where: str) -> None:
-        """Raise ConfigError for a path or URL that holds a secret or lies outside what is allowed here."""
+        """Raise ConfigError for a path or URL that holds a secret or is not allowed here."""
         refuse_unusable(uri, where=where)
         if self.urls is None and not self.service:
             return
@@ -115,10 +115,10 @@ class Deployment:
             )
 
     def check_scheduler(self, address: str, *, where: str) -> None:
-        """Raise ConfigError where a config may not name this Dask scheduler: whoever answers there could run code."""
+        """Raise ConfigError where a config may not name this Dask scheduler, which could run any code."""
         if self.service and address != self.scheduler:
             raise ConfigError(
-                "a config may not name a Dask scheduler here: whoever answers at the address could run code",
+                "a config may not name a Dask scheduler here: a process at that address could run any code",
                 where=where,
                 fix="Leave cluster out: the address comes from the connection (or from GNNFLOW_DASK_ADDRESS).",
             )
@@ -130,14 +130,14 @@ def default_workspace() -> str:
 
 
 def location_problem(uri: str) -> tuple[str, str]:
-    """Return why a text cannot be a path or URL of ours, and what to do; two empty texts where it can."""
+    """Return the problem of an invalid path or URL, and its fix; two empty texts for a valid one."""
     if any(ord(letter) < ord(" ") or letter == "\x7f" for letter in uri):
         return "holds a control character", "Write the path without it."
     if _NO_PLACE.fullmatch(uri) or _ONE_SLASH.match(uri):
         return "names a scheme and no place", "Write scheme://bucket/path, or a path."
     if "${" in uri:
         return "holds a variable, and variables are read in files and --set only", "Write the value itself."
-    if found := secret_in(uri):
+    if found := find_secret(uri):
         fix = (
             "Remove it and give it to the storage library through the environment "
             "(for s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)."
@@ -147,14 +147,14 @@ def location_problem(uri: str) -> tuple[str, str]:
 
 
 def refuse_unusable(uri: str, *, where: str) -> None:
-    """Raise ConfigError for a text that cannot be a path or URL of ours."""
+    """Raise ConfigError for an invalid path or URL."""
     problem, fix = location_problem(uri)
     if problem:
         raise ConfigError(f"{uri!r} {problem}", where=where, fix=fix)
 
 
 def anchored(uri: str) -> str:
-    """Return a location that means the same in every process on this machine: local paths become absolute."""
+    """Return a location with an absolute path where it is local, so that every process here can use it."""
     scheme, mark, path = uri.partition("://")
     if not mark:
         return _absolute(uri)
@@ -172,7 +172,7 @@ def _is_below(module: str, package: str) -> bool:
 
 
 def _plain_path(uri: str) -> str:
-    """Return the location without steps up, so that a prefix cannot be left again."""
+    """Return the location without `..`, so that it cannot leave its prefix."""
     scheme, mark, path = uri.rpartition("://")
     return f"{scheme}{mark}{posixpath.normpath(path)}" if mark else _absolute(uri)
 

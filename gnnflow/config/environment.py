@@ -1,9 +1,8 @@
 """`${VAR}` and `${VAR:-default}` in configuration values, and `--set a.b=c`.
 
 Both work on plain dictionaries, after YAML was read and before anything is validated, so that they can set
-every key and no value can inject YAML. `$${` stands for a literal `${`. Which variables may be read is a matter of the
-place (`deployment.py`). A text that held one remembers how it was written, so that a message shows the variable's name
-and never its value.
+every key and no value can inject YAML. `$${` stands for a literal `${`. `deployment.py` says which variables may be
+read. An expanded text keeps its original form, so that a message shows the variable's name and never its value.
 """
 
 from __future__ import annotations
@@ -18,16 +17,14 @@ from gnnflow.graph.errors import ConfigError
 
 _VARIABLE = re.compile(r"\$(?P<escape>\$)?\{(?P<body>[^}]*)\}")
 _BODY = re.compile(r"(?P<name>[A-Za-z_]\w*)(:-(?P<default>.*))?", re.DOTALL)
-
-
 _WHOLE = r"(?<!\w\.)(?!\B\w){}(?<!\w\B)(?!\.\w)"  # not in the middle of a word, nor of a key
 _DEEPEST = 16  # keys of one --set
 _LONGEST_SHOWN = 100
-_SHORTEST_MASKED = 4  # a shorter value stands in too many words of a message to be told from them
+_SHORTEST_MASKED = 4  # a shorter value occurs in too many other words of a message
 
 
 class Expanded(str):
-    """A text whose variables were replaced; its repr shows it as it was written."""
+    """A text whose variables were replaced; its repr shows the original."""
 
     __slots__ = ("variables", "written")
 
@@ -35,7 +32,7 @@ class Expanded(str):
     variables: dict[str, str]
 
     def __new__(cls, text: str, *, written: str, variables: dict[str, str]) -> Self:
-        """Return the text with how it was written and what the environment gave its variables, "" for a default."""
+        """Return the text with its original and its variables' values, "" for a default."""
         made = super().__new__(cls, text)
         made.written, made.variables = written, variables
         return made
@@ -47,9 +44,9 @@ class Expanded(str):
 def expand(value: Any, environment: Mapping[str, str], *, where: str = "", deployment: Deployment | None = None) -> Any:
     """Return the value with every variable in its texts replaced.
 
-    An empty variable takes the default, as in a shell. deployment: what may be read here; by default what this process
-    allows. Raises ConfigError with the key's path and the variable's name where one may not be read, or is not set and
-    has no default.
+    An empty variable takes the default, as in a shell. deployment: the limits; by default this process's. Raises
+    ConfigError with the key's path and the variable's name where a variable may not be read, or is not set and has no
+    default.
     """
     here = deployment or Deployment.here()
     if isinstance(value, dict):
@@ -62,16 +59,16 @@ def expand(value: Any, environment: Mapping[str, str], *, where: str = "", deplo
     return _expand_text(value, environment, where, here) if isinstance(value, str) else value
 
 
-def without_values(error: ConfigError, values: Any) -> ConfigError:
-    """Return an error that shows what the environment gave to `values` by the variables' names."""
+def mask_values(error: ConfigError, values: Any) -> ConfigError:
+    """Return an error that shows the names of variables instead of their values."""
     return ConfigError(_masked(error.problem, values), where=error.where, fix=_masked(error.fix, values))
 
 
 def _masked(text: str, values: Any) -> str:
-    """Return a message with what the environment gave to `values` as `${NAME}` again.
+    """Return a message with the environment's values replaced by `${NAME}`.
 
-    A value is looked for as a whole text and as whole words that are no part of a key, as `train` is in `train.lr`: the
-    message's own words may hold it too.
+    A value is replaced where it is a whole text or whole words that are not part of a key, as `train` is in `train.lr`:
+    the message's own words may contain it too.
     """
     for expanded in _expanded(values):
         shown = {value: f"${{{name}}}" for name, value in expanded.variables.items()}
@@ -117,7 +114,7 @@ def apply_override(raw: dict[str, Any], override: str) -> dict[str, Any]:
     if not equals or not all(keys) or len(keys) > _DEEPEST:
         shown = override if len(override) <= _LONGEST_SHOWN else f"{override[:_LONGEST_SHOWN]}..."
         raise ConfigError(f"{shown!r} does not set a key", where="--set", fix="Write it as key.path=value.")
-    return _with(raw, keys, read_yaml(text, source=f"--set {path.strip()}"), where=f"--set {path.strip()}")
+    return _set_key(raw, keys, read_yaml(text, source=f"--set {path.strip()}"), where=f"--set {path.strip()}")
 
 
 def apply_overrides(raw: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -146,7 +143,7 @@ def _lookup(
     return name, found
 
 
-def _with(section: Any, keys: list[str], value: Any, *, where: str) -> dict[str, Any]:
+def _set_key(section: Any, keys: list[str], value: Any, *, where: str) -> dict[str, Any]:
     if not isinstance(section, dict):
         raise ConfigError(
             f"the key before {keys[0]!r} holds a value, not keys",
@@ -154,5 +151,5 @@ def _with(section: Any, keys: list[str], value: Any, *, where: str) -> dict[str,
             fix="Set the whole key instead.",
         )
     below = section.get(keys[0])
-    below = value if len(keys) == 1 else _with({} if below is None else below, keys[1:], value, where=where)
+    below = value if len(keys) == 1 else _set_key({} if below is None else below, keys[1:], value, where=where)
     return {**section, keys[0]: below}

@@ -1,4 +1,4 @@
-"""Experiments: a config with a `matrix:` of keys, expanded into runs that share what they can.
+"""Experiments: a config with a `matrix:` of keys, expanded into runs that share their common stages.
 
     matrix:
       model: [{kind: gcn}, {kind: gat, heads: 4}]
@@ -32,7 +32,7 @@ MOST_TASKS = 100
 
 @dataclass(frozen=True)
 class Variant:
-    """One run of an experiment: its values as the file has them, with its part of the matrix, and their config."""
+    """One run of an experiment: the file's values with its part of the matrix, and their config."""
 
     label: str
     values: Mapping[str, Any]
@@ -40,11 +40,11 @@ class Variant:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages of its run."""
+        """The stages of the run."""
         return run_chain(self.config)
 
     def key(self, stage: str) -> str:
-        """Return what decides a stage's result: equal keys are the same work. A run's last stages are its own."""
+        """Return a key for a stage's work: equal keys mean the same work. Stages without keys belong to one run."""
         rows = [STAGES[name] for name in self.stages[: self.stages.index(stage) + 1]]
         known = {row.name: row.keys(self.config) for row in rows if row.keys is not None}
         tables = [self.config.graph.nodes, self.config.graph.edges]
@@ -54,7 +54,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A config with a matrix: its name, its runs, and by label why the others of its combinations are none."""
+    """A config with a matrix: its name, its runs, and the error of each refused combination by label."""
 
     name: str
     variants: tuple[Variant, ...]
@@ -62,12 +62,12 @@ class Experiment:
 
     @property
     def labels(self) -> list[str]:
-        """What its runs are called, in order."""
+        """The labels of its runs, in order."""
         return [variant.label for variant in self.variants]
 
     @property
     def digest(self) -> str:
-        """A hash over its runs, in order: readings of a file that give the same one are of one experiment."""
+        """A hash over its runs, in order: equal digests mean the same experiment."""
         held = [[variant.label, variant.values] for variant in self.variants]
         return hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -83,8 +83,8 @@ def read_experiment(
 ) -> Experiment:
     """Return the experiment of a parsed YAML file.
 
-    overrides (`key.path=value`) and workspace apply to every run. Raises ConfigError where the matrix is none, or where
-    one of its combinations would be refused; without `strict`, where all of them would.
+    overrides (`key.path=value`) and workspace apply to every run. Raises ConfigError for an invalid matrix, and where
+    one of its combinations is refused; without `strict`, where all of them are.
     """
     if not isinstance(raw, Mapping):
         raise ConfigError("an experiment is a mapping of keys", where=source, fix="Start with `name:` and `matrix:`.")
@@ -121,7 +121,7 @@ def _refuse_set_twice(matrix: Any, overrides: Sequence[str]) -> None:
 
 
 def _labelled(choices: Iterable[list[tuple[str, Any]]], source: str) -> dict[str, list[tuple[str, Any]]]:
-    """Return what each run sets by what it is called. Raises ConfigError where two cannot be told apart."""
+    """Return the keys and values of each run by its label. Raises ConfigError where two labels are equal."""
     found: dict[str, list[tuple[str, Any]]] = {}
     for choice in choices:
         texts = [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in choice]
@@ -135,7 +135,7 @@ def _labelled(choices: Iterable[list[tuple[str, Any]]], source: str) -> dict[str
 
 
 def _choices(matrix: Any, source: str, most_runs: int) -> Iterator[list[tuple[str, Any]]]:
-    """Yield what each run sets: keys and values."""
+    """Yield the keys and values of each run."""
     if not isinstance(matrix, Mapping) or not all(isinstance(held, list) and held for held in matrix.values()):
         raise ConfigError(
             "matrix is not a map of keys to lists of values",
@@ -159,7 +159,7 @@ def _choices(matrix: Any, source: str, most_runs: int) -> Iterator[list[tuple[st
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the keys that a value of the matrix sets: the one it stands under, or those of a map, all the way down."""
+    """Yield the keys that a value of the matrix sets: its own key, or the keys of a map, at every depth."""
     if not isinstance(value, Mapping):
         yield key, value
         return

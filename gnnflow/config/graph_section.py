@@ -1,4 +1,4 @@
-"""The `graph` section: where the tables are, which columns mean what, and how the graph store is laid out."""
+"""The `graph` section: the tables, the meaning of their columns, and the layout of the graph store."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from gnnflow.config.base import Column, Integer, Number, Section, Uri, problem
-from gnnflow.config.published import PublishedName
+from gnnflow.config.base import Column, Integer, Number, PublishedName, Section, Uri, problem
 from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
 _TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
-# Of keys that came later: what was made without them keeps its bytes.
+# Keys that were added later: left at these defaults they do not change the bytes of earlier fingerprints.
 _LATER_DEFAULTS = (
     ("target", None),
     ("classes", None),
@@ -101,7 +100,7 @@ class GraphConfig(Section):
     scaled_as: PublishedName | None = Field(
         None,
         description="A published model (NAME, NAME/VERSION): standard then scales columns as they were scaled for it, "
-        "not by these tables' own means and variances.",
+        "instead of by these tables' own means and variances.",
     )
     partitions: Integer | None = Field(
         None,
@@ -120,7 +119,7 @@ class GraphConfig(Section):
     reverse_edges: bool = Field(
         default=False,
         description="Also add every edge in the opposite direction, with the same weight and attributes; a self-loop "
-        "stays one. In a typed graph those of a__likes__b, loops too, become a relation b__rev_likes__a of their own.",
+        "stays one. In a typed graph the reverse edges of a__likes__b, loops too, become a relation b__rev_likes__a.",
     )
 
     @property
@@ -145,19 +144,19 @@ class GraphConfig(Section):
 
     @property
     def reverses(self) -> dict[Relation, Relation]:
-        """The relation that the reverse edges of a table are of; without types they are of the table's own."""
+        """The relation of each table's reverse edges; empty without types, where they join the table's relation."""
         if not self.reverse_edges or (len(self.node_tables) == 1 and len(self.edge_tables) == 1):
             return {}
         return {relation: relation.reversed for relation in self.edge_tables}
 
     @property
     def target_type(self) -> int:
-        """The number of the type that is labelled and scored; of a relation, the type that it leads to."""
+        """The number of the type that is labelled and scored; for a relation, its target type."""
         return self.target_types[-1]
 
     @property
     def target_types(self) -> tuple[int, ...]:
-        """The numbers of the types that targets are of: one, or those that the target's relation joins."""
+        """The numbers of the targets' types: one, or the two types that the target's relation joins."""
         if self.target is None:
             return (0,)
         relation, types = self.target_relation, self.schema.types
@@ -166,12 +165,12 @@ class GraphConfig(Section):
 
     @property
     def target_relation(self) -> Relation | None:
-        """The relation that `target` names; None where it names a type, or nothing."""
+        """The relation that `target` names; None where it names a type, or is null."""
         return next((relation for relation in self.edge_tables if str(relation) == self.target), None)
 
     @property
     def target_edges(self) -> Relation:
-        """The relation whose edges are labelled and scored, where edges are."""
+        """The relation whose edges are labelled and scored, in tasks of edges."""
         return self.target_relation or next(iter(self.edge_tables))
 
     def features_of(self, node_type: str) -> tuple[str, ...]:
@@ -184,26 +183,26 @@ class GraphConfig(Section):
         return held.get(str(relation), ()) if isinstance(held, Mapping) else held
 
     @model_serializer(mode="wrap")
-    def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
         return {key: value for key, value in values.items() if (key, value) not in _LATER_DEFAULTS}
 
     @property
     def label_column(self) -> str:
-        """The column that labels are read from; empty, which is no column's name, where none are."""
+        """The column of labels; empty, which is no column's name, where no labels are read."""
         return self.label or ""
 
     @property
     def classes_given(self) -> int | None:
-        """How many classes there are, where the config says it."""
+        """The number of classes, where the config says it."""
         return self.num_classes if self.classes is None else len(self.classes)
 
     @model_validator(mode="after")
-    def _classes_have_names_of_their_own(self) -> Self:
+    def _check_classes(self) -> Self:
         names = self.classes or ()
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise problem(f"{twice!r} is there twice", key="classes", fix="Give each class a name of its own.")
+            raise problem(f"{twice!r} is there twice", key="classes", fix="Give each class another name.")
         if names and self.num_classes not in {None, len(names)}:
             raise problem(
                 f"{self.num_classes}, and graph.classes names {len(names)}", key="num_classes", fix="Leave it out."
@@ -211,13 +210,14 @@ class GraphConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _columns_mean_one_thing(self) -> Self:
+    def _check_column_roles(self) -> Self:
         for kind, taken, features in (
-            ("features", {"id": self.id}, self.features),  # labels and splits are of a task: `checks.tasks`
+            ("features", {"id": self.id}, self.features),  # `checks.tasks` looks at labels and splits
             ("edge_features", {"src": self.src, "dst": self.dst}, self.edge_features),
         ):
-            for key, listed in ({kind: features} if isinstance(features, tuple) else _below(kind, features)).items():
-                _check_columns(key, listed, taken)
+            listed = {"": features} if isinstance(features, tuple) else features
+            for name, columns in listed.items():
+                _check_columns(f"{kind}.{name}".rstrip("."), columns, taken)
         for roles in (("id", "label", "split"), ("src", "dst", "weight")):
             for key, other in combinations(reversed(roles), 2):
                 column = getattr(self, key)
@@ -230,7 +230,7 @@ class GraphConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _typed_tables_belong_together(self) -> Self:
+    def _check_typed_tables(self) -> Self:
         if isinstance(self.nodes, str) and isinstance(self.edges, str):
             return self
         if isinstance(self.nodes, str) or isinstance(self.edges, str):
@@ -255,14 +255,14 @@ class GraphConfig(Section):
                 )
             if self.reverses and str(relation.reversed) in self.edges:
                 raise problem(
-                    f"{relation.reversed} has a table, and is what the reverse edges of {name} would be called",
+                    f"{relation.reversed} has a table, and the reverse edges of {name} would have the same name",
                     key="reverse_edges",
                     fix="Leave reverse_edges out, or rename the relation.",
                 )
         return self
 
     @model_validator(mode="after")
-    def _types_are_those_of_the_tables(self) -> Self:
+    def _check_type_names(self) -> Self:
         types = [] if isinstance(self.nodes, str) else sorted(self.nodes)
         relations = [] if isinstance(self.edges, str) else sorted(self.edges)
         if len(types) > 1 and self.target is None:
@@ -293,12 +293,8 @@ class GraphConfig(Section):
         return self
 
 
-def _below(kind: str, columns: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    return {f"{kind}.{name}": listed for name, listed in columns.items()}
-
-
 def _check_columns(key: str, columns: tuple[str, ...], taken: Mapping[str, str]) -> None:
-    """Raise where columns of features are named twice, or have another meaning."""
+    """Raise where a feature column is named twice, or has another role."""
     for role, column in taken.items():
         if column in columns:
             raise problem(
@@ -308,3 +304,23 @@ def _check_columns(key: str, columns: tuple[str, ...], taken: Mapping[str, str])
             )
     if len(set(columns)) != len(columns):
         raise problem(f"{list(columns)} names a column twice", key=key, fix="Name each column once.")
+
+
+def node_tables_by_name(graph: GraphConfig) -> dict[str, str]:
+    """Return the location of each type's node table: `nodes`, or `nodes/<type>` where there are several."""
+    return {f"nodes/{name}" if graph.schema.is_typed else "nodes": uri for name, uri in graph.node_tables.items()}
+
+
+def edge_tables_by_name(graph: GraphConfig) -> dict[str, str]:
+    """Return the location of each edge table: `edges`, or `edges/<relation>` where there are several."""
+    return {f"edges/{name}" if graph.schema.is_typed else "edges": uri for name, uri in graph.edge_tables.items()}
+
+
+def tables_by_name(graph: GraphConfig) -> dict[str, str]:
+    """Return the location of each table by its name."""
+    return node_tables_by_name(graph) | edge_tables_by_name(graph)
+
+
+def table_key(name: str) -> str:
+    """Return the config key of a table's location."""
+    return f"graph.{name.replace('/', '.')}"

@@ -1,8 +1,8 @@
-"""Text -> `Config`: YAML, then overrides, then the environment, then validation, then what the place allows.
+"""Reads a `Config`: YAML, then overrides, then the environment, then validation, then the limits of this process.
 
 Overrides come before the environment, so that a key set on the command line no longer needs its variable. Variables
-are replaced in files and overrides only: a form's text is taken as it is. The workspace is that of `--workspace`, the
-config's, that of GNNFLOW_WORKSPACE or `runs`, in this order.
+are replaced in files and overrides only: a form's text is taken as it is. The workspace comes from `--workspace`, the
+config, GNNFLOW_WORKSPACE or is `runs`, in this order.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gnnflow.config.base import published_name
 from gnnflow.config.cluster_section import AddressCluster
 from gnnflow.config.deployment import Deployment, anchored
-from gnnflow.config.environment import apply_overrides, expand, without_values
+from gnnflow.config.environment import apply_overrides, expand, mask_values
 from gnnflow.config.messages import explain
-from gnnflow.config.published import published_name
 from gnnflow.config.root import Config
 from gnnflow.config.yaml_text import read_yaml, refuse_oversized
 from gnnflow.graph.errors import ConfigError
@@ -65,7 +65,7 @@ def config_from_dict(
 ) -> Config:
     """Return the validated configuration of plain values, as `load_config` does of a text.
 
-    environment: where values come from a file, what its variables are read from; None leaves every text as it is.
+    environment: the values of variables, for values of a file; None leaves every text as it is.
     """
     refuse_oversized(raw, source=source or "config")
     values = apply_overrides(dict(raw), overrides)
@@ -80,16 +80,16 @@ def config_from_dict(
     except ValidationError as error:
         raise explain(error, values, model=Config, source=source) from None
     try:
-        return _as_allowed(config, Deployment.here())
+        return _apply_deployment(config, Deployment.here())
     except ConfigError as error:
-        raise without_values(error, values) from None
+        raise mask_values(error, values) from None
 
 
-def _as_allowed(config: Config, deployment: Deployment) -> Config:
-    """Return the config as this place runs it. Raises ConfigError for what it does not allow.
+def _apply_deployment(config: Config, deployment: Deployment) -> Config:
+    """Return the config as this process runs it. Raises ConfigError for values that it does not allow.
 
-    Where work is sent to other processes (a service, a cluster that runs already) local paths become absolute here: a
-    relative one would mean another folder in each of them.
+    Where work is sent to other processes (a service, a running cluster) local paths become absolute here: a relative
+    one would mean another folder in each of them.
     """
     if ":" in config.model.kind:
         deployment.check_module(config.model.kind)
@@ -100,14 +100,14 @@ def _as_allowed(config: Config, deployment: Deployment) -> Config:
     if isinstance(config.cluster, AddressCluster):
         deployment.check_scheduler(config.cluster.address, where="cluster.address")
     if deployment.service or isinstance(config.cluster, AddressCluster):
-        config = with_absolute_paths(config)
+        config = make_paths_absolute(config)
     for where, uri in _locations(config).items():
         deployment.check_location(uri, where=where)
     return config
 
 
-def with_absolute_paths(config: Config) -> Config:
-    """Return the config with local paths that mean the same in every process of this machine."""
+def make_paths_absolute(config: Config) -> Config:
+    """Return the config with absolute local paths, which every process of this machine can use."""
     graph = {name: _anchored(getattr(config.graph, name)) for name in ("nodes", "edges")}
     update = {"workspace": anchored(config.workspace), "graph": config.graph.model_copy(update=graph)}
     if (start := _start_location(config)) is not None:
@@ -116,7 +116,7 @@ def with_absolute_paths(config: Config) -> Config:
 
 
 def _start_location(config: Config) -> str | None:
-    """Return the path or URL that training starts from, None where it names a published model or nothing."""
+    """Return the path or URL that training starts from; None for a published model or none."""
     start = config.train.start
     return None if start is None or published_name(start) is not None else start
 
@@ -126,7 +126,7 @@ def _anchored(table: str | dict[str, str]) -> str | dict[str, str]:
 
 
 def _locations(config: Config) -> dict[str, str]:
-    """Return every location a config names, by its key."""
+    """Return every location of a config by its key."""
     found = {"workspace": config.workspace}
     if (start := _start_location(config)) is not None:
         found["train.start"] = start

@@ -1,4 +1,4 @@
-"""pydantic's errors -> sentences a person can act on: YAML path, value, what is allowed, the nearest key.
+"""pydantic's errors as messages that a person can act on: YAML path, value, allowed values, the nearest key.
 
 A location such as `("flat", "sampling", "uniform", "fanout", 0)` mixes keys with the tags and member names of
 unions, so it is walked along the models, which know which is which.
@@ -16,13 +16,12 @@ from pydantic import ByteSize, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from gnnflow.config.base import Section
-from gnnflow.config.environment import without_values
-from gnnflow.config.unions import is_free, tag_name, tagged_members
+from gnnflow.config.base import Section, is_free_text, tag_name, tagged_members
+from gnnflow.config.environment import mask_values
 from gnnflow.graph.errors import ConfigError
-from gnnflow.graph.secrets import without_secrets
+from gnnflow.graph.secrets import mask_secrets
 
-# What a value must be, as a phrase that follows "must be" or "must".
+# The required form of a value, as a phrase that follows "must be".
 _MUST_BE = {
     "string_type": "text",
     "dict_type": "a mapping",
@@ -58,9 +57,9 @@ _Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a walk along the models is: the keys so far, who owns the last one, and what may come next.
+    """The state of a walk along the models: the keys so far, the owner of the last one, and what may come next.
 
-    siblings: where the owner (or `inside`) is one kind of a union, all its kinds. tagged: the kinds that may come next.
+    siblings: all kinds of the union whose kind the owner (or `inside`) is. tagged: the kinds that may come next.
     """
 
     path: _Path
@@ -83,7 +82,7 @@ def explain(error: ValidationError, raw: Any, *, model: type[Section], source: s
 
     It shows variables by their names, never their values.
     """
-    return without_values(_explain(error, raw, model=model, source=source), raw)
+    return mask_values(_explain(error, raw, model=model, source=source), raw)
 
 
 def _explain(error: ValidationError, raw: Any, *, model: type[Section], source: str) -> ConfigError:
@@ -120,7 +119,7 @@ def show(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, ByteSize):
         return _show_size(value)
-    text = without_secrets(repr(list(value) if isinstance(value, tuple) else value))
+    text = mask_secrets(repr(list(value) if isinstance(value, tuple) else value))
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
@@ -140,7 +139,7 @@ def _locate(model: type[Section], raw: Any, loc: _Path) -> _Place:
             place = _enter(place.inside, (*place.path, step), place.siblings)
         elif isinstance(step, int) or _holds(raw, place.path, step):
             place = _Place((*place.path, step), place.owner, place.field)
-        # What remains is the name of a union's member, which the user did not write.
+        # Any other step is the name of a union's member, which the user did not write.
     return place
 
 
@@ -170,7 +169,7 @@ def _describe(place: _Place, errors: list[ErrorDetails]) -> _Finding:
         case "union_tag_invalid" | "union_tag_not_found" | "model_attributes_type" if place.tagged:
             return _describe_kind(place, value)
         case "gnnflow":
-            return _describe_own(place, errors[0])
+            return _describe_problem(place, errors[0])
     must = " or ".join(dict.fromkeys(_must_be(details) for details in errors))
     hint = _hint(value, _choices(place.field)) if kind == "literal_error" and isinstance(value, str) else ""
     problem = f"{show(value)} is not allowed: must be {must}"
@@ -178,7 +177,7 @@ def _describe(place: _Place, errors: list[ErrorDetails]) -> _Finding:
 
 
 def _hint(value: str, choices: Sequence[str]) -> str:
-    """Return what may have been meant; a word that is allowed, but for the list it belongs into, in its brackets."""
+    """Return the nearest choice; an allowed word that belongs in a list is shown in brackets."""
     return f"Did you mean [{value}]?" if value in choices else nearest(value, choices)
 
 
@@ -194,7 +193,7 @@ def _describe_unknown(place: _Place) -> _Finding:
     return _Finding(place.path, "unknown key", f"{nearest(key, keys)} {here}".lstrip())
 
 
-def _describe_own(place: _Place, details: ErrorDetails) -> _Finding:
+def _describe_problem(place: _Place, details: ErrorDetails) -> _Finding:
     context = details["ctx"]
     if place.inside is None:
         return _Finding(place.path, f"{show(details['input'])} {context['text']}", context["fix"])
@@ -211,8 +210,8 @@ def _describe_kind(place: _Place, value: Any) -> _Finding:
     if tag not in value:
         return _Finding(path, "required but missing", f"Kinds: {kinds}.")
     problem = f"{show(value[tag])} is not allowed: must be one of {kinds}"
-    words = [kind for kind, section in place.tagged.items() if not is_free(section)]
-    free = [section.model_fields[tag] for section in place.tagged.values() if is_free(section)]
+    words = [kind for kind, section in place.tagged.items() if not is_free_text(section)]
+    free = [section.model_fields[tag] for section in place.tagged.values() if is_free_text(section)]
     return _Finding(path, problem, nearest(str(value[tag]), words) or " ".join(map(_about, free)))
 
 

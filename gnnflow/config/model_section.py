@@ -1,8 +1,7 @@
-"""The `model` section: which layer, how wide and how deep, and what stands before and after the layers.
+"""The `model` section: the kind of layer, its width, the number of layers, encoder and head.
 
 A union tagged by `kind`: each kind holds the keys its layer reads, and names the layer's class as text, so that reading
-a config imports no layer. A new built-in layer is a file in `layers/` and a member of the union here. `model_keys.py`
-has the keys that kinds share.
+a config imports no layer. A new built-in layer is a file in `layers/` and a member of the union here.
 """
 
 from __future__ import annotations
@@ -10,21 +9,99 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
-
-from gnnflow.config.base import Fraction, Integer, Section, problem
-from gnnflow.config.messages import explain
-from gnnflow.config.model_keys import (
-    ACROSS,
-    OWN_KIND,
-    OWN_SPELLING,
-    AttentionKeys,
-    JoinedKeys,
-    Joins,
-    ModelKeys,
-    tag_of,
+from pydantic import (
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    ValidationError,
+    model_serializer,
+    model_validator,
 )
+
+from gnnflow.config.base import OWN_SPELLING, Fraction, Integer, Section, problem, tag_of
+from gnnflow.config.messages import explain
 from gnnflow.graph.errors import LayerError
+
+OWN_KIND = "package.module:Class"
+# Keys that were added later: left at their defaults they do not change the bytes of earlier fingerprints.
+_LATER = {"norm", "residual", "across", "jumping"}
+
+
+class ModelKeys(Section):
+    """The keys that every kind has."""
+
+    kind: str
+    hidden: Integer = Field(
+        64, ge=1, le=65536, description="Width of the hidden layers; for attention layers, of each head."
+    )
+    layers: Integer = Field(2, ge=1, le=16, description="Number of layers.")
+    dropout: Fraction = Field(0.5, description="Dropout before each layer and before a linear head, in training only.")
+    activation: Literal["relu", "elu"] = Field("relu", description="Applied after each hidden layer.")
+    norm: Literal["none", "layer"] = Field(
+        "none",
+        description="layer: each hidden layer's rows are normalised (mean 0, variance 1, then a learned scale and "
+        "shift per column) before the activation.",
+    )
+    residual: bool = Field(
+        default=False,
+        description="Add each hidden layer's input to its rows, after the activation; where widths differ, a linear "
+        "map of the input. A last layer that gives the scores (head: direct) has neither norm nor residual.",
+    )
+    head: Literal["direct", "linear", "jumping"] = Field(
+        "direct",
+        description="direct: the last layer gives the scores; linear: a linear map of the last layer; "
+        "jumping: a linear map of all layers' outputs, as model.jumping joins them.",
+    )
+    jumping: Literal["concat", "max"] = Field(
+        "concat",
+        description="For head: jumping. concat: the layers' outputs side by side; max: the largest of each column, for "
+        "layers of one width.",
+    )
+    encoder: Literal["none", "linear"] = Field(
+        "none",
+        description="linear maps dense features to the hidden width; sparse ones are always embedded.",
+    )
+
+    @property
+    def row_width(self) -> int:
+        """Width of a hidden layer's rows."""
+        return self.hidden
+
+    @model_serializer(mode="wrap")
+    def _omit_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        defaults = {key: field.default for key, field in type(self).model_fields.items() if key in _LATER}
+        return {key: value for key, value in values.items() if key not in defaults or value != defaults[key]}
+
+
+Joins = Literal["sum", "mean", "max", "attention", "concat"]
+ACROSS = (
+    "On a graph with types: how what a node gets from each relation becomes one row. attention: a weight per relation "
+    "and node, computed from the rows, as HAN does; concat: a linear map of the rows side by side."
+)
+
+
+class JoinedKeys(ModelKeys):
+    """The keys of kinds that compute each relation by itself and join the results."""
+
+    across: Joins = Field("sum", description=ACROSS)
+
+
+class AttentionKeys(JoinedKeys):
+    """The keys of layers with attention heads."""
+
+    heads: Integer = Field(8, ge=1, le=256, description="Attention heads of the hidden layers.")
+    output_heads: Integer = Field(1, ge=1, le=256, description="Attention heads of the last layer, averaged.")
+    attention_dropout: Fraction | None = Field(
+        None, description="Dropout on attention coefficients; null means the value of dropout."
+    )
+
+    @property
+    def row_width(self) -> int:
+        """Width of a hidden layer's rows: the heads stand side by side."""
+        return self.hidden * self.heads
+
 
 DEFAULT_KIND = "gcn"
 
@@ -81,7 +158,7 @@ class RGCNConfig(JoinedKeys):
         ge=1,
         le=1024,
         description="Write the relations' weights as combinations of so many matrices that all relations share; "
-        "null gives each relation a matrix of its own.",
+        "null gives each relation its own matrix.",
     )
 
 
@@ -109,7 +186,7 @@ class HGTConfig(ModelKeys):
     )
 
     @model_validator(mode="after")
-    def _heads_divide_hidden(self) -> Self:
+    def _check_heads(self) -> Self:
         if self.hidden % self.heads:
             raise problem(
                 f"{self.heads} heads do not divide hidden, which is {self.hidden}, evenly",
@@ -124,7 +201,8 @@ class PinSageConfig(JoinedKeys):
 
     layer_class: ClassVar[str] = "gnnflow.layers.pinsage:PinSage"
     kind: Literal["pinsage"] = Field(
-        "pinsage", description="The weighted mean of mapped neighbours beside the own row, at unit length (PinSage)."
+        "pinsage",
+        description="The weighted mean of mapped neighbours, joined with the own row, at unit length (PinSage).",
     )
 
 
@@ -145,7 +223,7 @@ class MAGNNConfig(ModelKeys):
     across: Joins = Field("attention", description=ACROSS)
 
     @model_validator(mode="after")
-    def _pairs_of_columns_turn(self) -> Self:
+    def _check_rotation(self) -> Self:
         if self.encodes == "rotate" and self.layers > 1 and self.hidden % 2:
             raise problem(
                 f"rotate turns pairs of columns, and hidden is {self.hidden}",
@@ -154,11 +232,11 @@ class MAGNNConfig(ModelKeys):
             )
         return self
 
-    def check_turned(self, width: int) -> None:
-        """Raise LayerError where rows of this width come into a layer that cannot turn them."""
+    def check_rotated_width(self, width: int) -> None:
+        """Raise LayerError where a layer that rotates rows gets an odd number of columns."""
         if self.encodes == "rotate" and width % 2:
             raise LayerError(
-                f"rows of {width} columns come in, and a rotation turns pairs of columns",
+                f"the layer's input has {width} columns, and a rotation turns pairs of columns",
                 where="model.encodes",
                 fix="Choose an even model.hidden and, on a graph without types, set model.encoder: linear.",
             )
@@ -199,7 +277,7 @@ class GGNNConfig(ModelKeys):
 
 
 class OwnLayerConfig(JoinedKeys):
-    """A layer class of one's own."""
+    """A user's own layer class."""
 
     kind: str = Field(
         pattern=f"^{OWN_SPELLING.pattern}$",
@@ -210,7 +288,7 @@ class OwnLayerConfig(JoinedKeys):
 
 
 def _tag(value: Any) -> str | None:
-    """Return which member of the union reads a value; None for what is not a mapping."""
+    """Return the tag of the union's member that reads a value; None for no mapping."""
     if isinstance(value, Mapping):
         kind = value.get("kind", DEFAULT_KIND)
     elif isinstance(value, ModelKeys):

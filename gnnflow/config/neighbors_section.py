@@ -1,4 +1,4 @@
-"""The `neighbors` section: which neighbours a node aggregates, and how many of them."""
+"""The `neighbors` section: the neighbours that a node aggregates."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
-from gnnflow.config.base import Column, Integer, Section
-from gnnflow.config.model_keys import OWN_SPELLING, tag_of
+from gnnflow.config.base import OWN_SPELLING, Column, Integer, Section, tag_of
 from gnnflow.graph.schema import GraphSchema, Relation
 
 Fanout = Annotated[tuple[Annotated[Integer, Field(ge=1)], ...], Field(min_length=1)]
 Fanouts = Fanout | Annotated[dict[str, Fanout], Field(min_length=1)]
 _FANOUT = (
     "In-edges kept per node, one number per hop from the targets outward: [15, 10] keeps 15 of a target's and 10 of "
-    "each of theirs. In a typed graph of each relation, or {source__relation__target: list} naming every one."
+    "each of theirs. In a typed graph one list holds for each relation; {source__relation__target: list} gives each "
+    "relation its own, and names every one."
 )
 
 
@@ -58,21 +58,21 @@ DEFAULT_KIND = "direct"
 OWN_KIND = "package.module:function"
 
 
-def _reached(schema: GraphSchema) -> list[str]:
-    """Return the types that some relation leads to, by name."""
+def _target_types(schema: GraphSchema) -> list[str]:
+    """Return the types that are the target of some relation, by name."""
     return sorted({each.target for each in schema.relations})
 
 
 def _same_type(schema: GraphSchema, name: str) -> dict[Relation, int]:
-    """Return a relation of one leaf from each type that some relation leads to, to itself."""
-    return {Relation(each, name, each): 1 for each in _reached(schema)}
+    """Return a relation of one leaf from each type to itself, for the target types of relations."""
+    return {Relation(each, name, each): 1 for each in _target_types(schema)}
 
 
 class _Selected(Section):
-    """Neighbours other than direct ones: all that were selected are aggregated, none is sampled again.
+    """Neighbours other than direct ones: all selected neighbours are aggregated, none is sampled again.
 
-    Each kind's `relations(schema)` names the relations that take the place of a graph's own, and how many leaves the
-    instances of each have.
+    Each kind's `relations(schema)` names the relations that replace the graph's own, and the number of leaves of an
+    instance of each.
     """
 
     @property
@@ -90,7 +90,7 @@ class DirectNeighbors(Section):
         10_000,
         ge=1,
         description="In-degree above which a node's edges are sampled by several reducers. Does not change results, "
-        "and does nothing without sampling, where every in-edge is read.",
+        "and has no effect without sampling, where every in-edge is read.",
     )
 
     def relations(self, schema: GraphSchema) -> dict[Relation, int]:
@@ -118,18 +118,18 @@ class WalkNeighbors(_Selected):
     top_k: Integer = Field(10, ge=1, le=1000, description="Nodes kept of each node, the most visited.")
     by: Literal["uniform", "weight"] = Field(
         "uniform",
-        description="How a step chooses among the in-edges of where a walk is: all alike, or by their weights; an edge "
-        "of a relation without weights weighs 1.",
+        description="How a step chooses among the in-edges of the current node: uniformly, or by their weights; an "
+        "edge of a relation without weights weighs 1.",
     )
 
     @model_serializer(mode="wrap")
-    def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A key that came later: what was selected without it keeps its name.
+    def _omit_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A key that was added later: at its default it does not change earlier fingerprints.
         values: dict[str, Any] = handler(self)
         return {key: value for key, value in values.items() if key != "by" or value != "uniform"}
 
     def relations(self, schema: GraphSchema) -> dict[Relation, int]:
-        """Return a relation from each type to itself, of the types that some relation leads to."""
+        """Return a relation from each type to itself, for the target types of relations."""
         return _same_type(schema, self.kind)
 
 
@@ -166,7 +166,7 @@ class AnchorNeighbors(_Selected):
     distance: Integer = Field(3, ge=1, le=64, description="How many hops away a member may be.")
 
     def relations(self, schema: GraphSchema) -> dict[Relation, int]:
-        """Return a relation from each type to itself, of the types that some relation leads to."""
+        """Return a relation from each type to itself, for the target types of relations."""
         return _same_type(schema, self.kind)
 
 
@@ -184,7 +184,7 @@ class RingNeighbors(_Selected):
     def relations(self, schema: GraphSchema) -> dict[Relation, int]:
         """Return a relation per distance, of each type to each that so many steps back may reach."""
         found: dict[Relation, int] = {}
-        for root in _reached(schema):
+        for root in _target_types(schema):
             ends = {root}
             for ring in range(1, self.distance + 1):
                 ends = {each.source for each in schema.relations if each.target in ends}
@@ -193,7 +193,7 @@ class RingNeighbors(_Selected):
 
 
 class OwnNeighbors(_Selected):
-    """What a function of one's own selects."""
+    """Neighbours that a user's own function selects."""
 
     kind: str = Field(
         pattern=f"^{OWN_SPELLING.pattern}$",
@@ -203,11 +203,11 @@ class OwnNeighbors(_Selected):
     options: dict[str, Any] = Field({}, description="Keyword arguments for the function.")
 
     def relations(self, _: GraphSchema) -> None:
-        """Return None: they are known once the function has run."""
+        """Return None: the relations are known after the function has run."""
 
 
 def _tag(value: Any) -> str | None:
-    """Return which member of the union reads a value; None for what is not a mapping."""
+    """Return the tag of the union's member that reads a value; None for no mapping."""
     kind = value.get("kind", DEFAULT_KIND) if isinstance(value, Mapping) else getattr(value, "kind", None)
     return None if kind is None else tag_of(kind, own=OWN_KIND)
 

@@ -1,4 +1,4 @@
-"""A user's own code that a config names: every import of a module named `package.module:Name` goes through here."""
+"""The import of a user's own code, which a config names as `package.module:Name`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gnnflow.config.deployment import Deployment
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError
 
 _IMPORTED: dict[str, tuple[object, str]] = {}
-"""By its name the spec of a module that was imported, which another import or a reload replaces, and its hash then."""
+"""The spec and the source's hash of each imported module by name; another import or a reload replaces the spec."""
 
 
 def own_function(name: str, *, where: str, raises: type[GnnflowError]) -> Callable[..., object]:
-    """Return a user's own function, written `package.module:function`, which `where` in a config asks for.
+    """Return a user's own function `package.module:function`, which the key `where` of a config names.
 
-    Raises an error of the kind `raises` where it is not there, ConfigError where this place does not allow its module.
+    Raises an error of the kind `raises` where it does not exist, ConfigError where its module is not allowed here.
     """
     try:
         module = own_module(name, where=where)
@@ -47,11 +47,11 @@ def _is_function(value: object) -> TypeGuard[Callable[..., object]]:
 
 
 def source_digest(name: str) -> str:
-    """Return a hash of the module that `package.module:name` is in. One that cannot be found is refused where it runs.
+    """Return a hash of the source of `package.module:name`, "" where it is not found: then running it fails.
 
-    Raises ConfigError where this place does not allow it, or the file has changed since this process imported it.
+    Raises ConfigError where it is not allowed here, or the file has changed since this process imported it.
     """
-    Deployment.here().check_module(name)  # looking for a module imports the packages it lies in
+    Deployment.here().check_module(name)  # finding a module imports its parent packages
     module_name = name.partition(":")[0]
     digest = _digest_of(module_name)
     if (module := sys.modules.get(module_name)) is not None:
@@ -60,7 +60,7 @@ def source_digest(name: str) -> str:
 
 
 def _digest_of(module_name: str) -> str:
-    """Return a hash of a module's source, "" where that cannot be found."""
+    """Return a hash of a module's source, "" where no source is found."""
     if module_name == "__main__":  # a script has no spec, and a notebook no file either
         script = getattr(sys.modules["__main__"], "__file__", None)
         return hashlib.sha256(Path(script).read_bytes()).hexdigest() if script and Path(script).is_file() else ""
@@ -75,31 +75,31 @@ def _digest_of(module_name: str) -> str:
 
 
 def _check_unchanged(module_name: str, module: ModuleType, digest: str, *, where: str = "") -> None:
-    """Raise ConfigError where a module's file is not what it was when this process first saw it imported."""
+    """Raise ConfigError where a module's file has changed since this process first saw it imported."""
     spec = module.__spec__
     held, before = _IMPORTED.setdefault(module_name, (spec, digest))
     if held is not spec:
         _IMPORTED[module_name] = (spec, digest)
     elif before != digest:
         raise ConfigError(
-            f"the file of module {module_name!r} has changed since this process imported it, and would run as it was",
+            f"the file of module {module_name!r} has changed since this process imported it, so the old code would run",
             where=where,
-            fix="Start the process again; of Dask, its workers too.",
+            fix="Start the process again, and the Dask workers too.",
         )
 
 
 def own_module(name: str, *, where: str) -> ModuleType:
-    """Return the module of a user's own `package.module:Name`, which `where` in a config asks for.
+    """Return the module of a user's own `package.module:Name`, which the key `where` of a config names.
 
-    Raises ConfigError, before anything is imported, where this place does not allow it, and where its file has changed
-    since this process imported it; LayerError where it cannot be imported, or no file holds its source.
+    Raises ConfigError, before anything is imported, where it is not allowed here, and where its file has changed since
+    this process imported it; LayerError where it cannot be imported, or no file holds its source.
     """
     Deployment.here().check_module(name, where=where)
     module_name = name.partition(":")[0]
     module = _imported(module_name, where)
     if not (digest := _digest_of(module_name)):
         raise LayerError(
-            f"no file holds the source of module {module_name!r}, so that nothing would tell when it changes",
+            f"no file holds the source of module {module_name!r}, so its changes could not be noticed",
             where=where,
             fix="Write it to a file on PYTHONPATH, wherever the stages run.",
         )

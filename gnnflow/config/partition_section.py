@@ -1,4 +1,4 @@
-"""The `partition` section: which nodes share a partition."""
+"""The `partition` section: the division of nodes into partitions."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ Cost = Annotated[Number, Field(ge=0)]
 
 
 class PartitionKind(Section):
-    """What every kind of partitioning says."""
+    """The base of every kind of partitioning."""
 
     @property
     def placement(self) -> Placement:
-        """Where edges are placed, other than at their targets, where ingest has them."""
+        """The placement of edges; empty where they stay at their targets, as ingest wrote them."""
         return ""
 
 
 class HashPartition(PartitionKind):
-    """Nodes are dealt to partitions by the hash of their id, as ingest does."""
+    """Nodes go to partitions by the hash of their id, as in ingest."""
 
-    kind: Literal["hash"] = Field("hash", description="By the hash of the node's id: the graph store as ingest has it.")
+    kind: Literal["hash"] = Field(
+        "hash", description="By the hash of the node's id: the graph store as ingest wrote it."
+    )
 
 
 class BalancedPartition(PartitionKind):
-    """Partitions that take equally long: nodes move from dear ones to cheap ones, and few edges are cut."""
+    """Partitions of equal cost: nodes move from expensive partitions to cheap ones, and few edges are cut."""
 
     kind: Literal["balanced"] = Field(
         "balanced",
@@ -41,28 +43,28 @@ class BalancedPartition(PartitionKind):
     )
     per_root: Cost = Field(
         1.0,
-        description="What a node costs, whatever it aggregates, in any unit. `gnnflow costs RUN` learns this key and "
-        "`relations` from how long the tasks of a run took.",
+        description="The cost of a node without its neighbours, in any unit. `gnnflow costs RUN` learns this key and "
+        "`relations` from the durations of a run's tasks.",
     )
     relations: dict[str, tuple[Cost, Cost, Cost]] = Field(
         {},
-        description="What aggregating costs a node, by source__relation__target: per instance (an in-edge, or a path "
-        "along a metapath), per node that these come from, and per instance squared. One that is left out costs 1 per "
-        "node that its instances come from.",
+        description="The costs of aggregation for a node, by source__relation__target: per instance (an in-edge, or a "
+        "path along a metapath), per source node of the instances, and per instance squared. A relation that is left "
+        "out costs 1 per source node.",
     )
 
 
 PARTITIONERS = {"metis": "pymetis", "louvain": "networkit"}
-"""The kinds that a library makes, which is an extra of the kind's name, and its module."""
+"""The kinds that need a library, and the library's module; the extra has the kind's name."""
 
 
 class RangePartition(PartitionKind):
-    """Nodes whose ids follow one another share a partition."""
+    """Nodes with consecutive ids share a partition."""
 
     kind: Literal["range"] = Field(
         "range",
-        description="By the order of ids, equally many nodes of each type to a partition: for ids that say which nodes "
-        "belong together, such as those numbered by place or time.",
+        description="By the order of ids, equally many nodes of each type in a partition: for ids whose order groups "
+        "nodes that belong together, such as ids by place or time.",
     )
 
 
@@ -78,14 +80,14 @@ class LdgPartition(PartitionKind):
         "than hash and more than metis, and holds no more edges than one partition has.",
     )
     imbalance: Number = Field(
-        1.05, gt=1, le=2, description="Largest number in a partition, over the mean, of each thing that is even."
+        1.05, gt=1, le=2, description="Largest number in a partition over the mean, for each quantity of `even`."
     )
     even: tuple[Load, ...] = Field(
         ("nodes",),
         min_length=1,
         max_length=3,
-        description="What is kept even: nodes, in-edges, training targets. With several of them more edges are cut, "
-        "and where they are at odds the bound is exceeded.",
+        description="The quantities that are kept even: nodes, in-edges, training targets. With several of them more "
+        "edges are cut, and where they conflict the bound is exceeded.",
     )
     passes: Integer = Field(
         3, ge=1, le=100, description="How often nodes are streamed; each pass reads all edges once and cuts fewer."
@@ -93,12 +95,12 @@ class LdgPartition(PartitionKind):
 
 
 class EdgePartition(PartitionKind):
-    """Edges are placed where one of their ends lives."""
+    """Edges are placed in the partition of one of their ends."""
 
     kind: Literal["edge_1d"] = Field(
         "edge_1d",
-        description="Nodes as hash has them, and each edge placed at one of its ends, with figures of what that would "
-        "save. Global-batch training computes a layer so where that is fewer bytes.",
+        description="Nodes as with hash, and each edge placed at one of its ends, with figures of what that would "
+        "save. Global-batch training uses this placement for a layer where it sends fewer bytes.",
     )
     by: Literal["source", "target"] = Field(
         "target",
@@ -108,28 +110,28 @@ class EdgePartition(PartitionKind):
 
     @property
     def placement(self) -> Placement:
-        """Where edges are placed: edges at their targets are where ingest has them."""
+        """The placement of edges; empty for edges at their targets, as ingest wrote them."""
         return "source" if self.by == "source" else ""
 
 
 class VertexCutPartition(PartitionKind):
-    """Edges are placed on a grid of partitions, so that each node is known to few of them."""
+    """Edges are placed on a grid of partitions, so that few partitions need a node."""
 
     kind: Literal["vertex_cut"] = Field(
         "vertex_cut",
-        description="Nodes as hash has them, partitions on a grid, and each edge placed in the row of its target's "
-        "and the column of its source's: a node is known to its row and column alone, however many neighbours it has. "
-        "Global-batch training computes a layer so where that is fewer bytes.",
+        description="Nodes as with hash, partitions on a grid, and each edge placed in the row of its target's "
+        "partition and the column of its source's: only one row and one column need a node, however many neighbours it "
+        "has. Global-batch training uses this placement for a layer where it sends fewer bytes.",
     )
 
     @property
     def placement(self) -> Placement:
-        """Where edges are placed."""
+        """The placement of edges."""
         return "grid"
 
 
 class Clustered(PartitionKind):
-    """Keys of the kinds that find clusters, which cluster-batch training takes whole."""
+    """The keys of the kinds that find clusters, for cluster-batch training."""
 
     clusters: Integer | None = Field(
         None,
@@ -142,12 +144,12 @@ class Clustered(PartitionKind):
         1.05,
         gt=1,
         le=2,
-        description="Largest number of nodes, of edges and of training targets in a partition over the mean that is "
-        "aimed at. A node is never split, so hubs may keep it from being reached.",
+        description="Target for the largest number of nodes, of edges and of training targets in a partition over the "
+        "mean. A node is never split, so hubs may make it unreachable.",
     )
 
     def clusters_per_partition(self, partitions: int) -> int:
-        """Return how many clusters each partition has; 0 where it is one."""
+        """Return the number of clusters of each partition; 0 where a partition is one cluster."""
         return 0 if self.clusters is None else self.clusters // partitions
 
 

@@ -1,6 +1,6 @@
-"""The training strategies: which stages each has, where its training steps come from, and what it trains on.
+"""The training strategies, a row each: stages, source of training steps, and execution.
 
-A new strategy is one row. It depends on nothing, so that the config's sections can read which strategies there are.
+It imports nothing of the package, so that the config's sections can read it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 class Pipeline:
     """One training strategy.
 
-    stages: those that leave artifacts, in order, with those that not every config asks for. source: where its training
-    steps come from, as `module:function` (see `gnnflow.train.source`). execution: the row of
-    `gnnflow.executions.table` that it trains on. is_joint: ranks compute one step together, with rows going between
-    them, and not each its own share of it.
+    stages: the stages that leave artifacts, in order, including those that only some configs need. source: the function
+    that opens its training steps, as `module:function` (see `gnnflow.train.source`). execution: its row of
+    `gnnflow.executions.table`. is_joint: ranks compute each step together and exchange rows, instead of computing
+    separate shares.
     """
 
     stages: tuple[str, ...]
@@ -47,6 +47,6 @@ PIPELINES: dict[str, Pipeline] = {
 
 
 def load_named(reference: str) -> Any:
-    """Return what a row names as `module:name`. Only now is anything imported that it needs."""
+    """Return the object that a row names as `module:name`, which is imported only now."""
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)

@@ -1,4 +1,4 @@
-"""The whole configuration: its sections, which must satisfy `checks` together."""
+"""The whole configuration: its sections, which `checks` compare."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gnnflow.config.sections import Sections
 
 
 class Config(Sections):
-    """Everything one experiment says."""
+    """The configuration of one experiment."""
 
     @model_validator(mode="after")
-    def _sections_go_together(self) -> Self:
+    def _check_sections(self) -> Self:
         for check in CHECKS:
             check(self)
         return self

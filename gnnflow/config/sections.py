@@ -1,31 +1,123 @@
-"""All sections of a configuration, and what several of them say together. Each is right by itself."""
+"""All sections of a configuration, with the small ones: `flat`, `infer`, `publish` and `guards`.
+
+`publish` and `guards` change no stage's result, so no fingerprint covers them.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from gnnflow.config.base import MAX_SEED, Integer, Section, Uri, problem
+from gnnflow.config.base import MAX_SEED, Integer, Number, Section, Uri, problem
 from gnnflow.config.cluster_section import ClusterConfig, LocalCluster
 from gnnflow.config.deployment import anchored, default_workspace
-from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
-from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.model_section import GCNConfig, ModelConfig
 from gnnflow.config.neighbors_section import DirectNeighbors, NeighborsConfig, NoSampling
 from gnnflow.config.partition_section import HashPartition, PartitionConfig
-from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.task_section import NodeTask, TaskConfig
 from gnnflow.config.train_keys import Device
 from gnnflow.config.train_section import MiniBatchConfig, TrainConfig
+from gnnflow.graph.labels import Metric
 from gnnflow.graph.schema import Relation
+from gnnflow.graph.splits import Split
+
+
+class FlatConfig(Section):
+    """Neighbourhoods as GraphFeatures."""
+
+    hops: Integer | None = Field(
+        None,
+        ge=1,
+        le=16,
+        description="How far neighbourhoods reach: at least model.layers, which is what null means. One GraphFlat "
+        "serves models of every depth up to it.",
+    )
+    shard_size: Integer = Field(
+        8192, ge=1, description="Most targets per shard; fewer where their neighbourhoods would take above 512 MiB."
+    )
+    layout: Literal["shared", "inline"] = Field(
+        "shared",
+        description="shared stores a node's features once per shard, inline once per target (as AGL does).",
+    )
+    targets: Literal["labelled", "all"] = Field(
+        "labelled", description="Which nodes get a neighbourhood: those with a label and a split, or all."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_moved_keys(cls, raw: Any) -> Any:
+        for key in ("sampling", "hub_threshold"):
+            if isinstance(raw, dict) and key in raw:
+                raise problem(
+                    f"neighbours are selected for all stages at once, so the key is neighbors.{key} now",
+                    key=key,
+                    fix=f"Move it: `neighbors: {{{key}: ...}}`.",
+                )
+        return raw
+
+
+class InferConfig(Section):
+    """Layer-wise scoring of the whole graph or a part of it."""
+
+    targets: Literal["all"] | Annotated[tuple[Split, ...], Field(min_length=1)] = Field(
+        "all", description="all, or a list of splits such as [test]; fewer targets prune the rounds."
+    )
+    embeddings: bool = Field(default=False, description="Also write the last layer's embedding of each target.")
+    parity_samples: Integer = Field(
+        256,
+        ge=0,
+        description="Targets scored again by the k-hop path, over the same neighbours; the run fails where scores "
+        "differ by more than 1e-4. 0 compares nothing, and such a run cannot be published.",
+    )
+    device: Literal["same", "auto", "cpu", "cuda"] = Field(
+        "same",
+        description="Where slices are computed: same uses train.device; the others mean what they mean there. The "
+        "certificate always scores its targets on the CPU.",
+    )
+    sampling: Literal["same", "none"] = Field(
+        "same",
+        description="same uses the neighbours training saw; none uses every in-edge, in both paths of the certificate.",
+    )
+
+
+ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+
+class PublishConfig(Section):
+    """Registration of a model, and its comparison with the one in service."""
+
+    name: ModelName | None = Field(None, description="Name in the registry; null means the config's name.")
+    metric: Metric | None = Field(
+        None,
+        description="Metric on the test split, where a model must match or beat the champion; null: train.metric.",
+    )
+    incomparable: Literal["keep", "promote"] = Field(
+        "keep",
+        description="Where the champion cannot be scored on this graph: keep it in service, or promote the new model.",
+    )
+
+
+class GuardsConfig(Section):
+    """The largest allowed changes of the tables since the last completed run; null turns a guard off."""
+
+    rows: Annotated[Number, Field(gt=0)] | None = Field(
+        0.5, description="Largest relative change of the number of nodes or of edges: 0.5 allows half to 1.5 times."
+    )
+    label_rate: Annotated[Number, Field(gt=0)] | None = Field(
+        0.2, description="Largest relative change of the share of nodes with a label."
+    )
+    psi: Annotated[Number, Field(gt=0)] | None = Field(
+        0.25, description="Largest population stability index of a feature column, or of the classes of labels."
+    )
+
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 
 class Sections(Section):
-    """The sections of one experiment, before `gnnflow.config.checks` says whether they go together."""
+    """The sections of one experiment, before `gnnflow.config.checks` compares them."""
 
     name: RunName = Field(description="Name of the experiment; runs are kept under runs/<name> in the workspace.")
     seed: Integer = Field(
@@ -36,28 +128,30 @@ class Sections(Section):
         description="Where artifacts and runs live: a folder or any fsspec URL. Left out: GNNFLOW_WORKSPACE, or runs.",
     )
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
-    task: TaskConfig = Field(NodeTask(), description="What is labelled and scored: nodes, or pairs of nodes.")
+    task: TaskConfig = Field(
+        NodeTask(), description="The targets that are labelled and scored: nodes, or pairs of nodes."
+    )
     partition: PartitionConfig = Field(HashPartition(), description="Which nodes share a partition.")
     neighbors: NeighborsConfig = Field(DirectNeighbors(), description="Which neighbours a node aggregates.")
     flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")
     model: ModelConfig = Field(GCNConfig(), description="Encoder, layers and head.")
     train: TrainConfig = Field(
-        MiniBatchConfig(), description="How the graph is cut for training, and how weights are found."
+        MiniBatchConfig(), description="How the graph is cut for training, and how the model is trained."
     )
     infer: InferConfig = Field(InferConfig(), description="Scoring.")
-    guards: GuardsConfig = Field(GuardsConfig(), description="What stops a scheduled run before it trains.")
-    publish: PublishConfig = Field(PublishConfig(), description="What a model must show to be promoted.")
+    guards: GuardsConfig = Field(GuardsConfig(), description="Checks that stop a scheduled run before it trains.")
+    publish: PublishConfig = Field(PublishConfig(), description="Conditions for promoting a model.")
     cluster: ClusterConfig = Field(LocalCluster(), description="Where the work runs.")
 
     @field_validator("workspace")
     @classmethod
-    def _workspace_is_one_place(cls, uri: str) -> str:
+    def _check_workspace(cls, uri: str) -> str:
         if any(symbol in uri for symbol in "*?["):
-            raise problem("holds a wildcard (*, ? or [), and a workspace is one place", fix="Name one folder.")
+            raise problem("holds a wildcard (*, ? or [), and a workspace is one folder", fix="Name one folder.")
         return uri
 
     @model_validator(mode="after")
-    def _workspace_is_beside_the_tables(self) -> Self:
+    def _check_workspace_location(self) -> Self:
         for table in ("nodes", "edges"):
             held = getattr(self.graph, table)
             for uri in [held] if isinstance(held, str) else held.values():
@@ -65,34 +159,34 @@ class Sections(Section):
                     raise problem(
                         f"{self.workspace!r} lies inside graph.{table}, so a run's own files would be read as a table",
                         key="workspace",
-                        fix="Name a folder beside the tables.",
+                        fix="Name a folder outside the tables.",
                     )
         return self
 
     @property
     def num_hops(self) -> int:
-        """How far neighbourhoods reach: flat.hops, or the number of layers where it is null."""
+        """The number of hops of neighbourhoods: flat.hops, or the number of layers where that is null."""
         return self.model.layers if self.flat.hops is None else self.flat.hops
 
     @property
     def scoring_device(self) -> Device:
-        """Where GraphInfer computes: train.device, unless infer.device names another."""
+        """The device of GraphInfer: train.device, unless infer.device names another."""
         return self.train.device if self.infer.device == "same" else self.infer.device
 
     @property
     def fanouts(self) -> tuple[int, ...] | None:
         """In-edges kept per node, one number per hop from the targets outward; None keeps all.
 
-        Where relations have fan-outs of their own, the largest of each hop.
+        Where each relation has its own fan-outs, the largest of each hop.
         """
         held = self.relation_fanouts
         return None if held is None else tuple(map(max, zip(*held, strict=True)))
 
     @property
     def aggregated_relations(self) -> dict[Relation, int] | None:
-        """The relations that are aggregated, in the order of their names, and how many leaves the edges of each have.
+        """The aggregated relations, in the order of their names, and the number of leaves of an edge of each.
 
-        None where a function of one's own selects neighbours: they are known once it has run.
+        None where a user's own function selects neighbours: they are known after it has run.
         """
         found = self.neighbors.relations(self.graph.schema)
         return None if found is None else dict(sorted(found.items(), key=lambda each: str(each[0])))

@@ -1,8 +1,7 @@
-"""What decides each stage's result: the config keys that enter its fingerprint, and the user's own code.
+"""The config keys that enter each stage's fingerprint, and the user's own code that does.
 
-Keys that only change speed, memory or place stay out, so that turning them never repeats work. Which files the input
-tables consist of is no key either: `gnnflow.stages.resolve` adds their stamps, since a path alone says nothing about
-what it holds.
+Keys that only change speed, memory or place stay out, so that changing them never repeats work. The files of the input
+tables are not keys either: `gnnflow.stages.resolve` adds their stamps, since a path says nothing about its content.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors, NoSampling
 from gnnflow.config.partition_section import BalancedPartition, EdgePartition, HashPartition
 from gnnflow.config.train_keys import RANKS_PLACE_ONLY, Device
-from gnnflow.config.train_section import result_keys, several_ranks, trains_from_shards
+from gnnflow.config.train_section import rank_keys, result_keys, trains_from_shards
 
 if TYPE_CHECKING:
     from gnnflow.config.root import Config
 
 Keys = dict[str, Any]
 
-# With these keys batches are prepared, cached, evaluated and saved differently; the weights stay the same.
+# These keys change how batches are prepared, cached, evaluated and saved; the weights stay the same.
 _TRAIN_SPEED_ONLY = {
     "prefetch",
     "cache",
@@ -34,14 +33,14 @@ _TRAIN_SPEED_ONLY = {
 
 
 def ingest(config: Config) -> Keys:
-    """Return what the tables are read as and, of pairs, which are held out."""
-    # Where the tables lie is no part of what they hold: a copy elsewhere has its own stamps. By which model's scales
-    # columns are scaled is none of what these are, which are an input. How many bad rows stop a run changes none.
+    """Return the keys of reading the tables and, for pairs, of the split."""
+    # Paths stay out: the tables' stamps are inputs. The model that gives the scales stays out: the scales themselves
+    # are inputs. The number of bad rows that stops a run does not change the rows.
     apart = {"nodes", "edges", "timestamp", "scaled_as", "max_bad_rows"}
     keys: Keys = {"graph": config.graph.model_dump(mode="json", exclude=apart)}
     if config.task.kind == "node" and config.task.split.kind == "column":
         return keys
-    # Which nodes are held out is in the store, and which edges are decides which it has.
+    # The store holds the split of nodes, and the split of edges decides which edges it holds.
     keys |= {"split": config.task.split.model_dump(mode="json"), "seed": config.seed}
     if config.task.kind == "node":
         return keys
@@ -54,33 +53,32 @@ def cuts_shards(config: Config) -> bool:
     return trains_from_shards(config.train)
 
 
-def writes_store_anew(config: Config) -> bool:
-    """Return whether a run divides the nodes in another way than ingest did."""
-    # Ingest has nodes by hash, and edges at their targets.
+def rewrites_store(config: Config) -> bool:
+    """Return whether a run divides the nodes in another way than ingest did: by hash, with edges at their targets."""
     partition = config.partition
     at_targets = isinstance(partition, EdgePartition) and partition.by == "target"
     return not (isinstance(partition, HashPartition) or at_targets)
 
 
 def partition(config: Config) -> Keys:
-    """Return how the nodes are divided, and of divisions by cost what a node costs."""
+    """Return the keys of the division of nodes and, for a division by cost, of a node's cost."""
     partition = config.partition.model_dump(mode="json")
-    if not writes_store_anew(config):
+    if not rewrites_store(config):
         return {"partition": partition}
     if not isinstance(config.partition, BalancedPartition):
         return {"partition": partition, "seed": config.seed}
-    # What is aggregated of a node is what costs: its in-edges, or as many of them as any hop takes.
+    # A node costs by its aggregated edges: its in-edges, or as many of them as any hop takes.
     kept = None if config.relation_fanouts is None else [max(fanout) for fanout in config.relation_fanouts]
     paths = config.neighbors.model_dump(mode="json") if isinstance(config.neighbors, MetapathNeighbors) else None
     return {"partition": partition, "kept": kept, "paths": paths, "seed": config.seed}
 
 
-# What makes a sample's sums those of all edges, where it changed since a kind of sampling came to be.
+# The scaling of a sample's sums, for kinds of sampling where it changed after their first version.
 _SCALE = {"weighted": "rank conditioning", "top_k": "none"}
 
 
 def select(config: Config) -> Keys:
-    """Return which in-edges may ever be read."""
+    """Return the keys that choose the in-edges which later stages may read."""
     if not isinstance(config.neighbors, DirectNeighbors):
         return {"neighbors": config.neighbors.model_dump(mode="json"), "seed": config.seed}
     sampling = config.neighbors.sampling
@@ -89,13 +87,13 @@ def select(config: Config) -> Keys:
         chosen["scale"] = _SCALE[sampling.kind]
     if config.fanouts is None:
         return {"neighbors": chosen}
-    # Fan-outs are prefixes of one order, so the largest decides what has to be kept; of each relation its own.
-    kept = _of_relations(config, max)
+    # Fan-outs are prefixes of one order, so the largest one (of each relation) decides which edges are kept.
+    kept = _read_relation_fanouts(config, max)
     return {"neighbors": {**chosen, "kept": max(config.fanouts) if kept is None else kept}, "seed": config.seed}
 
 
-def _of_relations(config: Config, read: Callable[[tuple[int, ...]], Any]) -> dict[str, Any] | None:
-    """Return what is read of each relation's fan-outs, where they have fan-outs of their own."""
+def _read_relation_fanouts(config: Config, read: Callable[[tuple[int, ...]], Any]) -> dict[str, Any] | None:
+    """Return a value of each relation's fan-outs; None where all relations share one list."""
     sampling = config.neighbors.sampling
     if isinstance(sampling, NoSampling) or isinstance(sampling.fanout, tuple) or not config.graph.schema.is_typed:
         return None
@@ -104,12 +102,12 @@ def _of_relations(config: Config, read: Callable[[tuple[int, ...]], Any]) -> dic
 
 def _fanouts(config: Config, hops: int) -> list[int] | dict[str, list[int]] | None:
     """Return the fan-outs of the first hops, by relation where each has its own."""
-    held = _of_relations(config, lambda fanout: list(fanout[:hops]))
+    held = _read_relation_fanouts(config, lambda fanout: list(fanout[:hops]))
     return held or (None if config.fanouts is None else list(config.fanouts[:hops]))
 
 
 def flat(config: Config) -> Keys:
-    """Return depth, fan-outs and form of the neighbourhoods."""
+    """Return the keys of the neighbourhoods' depth, fan-outs and layout."""
     flat = config.flat.model_dump(mode="json", exclude={"hops"})
     keys = {"flat": flat, "hops": config.num_hops, "fanouts": _fanouts(config, config.num_hops)}
     if config.task.kind == "node":
@@ -121,36 +119,36 @@ def flat(config: Config) -> Keys:
 
 
 def train(config: Config) -> Keys:
-    """Return the model, the optimiser, and of ranks what weights depend on."""
-    # The model that training starts from is an input: what it holds decides, not where it lies.
+    """Return the keys of the model and the optimiser, and the keys of ranks that change the weights."""
+    # The model that training starts from is an input: its content counts, not its path.
     train = result_keys(config.train, exclude=_TRAIN_SPEED_ONLY | {"start", "workers", "updater", "device"})
-    train |= several_ranks(config.train) | _device_key(config.train.device)
+    train |= rank_keys(config.train) | _device_key(config.train.device)
     model = config.model.model_dump(mode="json")
     keys = {"model": model, "train": train, "fanouts": _fanouts(config, config.model.layers), "seed": config.seed}
     return keys if config.task.kind == "node" else {**keys, "task": config.task.model_dump(mode="json")}
 
 
 def infer(config: Config) -> Keys:
-    """Return what is scored and written."""
+    """Return the keys of scoring."""
     infer = config.infer.model_dump(mode="json", exclude={"device"}) | _device_key(config.scoring_device)
     return {"infer": infer, "fanouts": _fanouts(config, config.model.layers)}
 
 
 def _device_key(device: Device) -> Keys:
-    # What the CPU gives is named as it was before there was another; a card rounds sums elsewhere.
+    # The CPU adds no key, as before there was another device; a card rounds sums in another order.
     return {} if device == "cpu" else {"device": device}
 
 
 def own_neighbors(config: Config) -> tuple[str, ...]:
-    """Return the user's neighbour selection, as `module:name`, if it is one."""
+    """Return the user's own neighbour selection as `module:name`; empty for a built-in one."""
     return (config.neighbors.kind,) if ":" in config.neighbors.kind else ()
 
 
 def own_layers(config: Config) -> tuple[str, ...]:
-    """Return the user's layer, as `module:name`, if it is one."""
+    """Return the user's own layer as `module:name`; empty for a built-in one."""
     return (config.model.kind,) if ":" in config.model.kind else ()
 
 
 def own_training_code(config: Config) -> tuple[str, ...]:
-    """Return the user's layer and loss, those of the two that are the user's."""
+    """Return the user's own layer and loss, without built-in ones."""
     return tuple(kind for kind in (config.model.kind, config.train.loss.kind) if ":" in kind)

@@ -1,7 +1,7 @@
-"""Every stage, described once. Which stages a training strategy has is `pipelines.py`.
+"""The table of stages, a row each. `pipelines.py` has the stages of each training strategy.
 
-A row says what a stage is called, which stages' results it reads, the config keys that decide its own
-(`stage_keys.py`), the version of its format and where its work function lives. The command line, the operators,
+A row has a stage's name, the stages whose results it reads, the config keys that decide its own result
+(`stage_keys.py`), the version of its format and the name of its work function. The command line, the operators,
 fingerprints, reports and lineage read this table and nothing else: a new stage is one row here and one module with its
 work function. Work is named, not imported, so reading the table is as light as reading a config.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gnnflow.config.root import Config
 
 STORE = "store"
-"""As a need: the stage that wrote the graph store this run computes on, whichever that is."""
+"""In `needs`: the stage that wrote the graph store of this run."""
 
 
 def _no_code(_: Config) -> tuple[str, ...]:
@@ -36,15 +36,14 @@ class Stage:
     """One stage.
 
     work: `module:function`. A stage with `keys` leaves an artifact: `work(run: StageRun) -> Made`, done once per
-    fingerprint. One without (a check, a publication) is done whenever it is asked for: `work(context) -> StageResult`.
+    fingerprint. One without (a check, a publication) is done at every request: `work(context) -> StageResult`.
     needs: the stages whose artifacts it reads, as far as the run has them. version: raised when the same config and
     inputs would give other bytes. own_code: the user's own classes and functions that it runs, as `module:name`; their
-    source enters the fingerprint. asked_for: whether a config's run has it, where its strategy does; asked_by: what to
-    set so that it does. on_demand: a stage
-    that needs it makes it where it is missing. reads_tables: it reads the user's tables; starts_from_model: where
-    train.start names a model, what that holds decides its result; writes_store: its artifact is a graph store;
-    may_differ: who does it again may write other bytes, so that the files of attempts are kept apart. quick: of a stage
-    without keys, `module:function` that says of a context whether running the stage now takes no more than a few small
+    source enters the fingerprint. asked_for: whether a config of a strategy with this stage needs it; asked_by: the key
+    to set so that it does. on_demand: a stage that needs it makes it where it is missing. reads_tables: it reads the
+    user's tables; starts_from_model: the content of the model in train.start decides its result; writes_store: its
+    artifact is a graph store; may_differ: another attempt may write other bytes, so attempts keep separate files.
+    quick: for a stage without keys, a `module:function` that says whether running it now touches only a few small
     files.
     """
 
@@ -79,18 +78,18 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "partition",
-            "Write the graph store anew with other partitions: those with few edges between them, or of even cost.",
+            "Write the graph store again with other partitions: with few edges between them, or of equal cost.",
             "gnnflow.stages.partition:work",
             needs=(STORE,),
             version=2,
             keys=stage_keys.partition,
-            asked_for=stage_keys.writes_store_anew,
-            asked_by="partition.kind to one that has something to do",
+            asked_for=stage_keys.rewrites_store,
+            asked_by="partition.kind to one that rewrites the store",
             writes_store=True,
         ),
         Stage(
             "select",
-            "Choose each node's neighbours once, for every stage and run that aggregates over them.",
+            "Choose each node's neighbours once, for every stage and run that aggregates them.",
             "gnnflow.stages.select:work",
             needs=(STORE,),
             keys=stage_keys.select,
@@ -129,7 +128,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "guards",
-            "Stop where the tables are not what the last run's were.",
+            "Stop where the tables differ too much from the last run's.",
             "gnnflow.stages.guards:check",
             needs=("ingest",),
             quick="gnnflow.stages.guards:is_quick",
@@ -160,30 +159,30 @@ STAGES: dict[str, Stage] = {
 
 
 def stages_of(config: Config) -> tuple[str, ...]:
-    """Return the stages of a config's run that leave artifacts, in order: those of its strategy that it asks for."""
+    """Return the stages of a config's run that leave artifacts, in order."""
     return tuple(name for name in PIPELINES[config.train.strategy].stages if STAGES[name].asked_for(config))
 
 
 def run_chain(config: Config) -> tuple[str, ...]:
-    """Return the stages of one run, its completion last: what a scheduler makes one task of each."""
+    """Return the stages of one run, which a scheduler makes tasks of; the completion is last."""
     return (*stages_of(config), "run")
 
 
 def retraining_chain(config: Config) -> tuple[str, ...]:
-    """Return the stages of a retraining run: guards before anything costs much, then publication, then scoring."""
+    """Return the stages of a retraining run: guards right after ingest, publication and scoring at the end."""
     ingest, *rest = stages_of(config)
     return (ingest, "guards", *rest, "run", "publish", "score")
 
 
-def stages_of_any() -> tuple[str, ...]:
-    """Return every stage of some config's run, each after those it follows."""
+def every_stage() -> tuple[str, ...]:
+    """Return every stage that some config's run has, in an order that all runs follow."""
     return tuple(dict.fromkeys(stage for row in PIPELINES.values() for stage in (*row.stages, "run")))
 
 
 def needs_of(stage: str, stages: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of a run's stages whose artifacts a stage reads; `store` becomes the one that wrote it."""
+    """Return the stages of a run whose artifacts a stage reads; `store` becomes the stage that wrote the store."""
     before = stages[: stages.index(stage)] if stage in stages else stages
-    # The last one: a stage that partitions a store anew writes the one that later stages read.
+    # The last one: the stage that partitions a store again writes the one that later stages read.
     writer = next((each for each in reversed(before) if STAGES[each].writes_store), STORE)
     named = (writer if need == STORE else need for need in STAGES[stage].needs)
     return tuple(dict.fromkeys(need for need in named if need in before))

@@ -1,6 +1,6 @@
-"""The `task` section: what is labelled and scored.
+"""The `task` section: the targets that are labelled and scored.
 
-A union tagged by `kind`. What follows from it, stage by stage, is docs/decisions/0009-links.md.
+A union tagged by `kind`. docs/decisions/0009-links.md says what it changes in each stage.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ EdgeDecoderConfig = Annotated[DistMultDecoder | MLPDecoder, Field(discriminator=
 _VALID = "Share of the edges that choose the best epoch."
 _TEST = "Share of the edges that are scored at the end."
 _CUT = (
-    "Edges have times (graph.timestamp): each is scored from earlier edges alone, in every layer. Left out where "
-    "kind is time, which does so."
+    "Edges have times (graph.timestamp): each is scored from earlier edges alone, in every layer. kind: time always "
+    "does so."
 )
 
 
 class _HeldOut(Section):
-    """Shares that are held out of training."""
+    """Shares for validation and test."""
 
     valid: Fraction
     test: Fraction
 
     @model_validator(mode="after")
-    def _some_are_left(self) -> Self:
+    def _check_shares(self) -> Self:
         if self.valid + self.test >= 1:
             raise problem(
                 f"valid and test are {self.valid + self.test:g} of all, and none is left to train on",
@@ -85,52 +85,50 @@ class TimeSplit(_Shares):
 
     @property
     def earlier_only(self) -> bool:
-        """Whether each edge is scored from earlier ones alone."""
+        """True: each edge is scored from earlier edges alone."""
         return True
 
 
 class ColumnSplit(Section):
-    """Splits as the edge table has them."""
+    """Splits from a column of the edge table."""
 
     kind: Literal["column"] = Field(
         "column",
-        description="The edge table's column graph.split says train, valid or test; null is an edge that carries "
-        "messages and is no target.",
+        description="The edge table's column graph.split says train, valid or test; an edge with null carries messages "
+        "and is not a target.",
     )
     earlier_only: bool = Field(default=False, description=_CUT)
 
 
 class NoSplit(Section):
-    """Holds nothing out: for tables that a published model scores."""
+    """No split, for tables that a published model scores."""
 
     kind: Literal["none"] = Field(
         "none",
-        description="Nothing is held out: every edge carries messages and no column is read for splits or times. For "
-        "scoring with a published model, which does so whatever the split; nothing can be trained.",
+        description="No edge is held out: every edge carries messages and no column is read for splits or times. Only "
+        "for scoring with a published model, which does so with any split; a model cannot be trained.",
     )
 
     @property
     def earlier_only(self) -> bool:
-        """Whether each edge is scored from earlier ones alone: no edge is scored as a target."""
+        """False: no edge is a target."""
         return False
 
 
 SplitConfig = Annotated[RandomSplit | ColumnSplit | TimeSplit, Field(discriminator="kind")]
 LinkSplitConfig = Annotated[RandomSplit | ColumnSplit | TimeSplit | NoSplit, Field(discriminator="kind")]
 
-_PER_EDGE = "Pairs that are no edges, for each edge of a training step."
+_PER_EDGE = "Negative pairs for each edge of a training step."
 _POOL = "Nodes in each shard that negatives are drawn from."
 _EVALUATION = "Pairs that an edge of the valid or test split is ranked against, the same in every epoch."
-
-
 _FILTERED = (
-    "Whether known edges are left out of what an edge of valid or test is ranked against (filtered ranking). A process "
-    "that scores then holds 8 bytes per edge of the sources that it scores."
+    "Whether an edge of valid or test is ranked against pairs that are no known edge only (filtered ranking). A "
+    "process that scores then holds 8 bytes per edge of the sources that it scores."
 )
 
 
 class UniformNegatives(Section):
-    """Every node is as likely to be the false target of an edge."""
+    """Every node is equally likely to be the false target of an edge."""
 
     kind: Literal["uniform"] = Field("uniform", description="Every node is equally likely.")
     per_edge: Integer = Field(1, ge=1, le=10_000, description=_PER_EDGE)
@@ -151,7 +149,7 @@ class DegreeNegatives(Section):
 
 
 class InBatchNegatives(Section):
-    """The targets of other edges of the step: no rows beside the step's own."""
+    """The targets of other edges of the step, which need no further rows."""
 
     kind: Literal["in_batch"] = Field(
         "in_batch", description="Targets of the step's other edges; scoring draws from the pool, uniformly."
@@ -166,7 +164,7 @@ NegativesConfig = Annotated[UniformNegatives | DegreeNegatives | InBatchNegative
 
 
 class NodeColumnSplit(Section):
-    """Splits as the node table has them."""
+    """Splits from a column of the node table."""
 
     kind: Literal["column"] = Field(
         "column",
@@ -193,18 +191,18 @@ class NodeTask(Section):
 
     kind: Literal["node"] = Field("node", description="Labels of nodes are learned and scored.")
     split: NodeSplitConfig = Field(
-        NodeColumnSplit(), description="Which labelled nodes are trained on, and which held out."
+        NodeColumnSplit(), description="Division of the labelled nodes into train, valid and test."
     )
 
 
 class LinkTask(Section):
-    """Which pairs of nodes are edges."""
+    """Pairs of nodes that are edges."""
 
     kind: Literal["link"] = Field("link", description="Which pairs of nodes are edges is learned and scored.")
     decoder: DecoderConfig = Field(DotDecoder(), description="How a pair is scored from two embeddings.")
     width: Integer = Field(64, ge=1, le=1_000_000, description="Width of the embeddings that pairs are scored from.")
-    split: LinkSplitConfig = Field(RandomSplit(), description="Which edges are trained on, and which held out.")
-    negatives: NegativesConfig = Field(UniformNegatives(), description="Which pairs edges are told from.")
+    split: LinkSplitConfig = Field(RandomSplit(), description="Division of the edges into train, valid and test.")
+    negatives: NegativesConfig = Field(UniformNegatives(), description="How negative pairs are drawn.")
 
 
 class EdgeTask(Section):
@@ -215,16 +213,16 @@ class EdgeTask(Section):
         MLPDecoder(), description="How an edge is scored from two embeddings; mlp reads its attributes too."
     )
     width: Integer = Field(64, ge=1, le=1_000_000, description="Width of the embeddings that edges are scored from.")
-    split: SplitConfig = Field(ColumnSplit(), description="Which edges are trained on, and which held out.")
+    split: SplitConfig = Field(ColumnSplit(), description="Division of the edges into train, valid and test.")
     messages: bool = Field(
         default=True,
-        description="Whether an edge carries messages where it is scored. false: as if it were not in the graph yet, "
-        "so no edge of valid or test carries any, and one of train none for its own score.",
+        description="Whether an edge carries messages where it is scored. false: each edge is scored as if it were not "
+        "in the graph yet, so edges of valid and test carry no messages, and an edge of train none for its own score.",
     )
 
 
 def _tag(value: Any) -> str | None:
-    """Return which member of the union reads a value, by default that of nodes; None for what is not a mapping."""
+    """Return the tag of the union's member that reads a value, by default `node`; None for no mapping."""
     return value.get("kind", "node") if isinstance(value, Mapping) else getattr(value, "kind", None)
 
 

@@ -1,26 +1,177 @@
-"""The keys of the `train` section that every strategy has: everything an optimiser, a checkpoint and ranks need."""
+"""The keys of the `train` section that every strategy has, with its losses, schedules and updaters.
+
+The losses that go with each kind of labels are in `gnnflow.graph.labels`. A schedule's rates are shares of `train.lr`,
+its times are epochs. `docs/training.md` compares the updaters.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from gnnflow.config.base import Integer, Number, Section, Uri, problem
-from gnnflow.config.loss_section import LossConfig, StandardLoss
+from gnnflow.config.base import OWN_SPELLING, Integer, Number, Section, Uri, problem, tag_of
 from gnnflow.config.pipelines import PIPELINES
-from gnnflow.config.schedule_section import ConstantSchedule, CosineSchedule, LinearSchedule, ScheduleConfig
-from gnnflow.config.updater_section import AllReduceConfig, UpdaterConfig
 from gnnflow.graph.labels import Metric
 
+OWN_LOSS = "package.module:function"
 
-def _one_if_null(threads: Any) -> Any:
-    # Versions published while null meant "every core" still hold it.
+
+class StandardLoss(Section):
+    """The usual loss of the labels' kind."""
+
+    kind: Literal["standard"] = Field(
+        "standard",
+        description="Cross entropy where a label is one class, binary cross entropy for several, squared error for a "
+        "number.",
+    )
+
+
+class FocalLoss(Section):
+    """Cross entropy that lowers the weight of confident targets (Lin et al., ICCV 2017, equation 4)."""
+
+    kind: Literal["focal"] = Field(
+        "focal",
+        description="Cross entropy times (1 - p)^gamma, p being the truth's probability: for rare classes.",
+    )
+    gamma: Number = Field(2.0, ge=0, le=100, description="How fast sure targets lose their weight; 0: cross entropy.")
+
+
+class HuberLoss(Section):
+    """Squared error, linear for large errors."""
+
+    kind: Literal["huber"] = Field(
+        "huber", description="Half the squared error up to delta, linear beyond: outliers pull less."
+    )
+    delta: Annotated[Number, Field(gt=0)] = Field(
+        1.0, description="Error from which on the loss is linear, in standard deviations of the training labels."
+    )
+
+
+class OwnLoss(Section):
+    """A user's own loss function."""
+
+    kind: str = Field(
+        pattern=f"^{OWN_SPELLING.pattern}$",
+        examples=[OWN_LOSS],
+        description=f"A function of your own, written as {OWN_LOSS}: (logits, labels, weight) -> mean loss.",
+    )
+    options: dict[str, Any] = Field({}, description="Keyword arguments for the function.")
+
+
+def _tag(value: Any) -> str | None:
+    """Return the tag of the union's member that reads a value; None where it names no kind."""
+    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    return None if kind is None else tag_of(kind, own=OWN_LOSS)
+
+
+LossConfig = Annotated[
+    Annotated[StandardLoss, Tag("standard")]
+    | Annotated[FocalLoss, Tag("focal")]
+    | Annotated[HuberLoss, Tag("huber")]
+    | Annotated[OwnLoss, Tag(OWN_LOSS)],
+    Field(discriminator=Discriminator(_tag)),
+]
+
+
+_WARMUP = "Epochs in which the rate rises from near 0 to train.lr, in equal parts per update; 0.5 is half an epoch."
+
+
+class ConstantSchedule(Section):
+    """The same rate in every update."""
+
+    kind: Literal["constant"] = Field("constant", description="train.lr in every update.")
+
+
+class LinearSchedule(Section):
+    """A rise to `train.lr`, which then stays."""
+
+    kind: Literal["linear"] = Field("linear", description="A linear warm-up to train.lr, which then stays.")
+    warmup: Number = Field(1.0, ge=0, description=_WARMUP)
+
+
+class CosineSchedule(Section):
+    """A rise to `train.lr`, then half a cosine down to its floor."""
+
+    kind: Literal["cosine"] = Field(
+        "cosine", description="A linear warm-up to train.lr, then half a cosine down to the floor in the last epoch."
+    )
+    warmup: Number = Field(0.0, ge=0, description=_WARMUP)
+    floor: Number = Field(0.0, ge=0, le=1, description="Where the cosine ends, as a share of train.lr.")
+
+
+class PlateauSchedule(Section):
+    """A lower rate each time the validation metric stops getting better."""
+
+    kind: Literal["plateau"] = Field(
+        "plateau", description="A lower rate each time train.metric stops getting better on the valid split."
+    )
+    factor: Annotated[Number, Field(gt=0, lt=1)] = Field(0.5, description="What the rate is multiplied by.")
+    patience: Integer = Field(
+        10, ge=1, description="Epochs without a better validation metric before the rate falls, and falls again."
+    )
+    floor: Number = Field(0.0, ge=0, le=1, description="Share of train.lr below which the rate does not fall.")
+
+
+ScheduleConfig = Annotated[
+    ConstantSchedule | LinearSchedule | CosineSchedule | PlateauSchedule, Field(discriminator="kind")
+]
+
+
+class AllReduceConfig(Section):
+    """Every rank holds the weights; gradients are averaged over all ranks at each step."""
+
+    kind: Literal["all_reduce"] = Field(
+        "all_reduce",
+        description="Every rank holds the weights and steps with the mean gradient of all ranks. One rank exchanges "
+        "nothing.",
+    )
+
+
+class ParameterServerConfig(Section):
+    """Servers hold the weights and the optimiser; ranks send gradients and fetch weights (AGL, section 3.3)."""
+
+    kind: Literal["parameter_server"] = Field(
+        "parameter_server",
+        description="Servers on the cluster's workers hold the weights and the optimiser; ranks send gradients to them "
+        "and fetch weights.",
+    )
+    servers: Integer = Field(1, ge=1, le=64, description="Servers that share the parameters between them.")
+    mode: Literal["synchronous", "bounded", "asynchronous"] = Field(
+        "synchronous",
+        description="synchronous steps once with the gradients of all ranks; asynchronous with each as it comes; "
+        "bounded likewise, while no rank is more than `staleness` steps ahead of another.",
+    )
+    staleness: Integer = Field(2, ge=0, le=10_000, description="Steps that a rank may be ahead, in mode bounded.")
+    stealing: bool = Field(
+        default=False,
+        description="Ranks take the batches of an epoch from one queue, so that a fast rank computes batches of a slow "
+        "one. Not in mode synchronous. In mode bounded, staleness then counts updates of the weights, as many as "
+        "there are ranks for 1: a rank waits for any batch whose weights are older than that.",
+    )
+
+    @model_validator(mode="after")
+    def _check_stealing(self) -> Self:
+        if self.stealing and self.mode == "synchronous":
+            raise problem(
+                "true is not allowed where train.updater.mode is synchronous: every rank takes part in every step",
+                key="stealing",
+                fix="Set mode to bounded or asynchronous, or leave it out.",
+            )
+        return self
+
+
+UpdaterConfig = Annotated[AllReduceConfig | ParameterServerConfig, Field(discriminator="kind")]
+
+
+def _replace_null(threads: Any) -> Any:
+    # Versions published while null meant "every core" still say null.
     return 1 if threads is None else threads
 
 
-def _known_strategy(strategy: str) -> str:
+def _check_strategy(strategy: str) -> str:
     if strategy not in PIPELINES:
         known = " or ".join(map(repr, PIPELINES))
         raise problem(f"is not allowed: must be {known}", fix="Choose one of these strategies.")
@@ -36,26 +187,26 @@ def _installed(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _strategies(schema: dict[str, Any]) -> None:
+def _list_strategies(schema: dict[str, Any]) -> None:
     schema["enum"] = list(PIPELINES)
 
 
 RANKS_PLACE_ONLY = frozenset({"elastic", "restarts", "start_seconds", "step_seconds"})
-"""Keys that say what happens when ranks are lost or late, and nothing about the weights."""
+"""Keys about lost or late ranks, which do not change the weights."""
 
 Device = Literal["auto", "cpu", "cuda"]
-Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_extra=_strategies)]
+Strategy = Annotated[str, AfterValidator(_check_strategy), Field(json_schema_extra=_list_strategies)]
 
 
 class TrainKeys(Section):
-    """What every strategy has."""
+    """The keys that every strategy has."""
 
     tag: ClassVar[str] = "strategy"
 
     strategy: Strategy
     epochs: Integer = Field(100, ge=1, description="Most passes over the training targets.")
     lr: Number = Field(0.01, gt=0, description="Learning rate.")
-    loss: LossConfig = Field(StandardLoss(), description="What training makes small.")
+    loss: LossConfig = Field(StandardLoss(), description="The function that training minimises.")
     schedule: ScheduleConfig = Field(
         ConstantSchedule(), description="How the learning rate changes while training goes on."
     )
@@ -67,12 +218,12 @@ class TrainKeys(Section):
     device: Device = Field(
         "cpu",
         description="Where batches are computed: cpu; cuda, a graphics card; or auto, a card where torch sees one. "
-        "Sums are rounded elsewhere on a card, so what it trains is another result, with a fingerprint of its own; "
-        "auto has one fingerprint wherever it runs.",
+        "A card rounds sums in another order, so its result differs and has another fingerprint; auto has one "
+        "fingerprint wherever it runs.",
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="What a training step's forward pass computes in. bfloat16 saves memory, and time on "
+        description="The number format of a training step's forward pass. bfloat16 saves memory, and time on "
         "processors that multiply in it (AVX-512 BF16, AMX, graphics cards); weights, optimiser and loss, scoring and "
         "GraphInfer stay float32.",
     )
@@ -86,14 +237,14 @@ class TrainKeys(Section):
         1,
         ge=1,
         le=1024,
-        description="Ranks: training processes, each on a Dask worker of its own with its share of the targets. A step "
+        description="Ranks: training processes, each on its own Dask worker with its share of the targets. A step "
         "takes batch_size targets on each, so n ranks at batch_size B/n take steps as large as one does at B.",
     )
     updater: UpdaterConfig = Field(AllReduceConfig(), description="How the weights of several ranks stay one model.")
     elastic: bool = Field(
         default=False,
-        description="Go on with the workers that are there, where they are fewer than `workers`: a rank then computes "
-        "several shares of each step, and the result is the same to rounding.",
+        description="Continue with fewer workers than `workers` where some are missing: a rank then computes several "
+        "shares of each step, and the result is the same to rounding.",
     )
     restarts: Integer = Field(
         5, ge=0, le=1000, description="How often lost ranks are started again from the last checkpoint."
@@ -137,14 +288,14 @@ class TrainKeys(Section):
         default=False,
         description="Also train the same classifier without edges, to show what the graph adds.",
     )
-    threads: Annotated[Integer, Field(ge=1, le=1024), BeforeValidator(_one_if_null)] = Field(
+    threads: Annotated[Integer, Field(ge=1, le=1024), BeforeValidator(_replace_null)] = Field(
         1,
         description="Threads that training computes with, whatever the environment says (OMP_NUM_THREADS). Another "
         "number sums in another order and gives other weights, so it is part of a run's fingerprint.",
     )
 
     @model_validator(mode="after")
-    def _warm_up_ends(self) -> Self:
+    def _check_warmup(self) -> Self:
         schedule = self.schedule
         if isinstance(schedule, LinearSchedule | CosineSchedule) and schedule.warmup >= self.epochs:
             raise problem(

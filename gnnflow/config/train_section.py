@@ -1,7 +1,7 @@
-"""The `train` section: what each training strategy adds to the keys that all of them have.
+"""The `train` section: the keys that each training strategy adds to the common ones.
 
-The strategies are those of `gnnflow.config.pipelines`. One that has keys of its own is a member of the union
-`TrainConfig` here; any other has those of mini-batch.
+`gnnflow.config.pipelines` lists the strategies. A strategy with its own keys is a member of the union `TrainConfig`
+here; any other has the keys of mini-batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gnnflow.config.train_keys import Strategy, TrainKeys
 
 
 class BatchKeys(TrainKeys):
-    """What strategies have that train on batch after batch."""
+    """The keys of strategies that train on one batch after another."""
 
     accumulate: Integer = Field(
         1,
@@ -36,7 +36,7 @@ class BatchKeys(TrainKeys):
     )
 
     @model_validator(mode="after")
-    def _stolen_batches_are_updates_of_their_own(self) -> Self:
+    def _check_accumulate(self) -> Self:
         if self.accumulate > 1 and self.updater.kind == "parameter_server" and self.updater.stealing:
             raise problem(
                 f"{self.accumulate} is not allowed where train.updater.stealing is true: no rank knows which of its "
@@ -53,14 +53,14 @@ class MiniBatchConfig(BatchKeys):
     strategy: Strategy = Field("mini-batch", description="Some targets with their neighbourhoods at a time.")
     source: Literal["shards", "store"] = Field(
         "shards",
-        description="What batches are cut from: shards, GraphFlat's, for graphs of any size; or store, the whole graph "
+        description="Where batches come from: shards of GraphFlat, for graphs of any size; or store, the whole graph "
         "in the memory of each rank, without GraphFlat.",
     )
     resample: Literal["never", "epoch"] = Field(
         "never",
         description="epoch draws the sample of neighbors.sampling (uniform or weighted), or the walks of "
-        "neighbors.kind: walks, anew for every epoch of training, from the store; evaluation and scoring keep those "
-        "that are drawn once.",
+        "neighbors.kind: walks, again for every epoch of training, from the store; evaluation and scoring keep one "
+        "sample.",
     )
     batch_size: Integer = Field(256, ge=1, description="Targets in a training batch of one rank.")
     eval_batch_size: Integer | None = Field(
@@ -75,7 +75,7 @@ class MiniBatchConfig(BatchKeys):
         return self.eval_batch_size or self.batch_size
 
     @model_validator(mode="after")
-    def _only_a_store_can_be_sampled_again(self) -> Self:
+    def _check_resample(self) -> Self:
         if self.resample == "epoch" and self.source == "shards":
             raise problem(
                 "epoch is not allowed where train.source is shards: GraphFlat wrote one sample",
@@ -111,8 +111,8 @@ class ClusterBatchConfig(BatchKeys):
 FIXED_MEMORY: Mapping[str, int] = {"cpu": 32 * 2**20, "cuda": (64 + 6 * 16) * 2**20}
 """Bytes of `train.memory` that a device needs whatever the graph is.
 
-cpu: threads, what torch makes of some rows, libraries that are loaded late, what lies between tensors. cuda:
-workspaces of cuBLAS and what lies between tensors, and what is made of a run of rows.
+cpu: threads, temporary tensors of some rows, libraries that load late, gaps between tensors. cuda: workspaces of
+cuBLAS, gaps between tensors, and temporary tensors of a run of rows.
 """
 
 
@@ -125,14 +125,14 @@ class GlobalBatchConfig(TrainKeys):
     accumulate: ClassVar[int] = 1
     recompute: bool = Field(
         default=False,
-        description="Keep each layer's input alone for the backward pass, and compute the layer again there: memory of "
+        description="Keep only each layer's input for the backward pass, and compute the layer again there: memory of "
         "one layer instead of all, for about a third more time. Same weights.",
     )
     folds: Integer = Field(
         4,
         ge=1,
         le=1000,
-        description="Where edges are looked for (task.kind: link, or edge with messages: false), steps per epoch: each "
+        description="Steps per epoch where edges are predicted (task.kind: link, or edge with messages: false): each "
         "scores its share of the training edges in the graph without them. With 1 no training edge carries messages.",
     )
     memory: Annotated[Size, Field(gt=0)] | None = Field(
@@ -151,7 +151,7 @@ class GlobalBatchConfig(TrainKeys):
     )
 
     @model_validator(mode="after")
-    def _keys_of_a_budget_go_with_it(self) -> Self:
+    def _check_memory_keys(self) -> Self:
         if self.scratch is not None and self.memory is None:
             raise problem(
                 "is not allowed without train.memory, whose files lie there",
@@ -168,7 +168,7 @@ class GlobalBatchConfig(TrainKeys):
 
 
 def _tag(value: Any) -> str | None:
-    """Return which member of the union reads a value; None for what is not a mapping."""
+    """Return the tag of the union's member that reads a value; None for no mapping."""
     default = "mini-batch"
     found = value.get("strategy", default) if isinstance(value, Mapping) else getattr(value, "strategy", None)
     if found is None:
@@ -185,11 +185,11 @@ TrainConfig = Annotated[
 
 
 _LATER: Mapping[str, object] = {"source": "shards", "resample": "never", "folds": 4, "memory": None, "scratch": None}
-"""Keys that came later, and the values with which training is what it was before."""
+"""Keys that were added later, with the values that keep training as it was before."""
 
 
 def result_keys(train: TrainConfig, *, exclude: AbstractSet[str]) -> dict[str, Any]:
-    """Return the keys of the section as JSON without the excluded ones; what is as it always was goes unnamed."""
+    """Return the keys of the section as JSON without the excluded ones and without later keys at their old value."""
     keys: dict[str, Any] = train.model_dump(mode="json", exclude=set(exclude))
     return {key: value for key, value in keys.items() if key not in _LATER or _LATER[key] != value}
 
@@ -204,15 +204,15 @@ def is_streamed(train: TrainConfig) -> bool:
     return isinstance(train, GlobalBatchConfig) and train.memory is not None
 
 
-def several_ranks(train: TrainConfig) -> dict[str, Any]:
-    """Return the keys about ranks that weights depend on, where they are other than one rank's."""
+def rank_keys(train: TrainConfig) -> dict[str, Any]:
+    """Return the keys about ranks that weights depend on; empty for one rank."""
     updater = train.updater.model_dump(mode="json")
-    if not updater.get("stealing"):  # came later
+    if not updater.get("stealing"):  # added later
         updater.pop("stealing", None)
     keys = {"workers": train.workers} if train.workers > 1 else {}
     return keys if train.updater.kind == "all_reduce" else {**keys, "updater": updater}
 
 
 def needs_ranks(train: TrainConfig) -> bool:
-    """Return whether training runs as ranks on the cluster's workers, and not in the stage's own process."""
-    return bool(several_ranks(train))
+    """Return whether training runs as ranks on the cluster's workers instead of in the stage's own process."""
+    return bool(rank_keys(train))

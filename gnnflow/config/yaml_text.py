@@ -1,11 +1,11 @@
-"""YAML text -> plain dictionaries, with the scalars of YAML 1.2's core schema instead of 1.1's.
+"""Reads YAML text as plain dictionaries, with the scalars of YAML 1.2's core schema instead of 1.1's.
 
-Only true and false are booleans (so the country code NO
-stays text), 5e-4 is a number, 1:30 and 2026-01-01 are text. A key written twice is refused, because the first
-one would be lost silently. Only plain values are built: tags that name Python objects are errors.
+Only true and false are booleans (so the country code NO stays text), 5e-4 is a number, 1:30 and 2026-01-01 are text. A
+key written twice is refused, because the first one would be lost silently. Only plain values are built: tags that name
+Python objects are errors.
 
-A config is a page or two. What is larger, deeper or, through aliases, expands to more than any config holds is refused
-while it is read, so that no text takes long to refuse.
+A config is a page or two. A text that is larger, deeper or expands, through aliases, to more values than any config
+holds is refused while it is read, so that every refusal is quick.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class _Loader(yaml.SafeLoader):
         super().__init__(stream)
         self._depth = 0
         self._values = 0
-        # How many values each finished node stands for, its aliases followed.
-        self._sizes: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}  # the number of values of each finished node, its aliases followed
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose a node as SafeLoader does. Raises ComposerError beyond the bounds."""
@@ -56,7 +55,7 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         if alias:
             if id(node) not in self._sizes:
-                raise yaml.composer.ComposerError(None, None, "an alias stands inside what it names", mark)
+                raise yaml.composer.ComposerError(None, None, "an alias is inside the value it names", mark)
             self._values += self._sizes[id(node)]
             self._refuse_beyond(mark)
         else:
@@ -94,7 +93,7 @@ def _construct_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[
 
 
 def _shown(key: yaml.Node) -> str:
-    """Return a key as an error names it; of a list or mapping (`{{ name }}` of a template) nothing."""
+    """Return a key as an error names it; a list or mapping (`{{ name }}` of a template) is not shown."""
     return f" {key.value!r}" if isinstance(key, yaml.ScalarNode) else ", a list or mapping,"
 
 
@@ -108,7 +107,7 @@ def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 
 
 def _construct_text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
-    """Return a text in which two halves of a character, as JSON escapes what lies beyond 16 bits, are that one."""
+    """Return a text with surrogate pairs, JSON's escapes of characters beyond 16 bits, joined."""
     text = _HALVES.sub(_joined, str(loader.construct_scalar(node)))
     if half := _HALF.search(text):
         raise yaml.constructor.ConstructorError(None, None, f"half of a character ({half.group()!a})", node.start_mark)
@@ -136,7 +135,7 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
 class _Dumper(yaml.SafeDumper):
-    """SafeDumper that also quotes text which 1.2 reads as a number and 1.1 does not, such as 1e3."""
+    """SafeDumper that also quotes text which only 1.2 reads as a number, such as 1e3."""
 
 
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(f"(?:{_FLOAT.pattern})$"), list("-+.0123456789"))
@@ -167,7 +166,7 @@ def read_yaml(text: str, *, source: str = "config") -> Any:
         line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         what = error.problem or error.context or "not valid YAML"
         raise ConfigError(what, where=f"{source}{line}", fix="Fix the YAML at that line.") from error
-    except (ValueError, OverflowError) as error:  # what Python's own numbers refuse, such as 0x with no end
+    except (ValueError, OverflowError) as error:  # a number that Python refuses, such as a very long 0x
         raise ConfigError("a number cannot be read", where=source, fix="Write it in plain digits.") from error
     except yaml.YAMLError as error:  # a character YAML does not allow at all: it has no line
         what = "holds bytes that are not UTF-8" if _HALF.search(text) else str(error)
@@ -175,7 +174,7 @@ def read_yaml(text: str, *, source: str = "config") -> Any:
 
 
 def refuse_oversized(values: Any, *, source: str = "config") -> None:
-    """Raise ConfigError where plain values (of a form, a request) are larger or deeper than a config ever is."""
+    """Raise ConfigError where plain values (of a form, a request) are larger or deeper than any config."""
     level, count = [values], 0
     for _ in range(_DEEPEST + 1):
         below: list[Any] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnflow.graph.secrets import without_secrets
+from gnnflow.graph.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,12 +44,12 @@ class GnnflowError(Exception):
     def __str__(self) -> str:
         """Return `where: problem. fix` without the secrets of any URL in it."""
         head = f"{self.where}: {self.problem}" if self.where else self.problem
-        return _printable(without_secrets(f"{head.rstrip('.')}. {self.fix}" if self.fix else head))
+        return _printable(mask_secrets(f"{head.rstrip('.')}. {self.fix}" if self.fix else head))
 
     def document(self) -> dict[str, str]:
         """Return its kind and parts as plain text, for programs; without secrets, as `str` gives it."""
         parts = {"where": self.where, "problem": self.problem, "fix": self.fix}
-        return {"kind": type(self).__name__, **{name: without_secrets(text) for name, text in parts.items()}}
+        return {"kind": type(self).__name__, **{name: mask_secrets(text) for name, text in parts.items()}}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel between processes with all three parts (exceptions otherwise keep positional arguments only)."""

@@ -26,7 +26,7 @@ _SIGNED = re.compile(
 _DOTS = "..."
 
 
-def secret_in(uri: str) -> str:
+def find_secret(uri: str) -> str:
     """Return what kind of secret a URL holds, as a phrase, or "" where it holds none."""
     if "@" in uri and _PASSWORD.search(uri):
         return "a user and password"
@@ -35,7 +35,7 @@ def secret_in(uri: str) -> str:
     return "a signature, key or session in its parameters" if "=" in uri and _SIGNED.search(uri) else ""
 
 
-def without_secrets(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """Return the text with the secrets of any URL in it replaced by dots."""
     if "/" in text:
         text = _PASSWORD.sub(rf"\g<scheme>{_DOTS}@", text)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gnnflow.config.table_names import edge_tables_by_name, node_tables_by_name
+from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name
 from gnnflow.ingest.statistics import column_names
 from gnnflow.storage.columns import id_keys
 from gnnflow.storage.tables import commit_table

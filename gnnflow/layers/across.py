@@ -15,7 +15,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from gnnflow.config.model_keys import Joins
+from gnnflow.config.model_section import Joins
 from gnnflow.kernels import scored_mean
 
 ATTENTION_WIDTH = 128

@@ -12,7 +12,8 @@ from dataclasses import replace
 from types import ModuleType
 
 from gnnflow.config import GGNNConfig, HANConfig, HGTConfig, MAGNNConfig, ModelConfig, OwnLayerConfig, RGCNConfig
-from gnnflow.config.model_keys import OWN_KIND, OWN_SPELLING
+from gnnflow.config.base import OWN_SPELLING
+from gnnflow.config.model_section import OWN_KIND
 from gnnflow.config.own_code import own_module
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema

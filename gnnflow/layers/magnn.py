@@ -160,7 +160,7 @@ def relation_layers(config: MAGNNConfig, place: Place, schema: GraphSchema, *, l
 def _rotations(config: MAGNNConfig, place: Place) -> Rotations | None:
     if config.encodes == "mean":
         return None
-    config.check_turned(place.in_width)
+    config.check_rotated_width(place.in_width)
     return Rotations(place.in_width)
 
 

@@ -20,7 +20,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from gnnflow.config.model_keys import Joins
+from gnnflow.config.model_section import Joins
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers.across import Across
 from gnnflow.layers.base import Layer

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import RegistryError
-from gnnflow.graph.secrets import without_secrets
+from gnnflow.graph.secrets import mask_secrets
 from gnnflow.registry.versions import CONFIG
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.model_files import WEIGHTS
@@ -48,7 +48,7 @@ def log_version(version: Version, *, tracking_uri: str) -> str:
         return _log(MlflowClient(tracking_uri=tracking_uri), version)
     except (MlflowException, OSError) as error:
         raise RegistryError(
-            f"MLflow did not take version {version.version} ({without_secrets(str(error)).rstrip('.')})",
+            f"MLflow did not take version {version.version} ({mask_secrets(str(error)).rstrip('.')})",
             where="MLFLOW_TRACKING_URI",
             fix=f"Check the address and that it answers, then publish again; {' and '.join(_PATIENCE)} say how long to "
             "wait for it.",

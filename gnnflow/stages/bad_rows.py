@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gnnflow.config.table_names import tables_by_name
+from gnnflow.config.graph_section import tables_by_name
 from gnnflow.graph.errors import GuardError, listed
 from gnnflow.graph.row_counts import share_text
 from gnnflow.storage.filesystem import join

@@ -48,7 +48,7 @@ def check_labels(config: Config, facts: GraphFacts | None) -> None:
         return
     known = _known_targets(config) if facts is None else _known_of_store(config, facts)
     if known.row_width is not None and isinstance(config.model, MAGNNConfig):
-        config.model.check_turned(known.row_width)
+        config.model.check_rotated_width(known.row_width)
     table = node_table(config.graph, config.graph.target_type)
     if known.label_kind is not None and not LABEL_KINDS[known.label_kind].has_labels:
         named = config.graph.label

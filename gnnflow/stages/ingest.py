@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gnnflow.config.table_names import tables_by_name
+from gnnflow.config.graph_section import tables_by_name
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.graph.train_labels import unlearnable_labels

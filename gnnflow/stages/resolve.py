@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.config import STAGES
 from gnnflow.config.cluster_section import LocalCluster
+from gnnflow.config.graph_section import table_key, tables_by_name
 from gnnflow.config.own_code import source_digest
 from gnnflow.config.stages import needs_of, stages_of
-from gnnflow.config.table_names import table_key, tables_by_name
 from gnnflow.graph.errors import ConfigError
 from gnnflow.stages.scaling import find_scales
 from gnnflow.stages.start import find_start, start_of_version

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnflow import registry
-from gnnflow.config.published import published_name
+from gnnflow.config.base import published_name
 from gnnflow.graph.errors import ConfigError, TableError
 from gnnflow.ingest.records import columns_read
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
-from gnnflow.config.published import published_name
+from gnnflow.config.base import published_name
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError
 from gnnflow.graph.scales import SCALING_KEYS, agree
 from gnnflow.registry.versions import CONFIG

@@ -20,7 +20,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.graph.secrets import secret_in
+from gnnflow.graph.secrets import find_secret
 from gnnflow.storage.refusals import located
 
 _SMALL_BYTES = 1 << 20
@@ -52,7 +52,7 @@ def resolve(uri: str) -> Resolved:
     places as text. What holds `::` is a chain of fsspec's only with `://`. A library would tell of a secret in words of
     its own, where nobody knows it for one.
     """
-    if found := secret_in(uri):
+    if found := find_secret(uri):
         raise StorageError(f"holds {found}", where=uri, fix="Give it to the storage library through the environment.")
     fs, path = _filesystem_of(uri)
     try:

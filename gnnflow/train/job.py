@@ -11,7 +11,7 @@ from typing import Any
 from gnnflow.config import ModelConfig, NodeTask, PlateauSchedule, TaskConfig, TrainConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.config.train_keys import RANKS_PLACE_ONLY
-from gnnflow.config.train_section import result_keys, several_ranks
+from gnnflow.config.train_section import rank_keys, result_keys
 from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.labels import LabelKind, check_loss, check_metric
@@ -106,7 +106,7 @@ def fit_digest(job: TrainJob, name: str) -> str:
         "inputs": asdict(job.inputs),
         "label_kind": job.label_kind,
         "num_classes": job.num_classes,
-        "train": result_keys(job.train, exclude=_NO_INFLUENCE) | several_ranks(job.train),
+        "train": result_keys(job.train, exclude=_NO_INFLUENCE) | rank_keys(job.train),
         "seed": job.seed,
     }
     if job.task.kind != "node":

@@ -13,8 +13,8 @@ from airflow.sdk import Param
 from pydantic.fields import FieldInfo
 
 from gnnflow.config import Config, Section
+from gnnflow.config.base import common_fields, default_kind, is_free_text, tag_name, tagged_members
 from gnnflow.config.messages import show
-from gnnflow.config.unions import common_fields, default_kind, is_free, tag_name, tagged_members
 from gnnflow.graph.errors import ConfigError
 
 _FIRST = "Experiment"
@@ -183,7 +183,7 @@ def _kind_schema(members: Mapping[str, type[Section]]) -> dict[str, Any]:
     """Return a dropdown; where one kind is free text, a text field that proposes the others."""
     described = {kind: str(member.model_fields[member.tag].description).rstrip(".") for kind, member in members.items()}
     text = "; ".join(f"{kind}: {meaning}" for kind, meaning in described.items())
-    choices = "examples" if any(map(is_free, members.values())) else "enum"
+    choices = "examples" if any(map(is_free_text, members.values())) else "enum"
     return {"type": "string", choices: list(members), "description": text}
 
 

@@ -57,7 +57,7 @@ def lineage_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> Any:
 def datasets_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> tuple[Sequence[Dataset], Sequence[Dataset]]:
     """Return what a finished stage read and wrote."""
     from gnnflow.config import STAGES
-    from gnnflow.config.table_names import tables_by_name
+    from gnnflow.config.graph_section import tables_by_name
     from gnnflow.stages.resolve import resolve
     from gnnflow.storage.manifest import committed
 

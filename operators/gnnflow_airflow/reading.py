@@ -18,14 +18,14 @@ def read_config(uri: str, *, overrides: Sequence[str] = (), workspace: str | Non
     Variables are read in the file only: overrides and workspace may come from a form.
     """
     from gnnflow.config import load_config
-    from gnnflow.config.loading import with_absolute_paths
+    from gnnflow.config.loading import make_paths_absolute
     from gnnflow_airflow.service import as_service
 
     refuse_variables(overrides=overrides, workspace=workspace)
     text = _read_text(uri)
     with as_service():
         config = load_config(text, overrides=overrides, workspace=workspace or None, source=uri)
-    return with_absolute_paths(config)
+    return make_paths_absolute(config)
 
 
 def config_of(
@@ -40,13 +40,13 @@ def config_of(
     environment: where the values come from a file, what its variables are read from.
     """
     from gnnflow.config import config_from_dict
-    from gnnflow.config.loading import with_absolute_paths
+    from gnnflow.config.loading import make_paths_absolute
     from gnnflow_airflow.service import as_service
 
     refuse_variables(overrides=overrides, workspace=workspace)
     with as_service():
         config = config_from_dict(values, overrides=overrides, workspace=workspace or None, environment=environment)
-    return with_absolute_paths(config)
+    return make_paths_absolute(config)
 
 
 def refuse_variables(*, overrides: Sequence[str], workspace: str | None) -> None:

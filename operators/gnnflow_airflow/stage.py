@@ -87,10 +87,10 @@ class StageOperator(BaseOperator):
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
-        from gnnflow.config.stages import run_chain, stages_of_any
+        from gnnflow.config.stages import every_stage, run_chain
 
         config = self._read_config()
-        if self.stage in stages_of_any() and self.stage not in run_chain(config):
+        if self.stage in every_stage() and self.stage not in run_chain(config):
             raise AirflowSkipException(f"a run of this config has no stage {self.stage}")
         endpoint = self._endpoint(config)
         if endpoint is None:

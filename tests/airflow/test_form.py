@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow.config import Config, config_from_dict
-from gnnflow.config.unions import tagged_members
+from gnnflow.config.base import tagged_members
 from gnnflow.graph.errors import ConfigError
 from gnnflow_airflow.form import form_params, nested
 

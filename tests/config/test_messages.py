@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gnnflow.config import Config, LocalCluster, config_from_dict, load_config
-from gnnflow.config.unions import tagged_members
+from gnnflow.config.base import tagged_members
 from gnnflow.graph.errors import ConfigError
 
 MINIMAL = "name: tiny\ngraph: {nodes: nodes.parquet, edges: edges.parquet}\n"
@@ -358,7 +358,7 @@ def test_an_error_starts_with_the_file_it_came_from():
 def test_a_key_that_did_nothing_is_refused_with_what_to_use_instead():
     error = refusal("cluster: {kind: local, threads: 4}")
     assert error.where == "cluster.threads"
-    assert "did nothing" in error.problem
+    assert "had no effect" in error.problem
     assert error.fix.startswith("Delete it; cluster.workers")
 
 
@@ -369,7 +369,7 @@ def test_a_key_that_did_nothing_is_refused_with_what_to_use_instead():
         ("{kind: walks, sampling: {kind: none}}", "neighbors.sampling", "unknown key"),
         ("{kind: metapaths}", "neighbors.paths", "required but missing"),
         ("{kind: metapaths, paths: [[node]]}", "neighbors.paths[0]", "a list of 2 or more"),
-        ("{kind: metapaths, paths: [[node, movie]]}", "neighbors.paths", "'movie' is no node type of the graph"),
+        ("{kind: metapaths, paths: [[node, movie]]}", "neighbors.paths", "'movie' is not a node type of the graph"),
         ("{kind: metapaths, paths: [[node, node], [node, node]]}", "neighbors.paths", "listed twice"),
         ("{kind: rings, distance: 0}", "neighbors.distance", "0 is not allowed"),
     ],
@@ -460,7 +460,7 @@ def test_a_key_that_would_change_nothing_is_refused(overrides, problem):
         (
             {"edges": {"b__to__a": "e"}, "reverse_edges": True},
             {"kind": "metapaths", "paths": [["a", "a"]]},
-            "from where they lead. Name types",
+            "from target to source. Name types",
         ),
     ],
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gnnflow.config import Config
-from gnnflow.config.reference import config_reference
-from gnnflow.config.unions import tagged_members
+from gnnflow.config.__main__ import config_reference
+from gnnflow.config.base import tagged_members
 from tests.conftest import REPOSITORY
 
 

@@ -31,6 +31,6 @@ def test_workers_are_not_sent_to_the_memory_of_another_process() -> None:
         ("graph.nodes", {"graph": {**GRAPH, "nodes": "memory://nodes.parquet"}}),
     ):
         held = {"name": "small", "graph": GRAPH, **config}
-        with pytest.raises(ConfigError, match=rf"{key}: .* lies in the memory of one process"):
+        with pytest.raises(ConfigError, match=rf"{key}: .* is in the memory of one process"):
             config_from_dict({**held, "cluster": local})
         assert config_from_dict({**held, "cluster": {"kind": "synchronous"}})

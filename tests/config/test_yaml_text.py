@@ -105,7 +105,7 @@ _MERGES = "a0: &a0 {x: 1}\n" + "".join(
     [
         pytest.param(_LAUGHS, "more than 10000 values", id="a billion laughs"),
         pytest.param(_MERGES, "more than 10000 values", id="merges of merges"),
-        pytest.param("a: &a [*a]\n", "inside what it names", id="an alias of itself"),
+        pytest.param("a: &a [*a]\n", "inside the value it names", id="an alias of itself"),
         pytest.param("a: " + "[" * 100_000, "nested more than 32 deep", id="deep lists"),
         pytest.param("x:\n" + "- " * 100_000, "nested more than 32 deep", id="deep blocks"),
         pytest.param("a: " + "x" * 20_000_000, "20,000,003 characters", id="twenty megabytes"),

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from gnnflow.config import Config, GATConfig, GCNConfig, model_from_dict
-from gnnflow.config.unions import is_free, tagged_members
+from gnnflow.config.base import is_free_text, tagged_members
 from gnnflow.graph.errors import ConfigError, LayerError
 from gnnflow.layers import GAT, GCN, Layer, Max, Place, SoftmaxAttention, Sum, Terms, build_layer, load_layer_class
 
@@ -98,7 +98,8 @@ def test_heads_side_by_side_widen_the_output():
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind, section in tagged_members(Config.model_fields["model"]).items() if not is_free(section)]
+    "kind",
+    [kind for kind, section in tagged_members(Config.model_fields["model"]).items() if not is_free_text(section)],
 )
 def test_every_built_in_kind_names_a_layer(kind):
     config = model_from_dict({"kind": kind})

@@ -133,7 +133,7 @@ def test_magnn_refuses_paths_of_different_lengths():
 
 def test_magnn_refuses_to_rotate_an_odd_number_of_columns():
     config = model_from_dict({"kind": "magnn", "encodes": "rotate", "hidden": 8})
-    with pytest.raises(LayerError, match=r"rows of 5 columns come in, and a rotation turns pairs.*encoder: linear"):
+    with pytest.raises(LayerError, match=r"input has 5 columns, and a rotation turns pairs.*encoder: linear"):
         build_model(config, ModelInputs(5, num_outputs=2))
 
 

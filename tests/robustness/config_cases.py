@@ -232,7 +232,7 @@ def _types() -> Iterator[Case]:
         yield refused(f"types: {task} of a relation with {path} {value}", spoil, *words)
     for fanout, *words in (
         ({"a__to__b": [5, 5]}, "has no list for b__rev_to__a", "Name every relation"),
-        ({"a__to__b": [5, 5], "b__rev_to__a": [5, 5], "a__to__a": [1, 1]}, "'a__to__a' is no relation", "a__to__b"),
+        ({"a__to__b": [5, 5], "b__rev_to__a": [5, 5], "a__to__a": [1, 1]}, "'a__to__a' is not a relation", "a__to__b"),
         ({"a__to__b": [5, 5], "b__rev_to__a": [5]}, "fanout.b__rev_to__a", "2 numbers"),
         ({"a__to__b": [5, 0], "b__rev_to__a": [5, 5]}, "fanout.a__to__b[1]", "at least 1"),
     ):

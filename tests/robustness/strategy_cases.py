@@ -58,7 +58,7 @@ def _sections() -> Iterator[Case]:
     for section in (_CLUSTERS, _WHOLE):
         train = both(key("train", {**section, "metric": "mrr"}), key("graph.timestamp", "timestamp"))
         said = f"strategy: times by {section['strategy']}"
-        yield refused(said, both(train, timed), "train.strategy", "another node at each")
+        yield refused(said, both(train, timed), "train.strategy", "its row differs at each")
     few = key("train", {**_WHOLE, "folds": 0})
     yield refused("strategy: the whole in no fold", few, "train.folds", "0")
     servers = {**_WHOLE, "updater": {"kind": "parameter_server"}}

@@ -75,7 +75,7 @@ def test_versions_of_both_strategies_are_compared_on_the_same_targets(folder: Pa
         (
             {"task": {"kind": "link", "split": {"kind": "time"}}, "train": {"metric": "mrr"}},
             "train.strategy",
-            "it is another node at each of them",
+            "its row differs at each time",
         ),
         ({"train": {"batch_size": 10}}, "train.batch_size", "unknown key"),
     ],

@@ -205,7 +205,7 @@ def test_keys_name_what_decides_the_partitions(tmp_path: Path) -> None:
         ({"neighbors": {"kind": "walks"}}, "balanced is not allowed where neighbors.kind is walks"),
         (
             {"partition": {**BALANCED, "relations": {"a__to__b": [1, 0, 0]}}},
-            "'a__to__b' is no relation that is aggregated.*node__edge__node",
+            "'a__to__b' is not an aggregated relation.*node__edge__node",
         ),
         ({"partition": {**BALANCED, "threshold": 1}}, "partition.threshold: 1"),
         ({"partition": {"kind": "even"}}, "partition.kind: 'even'"),

@@ -319,8 +319,8 @@ def test_keys_name_what_decides_the_partitions(tmp_path: Path, partition: dict[s
 @pytest.mark.parametrize(
     ("partition", "message"),
     [
-        ({"kind": "metis", "clusters": 6}, "6 is no multiple of graph.partitions, which is 4. Set it to 8"),
-        ({"kind": "louvain", "clusters": 1}, "1 is no multiple of graph.partitions, which is 4. Set it to 4"),
+        ({"kind": "metis", "clusters": 6}, "6 is not a multiple of graph.partitions, which is 4. Set it to 8"),
+        ({"kind": "louvain", "clusters": 1}, "1 is not a multiple of graph.partitions, which is 4. Set it to 4"),
         ({"kind": "metis", "clusters": 0}, "partition.clusters: 0"),
         ({"kind": "metis", "imbalance": 1}, "partition.imbalance: 1"),
         ({"kind": "louvain", "resolution": 0}, "partition.resolution: 0"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gnnflow.config.pipelines import PIPELINES
-from gnnflow.config.stages import STAGES, needs_of, retraining_chain, run_chain, stages_of, stages_of_any
+from gnnflow.config.stages import STAGES, every_stage, needs_of, retraining_chain, run_chain, stages_of
 from gnnflow.graph.errors import ConfigError, LayerError, TableError, TrainingError
 from gnnflow.stages import ingest, pipeline
 from gnnflow.stages.base import ArtifactResult, StageContext
@@ -60,7 +60,7 @@ def test_chains_follow_the_pipeline_and_leave_out_what_a_config_does_not_ask_for
     assert stages_of(config) == stages
     assert run_chain(config) == (*stages, "run")
     assert retraining_chain(config) == ("ingest", "guards", *stages[1:], "run", "publish", "score")
-    assert stages_of_any() == (*every, "run")
+    assert every_stage() == (*every, "run")
 
 
 def test_a_stage_that_a_config_does_not_ask_for_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is aggregated: hops and layers, fan-outs and relations, and what layers read of edges."""
+"""The checks of neighbours: hops and layers, fan-outs and relations, and columns of edges."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gnnflow.config.base import problem
-from gnnflow.config.model_keys import JoinedKeys
-from gnnflow.config.model_section import GATEConfig, PGNNConfig
+from gnnflow.config.model_section import GATEConfig, JoinedKeys, PGNNConfig
 from gnnflow.config.neighbors_section import (
     DirectNeighbors,
     MetapathNeighbors,
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from gnnflow.config.sections import Sections
 
 
-def hops_reach_layers(config: Sections) -> None:
-    """Raise where neighbourhoods reach less far than the model's layers do."""
+def check_hops(config: Sections) -> None:
+    """Raise where neighbourhoods have fewer hops than the model has layers."""
     if config.num_hops < config.model.layers:
         raise problem(
             f"{config.flat.hops} is not allowed: must be at least {config.model.layers}, as model.layers",
@@ -33,8 +32,8 @@ def hops_reach_layers(config: Sections) -> None:
         )
 
 
-def targets_have_neighbors(config: Sections) -> None:
-    """Raise where nodes of the type that is scored aggregate nothing."""
+def check_target_neighbors(config: Sections) -> None:
+    """Raise where nodes of the scored type have no neighbours to aggregate."""
     graph, relations = config.graph, config.aggregated_relations
     if config.task.kind != "node" or relations is None or graph.target_relation is not None:
         return
@@ -51,8 +50,8 @@ def targets_have_neighbors(config: Sections) -> None:
         )
 
 
-def relations_are_joined_where_there_are_several(config: Sections) -> None:
-    """Raise where relations are to be joined and the model sees one."""
+def check_across(config: Sections) -> None:
+    """Raise where a config joins relations and the model sees one."""
     model, relations = config.model, config.aggregated_relations
     has_several = config.graph.schema.num_types > 1 or relations is None or len(relations) > 1
     if has_several or not isinstance(model, JoinedKeys):
@@ -61,19 +60,19 @@ def relations_are_joined_where_there_are_several(config: Sections) -> None:
         direct = isinstance(config.neighbors, DirectNeighbors)
         one = "the graph has one" if direct else f"neighbors.kind {config.neighbors.kind} gives one"
         raise problem(
-            f"{model.across!r} joins what a node gets from several relations, and {one}",
+            f"{model.across!r} joins a node's rows of several relations, and {one}",
             key="model.across",
             fix="Leave it out, or give graph.edges as {source__relation__target: path}.",
         )
 
 
-def fanout_fits_hops(config: Sections) -> None:
-    """Raise where there is not one fan-out per hop."""
+def check_fanouts(config: Sections) -> None:
+    """Raise where the number of fan-outs is not the number of hops."""
     sampling, place = config.neighbors.sampling, "neighbors.sampling.fanout"
     if isinstance(sampling, NoSampling):
         return
     if isinstance(sampling.fanout, dict):
-        _fanouts_name_relations(config, sampling.fanout)
+        _check_fanout_names(config, sampling.fanout)
     held = {place: sampling.fanout} if isinstance(sampling.fanout, tuple) else sampling.fanout
     for name, fanout in held.items():
         if len(fanout) != config.num_hops:
@@ -84,7 +83,7 @@ def fanout_fits_hops(config: Sections) -> None:
             )
 
 
-def _fanouts_name_relations(config: Sections, fanouts: Mapping[str, object]) -> None:
+def _check_fanout_names(config: Sections, fanouts: Mapping[str, object]) -> None:
     """Raise where a map of fan-outs does not name exactly the graph's relations."""
     place = "neighbors.sampling.fanout"
     if isinstance(config.graph.edges, str):
@@ -95,11 +94,11 @@ def _fanouts_name_relations(config: Sections, fanouts: Mapping[str, object]) -> 
             f"has no list for {', '.join(missing)}", key=place, fix="Name every relation, or give one list for all."
         )
     if unknown := [name for name in fanouts if name not in known]:
-        raise problem(f"{unknown[0]!r} is no relation of the graph", key=place, fix=f"They are {', '.join(known)}.")
+        raise problem(f"{unknown[0]!r} is not a relation of the graph", key=place, fix=f"They are {', '.join(known)}.")
 
 
-def metapaths_follow_relations(config: Sections) -> None:
-    """Raise where a metapath takes a step that no relation leads, or is there twice."""
+def check_metapaths(config: Sections) -> None:
+    """Raise where a metapath takes a step that follows no relation, or is listed twice."""
     if not isinstance(config.neighbors, MetapathNeighbors):
         return
     schema, key = config.graph.schema, "neighbors.paths"
@@ -107,13 +106,13 @@ def metapaths_follow_relations(config: Sections) -> None:
     for path in config.neighbors.paths:
         if unknown := [name for name in path if name not in schema.types]:
             fix = f"They are {', '.join(schema.types)}."
-            raise problem(f"{unknown[0]!r} is no node type of the graph", key=key, fix=fix)
+            raise problem(f"{unknown[0]!r} is not a node type of the graph", key=key, fix=fix)
         if apart := [pair for pair in pairwise(path) if pair not in joined]:
             target, source = apart[0]
             raise problem(
                 f"{list(path)} steps from {target} to {source}, and no relation leads from {source} to {target}",
                 key=key,
-                fix="Paths follow edges backwards, from where they lead. "
+                fix="Paths follow edges backwards, from target to source. "
                 f"{'Name' if config.graph.reverse_edges else 'Set graph.reverse_edges: true, or name'} types that a "
                 "relation joins.",
             )
@@ -125,8 +124,8 @@ def metapaths_follow_relations(config: Sections) -> None:
         raise problem(f"two paths give the relation {twice[0]}", key=key, fix=fix)
 
 
-def layers_find_what_they_read_of_edges(config: Sections) -> None:
-    """Raise where a layer reads of edges what the chosen neighbours do not have."""
+def check_edge_columns(config: Sections) -> None:
+    """Raise where a layer reads edge columns that the chosen neighbours do not have."""
     model, neighbors = config.model, config.neighbors
     selected = isinstance(neighbors, (WalkNeighbors, RingNeighbors, MetapathNeighbors))
     if isinstance(model, GATEConfig) and selected:
@@ -145,7 +144,7 @@ def layers_find_what_they_read_of_edges(config: Sections) -> None:
     sets = model.anchor_sets if isinstance(model, PGNNConfig) else None
     if sets is not None and (selected or direct):
         raise problem(
-            f"{sets} is not allowed where neighbors.kind is {neighbors.kind}: only anchors are of sets",
+            f"{sets} is not allowed where neighbors.kind is {neighbors.kind}: only anchors have sets",
             key="model.anchor_sets",
             fix="Leave it out, or set neighbors.kind to anchors.",
         )

@@ -1,4 +1,4 @@
-"""What targets are: which keys and which neighbours go with nodes, links and labels of edges."""
+"""The checks of tasks: keys and neighbours for nodes, links and labels of edges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _METRICS_OF_LABELS = {name for kind, traits in LABEL_KINDS.items() if kind != "link" for name in traits.metrics}
 
 
-def links_have_their_own_keys(config: Sections) -> None:
+def check_link_keys(config: Sections) -> None:
     """Raise where links are predicted with keys of nodes."""
     if config.task.kind != "link":
         return
@@ -25,13 +25,15 @@ def links_have_their_own_keys(config: Sections) -> None:
             key="train.metric",
             fix=f"Set it to {' or '.join(metrics_to_choose('link'))}.",
         )
-    _needs(config, "infer.embeddings", config.infer.embeddings, needed=False, why="predictions are embeddings already")
-    why = "splits are those of edges, and embeddings those of nodes"
-    _needs(config, "infer.targets", config.infer.targets, needed="all", why=why)
-    _needs(config, "train.class_weight", config.train.class_weight, needed="none", why="an edge has no class")
+    _require(
+        config, "infer.embeddings", config.infer.embeddings, needed=False, why="predictions are embeddings already"
+    )
+    why = "splits belong to edges, and embeddings to nodes"
+    _require(config, "infer.targets", config.infer.targets, needed="all", why=why)
+    _require(config, "train.class_weight", config.train.class_weight, needed="none", why="an edge has no class")
 
 
-def labels_of_edges_have_their_own_keys(config: Sections) -> None:
+def check_edge_keys(config: Sections) -> None:
     """Raise where labels of edges are predicted with keys of nodes or links."""
     if config.task.kind != "edge":
         return
@@ -41,11 +43,11 @@ def labels_of_edges_have_their_own_keys(config: Sections) -> None:
             key="train.metric",
             fix="Set it to a metric of classes or numbers.",
         )
-    _needs(config, "infer.embeddings", config.infer.embeddings, needed=False, why="predictions are those of edges")
+    _require(config, "infer.embeddings", config.infer.embeddings, needed=False, why="predictions belong to edges")
 
 
-def inputs_are_no_labels(config: Sections) -> None:
-    """Raise where the table that labels are read from has them, or splits, among its features."""
+def check_inputs(config: Sections) -> None:
+    """Raise where the column of labels or of splits is a feature too."""
     graph, kind = config.graph, config.task.kind
     if kind == "link":  # its labels are its edges
         return
@@ -62,30 +64,30 @@ def inputs_are_no_labels(config: Sections) -> None:
             )
 
 
-def neighborhoods_are_those_of_edges(config: Sections) -> None:
-    """Raise where edges are scored and neighbourhoods of all nodes are asked for."""
+def check_pair_targets(config: Sections) -> None:
+    """Raise where edges are scored and flat.targets asks for neighbourhoods of all nodes."""
     if config.task.kind != "node":
-        why = "neighbourhoods are those of the ends of edges"
-        _needs(config, "flat.targets", config.flat.targets, needed="labelled", why=why)
+        why = "only the ends of edges have neighbourhoods"
+        _require(config, "flat.targets", config.flat.targets, needed="labelled", why=why)
 
 
-def pairs_have_direct_neighbors(config: Sections) -> None:
-    """Raise where edges are scored and neighbours do not say which edges they came by."""
+def check_pair_neighbors(config: Sections) -> None:
+    """Raise where edges are scored and the neighbours do not come from single edges."""
     if config.task.kind != "node" and not isinstance(config.neighbors, DirectNeighbors):
         raise problem(
-            f"{config.neighbors.kind} is not allowed where task.kind is {config.task.kind}: an edge that is scored is "
-            "left out of the neighbours of its ends, and other neighbours do not say which edges they came by",
+            f"{config.neighbors.kind} is not allowed where task.kind is {config.task.kind}: a scored edge is left out "
+            "of the neighbours of its ends, which needs direct neighbours",
             key="neighbors.kind",
             fix="Set it to direct.",
         )
 
 
-def target_is_of_the_task(config: Sections) -> None:
+def check_target(config: Sections) -> None:
     """Raise where graph.target names a relation for nodes, or no relation for edges."""
     graph, kind = config.graph, config.task.kind
     if kind == "node" and graph.target_relation is not None:
         raise problem(
-            f"{graph.target!r} is a relation, and where task.kind is node a type of nodes is labelled and scored",
+            f"{graph.target!r} is a relation, and where task.kind is node the target is a type of nodes",
             key="graph.target",
             fix=f"Name one of {', '.join(graph.schema.types)}, or set task.kind to link or edge.",
         )
@@ -98,7 +100,7 @@ def target_is_of_the_task(config: Sections) -> None:
         )
 
 
-def _needs(config: Sections, key: str, value: object, *, needed: object, why: str) -> None:
+def _require(config: Sections, key: str, value: object, *, needed: object, why: str) -> None:
     if value != needed:
         reason = f"{show(value)} is not allowed where task.kind is {config.task.kind}: {why}"
         raise problem(reason, key=key, fix="Leave it out.")

@@ -1,4 +1,4 @@
-"""How training is cut: ranks and workers, stores, clusters and the whole graph."""
+"""The checks of training: ranks and workers, stores, clusters and the whole graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gnnflow.config.sections import Sections
 
 
-def ranks_have_workers(config: Sections) -> None:
+def check_workers(config: Sections) -> None:
     """Raise where the cluster has no worker for each rank."""
     if not needs_ranks(config.train) or isinstance(config.cluster, AddressCluster):
         return
@@ -41,14 +41,14 @@ def ranks_have_workers(config: Sections) -> None:
         )
 
 
-def a_store_can_be_trained_on(config: Sections) -> None:
-    """Raise where training on a graph store is asked for what only shards have."""
+def check_store_training(config: Sections) -> None:
+    """Raise where training on a graph store meets keys that only shards support."""
     if trains_from_shards(config.train):
         return
     if config.task.kind != "node":
-        _pairs_can_be_trained_on(config)
+        _check_times(config)
     if isinstance(config.train, MiniBatchConfig) and config.train.resample == "epoch":
-        _sample_can_be_drawn_again(config)
+        _check_resampling(config)
     if isinstance(config.train, ClusterBatchConfig) and config.neighbors.sampling.kind != "none":
         raise problem(
             f"{config.neighbors.sampling.kind} is not allowed where train.strategy is cluster-batch, whose batches "
@@ -57,11 +57,11 @@ def a_store_can_be_trained_on(config: Sections) -> None:
             fix="Set it to none, or train with mini-batch.",
         )
     if isinstance(config.train, ClusterBatchConfig):
-        _clusters_are_enough(config, config.train.clusters_per_batch)
+        _check_cluster_count(config, config.train.clusters_per_batch)
 
 
-def shards_are_cut_where_they_are_described(config: Sections) -> None:
-    """Raise where keys say how shards are laid out and the strategy cuts none."""
+def check_shard_keys(config: Sections) -> None:
+    """Raise where keys describe shards and the strategy writes none."""
     if trains_from_shards(config.train):
         return
     trained = "source: store" if isinstance(config.train, MiniBatchConfig) else config.train.strategy
@@ -69,24 +69,24 @@ def shards_are_cut_where_they_are_described(config: Sections) -> None:
         value = getattr(config.flat, key)
         if value != type(config.flat).model_fields[key].default:
             raise problem(
-                f"{show(value)} is of GraphFlat's shards, and training by {trained} reads none",
+                f"{show(value)} describes GraphFlat's shards, and training by {trained} reads none",
                 key=f"flat.{key}",
                 fix="Leave it out, or set train to {strategy: mini-batch, source: shards}.",
             )
 
 
-def _pairs_can_be_trained_on(config: Sections) -> None:
+def _check_times(config: Sections) -> None:
     task, strategy = config.task, config.train.strategy
     if task.kind != "node" and task.split.earlier_only and not isinstance(config.train, MiniBatchConfig):
         raise problem(
-            f"{strategy} computes a node once in a step, and where edges have times it is another node at each of them",
+            f"{strategy} computes a node once in a step, and where edges have times its row differs at each time",
             key="train.strategy",
-            fix="Set it to mini-batch, which computes a node once for each time asked for, from shards or from the "
-            "store. Or choose a task.split that is not by time, without earlier_only.",
+            fix="Set it to mini-batch, which computes a node once for each time, from shards or from the store. "
+            "Or choose a task.split that is not by time, without earlier_only.",
         )
 
 
-def _clusters_are_enough(config: Sections, per_batch: int) -> None:
+def _check_cluster_count(config: Sections, per_batch: int) -> None:
     own = config.partition.clusters if isinstance(config.partition, Clustered) else None
     found = config.graph.partitions if own is None else own
     if found is not None and found < max(per_batch, 2):
@@ -98,7 +98,7 @@ def _clusters_are_enough(config: Sections, per_batch: int) -> None:
         )
 
 
-def _sample_can_be_drawn_again(config: Sections) -> None:
+def _check_resampling(config: Sections) -> None:
     neighbors = config.neighbors
     if isinstance(neighbors, DirectNeighbors) and neighbors.sampling.kind in {"uniform", "weighted"}:
         return
@@ -113,7 +113,7 @@ def _sample_can_be_drawn_again(config: Sections) -> None:
     )
 
 
-def the_whole_graph_can_be_one_batch(config: Sections) -> None:
+def check_global_batch(config: Sections) -> None:
     """Raise where ranks cannot share the whole graph."""
     train, partitions = config.train, config.graph.partitions
     if not isinstance(train, GlobalBatchConfig):
@@ -121,14 +121,14 @@ def the_whole_graph_can_be_one_batch(config: Sections) -> None:
     if train.updater.kind != "all_reduce":
         raise problem(
             f"{train.updater.kind} is not allowed where train.strategy is global-batch: ranks compute every step "
-            "together, so none has gradients of its own to push",
+            "together, so no rank has its own gradients to push",
             key="train.updater.kind",
             fix="Leave train.updater out.",
         )
     if train.folds != GlobalBatchConfig.model_fields["folds"].default:
-        _edges_are_held_out(config, train)
+        _check_folds(config, train)
     if train.memory is not None:
-        _files_keep_the_budget(config, train)
+        _check_budget(config, train)
     if partitions is not None and partitions < train.workers:
         raise problem(
             f"{train.workers} ranks share {partitions} partitions under global-batch, and each needs one",
@@ -137,8 +137,8 @@ def the_whole_graph_can_be_one_batch(config: Sections) -> None:
         )
 
 
-def _edges_are_held_out(config: Sections, train: GlobalBatchConfig) -> None:
-    """Raise where no training edge is held out of the graph that scores it, so that an epoch is one step."""
+def _check_folds(config: Sections, train: GlobalBatchConfig) -> None:
+    """Raise where folds have no effect: training edges stay in the graph, and an epoch is one step."""
     if config.task.kind == "node" or (config.task.kind == "edge" and config.task.messages):
         why = " with task.messages: true" if config.task.kind == "edge" else ""
         raise problem(
@@ -148,11 +148,11 @@ def _edges_are_held_out(config: Sections, train: GlobalBatchConfig) -> None:
         )
 
 
-def _files_keep_the_budget(config: Sections, train: GlobalBatchConfig) -> None:
+def _check_budget(config: Sections, train: GlobalBatchConfig) -> None:
     held: dict[str, tuple[object, tuple[object, ...], str]] = {
-        "train.device": (train.device, ("cpu", "cuda"), "the budget is that of one device's memory"),
+        "train.device": (train.device, ("cpu", "cuda"), "the budget is for the memory of one device"),
         "train.precision": (train.precision, ("float32",), "files hold float32"),
-        "task.kind": (config.task.kind, ("node",), "a step's rows are those of targets, and pairs have two ends"),
+        "task.kind": (config.task.kind, ("node",), "a step has one row per target, and pairs have two ends"),
     }
     for key, (found, allowed, why) in held.items():
         if found not in allowed:
@@ -161,7 +161,7 @@ def _files_keep_the_budget(config: Sections, train: GlobalBatchConfig) -> None:
                 key=key,
                 fix=f"Set it to {' or '.join(map(str, allowed))}, or leave train.memory out.",
             )
-    _files_hold_the_relations(config, train)
+    _check_budget_relations(config, train)
     if train.memory is not None and train.memory < FIXED_MEMORY[train.device]:
         raise problem(
             f"{show(train.memory)} is not enough for any graph",
@@ -171,7 +171,7 @@ def _files_keep_the_budget(config: Sections, train: GlobalBatchConfig) -> None:
         )
 
 
-def _files_hold_the_relations(config: Sections, train: GlobalBatchConfig) -> None:
+def _check_budget_relations(config: Sections, train: GlobalBatchConfig) -> None:
     """Raise where edges of some relation cannot lie in files of intervals of one node type each."""
     relations, neighbors = config.aggregated_relations or {}, config.neighbors
     if train.device == "cuda" and (config.graph.schema.is_typed or len(relations) > 1):

@@ -223,5 +223,5 @@ def test_a_run_is_certified_and_has_a_baseline(tmp_path: Path, case: str):
 
 
 def test_times_are_refused_with_what_to_set(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"train.strategy: .*another node at each of them.*mini-batch"):
+    with pytest.raises(ConfigError, match=r"train.strategy: .*its row differs at each time.*mini-batch"):
         whole_config(tmp_path, "labels", task={"split": {"kind": "time", "valid": 0.1, "test": 0.1}})
