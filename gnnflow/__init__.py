@@ -1,6 +1,6 @@
 """gnnflow trains and serves graph neural networks on graphs that do not fit in one machine's memory.
 
-README.md lists the five files to read first.
+docs/architecture.md lists the five files to read first.
 """
 
 from __future__ import annotations

@@ -8,9 +8,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_PLAIN = {
+    "trainer_waits_percent": "training waits for batches",
+    "reader_waits_percent": "batches wait for training",
+    "rank_waits_percent": "waits for other ranks",
+    "need": "find rows for layer",
+    "slice": "compute layer",
+    "states": "partial sums, layer",
+    "hop": "neighbours at hop",
+}
+
+
+def round_text(name: str) -> str:
+    """Return the name of a round for people: `need_3` as `find rows for layer 3`."""
+    first, _, rest = name.partition("_")
+    return f"{_PLAIN[first]} {rest}" if first in _PLAIN and rest.isdigit() else name.replace("_", " ")
+
+
 def figure_text(name: str, value: float) -> str:
-    """Return a figure of a step for people: `reader_waits_percent` and 12.3 as `reader waits 12 %`."""
-    words = name.removesuffix("_percent").replace("_", " ")
+    """Return a figure of a step for people: `trainer_waits_percent` and 12.3 as `training waits for batches 12 %`."""
+    words = _PLAIN.get(name, name.removesuffix("_percent").replace("_", " "))
     return f"{words} {value:.0f} %" if name.endswith("_percent") else f"{words} {value:,.4g}"
 
 

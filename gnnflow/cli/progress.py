@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Column
 
 from gnnflow.graph.secrets import mask_secrets
-from gnnflow.progress import figure_text
+from gnnflow.progress import figure_text, round_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,9 +90,9 @@ class Terminal:
     def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
         """Open a bar."""
         if num_done:
-            self.console.print(f"  {name}: resuming, {num_done} of {num_tasks} tasks were already done")
+            self.console.print(f"  {round_text(name)}: {num_done} of {num_tasks} tasks were already done")
         self._open[name] = self.bars.add_task(
-            _short(name), total=num_tasks, completed=num_done, figures="", unit="tasks"
+            _short(round_text(name)), total=num_tasks, completed=num_done, figures="", unit="tasks"
         )
 
     def task_finished(self, name: str, index: int, counts: Mapping[str, float]) -> None:
@@ -134,6 +134,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._last = 0.0
+        self._done, self._total = 0, 0
 
     def __enter__(self) -> Self:
         """Nothing to start."""
@@ -148,19 +149,22 @@ class Lines:
 
     def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
         """Say what a restart already had."""
+        self._done, self._total = num_done, num_tasks
         if num_done:
-            self.message(f"{name}: resuming, {num_done} of {num_tasks} tasks were already done")
+            self.message(f"{round_text(name)}: {num_done} of {num_tasks} tasks were already done")
 
     def task_finished(self, name: str, index: int, counts: Mapping[str, float]) -> None:
         """Print a line, at most every few seconds."""
+        del index
+        self._done += 1
         if self._due():
-            self.message(
-                f"{name}: task {index} done  {_figures({k: v for k, v in counts.items() if isinstance(v, int)})}"
-            )
+            figures = _figures({key: value for key, value in counts.items() if isinstance(value, int)})
+            last = f", the last one with {figures}" if figures else ""
+            self.message(f"{round_text(name)}: {self._done} of {self._total} tasks done{last}")
 
     def round_finished(self, name: str, seconds: float) -> None:
         """Print the round's time."""
-        self.message(f"{name}: {seconds:.2f} s")
+        self.message(f"{round_text(name)}: {seconds:.2f} s")
 
     def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
         """Print a line, at most every few seconds, and the last."""

@@ -15,6 +15,7 @@ import hashlib
 import itertools
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,11 +122,18 @@ def _refuse_set_twice(matrix: Any, overrides: Sequence[str]) -> None:
 
 
 def _labelled(choices: Iterable[list[tuple[str, Any]]], source: str) -> dict[str, list[tuple[str, Any]]]:
-    """Return the keys and values of each run by its label. Raises ConfigError where two labels are equal."""
+    """Return the values of each run by its label. Raises ConfigError where two labels are equal.
+
+    A label names a key by its last part where that is clear, and in full where the matrix has another key like it.
+    """
     found: dict[str, list[tuple[str, Any]]] = {}
+    choices = list(choices)
+    keys = {key for choice in choices for key, _ in choice}
+    ends = Counter(key.rsplit(".", 1)[-1] for key in keys)
+    names = {key: end if ends[end := key.rsplit(".", 1)[-1]] == 1 else key for key in keys}
     for choice in choices:
         texts = [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in choice]
-        label = " ".join(f"{key.rsplit('.', 1)[-1]}={text}" for key, text in texts) or "as written"
+        label = " ".join(f"{names[key]}={text}" for key, text in texts) or "as written"
         if label in found:
             raise ConfigError(
                 f"matrix has two runs `{label}`", where=source, fix="Leave one out, or set keys of other names."

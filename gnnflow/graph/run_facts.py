@@ -130,11 +130,15 @@ class Parity:
 
     @property
     def text(self) -> str:
-        """What the certificate says, as half a sentence."""
+        """The outcome of the comparison, as a sentence."""
         if self.max_difference is None:
             return "no target was scored again by the k-hop path"
-        over = "over training's neighbours" if self.compared == "like training" else "over all edges, training sampled"
-        return f"{self.samples:,} targets scored again {over}, {self.max_difference:.1e} apart at most"
+        sampled = self.compared != "like training"
+        over = "all edges, where training used a sample" if sampled else "the neighbours used in training"
+        return (
+            f"{self.samples:,} random targets were scored again from {over}: "
+            f"scores differ by at most {self.max_difference:.1e}, and {self.limit:.0e} is allowed"
+        )
 
 
 @dataclass(frozen=True)

@@ -75,9 +75,10 @@ class Dask:
             yield from self._results(futures)
         except KilledWorker as error:
             raise ClusterError(
-                f"workers died repeatedly while running one task ({error})",
+                "one task stopped every worker that ran it, most likely because it needs more memory than they have",
                 where="cluster",
-                fix="It probably needs more memory: raise cluster.memory_limit or graph.partitions, then run again.",
+                fix="Raise cluster.memory_limit or graph.partitions, then run again: finished tasks are kept. "
+                f"Dask says: {error}",
             ) from error
         except FutureCancelledError as error:
             raise ClusterError(

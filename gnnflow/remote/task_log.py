@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gnnflow.progress import figure_text
+from gnnflow.progress import figure_text, round_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,7 +64,7 @@ class TaskLog:
         self._begin = time.monotonic()
         self._total, self._done, self._resumed, self._rows = num_tasks, num_done, num_done, 0
         if num_done:
-            self._say(f"{self._stage}/{name}: resuming, {num_done} of {num_tasks} tasks were already done")
+            self._say(f"{self._stage}, {round_text(name)}: {num_done} of {num_tasks} tasks were already done")
 
     def task_finished(self, name: str, index: int, counts: Mapping[str, float]) -> None:
         """Count a task; say so every few seconds."""
@@ -76,13 +76,13 @@ class TaskLog:
             elapsed = max(time.monotonic() - self._begin, 1e-9)
             left = elapsed / (self._done - self._resumed) * (self._total - self._done)
             speed = f", {self._rows / elapsed:,.0f} rows/s" if self._rows else ""
-            self._say(f"{self._stage}/{name}: {self._done}/{self._total} tasks{speed}, ETA {left:.0f} s")
+            self._say(f"{self._stage}, {round_text(name)}: {self._done}/{self._total} tasks{speed}, ETA {left:.0f} s")
 
     def round_finished(self, name: str, seconds: float) -> None:
         """Say what a round took."""
         self.check()
         speed = f", {self._rows / seconds:,.0f} rows/s" if self._rows and seconds else ""
-        self._say(f"{self._stage}/{name}: {self._total} tasks in {seconds:.2f} s{speed}")
+        self._say(f"{self._stage}, {round_text(name)}: {self._total} tasks in {seconds:.2f} s{speed}")
 
     def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
         """Say how far a long task is, every few seconds and at its end."""

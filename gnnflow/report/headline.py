@@ -23,6 +23,7 @@ from gnnflow.report.inputs import Parity, ReportInputs
 
 Mood = Literal["plain", "good", "bad", "absent"]
 
+_APART = "Predictions differ from scores computed as in training"
 _TRAINING_FIGURES = frozenset({"train.epochs", "train.best_epoch"})
 
 
@@ -67,8 +68,8 @@ def verdict(inputs: ReportInputs) -> str:
     if parity is None:
         return f"{first} Its predictions carry no parity certificate."
     if parity.passed:
-        return f"{first} Predictions agree with the k-hop path to {parity.max_difference:.1e}{_over(parity)}."
-    return f"{first} Predictions disagree with the k-hop path and must not be used."
+        return f"{first} {_APART} by at most {parity.max_difference:.1e}{_over(parity)}."
+    return f"{first} {_APART} and must not be used."
 
 
 def tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
@@ -158,8 +159,8 @@ def _parity_tile(inputs: ReportInputs) -> Tile:
         advice = "" if inputs.setting("infer.parity_samples") else ": set infer.parity_samples"
         return Tile("Parity certificate", "none", f"no target was scored again{advice}", "absent")
     note = (
-        f"{count_text(parity.samples)} targets, {parity.max_difference:.1e} apart at most, "
-        f"{parity.limit:.0e} allowed{_over(parity)}"
+        f"{count_text(parity.samples)} targets scored twice: they differ by at most {parity.max_difference:.1e}, "
+        f"{parity.limit:.0e} is allowed{_over(parity)}"
     )
     return Tile("Parity certificate", *(("Pass", note, "good") if parity.passed else ("Fail", note, "bad")))
 

@@ -43,8 +43,18 @@ def test_a_message_is_shown_as_it_is_but_for_secrets(capsys):
 
 def test_the_side_that_waits_is_one_phrase(capsys):
     lines = Lines()
-    lines.step("train", 5, 5, {"train_loss": 0.5, "reader_waits_percent": 40.4, "samples_per_second": 1234.5})
-    assert capsys.readouterr().err == "train: 5/5 steps  train loss 0.5  reader waits 40 %  samples per second 1,234\n"
+    lines.step("train", 5, 5, {"reader_waits_percent": 40.4, "samples_per_second": 1234.5})
+    assert capsys.readouterr().err == "train: 5/5 steps  batches wait for training 40 %  samples per second 1,234\n"
+
+
+def test_a_round_is_told_in_words(capsys):
+    lines = Lines()
+    lines.round_started("need_3", 4, 1)
+    lines.task_finished("need_3", 0, {"rows": 1025, "sources": 2298})
+    assert capsys.readouterr().err == (
+        "find rows for layer 3: 1 of 4 tasks were already done\n"
+        "find rows for layer 3: 2 of 4 tasks done, the last one with rows 1,025  sources 2,298\n"
+    )
 
 
 def test_a_task_log_says_what_is_counted_and_what_is_validated():

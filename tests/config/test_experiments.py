@@ -39,6 +39,12 @@ def test_a_map_in_the_matrix_sets_keys_that_only_its_kind_has():
     assert variants[2].config.model.heads == 4
 
 
+def test_keys_that_end_alike_are_named_in_full():
+    matrix = {"model.kind": ["rgcn"], "neighbors.kind": ["direct"], "train.lr": [0.1]}
+    (run,) = read_experiment(values(matrix), source="kinds.yaml").variants
+    assert run.label == "model.kind=rgcn neighbors.kind=direct lr=0.1"
+
+
 def test_the_payments_experiment_names_each_of_its_runs():
     raw = read_yaml(PAYMENTS.read_text(), source=str(PAYMENTS))
     labels = [run.label for run in read_experiment(raw, source=str(PAYMENTS)).variants]
