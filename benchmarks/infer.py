@@ -43,7 +43,8 @@ from harness import FOLDER, Benchmark, Chosen, Option, folder_of, run
 
 from gnnflow.config import config_from_dict, model_from_dict
 from gnnflow.infer.choice import Exchange
-from gnnflow.infer.job import InferJob, run_rounds
+from gnnflow.infer.job import InferJob
+from gnnflow.infer.run import run_rounds
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.layers.saved import encode_weights, save_model
 from gnnflow.layers.typed import TypedInputs

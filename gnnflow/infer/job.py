@@ -1,36 +1,27 @@
-"""What every GraphInfer task knows, and its rounds in order: plan needs from the last layer back, then K + 1 slices."""
+"""The job of GraphInfer: what all of its tasks know."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from gnnflow.executions.plan import EdgeColumns
-from gnnflow.graph.errors import ScoringError
-from gnnflow.infer import need, pairs, rounds, states, target_states
 from gnnflow.infer.choice import Exchange
 from gnnflow.kernels.device import compute_threads, computing_on, find_device
 from gnnflow.layers.model import Model
 from gnnflow.layers.saved import load_model
-from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from gnnflow.config import Device
     from gnnflow.graph.edges import Fanout
     from gnnflow.graph.labels import LabelKind
-    from gnnflow.graph.run_facts import Sent
     from gnnflow.infer.choice import LayerBytes
-    from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.neighbors.selected import Neighbors
-    from gnnflow.storage.writing import FileEntry
-
 
 PARITY_LIMIT = 1e-4
 
@@ -148,111 +139,3 @@ class InferJob:
         device = find_device(self.device, where="infer.device", number=partition)
         with compute_threads(1), computing_on(device, where="infer.device"), torch.no_grad():
             yield self.load_model().to(device)
-
-
-@dataclass(frozen=True)
-class InferResult:
-    """What GraphInfer committed. parity maps sampled dense ids to the scores it gave them. sent: see `Sent`."""
-
-    files: tuple[FileEntry, ...]
-    num_targets: int
-    parity: dict[int, list[float]]
-    sent: Sent
-
-
-def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
-    """Run GraphInfer over every partition. Raises ScoringError where a target's result is not finite."""
-    parts, layers = job.neighbors.store.num_partitions, job.num_layers
-    leaves = job.neighbors.store.facts.leaves_of_relations
-    sends = states.layer_bytes(job.load_model(), leaves=leaves, columns=job.edge_columns)
-    job = replace(job, exchange=replace(job.exchange, layers=sends))
-    needs = _plan_needs(job, runner)
-    job = replace(job, exchange=replace(job.exchange, askers=needs.askers))
-    if job.scores_edges:
-        runner.run(Round("ask_ends", parts, parts, partial(pairs.ask_ends, job=job)))
-    runner.run(Round("slice_0", parts, parts, partial(rounds.encode, job=job), need.need_channels(job, 1)))
-    for layer in range(1, layers + 1):
-        if left := dict.fromkeys(job.target_channels(layer), f"slice_{layer - 1}"):
-            reads = need.need_channels(job, layer) | left
-            make = partial(target_states.make_states, job=job, layer=layer)
-            runner.run(Round(f"states_{layer}", parts, parts, make, reads, frozenset(left)))
-        records = runner.run(_layer_round(job, layer, sample=needs.sample))
-    _check_finite(records, job)
-    parity = {int(node): row for record in records for node, row in record.counts["parity"].items()}
-    if job.scores_edges:
-        score = partial(pairs.score_edges, job=job)
-        records = runner.run(Round("edges", parts, parts, score, {"ends": f"slice_{layers}"}, frozenset({"ends"})))
-        _check_finite(records, job)
-    return InferResult(
-        files=tuple(entry for record in records for entry in record.files),
-        num_targets=sum(record.counts["rows"] for record in records),
-        parity=parity,
-        sent=needs.sent,
-    )
-
-
-def _layer_round(job: InferJob, layer: int, *, sample: tuple[int, ...]) -> Round:
-    """Return the round that computes a layer, or with the last one the scores. sample: those whose scores are kept."""
-    reads = need.need_channels(job, layer)
-    reads |= dict.fromkeys((f"own_{layer}", *job.source_channels(layer)), f"slice_{layer - 1}")
-    reads |= job.state_channels(layer)
-    # what comes later needs: the next layers' needs, and where there is one for all layers, that one to the end
-    needed: dict[str, str] = {}
-    asked: dict[str, str] = {}
-    if layer < job.num_layers:
-        needed = need.need_channels(job, layer + 1)
-        function = partial(rounds.compute, job=job, layer=layer)
-    else:
-        asked = {"asked": "ask_ends"} if job.scores_edges else {}
-        function = partial(rounds.score, job=job, parity=sample)
-    last = frozenset(reads) - frozenset(needed)
-    parts = job.neighbors.store.num_partitions
-    return Round(f"slice_{layer}", parts, parts, function, reads | needed | asked, last)
-
-
-def _check_finite(records: Sequence[TaskRecord], job: InferJob) -> None:
-    broken = [record.counts for record in records if record.counts.get("not_finite")]
-    if not broken:
-        return
-    number, total = sum(counts["not_finite"] for counts in broken), sum(record.counts["rows"] for record in records)
-    raise ScoringError(
-        f"the scores{' or embeddings' if job.embeddings else ''} of {number:,} of {total:,} targets are not finite, "
-        f"that of node {broken[0]['example']} among them",
-        where="infer",
-        fix="Nothing was published. Look for extreme features or edge weights at these nodes and their in-neighbours, "
-        "labelled or not: float32 ends at 3.4e38. graph.normalize: standard scales features.",
-    )
-
-
-@dataclass(frozen=True)
-class _Needs:
-    """What the need rounds found. sample: the dense ids the parity certificate samples; askers: see `Exchange`."""
-
-    sample: tuple[int, ...]
-    askers: dict[int, dict[int, tuple[int, ...]]]
-    sent: Sent
-
-
-def _plan_needs(job: InferJob, runner: RoundRunner) -> _Needs:
-    """Run the need rounds."""
-    parts, layers = job.neighbors.store.num_partitions, job.num_layers
-    sample: list[list[int]] = []
-    askers, counted = dict[int, dict[int, tuple[int, ...]]](), list[dict[str, int]]()
-    for layer in range(layers, 0, -1):
-        if job.need_layer(layer) != layer:
-            continue
-        reads = need.need_channels(job, layer + 1) if layer < layers else {}
-        plan = partial(need.plan_need, job=job, layer=layer)
-        records = runner.run(Round(f"need_{layer}", parts, parts, plan, reads))
-        askers[layer] = {}
-        for relation in range(job.neighbors.store.schema.num_relations):
-            found = {record.index: record.counts["sent"][relation] for record in records}
-            counted += found.values()
-            if takers := tuple(index for index, each in found.items() if each["as_states"]):
-                askers[layer][relation] = takers
-        if layer == layers:
-            sample = [pair for record in records for pair in record.counts["sample"]]
-    # hash of each candidate of any partition, and the places of the smallest
-    hashes = np.array([pair[0] for pair in sample], np.int64)
-    first = np.argsort(hashes, kind="stable")[: job.parity_samples]
-    return _Needs(tuple(sample[number][1] for number in first), askers, states.sent_by(counted))

@@ -69,7 +69,7 @@ def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) ->
 
     trained: the digest of what its training committed.
     """
-    from gnnflow.infer.job import run_rounds
+    from gnnflow.infer.run import run_rounds
 
     _check_targets(run)
     job = _job(run, model, learned)

@@ -11,7 +11,7 @@ import pytest
 from infer import WAYS, WORK, job_of, link
 
 from gnnflow.infer import sending
-from gnnflow.infer.job import run_rounds
+from gnnflow.infer.run import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.columns import to_matrix

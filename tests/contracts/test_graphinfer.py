@@ -19,7 +19,8 @@ from gnnflow.executions.reference import WholeGraph, forward
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
-from gnnflow.infer.job import InferJob, run_rounds
+from gnnflow.infer.job import InferJob
+from gnnflow.infer.run import run_rounds
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.layers.saved import encode_weights, save_model
 from gnnflow.mapreduce.rounds import RoundRunner

@@ -14,7 +14,8 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features, NodeFeatures, TypedFeatures
 from gnnflow.graph.edges import InEdges, by_relation
 from gnnflow.graphfeature.blocks import build_minibatch
-from gnnflow.infer.job import InferJob, run_rounds
+from gnnflow.infer.job import InferJob
+from gnnflow.infer.run import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.graph_store import features_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gnnflow.infer import choice
-from gnnflow.infer.job import run_rounds
+from gnnflow.infer.run import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from tests.infer.test_states import WAYS

@@ -10,7 +10,7 @@ import pytest
 
 from gnnflow.infer import choice
 from gnnflow.infer.choice import Exchange, LayerBytes, PairCounts, choose, takes_pieces
-from gnnflow.infer.job import run_rounds
+from gnnflow.infer.run import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.columns import to_matrix

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gnnflow.config import LocalCluster
-from gnnflow.infer.job import run_rounds
+from gnnflow.infer.run import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.progress import Silent

@@ -17,8 +17,9 @@ from gnnflow.graph.batch import Block, Degrees, TypedFeatures, sampled_block
 from gnnflow.graph.edges import InEdges, by_relation
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.infer.choice import Exchange
-from gnnflow.infer.job import InferJob, run_rounds
+from gnnflow.infer.job import InferJob
 from gnnflow.infer.need import plan_need
+from gnnflow.infer.run import run_rounds
 from gnnflow.infer.states import layer_bytes
 from gnnflow.layers import ModelInputs, TypedInputs, build_model
 from gnnflow.layers.saved import encode_weights, save_model
