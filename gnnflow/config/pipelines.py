@@ -17,13 +17,14 @@ class Pipeline:
     stages: those that leave artifacts, in order, with those that not every config asks for. source: where its training
     steps come from, as `module:function` (see `gnnflow.train.source`). execution: the row of
     `gnnflow.executions.table` that it trains on. is_joint: ranks compute one step together, with rows going between
-    them, and not each its own share of it.
+    them, and not each its own share of it. streamed: in place of `source` where `train.memory` sets a budget.
     """
 
     stages: tuple[str, ...]
     source: str
     execution: str
     is_joint: bool = False
+    streamed: str = ""
 
 
 PIPELINES: dict[str, Pipeline] = {
@@ -39,9 +40,10 @@ PIPELINES: dict[str, Pipeline] = {
     ),
     "global-batch": Pipeline(
         ("ingest", "partition", "select", "train", "infer"),
-        source="gnnflow.train.globalbatch:open_task_source",
+        source="gnnflow.train.globalbatch:open_source",
         execution="globalbatch",
         is_joint=True,
+        streamed="gnnflow.train.streamed:open_streamed",
     ),
 }
 

@@ -6,7 +6,7 @@ A union tagged by `kind`. What follows from it, stage by stage, is docs/decision
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -205,6 +205,8 @@ class LinkTask(Section):
     width: Integer = Field(64, ge=1, le=1_000_000, description="Width of the embeddings that pairs are scored from.")
     split: LinkSplitConfig = Field(RandomSplit(), description="Which edges are trained on, and which held out.")
     negatives: NegativesConfig = Field(UniformNegatives(), description="Which pairs edges are told from.")
+    messages: ClassVar[bool] = False
+    """An edge never carries messages where it is scored, since its existence is the answer."""
 
 
 class EdgeTask(Section):
