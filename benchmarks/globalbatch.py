@@ -106,7 +106,7 @@ def train(folder: Path, exchange: Exchange, chosen: Chosen, *, layers: int, grou
             taken = updater.step(loss, num_targets=count, weight=objective.weight(step.labels))
         times.append(time.perf_counter() - begin)
     grown = peak_mib() - before
-    batch = source._batch("train")  # noqa: SLF001
+    batch = source.batch(0).tensors
     layers_of = [layer for layer in batch.layers if isinstance(layer, RankLayer)]
     mirrors = [len(layer.route.rows.sources) if layer.route else 0 for layer in layers_of]
     stages = {key: each / chosen.repeats for key, each in since(source.stages.seconds(), warm).items()}

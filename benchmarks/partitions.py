@@ -133,7 +133,7 @@ def epochs_of(group: RankGroup, *, job: TrainJob) -> dict[str, float]:
             updater.step(loss, num_targets=count, weight=objective.weight(step.labels))
             seconds.append(time.perf_counter() - begin)
             moved = exchange.sent_bytes - before
-            states = sum(isinstance(layer, PlacedTensors) for layer in step.batch.layers)
+            states = sum(isinstance(layer, PlacedTensors) for layer in step.batch.tensors.layers)
     return {"seconds": statistics.median(seconds[1:]), "bytes": moved, "states": states}
 
 

@@ -18,12 +18,14 @@ class Pipeline:
     that opens its training steps, as `module:function` (see `gnnflow.train.source`). execution: its row of
     `gnnflow.executions.table`. is_joint: ranks compute each step together and exchange rows, instead of computing
     separate shares.
+    streamed: the function used instead of `source` where `train.memory` is set.
     """
 
     stages: tuple[str, ...]
     source: str
     execution: str
     is_joint: bool = False
+    streamed: str = ""
 
 
 PIPELINES: dict[str, Pipeline] = {
@@ -39,9 +41,10 @@ PIPELINES: dict[str, Pipeline] = {
     ),
     "global-batch": Pipeline(
         ("ingest", "partition", "select", "train", "infer"),
-        source="gnnflow.train.globalbatch:open_task_source",
+        source="gnnflow.train.globalbatch:open_source",
         execution="globalbatch",
         is_joint=True,
+        streamed="gnnflow.train.streamed:open_streamed",
     ),
 }
 

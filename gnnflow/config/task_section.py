@@ -6,7 +6,7 @@ A union tagged by `kind`. docs/decisions/0009-links.md says what it changes in e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -203,6 +203,8 @@ class LinkTask(Section):
     width: Integer = Field(64, ge=1, le=1_000_000, description="Width of the embeddings that pairs are scored from.")
     split: LinkSplitConfig = Field(RandomSplit(), description="Division of the edges into train, valid and test.")
     negatives: NegativesConfig = Field(UniformNegatives(), description="How negative pairs are drawn.")
+    messages: ClassVar[bool] = False
+    """An edge never carries messages where it is scored, since its existence is the answer."""
 
 
 class EdgeTask(Section):

@@ -32,7 +32,8 @@ class PairShard:
     """A decoded shard of P pairs.
 
     sources and targets [P] and pool [M] are numbers of the shard's targets; keys [P] identify the pairs, whatever the
-    partitions. labels are as `Shard` has them, of the pairs; attributes [P, A] and times [P] are theirs too.
+    partitions. labels are the pairs', as `Shard` has them: of links 0, the column of the true target. attributes [P, A]
+    and times [P] are theirs too.
     """
 
     shard: Shard
@@ -40,7 +41,7 @@ class PairShard:
     targets: IntArray
     keys: KeyArray
     pool: IntArray
-    labels: Array | None = None
+    labels: Array
     attributes: FloatArray | None = None
     times: IntArray | None = None
 
@@ -76,7 +77,7 @@ def read_pair_shard(artifact: str, entry: ShardEntry, *, was_read: Callable[[], 
         targets=to_numpy(pairs["target"]).astype(np.int64),
         keys=to_numpy(pairs["key"]),
         pool=to_numpy(pool["target"]).astype(np.int64),
-        labels=labels_of(pairs["label"]) if "label" in names else None,
+        labels=labels_of(pairs["label"]) if "label" in names else np.zeros(len(pairs), np.int64),
         attributes=to_matrix(pairs["attributes"]) if "attributes" in names else None,
         times=to_numpy(pairs["time"]) if "time" in names else None,
     )

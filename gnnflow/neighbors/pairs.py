@@ -138,7 +138,7 @@ class StoredPairs:
     keys: KeyArray
     splits: IntArray
     partitions: IntArray
-    labels: Array | None
+    labels: Array
     attributes: FloatArray | None
     times: IntArray | None
 
@@ -155,13 +155,15 @@ def read_pairs(store: GraphStore, partitions: Sequence[int]) -> StoredPairs:
     def column(name: str) -> Array:
         return np.concatenate([to_numpy(table[name]) for table in tables])
 
+    sources = column("src").astype(np.int64)
+    unlabelled = np.zeros_like(sources)
     return StoredPairs(
-        column("src").astype(np.int64),
+        sources,
         column("dst").astype(np.int64),
         column("key"),
         column("split").astype(np.int64),
         np.repeat(np.asarray(partitions), [table.num_rows for table in tables]),
-        np.concatenate([labels_of(table["label"]) for table in tables]) if "label" in columns else None,
+        np.concatenate([labels_of(table["label"]) for table in tables]) if "label" in columns else unlabelled,
         np.concatenate([to_matrix(table["attributes"]) for table in tables]) if "attributes" in columns else None,
         column("time") if "time" in columns else None,
     )

@@ -123,7 +123,7 @@ def draw_negatives(
     these. Raises TrainingError where no candidate is left.
     """
     drawn = np.empty((len(keys), count), np.int64)
-    for number in range(count):
+    for number in range(count if len(keys) else 0):
         word = seed_word("negatives", seed, epoch, number)
         place = (combine(keys, word) % np.uint64(max(len(candidates), 1))).astype(np.int64)
         drawn[:, number] = _other(place, sources, targets, candidates, are_edges)

@@ -1,4 +1,4 @@
-"""Heads: the part of a batch that says what its rows are scored as.
+"""Heads: how the rows of a batch are scored.
 
 A node target needs none: its row holds its outputs. A pair target is scored by the model's decoder from two rows.
 
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from gnnflow.config import InBatchNegatives, LinkTask, PairTask
 from gnnflow.executions.tensors import tensor
-from gnnflow.graph.arrays import FloatArray, IntArray
+from gnnflow.graph.arrays import FloatArray, IntArray, KeyArray
 from gnnflow.layers import FeatureTensors, TypedFeatureTensors
 from gnnflow.layers.model import Model
+from gnnflow.sampling.pairs import EVALUATION, AreEdges, draw_negatives
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class PairHead:
         return PairHead(sources, candidates, ends, tensor(attributes[places]))
 
     def scores(self, model: Model, rows: Tensor) -> Tensor:
-        """Return the score of each pair and of its negatives [B, 1 + K], or of edges with labels the outputs [B, C].
+        """Return the scores of pairs and negatives [B, 1 + K]; where edges have labels, the outputs [B, C].
 
         rows [R, W]: what the model's layers give.
         """
@@ -54,8 +56,39 @@ class PairHead:
         return found.reshape(len(self.sources), self.candidates.shape[1] * found.shape[1])
 
 
+def draw_candidates(
+    task: PairTask,
+    keys: KeyArray,
+    sources: IntArray,
+    targets: IntArray,
+    *,
+    pool: IntArray,
+    seed: int,
+    epoch: int,
+    are_edges: AreEdges | None = None,
+) -> IntArray:
+    """Return the targets of pairs and of their negatives [B, 1 + K], numbered as the pairs' ends are.
+
+    pool [M]: nodes to draw from, unless the task draws from the batch. `draw_negatives` tells of the other arguments.
+    """
+    if not isinstance(task, LinkTask):
+        return targets[:, None]
+    negatives, is_scored = task.negatives, epoch == EVALUATION
+    drawn = draw_negatives(
+        keys,
+        sources,
+        targets,
+        candidates=targets if isinstance(negatives, InBatchNegatives) and not is_scored else pool,
+        count=negatives.evaluation if is_scored else negatives.per_edge,
+        seed=seed,
+        epoch=epoch,
+        are_edges=are_edges,
+    )
+    return np.concatenate([targets[:, None], drawn], axis=1)
+
+
 def features_of(features: FeatureTensors | TypedFeatureTensors, head: PairHead | None) -> FeatureTensors:
-    """Return the features of a batch's rows, targets first; on a graph with types those of the targets' type.
+    """Return the features of a batch's rows, targets first; on a graph with types only of the targets' type.
 
     The target of a pair is the node that it leads to, whose features then come twice.
     """
@@ -63,7 +96,7 @@ def features_of(features: FeatureTensors | TypedFeatureTensors, head: PairHead |
 
 
 def features_of_rows(features: FeatureTensors | TypedFeatureTensors, rows: IntArray) -> FeatureTensors:
-    """Return the features of some rows, then of all; with types those of the rows' type."""
+    """Return the features of some rows, then of all; with types only of the rows' type."""
     if isinstance(features, TypedFeatureTensors):
         features, rows = features.of_type(rows)
     own = [features.rows(row, row + 1) for row in rows.tolist()]

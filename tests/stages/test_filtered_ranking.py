@@ -17,9 +17,7 @@ from gnnflow.neighbors.link_candidates import filtered_links, sample_links
 from gnnflow.sampling import pairs as sampling
 from gnnflow.stages import flat, link_facts, pipeline, publish
 from gnnflow.stages.base import StageContext
-from gnnflow.train import fit_run, trainer
-from gnnflow.train.globalbatch import pairs as global_pairs
-from gnnflow.train.minibatch import pairs as minibatch_pairs
+from gnnflow.train import fit_run, heads, trainer
 from tests.hearing import Heard
 from tests.small_links import config_of, write_groups
 from tests.typed_graphs import typed_tables
@@ -63,8 +61,7 @@ def test_edges_are_left_out_of_what_held_out_links_are_ranked_among(
             edges_among.append(sum(int(are_edges(given[1], column).sum()) for column in drawn.T))
         return drawn
 
-    for module in (minibatch_pairs, global_pairs):
-        monkeypatch.setattr(module, "draw_negatives", draw)
+    monkeypatch.setattr(heads, "draw_negatives", draw)
     results = [heard(links_config(tmp_path, filtered=filtered, strategy=strategy))[0] for filtered in (False, True)]
     assert edges_among
     assert not any(edges_among)

@@ -38,7 +38,8 @@ class Links:
         pairs = self.pairs[entry.split]
         every = np.arange(NUM_NODES)
         keys = pair_keys(hash_integers(pairs[:, 0]), hash_integers(pairs[:, 1]))
-        return PairShard(Shard(self.neighborhood, every, every, None), pairs[:, 0], pairs[:, 1], keys, every)
+        labels = np.zeros(len(pairs), np.int64)
+        return PairShard(Shard(self.neighborhood, every, every, None), pairs[:, 0], pairs[:, 1], keys, every, labels)
 
     def open_source(self, job: TrainJob, *, edges: bool) -> MiniBatchSource:
         return open_source(job, edges=edges, read=self.read)

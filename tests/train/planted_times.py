@@ -51,7 +51,10 @@ class Edges:
         )
 
     def open_source(self, job: TrainJob, *, edges: bool) -> MiniBatchSource:
-        return open_source(job, edges=edges, read=self.read)
+        labels = self.labels
+        if job.task.kind == "link":  # the column of the true target
+            labels = {split: np.zeros(len(pairs), np.int64) for split, pairs in self.pairs.items()}
+        return open_source(job, edges=edges, read=replace(self, labels=labels).read)
 
     def entries(self) -> list[ShardEntry]:
         return Links(self.neighborhood, self.pairs).entries()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.config import EdgeTask, InBatchNegatives, LinkTask, PairTask
+from gnnflow.config import InBatchNegatives, LinkTask, PairTask
 from gnnflow.executions.clusterbatch import cluster_batch
 from gnnflow.executions.tensors import batch_tensors
 from gnnflow.graph.arrays import IntArray, distinct, ragged_ranges
@@ -27,8 +27,8 @@ from gnnflow.graphfeature.pairs import PairShard
 from gnnflow.layers.model import Model
 from gnnflow.neighbors.pairs import PoolPlan
 from gnnflow.neighbors.whole import SplitTargets
-from gnnflow.sampling.pairs import draw_negatives, pool_draws, pool_rows
-from gnnflow.train.heads import PairHead
+from gnnflow.sampling.pairs import pool_draws, pool_rows
+from gnnflow.train.heads import PairHead, draw_candidates
 from gnnflow.train.minibatch.loader import Batch, Builder
 
 
@@ -113,41 +113,34 @@ class PairsOfClusters(Builder[IntArray]):
         # the clusters' nodes, and which training pairs lead to one of them [B]
         members, places = ragged_ranges(starts, lengths), _within(self.train.targets, starts, lengths)
         sources, targets = self.train.sources[places], self.train.targets[places]
-        candidates = self._candidates(places, members, epoch=epoch)
+        candidates = draw_candidates(
+            self.task,
+            self.train.keys[places],
+            sources,
+            targets,
+            pool=self._pool(members),
+            seed=self.seed,
+            epoch=epoch,
+        )
         # ends of pairs and of negatives, each once, are the batch's targets; then the clusters' other nodes
         nodes = distinct(np.concatenate([sources, candidates.ravel()]))
         from_rows, to_rows = np.searchsorted(nodes, sources), np.searchsorted(nodes, candidates)
         batch = self.clusters.batch(nodes, distinct(np.concatenate([members, nodes])))
-        if not (isinstance(self.task, EdgeTask) and self.task.messages):
+        if not self.task.messages:
             batch = without_pairs(batch, RowPairs(from_rows, to_rows[:, 0], len(nodes)))
-        labels, attributes = self.train.labels, self.train.attributes
+        model, attributes = self.clusters.model, self.train.attributes
         return Batch(
-            batch_tensors(batch, self.clusters.model.inputs.schema),
-            np.zeros(len(places), np.int64) if labels is None else labels[places],
+            batch_tensors(batch, model.inputs.schema),
+            self.train.labels[places],
             targets,
-            PairHead.of(from_rows, to_rows, model=self.clusters.model, attributes=attributes, places=places),
+            PairHead.of(from_rows, to_rows, model=model, attributes=attributes, places=places),
         )
-
-    def _candidates(self, places: IntArray, members: IntArray, *, epoch: int) -> IntArray:
-        """Return the targets of some pairs and of their negatives [B, 1 + K], as dense ids."""
-        targets = self.train.targets[places]
-        if not isinstance(self.task, LinkTask):
-            return targets[:, None]
-        negatives = self.task.negatives
-        drawn = draw_negatives(
-            self.train.keys[places],
-            self.train.sources[places],
-            targets,
-            candidates=targets if isinstance(negatives, InBatchNegatives) else self._pool(members),
-            count=negatives.per_edge,
-            seed=self.seed,
-            epoch=epoch,
-        )
-        return np.concatenate([targets[:, None], drawn], axis=1)
 
     def _pool(self, members: IntArray) -> IntArray:
         """Return the draws of members that a pair may lead to, which negatives of a batch are drawn from."""
         facts, plan = self.clusters.facts, PoolPlan.of(self.task, seed=self.seed)
+        if not isinstance(self.task, LinkTask) or isinstance(self.task.negatives, InBatchNegatives):
+            return members[:0]
         led_to = members[facts.book.type_of(members) == facts.pair_types[1]]
         weights = np.ones(len(led_to))
         if plan.power:

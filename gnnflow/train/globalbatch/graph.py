@@ -29,7 +29,7 @@ _NO_TARGETS = (np.empty(0, np.int64),) * 3
 
 @dataclass(frozen=True)
 class OwnPart:
-    """What one rank holds of a graph.
+    """One rank's part of a graph.
 
     first: dense id of its first node. edges: in-edges of its N nodes by place, sources dense ids. rows [L]: places of
     its labelled nodes that have a split, ascending; splits and labels are theirs.

@@ -1,9 +1,9 @@
-"""A rank's pairs of nodes: which it trains on in which step, what is left out of the graph for it, and its negatives.
+"""The pairs of nodes of one rank: their folds, their negatives, and the edges that a fold is scored without.
 
 The owner of a pair's target scores it. Training pairs are dealt to folds, a step each: the pairs of a fold are scored
-in the graph without the edges between their ends. Everything is decided alike whatever the number of ranks: the fold of
-a pair by a hash of its two nodes, its negatives by that of (seed, epoch, pair) among the pool of its fold and of the
-partition that its target is in.
+in the graph without the edges between their ends. Nothing depends on the number of ranks: a hash of its two nodes gives
+the fold of a pair, a hash of (seed, epoch, pair) its negatives, among the pool of its fold and of its target's
+partition.
 
 Shapes: P pairs of a rank, B of them in a step, K negatives of each, M nodes of a pool, S folds and splits, Q
 partitions.
@@ -17,19 +17,21 @@ from math import prod
 
 import numpy as np
 
-from gnnflow.config import InBatchNegatives, LinkTask, PairTask
+from gnnflow.config import GlobalBatchConfig, PairTask
 from gnnflow.executions.globalbatch import PlacedEdges
 from gnnflow.executions.row_exchange import Exchange, swapped, told_by_all
-from gnnflow.graph.arrays import Array, IntArray, distinct
+from gnnflow.graph.arrays import IntArray, distinct
 from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_between
 from gnnflow.neighbors.link_candidates import KnownLinks
-from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights
-from gnnflow.sampling.pairs import EVALUATION, draw_negatives, pair_keys
+from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights, read_pairs
+from gnnflow.sampling.pairs import EVALUATION, pair_keys
 from gnnflow.storage.graph_store import GraphStore
+from gnnflow.train.heads import draw_candidates
+from gnnflow.train.job import TrainJob
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class OwnPairs:
 
     @property
     def num_folds(self) -> int:
-        """How many steps an epoch has."""
+        """Number of steps of an epoch."""
         return len(self.pools) - len(SPLITS)
 
     def of_fold(self, fold: int) -> IntArray:
@@ -70,55 +72,42 @@ class OwnPairs:
             np.concatenate([stored.sources[places], stored.targets[places], self.pools[pool, owners].ravel()])
         )
 
-    def labels(self, places: IntArray) -> Array:
-        """Return the labels of some pairs [B]: of links 0, the column of the true target."""
-        if self.stored.labels is None:
-            return np.zeros(len(places), np.int64)
-        labels: Array = self.stored.labels[places]
-        return labels
-
     def candidates(self, places: IntArray, *, pool: int, epoch: int) -> IntArray:
         """Return the targets of some pairs and of their negatives [B, 1 + K], as dense ids."""
-        stored, task = self.stored, self.task
-        targets = stored.targets[places]
-        if not isinstance(task, LinkTask):
-            return targets[:, None]
-        in_batch = isinstance(task.negatives, InBatchNegatives) and epoch != EVALUATION
-        count = task.negatives.evaluation if epoch == EVALUATION else task.negatives.per_edge
-        drawn = np.empty((len(places), count), np.int64)
-        owners = stored.partitions[places]
-        for owner in distinct(owners).tolist():
-            some = np.flatnonzero(owners == owner)
-            drawn[some] = draw_negatives(
+        stored, owners = self.stored, self.stored.partitions[places]
+        parts = [np.flatnonzero(owners == owner) for owner in distinct(owners)] or [np.arange(0)]
+        drawn = [
+            draw_candidates(
+                self.task,
                 stored.keys[places[some]],
                 stored.sources[places[some]],
-                targets[some],
-                candidates=targets[some] if in_batch else self.pools[pool, owner],
-                count=count,
+                stored.targets[places[some]],
+                pool=self.pools[pool, owners[some[0]] if len(some) else 0],
                 seed=self.seed,
                 epoch=epoch,
                 are_edges=None if self.known is None or pool < self.num_folds else self.known.are,
             )
-        return np.concatenate([targets[:, None], drawn], axis=1)
+            for some in parts
+        ]
+        # candidates partition by partition, back in the order of the pairs
+        return np.concatenate(drawn)[np.argsort(np.concatenate(parts))]
 
 
-def own_pairs(
-    stored: StoredPairs,
-    store: GraphStore,
-    partitions: Sequence[int],
-    *,
-    task: PairTask,
-    seed: int,
-    num_folds: int,
-    exchange: Exchange,
-    known: KnownLinks | None,
-) -> OwnPairs:
-    """Return a rank's pairs with their folds, and the pools that all ranks draw together. partitions: the rank's."""
+def own_pairs(job: TrainJob, partitions: Sequence[int], exchange: Exchange) -> OwnPairs:
+    """Read a rank's pairs and return them with their folds and the pools that all ranks draw together.
+
+    partitions: the rank's.
+    """
+    assert job.neighbors is not None
+    assert isinstance(job.train, GlobalBatchConfig)
+    assert isinstance(job.task, PairTask)
+    store, num_folds = job.neighbors.store, 1 if job.task.messages else job.train.folds
+    stored = read_pairs(store, partitions)
     ends = pair_keys(hash_integers(stored.sources), hash_integers(stored.targets))
-    fold = combine(ends, seed_word("folds", seed)) % np.uint64(num_folds)
-    plan, shape = PoolPlan.of(task, seed=seed), (num_folds + len(SPLITS), store.num_partitions)
+    fold = combine(ends, seed_word("folds", job.seed)) % np.uint64(num_folds)
+    plan, shape = PoolPlan.of(job.task, seed=job.seed), (num_folds + len(SPLITS), store.num_partitions)
     pools = _pools(store, partitions, np.arange(prod(shape)), plan, exchange=exchange)
-    return OwnPairs(stored, fold.astype(np.int64), pools.reshape(*shape, plan.size), task, seed, known)
+    return OwnPairs(stored, fold.astype(np.int64), pools.reshape(*shape, plan.size), job.task, job.seed, job.known)
 
 
 def _pools(
@@ -185,9 +174,9 @@ class HiddenPairs:
 
 
 def hidden_pairs(sources: IntArray, targets: IntArray, *, bounds: IntArray, exchange: Exchange) -> HiddenPairs:
-    """Return this rank's pairs of a step, and those of the other ranks that start at its nodes.
+    """Return this rank's pairs of a step, and the other ranks' pairs that start at its nodes.
 
-    sources and targets: dense ids of its own pairs. bounds: as `active_rows` has them.
+    sources and targets: dense ids of the rank's pairs. bounds: as `active_rows` has them.
     """
     # pairs by the rank that owns their source, which holds edges the other way round
     owner = np.searchsorted(bounds, sources, side="right") - 1

@@ -44,7 +44,7 @@ def logits_of(model: Model, targets: IntArray, *, neighbors: Neighbors, fanouts:
 
 @dataclass(frozen=True)
 class _Reached:
-    """The N nodes that reach a target, and per layer the in-edges of those that are active in it, by their places."""
+    """The N nodes that reach a target, and by their places the in-edges that each layer reads."""
 
     ids: IntArray
     blocks: list[Block]

@@ -144,7 +144,7 @@ class PairsInMemory:
             pairs.targets[rows],
             pairs.keys[rows],
             self.pools[entry.split],
-            labels=None if pairs.labels is None else pairs.labels[rows],
+            labels=pairs.labels[rows],
             attributes=None if pairs.attributes is None else pairs.attributes[rows],
             times=None if pairs.times is None else pairs.times[rows],
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gnnflow.config import EdgeTask, InBatchNegatives, LinkTask, PairTask
+from gnnflow.config import LinkTask, PairTask
 from gnnflow.executions.tensors import batch_tensors
 from gnnflow.graph.arrays import Array, IntArray, distinct
 from gnnflow.graph.batch import MiniBatch
@@ -26,8 +26,8 @@ from gnnflow.graphfeature.pairs import PairShard
 from gnnflow.graphfeature.times import ALL_EARLIER, LateEdge, build_before, cuts, late_edge
 from gnnflow.layers.model import Model
 from gnnflow.neighbors.link_candidates import KnownLinks
-from gnnflow.sampling.pairs import EVALUATION, AreEdges, draw_negatives
-from gnnflow.train.heads import PairHead
+from gnnflow.sampling.pairs import EVALUATION
+from gnnflow.train.heads import PairHead, draw_candidates
 from gnnflow.train.minibatch.batches import PlannedBatch
 from gnnflow.train.minibatch.loader import Batch, Builder
 from gnnflow.train.minibatch.nodes import without_edges
@@ -75,8 +75,8 @@ class PairBatches(Builder[PlannedBatch]):
         return 1 + self.task.negatives.evaluation if isinstance(self.task, LinkTask) else decoder.num_outputs
 
     def labels(self, entry: ShardEntry) -> Array:
-        """Return the labels of a shard's pairs: of links 0, the column of the true target."""
-        return np.zeros(entry.num_pairs, np.int64) if isinstance(self.task, LinkTask) else _labels(self._shard(entry))
+        """Return the labels of a shard's pairs; reads no shard for those of links."""
+        return np.zeros(entry.num_pairs, np.int64) if isinstance(self.task, LinkTask) else self._shard(entry).labels
 
     def key(self, planned: PlannedBatch, *, epoch: int) -> str:
         """Return the key of a batch that comes again: where it is scored."""
@@ -85,13 +85,13 @@ class PairBatches(Builder[PlannedBatch]):
     def __call__(self, planned: PlannedBatch, *, epoch: int) -> Batch:
         """Return the batch of planned pairs, with the negatives of an epoch."""
         pairs, positions = self._shard(planned.entry), planned.positions
-        sources, candidates = self._drawn(pairs, positions, split=planned.entry.split, epoch=epoch)
-        rows = rows_of(pairs, positions if self.sample.has_edges else None, sources, candidates)
+        candidates = self._candidates(pairs, positions, split=planned.entry.split, epoch=epoch)
+        timed = positions if self.sample.has_edges else None
+        rows = rows_of(pairs, timed, pairs.sources[positions], candidates)
         built = self._blocks(pairs, rows, positions, entry=planned.entry)
-        is_link = isinstance(self.task, LinkTask)
         return Batch(
             batch_tensors(built, self.model.inputs.schema),
-            np.zeros(len(sources), np.int64) if is_link else _labels(pairs)[positions],
+            pairs.labels[positions],
             built.targets[rows.ends.targets],
             PairHead.of(
                 rows.ends.sources, rows.candidates, model=self.model, attributes=pairs.attributes, places=positions
@@ -102,7 +102,7 @@ class PairBatches(Builder[PlannedBatch]):
         """Raise TrainingError where edges are left out of a held-out pair's candidates, and none is left for it."""
         if planned.entry.split != "train":
             pairs = self._shard(planned.entry)
-            self._drawn(pairs, planned.positions, split=planned.entry.split, epoch=EVALUATION)
+            self._candidates(pairs, planned.positions, split=planned.entry.split, epoch=EVALUATION)
 
     def _shard(self, entry: ShardEntry) -> PairShard:
         found: PairShard = self.preparing.memory.shard(entry, self._open)
@@ -114,34 +114,23 @@ class PairBatches(Builder[PlannedBatch]):
         self.preparing.watch.lap("decode")
         return pairs if self.sample.has_edges else replace(pairs, shard=without_edges(pairs.shard))
 
-    def _drawn(self, pairs: PairShard, positions: IntArray, *, split: str, epoch: int) -> tuple[IntArray, IntArray]:
-        """Return the sources [B] and candidates [B, 1 + K] of planned pairs, as numbers of the shard's targets."""
-        sources, targets = pairs.sources[positions], pairs.targets[positions]
-        if not isinstance(self.task, LinkTask):
-            return sources, targets[:, None]
-        negatives = self.task.negatives
-        scoring = epoch == EVALUATION
-        in_batch = isinstance(negatives, InBatchNegatives) and not scoring
-        drawn = draw_negatives(
+    def _candidates(self, pairs: PairShard, positions: IntArray, *, split: str, epoch: int) -> IntArray:
+        """Return the candidates [B, 1 + K] of planned pairs, as numbers of the shard's targets."""
+        known, nodes = self.known if split != "train" else None, pairs.shard.targets
+        return draw_candidates(
+            self.task,
             pairs.keys[positions],
-            sources,
-            targets,
-            candidates=targets if in_batch else pairs.pool,
-            count=negatives.evaluation if scoring else negatives.per_edge,
+            pairs.sources[positions],
+            pairs.targets[positions],
+            pool=pairs.pool,
             seed=self.seed,
             epoch=epoch,
-            are_edges=self._are_edges(pairs) if scoring and split != "train" else None,
+            are_edges=None if known is None else lambda left, right: known.are(nodes[left], nodes[right]),
         )
-        return sources, np.concatenate([targets[:, None], drawn], axis=1)
-
-    def _are_edges(self, pairs: PairShard) -> AreEdges | None:
-        """Return what tells which numbers of a shard's targets are edges; None where no edge is left out."""
-        known, nodes = self.known, pairs.shard.targets
-        return None if known is None else lambda sources, targets: known.are(nodes[sources], nodes[targets])
 
     def _blocks(self, pairs: PairShard, rows: Rows, positions: IntArray, *, entry: ShardEntry) -> MiniBatch:
         """Return the blocks of these rows of a shard. positions: of the pairs in it."""
-        carry = isinstance(self.task, EdgeTask) and self.task.messages
+        carry = self.task.messages
         if rows.cuts is not None:
             if entry.split != "train" and not carry and self.task.split.kind == "time":
                 _check_held_out(pairs, positions, entry=entry)
@@ -177,11 +166,6 @@ class PairBatches(Builder[PlannedBatch]):
         if late is not None:
             raise _late(late, f"that an earlier edge of the {entry.split} split is scored from", entry=entry)
         return timed.batch
-
-
-def _labels(pairs: PairShard) -> Array:
-    assert pairs.labels is not None, "edges have labels"
-    return pairs.labels
 
 
 def _check_held_out(pairs: PairShard, positions: IntArray, *, entry: ShardEntry) -> None:

@@ -20,7 +20,7 @@ from gnnflow.graph.errors import ConfigError, TrainingError
 from gnnflow.graphfeature.exclusion import keeping
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
-from gnnflow.train.globalbatch import open_pair_source, open_task_source, pair_source
+from gnnflow.train.globalbatch import open_source, pairs
 from gnnflow.train.globalbatch.pairs import HiddenPairs
 from gnnflow.train.minibatch import hold_graph
 from gnnflow.train.objective import Objective
@@ -78,15 +78,15 @@ def test_a_step_scores_its_pairs_in_the_graph_without_them(tmp_path: Path, case:
     job = job_of(whole_config(tmp_path, case))
     model, graph = fresh(job).eval(), hold_graph(job.neighbors)
     trained = []
-    with open_pair_source(job) as source:
+    with open_source(job) as source:
         stored = source.pairs.stored
         for step in source.steps(1, since=0):
-            places = step.rows.places
+            places = step.batch.places
             hidden = places if case != "labels" else places[:0]
             whole, gone = without_the_pairs(graph, stored.sources[hidden], stored.targets[hidden])
             assert bool(gone) == (case != "labels")
             rows = reference.forward(model, whole)
-            candidates = source.pairs.candidates(places, pool=step.rows.pool, epoch=1)
+            candidates = source.pairs.candidates(places, pool=step.batch.pool, epoch=1)
             columns = candidates.shape[1]
             ends = (rows[np.repeat(stored.sources[places], columns)], rows[candidates.ravel()])
             attributes = None
@@ -117,14 +117,14 @@ def losses_and_scores(source, job, updater_of):
 
 def assert_ranks_step_as_one(job, size: int, *, is_placed: bool):
     def on(group):
-        with opened(open_task_source, job, group) as source:
-            (layers,) = {type(each) for each in source.shares[0]._of_fold(0).batch.layers}
+        with opened(open_source, job, group) as source:
+            (layers,) = {type(each) for each in source.shares[0].batch(0).tensors.layers}
             assert (layers is PlacedTensors) == is_placed
             return losses_and_scores(
                 source, job, lambda made: LocalUpdater(made, job.train, exchange=AllReduce(made, group, is_joint=True))
             )
 
-    with open_task_source(job) as source:
+    with open_source(job) as source:
         losses, weights, outputs = losses_and_scores(source, job, lambda made: LocalUpdater(made, job.train))
     for found in together(on, size):
         np.testing.assert_allclose(found[0], losses, rtol=1e-5)
@@ -160,7 +160,7 @@ def test_negatives_are_a_function_of_seed_epoch_and_pair(tmp_path: Path, kind: s
     job = job_of(whole_config(tmp_path, "links", task={"negatives": negatives}))
 
     def drawn(exchange_or_group=None):
-        opened = open_pair_source(job, exchange=exchange_or_group and open_rows(exchange_or_group))
+        opened = open_source(job, exchange=exchange_or_group and open_rows(exchange_or_group))
         pairs, found = opened.pairs, {}
         for fold in range(pairs.num_folds):
             places = pairs.of_fold(fold)
@@ -181,7 +181,7 @@ def test_the_same_seed_gives_the_same_bytes_and_a_killed_training_ends_on_them(t
     config = whole_config(tmp_path, "links", train={"checkpoint_steps": 1, "optimizer": "adam"})
     runs = {train(job_of(config), progress=Silent()).weights for _ in range(2)}
     assert len(runs) == 1
-    resumes_to_the_same_weights(config, str(tmp_path / "checkpoints"), open_source=open_task_source)
+    resumes_to_the_same_weights(config, str(tmp_path / "checkpoints"), open_source=open_source)
 
 
 @pytest.mark.slow
@@ -200,15 +200,15 @@ def test_without_exclusion_training_learns_to_look_for_the_edge_itself(tmp_path:
 @pytest.mark.table(2)
 @pytest.mark.parametrize("case", ["links", "hidden labels", "typed links"])
 def test_a_held_out_edge_that_carries_messages_is_caught(tmp_path: Path, case: str, monkeypatch):
-    read = pair_source.read_pairs
+    read = pairs.read_pairs
 
     def leaking(store, partitions):
-        pairs = read(store, partitions)
-        splits = pairs.splits.copy()
+        stored = read(store, partitions)
+        splits = stored.splits.copy()
         splits[np.flatnonzero(splits == 0)[-1]] = 1
-        return replace(pairs, splits=splits)
+        return replace(stored, splits=splits)
 
-    monkeypatch.setattr(pair_source, "read_pairs", leaking)
+    monkeypatch.setattr(pairs, "read_pairs", leaking)
     with pytest.raises(TrainingError, match=r"the valid edge from node number .* its score is computed from"):
         train(job_of(whole_config(tmp_path, case)), progress=Silent())
 

@@ -44,7 +44,7 @@ def step_and_outputs(source: Any, job: Any, updater_of: Any) -> Any:
     """Return the loss of a step, the weights after it, and what these say of two splits."""
     model = fresh(job)
     (step,) = source.steps(0, since=0)
-    is_placed = isinstance(step.batch.layers[0], PlacedTensors)
+    is_placed = isinstance(step.batch.tensors.layers[0], PlacedTensors)
     loss, count = Objective("single").loss(step.logits(model), step.labels)
     taken = updater_of(model).step(loss, num_targets=count, weight=float(count))
     outputs = {split: source.outputs(model, split) for split in ("train", "test")}

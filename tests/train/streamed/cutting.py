@@ -9,8 +9,7 @@ from unittest import mock
 
 from gnnflow.executions.streamed import GroupSizes
 from gnnflow.progress import Silent
-from gnnflow.train.globalbatch import open_task_source
-from gnnflow.train.streamed import source
+from gnnflow.train.streamed import open_streamed, source
 from gnnflow.train.streamed.disk import LocalDisk
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.plan import Plan
@@ -76,7 +75,7 @@ def _opened(job, *, edges, exchange=None, intervals, copies, full, together):
         mock.patch.object(source, "plan", cut_to(0, intervals, together=together)),
         mock.patch.object(source, "keeps_copies", return_value=copies),
     ):
-        return open_task_source(job, edges=edges, exchange=exchange)
+        return open_streamed(job, edges=edges, exchange=exchange)
 
 
 def open_cut(*, intervals, copies=False, full=(-1, 0), together=TOGETHER):
