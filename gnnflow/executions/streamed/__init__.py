@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnnflow.executions.streamed.adding import SLOPE, added, attended, by_targets, pulled, reads_values
+from gnnflow.executions.streamed.adding import SLOPE, added, attended, by_targets, gated, pulled, reads_values
 from gnnflow.executions.streamed.edges_back import EdgesBack
 from gnnflow.executions.streamed.first_terms import FirstTerms, are_features
 from gnnflow.executions.streamed.forward import forward
@@ -36,6 +36,7 @@ __all__ = [
     "attended",
     "by_targets",
     "forward",
+    "gated",
     "groups_of",
     "not_streamed",
     "passing",

@@ -9,8 +9,10 @@ Shapes: n rows of an interval, K numbers per row.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
+import shutil
 import tempfile
 import threading
 from collections import deque
@@ -19,6 +21,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -28,10 +32,39 @@ from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels import empty_rows
 from gnnflow.kernels.device import lock_pages, unlock_pages
-from gnnflow.train.streamed.disk import Disk, LocalDisk
 
-_NUMBER = 4  # bytes of a number
+NUMBER = 4  # bytes of a number
+_AT_ONCE = 1 << 30  # bytes that one call of the system reads or writes at most
 _BEHIND = 2  # of what is to be written: the terms of both ends, or a state and the rows made of it
+
+
+class Disk(Protocol):
+    """What bytes go through: the system's own calls, or what stands for them in tests and benchmarks."""
+
+    def read(self, file: int, into: memoryview, at: int) -> None:
+        """Fill memory from a place of a file."""
+
+    def write(self, file: int, held: memoryview, at: int) -> None:
+        """Write memory to a place of a file."""
+
+
+class LocalDisk:
+    """The system's own calls."""
+
+    def read(self, file: int, into: memoryview, at: int) -> None:
+        """Fill memory from a place of a file."""
+        done = 0
+        while done < len(into):
+            got = os.preadv(file, [into[done : done + _AT_ONCE]], at + done)
+            if not got:
+                raise OSError(f"a file of the scratch folder ends at byte {at + done}")
+            done += got
+
+    def write(self, file: int, held: memoryview, at: int) -> None:
+        """Write memory to a place of a file."""
+        done = 0
+        while done < len(held):
+            done += os.pwritev(file, [held[done : done + _AT_ONCE]], at + done)
 
 
 @dataclass
@@ -202,11 +235,11 @@ class NodeFile:
         self.own = range(len(sizes)) if own is None else own
         self.sizes = self.active = sizes
         self._firsts = [0, *accumulate(sizes)]
-        self._file.reserve((self._firsts[self.own.stop] - self._firsts[self.own.start]) * width * _NUMBER)
+        self._file.reserve((self._firsts[self.own.stop] - self._firsts[self.own.start]) * width * NUMBER)
 
     def _at(self, interval: int, within: int = 0) -> int:
         """Return where the numbers of an interval's nodes begin, from its node number `within` on."""
-        return (self._firsts[interval] + within - self._firsts[self.own.start]) * self.width * _NUMBER
+        return (self._firsts[interval] + within - self._firsts[self.own.start]) * self.width * NUMBER
 
     def fill(self, interval: int, within: int, rows: Array) -> None:
         """Write the numbers of some nodes of an interval at once; each node's lie side by side [n, K]."""
@@ -252,7 +285,7 @@ class NodeFile:
         self._scratch.behind(self, work)
 
     def _run(self, interval: int) -> tuple[int, int]:
-        return self._at(interval), self.active[interval] * self.width * _NUMBER
+        return self._at(interval), self.active[interval] * self.width * NUMBER
 
     def _write(self, interval: int, parts: list[Tensor]) -> None:
         """Write parts and empty their list: a thread holds on to it until it comes to run again."""
@@ -271,3 +304,33 @@ def bytes_of(held: Tensor | Array) -> memoryview:
     """Return the bytes of a contiguous tensor or array."""
     array: Array = held.numpy() if isinstance(held, Tensor) else held
     return array.reshape(-1).view(np.uint8).data
+
+
+def check_disk(disk_bytes: int, folder: str | None, *, ranks: int = 1) -> None:
+    """Raise TrainingError where a folder, or the machine's memory for None, has less space than a plan asks for.
+
+    ranks: that write to the folder's disk, or to that memory.
+    """
+    needed = disk_bytes * ranks
+    if folder is None:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        said = f"training under train.memory keeps {mib(needed)} in the memory of the machine"
+        fix = "Set train.scratch to a folder of a local disk with the space."
+    else:
+        try:
+            free = shutil.disk_usage(folder).free
+        except OSError as error:
+            raise TrainingError(
+                f"{error.strerror} ({folder})", where="train.scratch", fix="Name a folder of a local disk."
+            ) from error
+        who = "training" if ranks == 1 else f"training on {ranks} ranks"
+        said = f"{who} under train.memory writes {mib(needed)} to {folder}"
+        fix = "Free space there, or set train.scratch to a folder of a larger local disk."
+    if free < needed:
+        raise TrainingError(f"{said}, which has {free // 1024**2}MiB free", where="train.scratch", fix=fix)
+
+
+def mib(size: int) -> str:
+    """Return bytes as text, in MiB, rounded up."""
+    return f"{math.ceil(size / 1024**2)}MiB"

@@ -16,16 +16,20 @@ Shapes: N nodes, L levels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray, offsets_of
+from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.edges import Fanout, InEdges
 
 _SKEWED = 1.25  # times the mean: an interval that has more edges than that has nodes dealt anew
+MOST = 0.75  # of all rows: where more are active, all are computed
+NOWHERE = -1  # the depth of a row that no layer reads
 PER_NODE = 48  # bytes that finding the order takes at once: degrees, depth, an order, and what is kept of them
 KEPT_PER_NODE = 5  # bytes while partitions are read: rows and depth
 PER_TYPED_NODE = 24  # bytes more where there are types: what of all nodes is of one type, beside the whole
@@ -165,3 +169,103 @@ def _dealt(degree: Array, intervals: int, depth: Array | None) -> Array:
     interval = np.empty(len(degree), np.int16)
     interval[order] = np.where(turn % 2 == 0, place, intervals - 1 - place)
     return interval
+
+
+def types_in(book: PartitionBook) -> Array:
+    """Return the number of each node's type [N], two bytes each."""
+    types = np.arange(book.num_types, dtype=np.int16)
+    return np.repeat(np.tile(types, book.num_partitions), np.diff(book.offsets))
+
+
+def by_type(types: Array, intervals: Sequence[int], *, bounds: Sequence[int]) -> Numbering:
+    """Return the order of ranks, of types within a rank and of ids within both.
+
+    types [N]: of each node. intervals: that each rank has of each type. bounds: where the ids of each rank begin, and
+    where those of the last one end.
+    """
+
+    def parts() -> Iterable[tuple[int, IntArray, Numbering]]:
+        for first, last in pairwise(bounds):
+            for number, asked in enumerate(intervals):
+                own = first + np.flatnonzero(types[first:last] == number)
+                yield number, own, by_id(even_sizes(len(own), asked))
+
+    return _joined(len(types), parts())
+
+
+def numbered_by_type(
+    types: Array,
+    intervals: Sequence[int],
+    *,
+    in_degree: Array,
+    out_degree: Array,
+    depth: Array | None = None,
+    num_levels: int = 0,
+) -> Numbering:
+    """Return where nodes lie on one rank: each type's as `numbered` has them, behind those of the types before it.
+
+    types [N]: of each node. intervals: of each type. Degrees are those in all relations together.
+    """
+
+    def parts() -> Iterable[tuple[int, IntArray, Numbering]]:
+        for number, asked in enumerate(intervals):
+            own = np.flatnonzero(types == number)
+            deep = None if depth is None else depth[own]
+            yield (
+                number,
+                own,
+                numbered(
+                    asked, in_degree=in_degree[own], out_degree=out_degree[own], depth=deep, num_levels=num_levels
+                ),
+            )
+
+    return _joined(len(types), parts())
+
+
+def _joined(num_nodes: int, parts: Iterable[tuple[int, IntArray, Numbering]]) -> Numbering:
+    """Return parts of a graph, one behind the other: of each its type, its nodes [n], and how these lie."""
+    rows, first = np.empty(num_nodes, np.int32), 0
+    sizes: list[int] = []
+    types: list[int] = []
+    levels: list[tuple[tuple[int, ...], ...]] = []
+    for number, nodes, found in parts:
+        rows[nodes] = first + (np.arange(len(nodes), dtype=np.int32) if found.rows is None else found.rows)
+        first += len(nodes)
+        sizes.extend(found.sizes)
+        types.extend([number] * len(found.sizes))
+        levels.append(found.levels)
+    of_levels = tuple(tuple(chain.from_iterable(each)) for each in zip(*levels, strict=True))
+    return Numbering(tuple(sizes), rows, of_levels, tuple(types))
+
+
+def depths(
+    book: PartitionBook,
+    in_edges: Callable[[int], InEdges] | None,
+    targets: IntArray,
+    *,
+    fanouts: Sequence[Fanout] | None,
+    num_layers: int,
+) -> Array | None:
+    """Return the last layer behind which each node's row reaches a target [N], 0 for what is read alone.
+
+    None where all rows are computed in every layer. in_edges: reads those of a partition; None for a graph without any.
+    targets: dense ids. fanouts: targets first.
+    """
+    depth = np.full(book.num_nodes, NOWHERE, np.int8)
+    depth[targets] = num_layers
+    for layer in range(num_layers, 0, -1):
+        if (depth >= layer).mean() > MOST:
+            break
+        fanout = None if fanouts is None else fanouts[num_layers - layer]
+        for partition in range(book.num_partitions):
+            first = book.start(partition)
+            rows = np.flatnonzero(depth[first : first + book.size(partition)] >= layer)
+            if len(rows) and in_edges is not None:
+                read = in_edges(partition).step_back(rows, limit=fanout)
+                depth[read] = np.maximum(depth[read], layer - 1)
+                del read
+    else:
+        layer = 0
+    if (depth >= layer).mean() > MOST:
+        np.maximum(depth, layer, out=depth)
+    return None if (depth == num_layers).all() else depth

@@ -39,16 +39,21 @@ from gnnflow.train.profile import Stopwatch
 from gnnflow.train.reproducible import seed_step
 from gnnflow.train.state import Row
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
+from gnnflow.train.streamed.budget import ON_CARD, ON_CPU, Plan, plan
 from gnnflow.train.streamed.card import Card, CardGraph
-from gnnflow.train.streamed.files import Scratch
+from gnnflow.train.streamed.files import Scratch, check_disk
 from gnnflow.train.streamed.graph import FileGraph
-from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
-from gnnflow.train.streamed.place import ON_CARD, ON_CPU
-from gnnflow.train.streamed.plan import Plan, plan
-from gnnflow.train.streamed.reach import depths
+from gnnflow.train.streamed.numbering import (
+    Numbering,
+    by_id,
+    by_type,
+    depths,
+    even_sizes,
+    numbered,
+    numbered_by_type,
+    types_in,
+)
 from gnnflow.train.streamed.size import graph_size, of_all_ranks
-from gnnflow.train.streamed.space import check_disk
-from gnnflow.train.streamed.typed_numbering import by_type, numbered_by_type, types_in
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from gnnflow.executions.streamed import GroupSizes
 from gnnflow.progress import Silent
 from gnnflow.train.globalbatch import open_task_source
 from gnnflow.train.streamed import source
-from gnnflow.train.streamed.disk import LocalDisk
-from gnnflow.train.streamed.files import Scratch
-from gnnflow.train.streamed.plan import Plan
+from gnnflow.train.streamed.budget import Plan
+from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.trainer import train
 
 TOGETHER = GroupSizes(targets=2, sources=3)
