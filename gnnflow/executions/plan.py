@@ -82,6 +82,19 @@ class TermLayout:
         """Columns K of a packed row."""
         return sum(self.widths)
 
+    def without(self, name: str) -> TermLayout:
+        """Return the layout without one of the terms."""
+        shapes = {each: shape for each, shape in zip(self.names, self.shapes, strict=True) if each != name}
+        return TermLayout(tuple(shapes), tuple(shapes.values()))
+
+    def split(self, run: Tensor) -> dict[str, Tensor]:
+        """Return the terms [N, ...] that lie one after the other, each of all nodes, in a run of memory [N K]."""
+        num_rows = len(run) // self.width if self.width else 0
+        parts = torch.split(run, [num_rows * width for width in self.widths])
+        return {
+            name: part.view(num_rows, *shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+        }
+
     def pack(self, terms: TermArrays) -> FloatArray:
         """Return the terms side by side [N, K]."""
         assert tuple(sorted(terms)) == self.names

@@ -86,7 +86,7 @@ _STORED_EDGE, _STORED_LEAF, _STORED_TYPED_EDGE, _STORED_ENTRY = 120, 40, 24, 80
 _STORED_NODE, _STORED_DEGREE, _READ_LABELS = 200, 100, 4
 
 _PER_PIECE = 1 << 19  # bytes that are read in the time that a piece takes besides them: a quarter of a millisecond
-_MERGED = 4  # rows of a state that are read and written where that of a piece is merged with what is there
+_MERGED = 4  # rows of a state that are read and written where a piece is merged with what is there
 _TOUCHED = 0.1  # the same where a piece is added to it, and has edges of the row: in memory, and not from a file
 
 # Intervals of source terms on their way round a ring: two read ahead, and what is computed on, waits to be taken and is
@@ -281,7 +281,7 @@ def _pass(of: LayerRelations, relation: int, *, size: GraphSize, place: Place, p
         back += 5 * state + 2 * (spread * (source - picked) + target) + (0 if kind.adds else 3 * kept)
     elif not kind.adds:
         back += 4 * heads + 2 * target
-    # On a ring terms that stay lie in memory of the rank before, as those of the next rank do here: each counts both;
+    # On a ring terms that stay lie in memory of the rank before, as terms of the next rank do here: each counts both;
     # and gradients wait as one run until they are sent on.
     backward = _Phase(back, sources + 2 * source * on_ring, sources)
     return _Pass(
@@ -375,8 +375,8 @@ def _row_bytes(layers: Sequence[_Layer], place: Place, together: Sequence[Sequen
 
     together: intervals that stay together, per layer and relation; None: one of each.
     """
-    # The head reads rows of an interval and of the next, makes gradients, and writes those of the interval before; a
-    # fifth is for gaps. Where the last layer's rows are not read again, they go to the head as they are computed.
+    # The head reads rows of an interval and of the next, makes gradients, and writes the interval before; a fifth is
+    # for gaps. Where the last layer's rows are not read again, they go to the head as they are computed.
     rows = [sum(layer.types[number].rows for layer in layers) for number in range(len(layers[-1].types))]
     most = 5 * NUMBER * max(rows) if any(each.rows for each in layers[-1].types) else 0
     for index, layer in enumerate(layers):
@@ -643,7 +643,7 @@ def _grouped_plan(needs: Needs, fewest: int, budget: int, *, copies: bool) -> Pl
 
 
 def _largest_groups(needs: Needs, cut: _Cut, room: int) -> tuple[tuple[tuple[GroupSizes, ...], ...], float]:
-    """Return the largest groups, of each layer and relation, that keep to so many bytes per row, and the bytes read."""
+    """Return the largest groups per layer and relation that keep to so many bytes per row, and the bytes read."""
     found, bytes_read = [], 0.0
     for layer in needs.layers:
         of_layer = []
@@ -688,7 +688,7 @@ def _bytes_read(size: GraphSize, of: _Pass, group: GroupSizes, cut: tuple[int, i
 
 
 def _too_small(needs: Needs, picking: Needs | None, budget: int) -> TrainingError:
-    """Return the error of a budget that no cut keeps, with the fewest whole MiB that one does, and what needs them."""
+    """Return the error of a budget that no cut keeps: the fewest whole MiB that are enough, and what needs them."""
 
     def fits(size: int) -> bool:
         return bool(_fitting_cuts(needs, picking, size * _MIB))

@@ -39,7 +39,7 @@ _BEHIND = 2  # of what is to be written: the terms of both ends, or a state and 
 
 
 class Disk(Protocol):
-    """What bytes go through: the system's own calls, or what stands for them in tests and benchmarks."""
+    """Reads and writes bytes of files: the system's calls, or a stand-in of tests and benchmarks."""
 
     def read(self, file: int, into: memoryview, at: int) -> None:
         """Fill memory from a place of a file."""
@@ -49,7 +49,7 @@ class Disk(Protocol):
 
 
 class LocalDisk:
-    """The system's own calls."""
+    """The system's calls."""
 
     def read(self, file: int, into: memoryview, at: int) -> None:
         """Fill memory from a place of a file."""
@@ -69,7 +69,7 @@ class LocalDisk:
 
 @dataclass
 class Scratch:
-    """Files without names in a folder, in the machine's memory where it is None, and a thread that writes to them."""
+    """Files without names in a folder (None: in the machine's memory), and a thread that writes to them."""
 
     folder: str | None
     disk: Disk = field(default_factory=LocalDisk)
@@ -105,8 +105,8 @@ class Scratch:
         """Take room back, for another to be given."""
         self._free.setdefault((rows.width, rows.own, rows.sizes), []).append(rows)
 
-    def behind(self, rows: NodeFile, work: Callable[[], None]) -> None:
-        """Have rows written in the thread. Waits until no more than one other is to be, and raises what that raised."""
+    def write_later(self, rows: NodeFile, work: Callable[[], None]) -> None:
+        """Have rows written in the thread. Waits until at most one other is to be written, and raises its error."""
         with self._lock:
             before = [*self._pending][: max(0, len(self._pending) - _BEHIND + 1)]
         for _, written in before:
@@ -131,7 +131,7 @@ class Scratch:
         self._free.clear()
 
     def refused(self, error: OSError) -> TrainingError:
-        """Return what to tell of a folder that cannot be written to."""
+        """Return the error of a folder that cannot be written to."""
         place = "the machine's memory" if self.folder is None else self.folder
         return TrainingError(
             f"{error.strerror or error} in {place}, where the files of train.memory lie",
@@ -143,8 +143,8 @@ class Scratch:
 class ScratchFile:
     """A file without a name. Raises TrainingError where the folder cannot be written to, or the disk is full.
 
-    A card copies from and to page-locked memory: `lent` gives that of a run of bytes to read, `room` that of a run to
-    fill, which `put` then writes. In the machine's memory both are the file itself, once it is locked.
+    A card copies from and to page-locked memory: `lent` gives a run of bytes to read, `room` a run to fill,
+    which `put` then writes. In the machine's memory both are the file itself, once it is locked.
     """
 
     def __init__(self, scratch: Scratch) -> None:
@@ -245,24 +245,20 @@ class NodeFile:
         """Write the numbers of some nodes of an interval at once; each node's lie side by side [n, K]."""
         self._file.write(bytes_of(np.ascontiguousarray(rows, np.float32)), self._at(interval, within))
 
-    def read(self, interval: int, num_rows: int | None = None) -> Tensor:
-        """Return an interval's numbers [n K]. num_rows: of the first rows; None for all that are active."""
-        self._scratch.settle(self)
-        run = empty_rows((self.active[interval] if num_rows is None else num_rows) * self.width)
-        self._file.read(bytes_of(run), self._at(interval))
-        return run
+    def read(self, interval: int, columns: int | None = None, *, num_rows: int | None = None) -> Tensor:
+        """Return an interval's numbers [n K], or the first so many columns of them.
 
-    def read_first(self, interval: int, columns: int) -> Tensor:
-        """Return the first of an interval's columns [n x columns]."""
+        num_rows: of the first rows; None: of all that are active.
+        """
         self._scratch.settle(self)
-        run = empty_rows(self.active[interval] * columns)
-        if len(run):
-            self._file.read(bytes_of(run), self._at(interval))
+        number = self.active[interval] if num_rows is None else num_rows
+        run = empty_rows(number * (self.width if columns is None else columns))
+        self._file.read(bytes_of(run), self._at(interval))
         return run
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Have an interval's numbers written in the thread."""
-        self._scratch.behind(self, partial(self._write, interval, [*parts]))
+        self._scratch.write_later(self, partial(self._write, interval, [*parts]))
 
     def lent(self, interval: int) -> Tensor:
         """Return an interval's numbers [n K] in page-locked memory, to be read."""
@@ -282,7 +278,7 @@ class NodeFile:
             arrived()
             self._file.put(held, at)
 
-        self._scratch.behind(self, work)
+        self._scratch.write_later(self, work)
 
     def _run(self, interval: int) -> tuple[int, int]:
         return self._at(interval), self.active[interval] * self.width * NUMBER

@@ -1,4 +1,4 @@
-"""A graph in files: what the streamed execution reads it through.
+"""A graph in files, as the streamed execution reads it.
 
 An interval is of one node type, and edges lie by relation; a graph without types is one of one type and one relation.
 
@@ -45,7 +45,7 @@ class FeatureFile:
         self._segments: list[list[tuple[int, int, int, int, bool]]] = [[] for _ in sizes]
 
     def add(self, run: Run, features: Features, places: IntArray) -> None:
-        """Write the features of a run's nodes, given those of the nodes at hand. places: which of these they are."""
+        """Write the features of a run's nodes. features: of the nodes at hand; places: the run's nodes among these."""
         if self.dense is not None:
             assert features.dense is not None
             self.dense.fill(run.interval, run.within, features.dense[places])
@@ -64,7 +64,9 @@ class FeatureFile:
     def read(self, interval: int, num_rows: int) -> Features:
         """Return the features of an interval's first rows."""
         if self.dense is not None:
-            return Features(self._width, dense=self.dense.read(interval, num_rows).view(-1, self._width).numpy())
+            return Features(
+                self._width, dense=self.dense.read(interval, num_rows=num_rows).view(-1, self._width).numpy()
+            )
         # an interval without nodes has no segment
         segments = sorted(self._segments[interval]) or [(0, 0, 0, 0, False)]
         lengths = np.concatenate([self._numbers(at, rows) for _, at, rows, _, _ in segments])
@@ -87,7 +89,7 @@ class FeatureFile:
 
 
 def _room(number: int) -> FloatArray:
-    """Return room for so many numbers of 4 bytes, in memory that serves again as that of dense features does."""
+    """Return room for so many numbers of 4 bytes, in memory that serves again, as for dense features."""
     return empty_rows(int(number)).numpy()
 
 
@@ -95,9 +97,9 @@ def _room(number: int) -> FloatArray:
 class FileGraph:
     """A graph whose nodes, in intervals, and edges lie in files: a `StreamedGraph`.
 
-    chunks: per layer those of each relation; layers over the same in-edges have them in common. inputs: features of
-    each type, None of one without any. ring: where only some intervals are here. prunes: whether layers compute the
-    rows alone that reach a target, or all. together: intervals that stay together, per layer and relation; none: one.
+    chunks: of each layer and relation; layers over the same in-edges share them. inputs: features of each type, None
+    for one without any. ring: where only some intervals are here. prunes: layers compute only the rows that reach a
+    target. together: intervals that stay together, per layer and relation; none: one.
     """
 
     scratch: Scratch
@@ -197,7 +199,7 @@ class FileGraph:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many nodes each interval has."""
+        """Numbers of nodes of each interval."""
         return self.numbering.sizes
 
     @property

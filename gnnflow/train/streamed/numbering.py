@@ -1,11 +1,11 @@
-"""In which order the nodes of a graph lie in its files: which interval each is in, and where there.
+"""The order of a graph's nodes in its files: the interval of each, and its place there.
 
 Where runs of ids would give intervals of very different numbers of edges, as where a graph has hubs, nodes are dealt to
 the intervals by degree, one each in turn and back again, so that all have as many nodes and about as many edges (NGra,
 Ma et al. 2018, section 4: vertex ids are encoded anew to balance edge chunks). Else an interval is a run of ids, which
 keeps what order the ids have.
 
-An interval is of one node type. Of several, rows lie by rank and type (`typed_numbering.py`), and within both as here.
+An interval is of one node type. Of several types, rows lie by rank and type, and within both as above.
 
 Within an interval rows lie by depth, the number of the last layer behind which they still reach a target: then what a
 layer computes are the first rows of every interval. Rows of one depth lie in the order of ids, so a partition is
@@ -32,7 +32,7 @@ MOST = 0.75  # of all rows: where more are active, all are computed
 NOWHERE = -1  # the depth of a row that no layer reads
 PER_NODE = 48  # bytes that finding the order takes at once: degrees, depth, an order, and what is kept of them
 KEPT_PER_NODE = 5  # bytes while partitions are read: rows and depth
-PER_TYPED_NODE = 24  # bytes more where there are types: what of all nodes is of one type, beside the whole
+PER_TYPED_NODE = 24  # bytes more where there are types: the nodes of one type, and the whole
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Numbering:
-    """Where each node lies. sizes: nodes of each interval.
+    """Places of nodes in files. sizes: nodes of each interval.
 
     rows [N]: the row of each node, numbered over all intervals; None where it is its id. levels: per level, how many
     rows of each interval are active there; none where all are. types: the number of each interval's node type; none
@@ -66,11 +66,11 @@ class Numbering:
 
     @cached_property
     def firsts(self) -> IntArray:
-        """Where each interval begins, and where the last one ends."""
+        """The first row of each interval, and the end of the last one."""
         return np.array([0, *accumulate(self.sizes)], np.int64)
 
     def of_type(self, numbers: Sequence[int], node_type: int | None) -> tuple[int, ...]:
-        """Return numbers of intervals with 0 for those of other types; None: all as they are."""
+        """Return numbers of intervals, with 0 for intervals of other types; None: all as they are."""
         if node_type is None or not self.types:
             return tuple(numbers)
         return tuple(each if of == node_type else 0 for each, of in zip(numbers, self.types, strict=True))
@@ -129,7 +129,7 @@ def numbered(
     depth: Array | None = None,
     num_levels: int = 0,
 ) -> Numbering:
-    """Return where nodes lie.
+    """Return the places of nodes.
 
     in_degree and out_degree [N]: of the edges that are read. depth [N]: the last of the levels at which each node is
     active, -1 for none; None where all are at all.
@@ -163,8 +163,9 @@ def is_skewed(degree: Array, firsts: IntArray) -> bool:
 
 
 def _dealt(degree: Array, intervals: int, depth: Array | None) -> Array:
-    """Return the interval of each node [N], dealt by degree among those of one depth, in turn and back again."""
+    """Return the interval of each node [N], dealt by degree within each depth, in turn and back again."""
     order = np.argsort(-degree, kind="stable") if depth is None else np.lexsort((-degree, -depth.astype(np.int16)))
+    # the round in which each node is dealt, and its place in the round [N]
     turn, place = np.divmod(np.arange(len(degree), dtype=np.int32), np.int32(intervals))
     interval = np.empty(len(degree), np.int16)
     interval[order] = np.where(turn % 2 == 0, place, intervals - 1 - place)
@@ -180,8 +181,8 @@ def types_in(book: PartitionBook) -> Array:
 def by_type(types: Array, intervals: Sequence[int], *, bounds: Sequence[int]) -> Numbering:
     """Return the order of ranks, of types within a rank and of ids within both.
 
-    types [N]: of each node. intervals: that each rank has of each type. bounds: where the ids of each rank begin, and
-    where those of the last one end.
+    types [N]: of each node. intervals: that each rank has of each type. bounds: the first id of each rank, and
+    the end of the last one.
     """
 
     def parts() -> Iterable[tuple[int, IntArray, Numbering]]:
@@ -202,9 +203,9 @@ def numbered_by_type(
     depth: Array | None = None,
     num_levels: int = 0,
 ) -> Numbering:
-    """Return where nodes lie on one rank: each type's as `numbered` has them, behind those of the types before it.
+    """Return the places of nodes on one rank: type after type, each as `numbered` has it.
 
-    types [N]: of each node. intervals: of each type. Degrees are those in all relations together.
+    types [N]: of each node. intervals: of each type. Degrees count the edges of all relations.
     """
 
     def parts() -> Iterable[tuple[int, IntArray, Numbering]]:
@@ -223,7 +224,7 @@ def numbered_by_type(
 
 
 def _joined(num_nodes: int, parts: Iterable[tuple[int, IntArray, Numbering]]) -> Numbering:
-    """Return parts of a graph, one behind the other: of each its type, its nodes [n], and how these lie."""
+    """Return parts of a graph one behind the other. parts: of each its type, its nodes [n], and their places."""
     rows, first = np.empty(num_nodes, np.int32), 0
     sizes: list[int] = []
     types: list[int] = []
@@ -246,10 +247,11 @@ def depths(
     fanouts: Sequence[Fanout] | None,
     num_layers: int,
 ) -> Array | None:
-    """Return the last layer behind which each node's row reaches a target [N], 0 for what is read alone.
+    """Return the last layer whose output of each node still reaches a target [N]; 0: only the input is read.
 
-    None where all rows are computed in every layer. in_edges: reads those of a partition; None for a graph without any.
-    targets: dense ids. fanouts: targets first.
+    A breadth-first search goes backwards from the targets, over the stored partitions once per layer, and holds one of
+    them at a time. It stops where what it would find saves little. None where all rows are computed in every layer.
+    in_edges: reads a partition's; None for a graph without edges. targets: dense ids. fanouts: targets first.
     """
     depth = np.full(book.num_nodes, NOWHERE, np.int8)
     depth[targets] = num_layers

@@ -34,7 +34,7 @@ _OF_BYTES = {1: np.uint8, 2: np.uint16, 4: np.int32}
 
 @dataclass(frozen=True)
 class Coding:
-    """How numbers lie. num_bytes: of each. are_steps: what one is more than the one before, the first than zero."""
+    """The form of numbers in a file. num_bytes: of each. are_steps: each lies as its difference from the one before."""
 
     num_bytes: int
     are_steps: bool = False
@@ -250,7 +250,7 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Forward:
-    """Where a piece lies by target: a block of no edges' sources, and these."""
+    """A piece in a file, by target: a block without its edges' sources, and these."""
 
     block: _Stored
     sources: _Stored
@@ -260,7 +260,7 @@ class _Forward:
 
 @dataclass(frozen=True)
 class _Reverse:
-    """Where a piece lies by source: offsets, targets, and the edges' order, which few layers read."""
+    """A piece in a file, by source: offsets, targets, and the edges' order, which few layers read."""
 
     offsets: _Stored
     targets: _Stored
@@ -275,7 +275,7 @@ class _Reverse:
 def _decoded(run: Tensor, coding: Coding, number: int, dtype: type[np.integer]) -> Tensor:
     if run.device.type != "cpu":
         return run.to(torch.int64)
-    # numpy has one thread: torch would begin others for this one, beside those that compute
+    # numpy has one thread: torch would begin others, for which the computing ones would wait
     return torch.from_numpy(coding.decoded(run.numpy(), number, dtype))
 
 

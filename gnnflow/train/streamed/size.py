@@ -31,7 +31,7 @@ class GraphSize:
     nodes, features, entries: of each type, its nodes, dense feature columns, and entries of sparse features (empty: no
     type has any). edges: of each relation. num_targets: of the largest split. edge_columns: numbers of an edge besides
     its ends. largest: the most nodes and in-edges of a partition; largest_entries: the most entries. all_nodes: of all
-    ranks and types (0: those of one rank). leaves: of an edge, the mean of the relation whose edges have most, rounded
+    ranks and types (0: as of one rank). leaves: of an edge, the mean of the relation whose edges have most, rounded
     up; 1 where edges have none. all_targets: of all ranks, which are told the outputs. labelled: targets of all splits;
     label_bytes: of one label. tested: targets of the test split, on all ranks.
     """
@@ -71,12 +71,12 @@ class GraphSize:
 
     @property
     def has_leaves(self) -> bool:
-        """Whether edges come from several nodes each."""
+        """True where edges come from several nodes each."""
         return self.leaves > 1
 
     @property
     def may_prune(self) -> bool:
-        """Whether training may compute fewer rows than there are: on one rank, where some nodes are no targets."""
+        """True where training may compute fewer rows than there are: on one rank, where some nodes are no targets."""
         return self.ranks == 1 and not self.has_leaves and self.num_targets < self.num_nodes
 
 
