@@ -44,13 +44,10 @@ from gnnflow.kernels.memory import return_memory
 from gnnflow.layers import Model
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.reproducible import compute_settings
-from gnnflow.train.streamed.disk import LocalDisk
-from gnnflow.train.streamed.files import Scratch
+from gnnflow.train.streamed.budget import ON_CPU, Plan, plan
+from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.streamed.graph import FileGraph
-from gnnflow.train.streamed.numbering import Numbering, numbered
-from gnnflow.train.streamed.place import ON_CPU
-from gnnflow.train.streamed.plan import Plan, plan
-from gnnflow.train.streamed.reach import depths
+from gnnflow.train.streamed.numbering import Numbering, depths, numbered
 from gnnflow.train.streamed.size import GraphSize
 
 CLASSES = 8
@@ -145,7 +142,7 @@ def new_model(chosen: Chosen) -> Model:
 def filed(model: Model, chosen: Chosen, scratch: Scratch) -> tuple[FileGraph, Plan, np.ndarray]:
     """Return the graph in files, cut as the budget asks for, and where the targets lie."""
     largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
-    size = GraphSize(chosen.nodes, chosen.edges, len(targets_of(chosen)), chosen.width, 0, largest)
+    size = GraphSize((chosen.nodes,), (chosen.edges,), len(targets_of(chosen)), (chosen.width,), 0, largest)
     made = plan(model, size, budget=chosen.budget << 20, place=replace(ON_CPU, groups=not chosen.single))
     return_memory(most=made.row_bytes, budget=made.num_bytes)
     numbering = numbering_of(chosen, chosen.intervals or made.intervals)

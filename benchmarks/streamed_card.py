@@ -41,12 +41,11 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features
 from gnnflow.graph.edges import InEdges
 from gnnflow.train.reproducible import compute_settings
+from gnnflow.train.streamed.budget import ON_CARD, plan
 from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes
-from gnnflow.train.streamed.place import ON_CARD
-from gnnflow.train.streamed.plan import plan
 from gnnflow.train.streamed.size import GraphSize
 
 DEVICE = torch.device("cuda", 0)
@@ -116,7 +115,7 @@ def ours(chosen: Chosen) -> Found:
     """Measure epochs under the budget."""
     model = new_model(chosen)
     largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
-    size = GraphSize(chosen.nodes, chosen.edges, chosen.nodes, WIDTH, 0, largest)
+    size = GraphSize((chosen.nodes,), (chosen.edges,), chosen.nodes, (WIDTH,), 0, largest)
     made = plan(model, size, budget=chosen.budget << 20, place=ON_CARD)
     sizes = even_sizes(chosen.nodes, made.intervals)
     files = FileGraph.empty(

@@ -40,10 +40,10 @@ from gnnflow.layers import Model
 from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.ranks.rows import open_rows
 from gnnflow.train.reproducible import compute_settings
+from gnnflow.train.streamed.budget import plan
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes
-from gnnflow.train.streamed.plan import plan
 from gnnflow.train.streamed.size import GraphSize
 
 
@@ -148,7 +148,7 @@ def cut(chosen: Chosen, model: Model, ranks: int) -> tuple[int, int]:
         return 0, sys.maxsize
     nodes, edges = -(-chosen.nodes // ranks), -(-chosen.edges // ranks)
     largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
-    size = GraphSize(nodes, edges, nodes, chosen.width, 0, largest, ranks=ranks)
+    size = GraphSize((nodes,), (edges,), nodes, (chosen.width,), 0, largest, ranks=ranks)
     made = plan(model, size, budget=chosen.budget << 20)
     chosen.intervals, chosen.max_edges, chosen.groups = made.intervals * ranks, made.max_edges, made.together
     return made.num_bytes, made.row_bytes

@@ -20,15 +20,20 @@ from math import prod
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
-from gnnflow.executions.base import is_narrower_first, layer_terms
-from gnnflow.executions.propagate import partial_state
+from gnnflow.executions.base import PassCounts, is_cheaper_first, is_narrower_first, layer_terms
+from gnnflow.executions.propagate import block_messages, partial_state
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import FloatArray
 from gnnflow.kernels import Csr
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
 
 TermArrays = Mapping[str, FloatArray]
+
+_MANY = 10**9
+_COUNTS = (PassCounts(1, 1, 1), PassCounts(1, _MANY, 1), PassCounts(_MANY, 1, 1), PassCounts(1, 1, _MANY))
+_NODES, _EDGES, _UNDER_WAY = 2, 1009, 3  # a layer's own Python is measured on these: no other dimension is 1009
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,11 @@ class EdgeColumns:
         none = torch.zeros(0, device=device)
         attributes = none.new_zeros(0, self.attribute_width) if self.attribute_width else None
         return EdgeContext(0, none if self.has_weight else None, attributes)
+
+    def empty_block(self, device: torch.device | None = None) -> BlockTensors:
+        """Return a block without nodes and edges."""
+        nowhere = torch.zeros(1, dtype=torch.int64, device=device)
+        return BlockTensors(Csr(nowhere, nowhere[:0], 0), self.of_no_edges(device), None)
 
 
 NO_COLUMNS = EdgeColumns()
@@ -71,6 +81,19 @@ class TermLayout:
     def width(self) -> int:
         """Columns K of a packed row."""
         return sum(self.widths)
+
+    def without(self, name: str) -> TermLayout:
+        """Return the layout without one of the terms."""
+        shapes = {each: shape for each, shape in zip(self.names, self.shapes, strict=True) if each != name}
+        return TermLayout(tuple(shapes), tuple(shapes.values()))
+
+    def split(self, run: Tensor) -> dict[str, Tensor]:
+        """Return the terms [N, ...] that lie one after the other, each of all nodes, in a run of memory [N K]."""
+        num_rows = len(run) // self.width if self.width else 0
+        parts = torch.split(run, [num_rows * width for width in self.widths])
+        return {
+            name: part.view(num_rows, *shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+        }
 
     def pack(self, terms: TermArrays) -> FloatArray:
         """Return the terms side by side [N, K]."""
@@ -158,6 +181,50 @@ def plan_layer(model: Model, index: int, columns: EdgeColumns = NO_COLUMNS) -> L
     return LayerPlan(plans, layers.out_width)
 
 
+def possible_orders(layer: Layer, *, learned: bool, may_prune: bool, is_joined: bool) -> list[bool]:
+    """Return the values of `map_first` that training or scoring may choose, whatever the graph's counts are.
+
+    learned: the layer's input depends on a parameter. may_prune: there may be fewer targets than sources. Without it
+    there are as many, and the order follows from the layer; two types may have any numbers of nodes.
+    """
+    found: set[bool] = set()
+    for needs_gradient in {learned, False}:
+        counts = _COUNTS if is_joined else _COUNTS[:1]
+        firsts = {is_cheaper_first(layer, each, needs_gradient=needs_gradient) for each in counts}
+        found |= firsts | ({False} if True in firsts and may_prune else set())
+    return sorted(found)
+
+
+def own_edge_bytes(layer: Layer, columns: EdgeColumns, *, map_first: bool) -> int:
+    """Return the bytes per edge that a layer's own `coefficient` or `message` makes; 0 where kernels make everything.
+
+    It is run once on some edges. What autograd keeps with a row per edge is counted, and a few of the widest rows for
+    what is not kept and for gradients under way.
+    """
+    if layer.uses_propagate or (layer.uses_coefficients and layer.logit_slope is not None):
+        return 0
+    h, nodes = torch.zeros(_NODES, layer.in_width, requires_grad=True), NodeContext(*[torch.ones(_NODES)] * 3)
+    source, target = layer_terms(layer, h=h, nodes=nodes, map_first=map_first)
+    csr = Csr(torch.tensor([0, _EDGES // _NODES, _EDGES]), torch.arange(_EDGES) % _NODES, _NODES)
+    width, weight = columns.attribute_width, torch.ones(_EDGES) if columns.has_weight else None
+    block = BlockTensors(csr, EdgeContext(_EDGES, weight, torch.zeros(_EDGES, width) if width else None), None)
+    held: dict[int, int] = {}  # bytes by place in memory
+
+    def kept(tensor: Tensor) -> Tensor:
+        if tensor.dim() and len(tensor) == _EDGES:
+            held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), saved_tensors_hooks(kept, lambda tensor: tensor):
+        if layer.uses_messages:
+            made = list(partial_state(layer, source=source, target=target, block=block).values())
+        else:
+            coefficient = block_messages(layer, source, target, block).coefficient
+            made = [] if coefficient is None else [coefficient]
+    sizes = [*held.values(), *(each.nbytes for each in made if len(each) == _EDGES)]
+    return (sum(held.values()) + _UNDER_WAY * max(sizes, default=0)) // _EDGES
+
+
 def plan_relation(layer: Layer, columns: EdgeColumns, *, map_first: bool, needs_gradient: bool = False) -> RelationPlan:
     """Return the plan of one relation's pass. needs_gradient: whether its input rows do."""
     none = next(iter(layer.parameters()), torch.zeros(0)).detach().new_zeros(0)
@@ -165,8 +232,7 @@ def plan_relation(layer: Layer, columns: EdgeColumns, *, map_first: bool, needs_
     terms = layer_terms(layer, h=h, nodes=NodeContext(none, none, none), map_first=map_first)
     if not layer.levels.instance.mergeable:
         return RelationPlan(layer, terms, (), None, map_first)
-    nowhere = none.new_zeros(1, dtype=torch.int64)
-    block = BlockTensors(Csr(nowhere, nowhere[:0], 0), columns.of_no_edges(none.device), None)
+    block = columns.empty_block(none.device)
     reads = _target_reads(layer, terms, block)
     state = partial_state(layer, source=terms.source, target=terms.target, block=block)
     return RelationPlan(layer, terms, reads, state, map_first)

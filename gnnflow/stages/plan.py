@@ -229,7 +229,7 @@ def about_budget(rehearsed: StageContext, *, times: int, partitions: int) -> str
 def _kept(rehearsed: StageContext, *, times: int, partitions: int) -> str:
     """Return how training would cut the larger graph, or why it cannot."""
     from gnnflow.layers.model import build_model
-    from gnnflow.train.streamed.plan import plan
+    from gnnflow.train.streamed.budget import plan
     from gnnflow.train.streamed.size import graph_size, times_as_large
 
     config, neighbors = rehearsed.config, neighbors_of(rehearsed)

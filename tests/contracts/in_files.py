@@ -15,8 +15,7 @@ from gnnflow.executions.row_exchange import Exchange
 from gnnflow.executions.streamed import GroupSizes, Ring
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
-from gnnflow.train.streamed.numbering import by_id, even_sizes, numbered
-from gnnflow.train.streamed.typed_numbering import by_type, numbered_by_type
+from gnnflow.train.streamed.numbering import by_id, by_type, even_sizes, numbered, numbered_by_type
 from tests.contracts.among_ranks import own_rows
 from tests.contracts.in_memory import rows_of
 

@@ -20,12 +20,11 @@ from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import source
+from gnnflow.train.streamed.budget import ON_CARD, Plan, plan
 from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes
-from gnnflow.train.streamed.place import ON_CARD
-from gnnflow.train.streamed.plan import Plan, plan
 from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.trainer import train
 from tests.budget import examples
@@ -95,7 +94,7 @@ def test_training_under_a_budget_is_that_in_memory_and_repeats_its_bytes(folder,
 @pytest.mark.parametrize("kind", [{"kind": "gcn"}, {"kind": "gat", "heads": 4}, {"kind": "sage", "aggregator": "max"}])
 @pytest.mark.parametrize("mib", [350, 500])
 def test_the_budget_is_kept_on_the_card(kind, mib):
-    size = GraphSize(200_000, 4_000_000, 200_000, 64, 0, (200_000, 4_000_000))
+    size = GraphSize((200_000,), (4_000_000,), 200_000, (64,), 0, (200_000, 4_000_000))
     inputs = ModelInputs(64, 8)
     model = build_model(model_from_dict({**kind, "hidden": 64, "layers": 2, "dropout": 0.5}), inputs).train()
     made = plan(model, size, budget=mib << 20, place=ON_CARD)

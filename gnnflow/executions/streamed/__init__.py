@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from gnnflow.executions.streamed.adding import SLOPE, added, attended, by_targets, pulled, reads_values
+from gnnflow.executions.streamed.adding import SLOPE, added, attended, by_targets, gated, pulled, reads_values
 from gnnflow.executions.streamed.edges_back import EdgesBack
 from gnnflow.executions.streamed.first_terms import FirstTerms, are_features
 from gnnflow.executions.streamed.forward import forward
-from gnnflow.executions.streamed.graph import EVERY, Columns, GroupSizes, Held, Piece, ahead, sources_of
+from gnnflow.executions.streamed.graph import EVERY, GroupSizes, Held, Piece, ahead, sources_of
 from gnnflow.executions.streamed.layers import not_streamed, sources_in
-from gnnflow.executions.streamed.order import MOST_AT_ONCE, groups_of
+from gnnflow.executions.streamed.order import MOST_AT_ONCE, Passing, groups_of, zeros
 from gnnflow.executions.streamed.relay import passing
 from gnnflow.executions.streamed.ring import Ring
 from gnnflow.executions.streamed.rooms import Key, LayerRelations
 from gnnflow.executions.streamed.run import StreamedRun
-from gnnflow.executions.streamed.sources import Passing, zeros
 
 __all__ = [
     "EVERY",
     "MOST_AT_ONCE",
     "SLOPE",
-    "Columns",
     "EdgesBack",
     "FirstTerms",
     "GroupSizes",
@@ -36,6 +34,7 @@ __all__ = [
     "attended",
     "by_targets",
     "forward",
+    "gated",
     "groups_of",
     "not_streamed",
     "passing",

@@ -36,7 +36,7 @@ from gnnflow.layers import EdgeContext, Layer, Mean, Messages, SoftmaxAttention,
 from gnnflow.layers.phases import Fused, phases_of
 
 SLOPE = "slope"
-"""Beside a gated sum [T, H, D]: what the gradient of the targets' half is that of the sums times."""
+"""Names, in the state of a gated sum [T, H, D], the slope of the sums by the targets' half."""
 
 
 def added(
@@ -50,7 +50,7 @@ def added(
 ) -> State:
     """Return what a state becomes with a block's edges: it is written to, where there is one. Not differentiated.
 
-    with_slopes: for a backward pass. The state of a gated sum then has them beside it.
+    with_slopes: for a backward pass. The state of a gated sum then holds them too.
     """
     fused = gated(layer, source, target, block)
     if fused is not None:
@@ -83,11 +83,11 @@ def pulled(
     by_state: State,
     has_slopes: bool,
 ) -> bool:
-    """Add to the gradients of source terms [S, ...], given that of the whole state, and return True.
+    """Add to the gradients of source terms [S, ...], given the gradient of the whole state, and return True.
 
-    Return False, and add nothing, where the block has to be differentiated. Gradients of target terms there are none,
-    or `by_targets` knows them; those of attention are added to. by_state: what `for_parts` returns. has_slopes: whether
-    the whole state came with them.
+    Return False, and add nothing, where the block has to be differentiated. Target terms have no gradients, or
+    `by_targets` knows them; for attention they are added to. by_state: as `for_parts` returns it. has_slopes: the whole
+    state came with slopes.
     """
     fused = gated(layer, source, target, block)
     if fused is not None and has_slopes:

@@ -3,7 +3,7 @@
     per interval i          from its whole state its rows after the layer, and the next layer's terms, again:
                             gradients of state, own terms and input row
     per source interval j   for each target interval i: the state over chunk (i, j) again, and its gradient, which
-                            `Aggregation.part_gradient` knows from those of the whole state, so no other chunk is needed
+                            `Aggregation.part_gradient` knows from the whole state's, so no other chunk is needed
     per interval i          at last the terms of the first layer again
 
 In the middle the gradient of one source interval's terms stays in memory until it is whole; of several relations it is
@@ -44,7 +44,7 @@ from gnnflow.layers.encoders import BagEncoder
 
 
 def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
-    """Return the gradient of each learned parameter, in order. gradient [T, C]: that of the logits."""
+    """Return the gradient of each learned parameter, in order. gradient [T, C]: of the logits."""
     for each in run.model.modules():
         if isinstance(each, BagEncoder):
             # a dense gradient of a whole table for each run of rows would cost more than all else
@@ -60,8 +60,8 @@ def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
 
 
 @dataclass(frozen=True)
-class _Behind:
-    """What is read of an interval to differentiate what lies between a layer and the next.
+class _LayerEnd:
+    """Values of an interval by which the end of a layer, before the next one, is differentiated.
 
     whole: its states. gradient: of its rows after the layer, where these were read again. terms: the gradients of
     what the next layer made of them; none behind the last layer.
@@ -94,7 +94,7 @@ class _Backward(EdgesBack):
                 made = self._of_head(interval, next(found))
                 for index, gradient in zip(run.model.head_layers, made, strict=True):
                     self.blames[index].add(interval, gradient)
-                del made, gradient  # before those of the next one
+                del made, gradient  # before the next ones
 
     def _of_head(self, interval: int, outputs: list[Tensor]) -> list[Tensor]:
         """Return the gradients, by `predict`, of the rows of an interval that it reads: zeros where no target is."""
@@ -136,18 +136,18 @@ class _Backward(EdgesBack):
     def _last_phase(self, index: int, blame: Room | None, above: Room | None) -> None:
         run, room, of_rows = self.run, self.run.rooms[index], self.blames.get(index)
 
-        def load(interval: int) -> _Behind:
+        def load(interval: int) -> _LayerEnd:
             node_type = run.graph.types[interval]
             terms = {} if above is None else read(above, run.layers[index + 1].keys_at(node_type), interval)
             whole = {of: room[Key("state", of)].read(interval) for of in run.layers[index].states_at(node_type)}
             gradient = None if of_rows is None else of_rows.read(interval)
-            return _Behind(run.load_own(index, interval), whole, gradient, terms)
+            return _LayerEnd(run.load_own(index, interval), whole, gradient, terms)
 
         with ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
                 self._last_of(index, interval, next(found), blame)
 
-    def _last_of(self, index: int, interval: int, found: _Behind, blame: Room | None) -> None:
+    def _last_of(self, index: int, interval: int, found: _LayerEnd, blame: Room | None) -> None:
         """Differentiate what lies behind the edges of an interval, some rows at a time."""
         run = self.run
         keys = [*(Key("state", of) for of in found.whole), *found.own.terms]
@@ -173,7 +173,7 @@ class _Backward(EdgesBack):
             self._blame(index - 1).add(interval, made[INPUT])
 
     def _made_of(
-        self, index: int, out: Tensor, own: Own, found: _Behind, *, place: tuple[int, slice]
+        self, index: int, out: Tensor, own: Own, found: _LayerEnd, *, place: tuple[int, slice]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Return what is read of some rows after a layer, themselves or what is made of them, and its gradients.
 

@@ -1,7 +1,7 @@
 """The backward pass of the streamed execution over the edges of a relation, group by group of source intervals.
 
 What needs no message computed again is added in place (`adding.py`); of other layers each piece's state is computed
-again and differentiated, for which `Aggregation.part_gradient` knows its gradient from those of the whole state.
+again and differentiated, for which `Aggregation.part_gradient` knows its gradient from the whole state's.
 
 Where pieces pick their sources, as edges with leaves do that lie in several intervals, it goes piece by piece.
 
@@ -24,11 +24,10 @@ from gnnflow.executions.propagate import partial_state, sort_edges
 from gnnflow.executions.streamed.adding import SLOPE, attended, pulled, reads_values
 from gnnflow.executions.streamed.graph import EVERY, Held, Piece, WithoutValues, ahead, sources_of
 from gnnflow.executions.streamed.layers import sources_in
-from gnnflow.executions.streamed.order import Group, groups_of, loads
+from gnnflow.executions.streamed.order import Group, Sources, fill_with_zeros, groups_of, loads
 from gnnflow.executions.streamed.relay import Here, Relay, passing
 from gnnflow.executions.streamed.rooms import Key, Named, Room
 from gnnflow.executions.streamed.run import StreamedRun
-from gnnflow.executions.streamed.sources import Sources, fill_with_zeros
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels.memory import give_back_if_full
 from gnnflow.layers import State, Terms
@@ -58,7 +57,7 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Sources:
-    """Source terms that an edge phase goes over, what of them it reads, where gradients go, and the order of pieces."""
+    """Source terms that an edge phase goes over. terms: as far as they are read; groups: the order of pieces."""
 
     passed: Here | Relay
     terms: Held | WithoutValues
@@ -75,7 +74,7 @@ class _Source:
 
 
 class EdgesBack:
-    """Gradients of a pass over the edges. found: those of the model's parameters so far, in order."""
+    """Gradients of a pass over the edges. found: of the model's parameters so far, in order."""
 
     def __init__(self, run: StreamedRun) -> None:
         self.run = run
@@ -85,7 +84,7 @@ class EdgesBack:
     def _pulled(
         self, outputs: Sequence[Tensor], gradients: Sequence[Tensor], leaves: Mapping[K, Tensor]
     ) -> dict[K, Tensor]:
-        """Return the gradients of some leaves, zeros where there are none, and count those of the parameters."""
+        """Return the gradients of some leaves, zeros where there are none, and count the gradients of parameters."""
         pairs = [(out, of) for out, of in zip(outputs, gradients, strict=True) if out.requires_grad]
         if not pairs:
             return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
@@ -101,14 +100,14 @@ class EdgesBack:
         }
 
     def _count(self, place: int, gradient: Tensor) -> None:
-        """Add to a parameter's gradient, in memory of its own: what autograd gives may be part of another one."""
+        """Add to a parameter's gradient, in separate memory: what autograd gives may be part of another one."""
         before = self.found[place]
         if before is None:
             before = self.found[place] = torch.zeros_like(self.learned[place])
         before.add_(gradient)
 
     def _sources(self, index: int, relation: int, blame: Room) -> Iterator[_Sources]:
-        """Yield the sources of a relation's edges, and those of messages to oneself where these are other nodes."""
+        """Yield the sources of a relation's edges, and of messages to oneself where these are other nodes."""
         run, of, key = self.run, self.run.layers[index], Key("source", relation)
         pieces, sizes = run.pieces(index, relation), run.graph.active(index)
         apart, has_edges = of.has_self(relation), any(piece.num_edges for piece in pieces)
@@ -207,7 +206,7 @@ class EdgesBack:
         return found
 
     def _differentiate(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> State:
-        """Add a piece's part of the gradients, and return what of that of the whole state is left for the others."""
+        """Add a piece's part of the gradients, and return what of the whole state's is left for other pieces."""
         run, of, target = self.run, self.run.layers[index], read.of_targets.terms
         layer = of.layers[relation]
         aggregation = layer.levels.instance

@@ -1,12 +1,12 @@
-"""What the first layer holds of nodes: terms that lie in files, and terms that are made whenever they are read.
+"""Terms of the first layer: some lie in files, others are made whenever they are read.
 
 Source terms without a parameter, such as GCN's (a row of features, and the scale of its node), say no more than
 features and degrees do, which lie in files already. They are made of these as they go by, once per group: so they need
-no file, and are neither written nor read beside features. Draws are a function of interval and run of rows
+no file, and are neither written nor read besides features. Draws are a function of interval and run of rows
 (`layers.py`), by which dropout keeps the same numbers every time.
 
-Terms with a parameter lie in files: a product per group costs more than reading what it gave. So do those of a layer
-whose edges learn in any other way, since the backward pass reads them for every piece.
+Terms with a parameter lie in files: a product per group costs more than reading what it gave. So do the terms of a
+layer whose edges learn in any other way, since the backward pass reads them for every piece.
 
 Shapes: n rows of an interval, W width.
 """
@@ -20,8 +20,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from gnnflow.executions.plan import TermLayout
 from gnnflow.executions.streamed.gradients import edges_learn
-from gnnflow.executions.streamed.graph import Columns, Held
+from gnnflow.executions.streamed.graph import Held
 from gnnflow.executions.streamed.layers import StreamedLayers
 from gnnflow.executions.streamed.rooms import Key, LayerRelations, Named, OfNodes, Room, fill
 from gnnflow.layers import FeatureTensors, NodeContext
@@ -49,7 +50,7 @@ class FirstTerms:
 
     @cached_property
     def are_made(self) -> bool:
-        """Whether source terms are made whenever they are read.
+        """True where source terms are made whenever they are read.
 
         Not on a ring, round which terms go, nor on a card, where it was not tried.
         """
@@ -61,7 +62,7 @@ class FirstTerms:
     def room(self) -> Room:
         """Return room for the terms that lie in files; of those that are made it knows how they lie in memory."""
         like = self.run.no_terms(0)
-        made = {_SOURCE: Held(Columns.of(like.pop(_SOURCE)), None)} if self.are_made else {}
+        made = {_SOURCE: Held(TermLayout.of(like.pop(_SOURCE)), None)} if self.are_made else {}
         return self.run.layers[0].room(self.run.graph, like) | made
 
     def load(self, interval: int) -> tuple[FeatureTensors, NodeContext]:
@@ -117,7 +118,7 @@ class FirstTerms:
 
     @cached_property
     def files_need_features(self) -> bool:
-        """Whether a term that lies in a file depends on features, or on a parameter."""
+        """True where a term that lies in a file depends on features, or on a parameter."""
         if not self.are_made:
             return True
         none = torch.zeros(0)

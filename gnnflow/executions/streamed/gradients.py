@@ -71,7 +71,7 @@ def room_like(graph: StreamedGraph, of: LayerRelations, room: Room) -> Room:
 
 def _gradients_of(graph: StreamedGraph, of: LayerRelations, key: Key, held: Held) -> Held:
     columns = held.columns.without(SLOPE)
-    # those of sources are of this rank's nodes alone
+    # gradients of sources are of this rank's nodes alone
     return Held.room(graph, columns, level=of.level_of(key), node_type=of.type_of(key))
 
 

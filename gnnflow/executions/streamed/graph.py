@@ -1,4 +1,4 @@
-"""What a graph that is larger than memory is read through: pieces of its edges, and rows of its nodes by interval.
+"""Reading a graph that is larger than memory: pieces of its edges, and rows of its nodes by interval.
 
 Nodes are cut into intervals, runs of rows, and edges by the intervals of both ends into chunks; a chunk of many edges
 is cut further, into pieces. The streamed execution says what is read and written and in which order; where it lies, in
@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from gnnflow.executions.plan import TermLayout
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import empty_rows
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
@@ -39,7 +39,7 @@ which may be of several types."""
 
 @dataclass(frozen=True)
 class Piece:
-    """Some edges of one relation from the nodes of one interval, or `EVERY`, to those of another.
+    """Some edges of one relation from the nodes of one interval, or `EVERY`, to the nodes of another.
 
     number: tells it from the other pieces of its chunk. load: reads it as a block whose targets and sources are the
     active rows of the two intervals, behind its layer and before it. rows: where the sources are but some of `EVERY`,
@@ -56,7 +56,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class GroupSizes:
-    """How many intervals stay in memory together while an edge phase goes over a relation (`order.py`).
+    """Numbers of intervals that stay in memory together while an edge phase goes over a relation (`order.py`).
 
     targets: whose states grow in the forward pass. sources: whose terms have gradients that grow in the backward pass.
     """
@@ -68,14 +68,14 @@ class GroupSizes:
 class Rows(Protocol):
     """K numbers for each node, by interval. What is read or written is one run of memory [n K]."""
 
-    def read(self, interval: int) -> Tensor:
-        """Return an interval's numbers as they were written last."""
+    def read(self, interval: int, columns: int | None = None) -> Tensor:
+        """Return an interval's numbers as they were written last; or the first so many columns [n x columns].
 
-    def read_first(self, interval: int, columns: int) -> Tensor:
-        """Return the first of an interval's columns [n x columns], as `Columns` lie in a run of memory."""
+        As a `TermLayout` splits a run, these lie before all others.
+        """
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
-        """Have an interval's numbers written: those of all parts, one after the other. They must not change any more.
+        """Have an interval's numbers written: all parts, one after the other. They must not change any more.
 
         It may return before they are written; whoever reads them waits.
         """
@@ -89,20 +89,20 @@ class StreamedGraph(Protocol):
 
     @property
     def ring(self) -> Ring | None:
-        """How source intervals come by that other ranks own; None where all intervals are here."""
+        """The ring by which source intervals of other ranks come; None where all intervals are here."""
 
     @property
     def sizes(self) -> Sequence[int]:
-        """How many nodes each interval has, those of other ranks too."""
+        """Numbers of nodes of each interval, of all ranks."""
 
     @property
     def types(self) -> Sequence[int]:
         """The type of each interval's nodes, by its number in the schema; every rank has as many intervals of each."""
 
     def active(self, level: int) -> Sequence[int]:
-        """Return how many rows of each interval still reach a target behind so many layers: they are its first ones.
+        """Return how many rows of each interval still reach a target behind so many layers: its first ones.
 
-        Level 0 is what the first layer reads. The rows of a level are among those of the level before.
+        Level 0 is what the first layer reads. Each level has some of the rows of the level before.
         """
 
     def num_edges(self, layer: int, relation: int = 0) -> int:
@@ -123,63 +123,31 @@ class StreamedGraph(Protocol):
     def features(self, interval: int) -> FeatureTensors:
         """Read the input features of an interval's rows of level 0, of a type without any no columns.
 
-        In memory of their own, which the caller may write to.
+        The caller may write to their memory.
         """
 
     def nodes(self, interval: int) -> NodeContext:
         """Read what the graph knows of an interval's nodes [n], of several relations [n, R]."""
 
     def rows(self, width: int, *, level: int, node_type: int | None = None) -> Rows:
-        """Return room for so many numbers per row of a level, of this rank's intervals (of a type, or of all)."""
+        """Return room for so many numbers per row of a level, of this rank's intervals. node_type: None for all."""
 
     def source_rows(self, width: int, *, level: int, node_type: int | None = None) -> Rows:
-        """Return such room for what edges read of their sources: of all ranks' intervals, where ranks keep copies."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """How the tensors of some nodes lie in one run of memory: one after the other, in the order of their names."""
-
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> Columns:
-        """Return the layout of tensors [n, ...]."""
-        names = tuple(sorted(tensors))
-        return cls(names, tuple(tuple(tensors[name].shape[1:]) for name in names))
-
-    def without(self, name: str) -> Columns:
-        """Return the layout without one of the tensors."""
-        held = [pair for pair in zip(self.names, self.shapes, strict=True) if pair[0] != name]
-        return Columns(tuple(pair[0] for pair in held), tuple(pair[1] for pair in held))
-
-    @property
-    def width(self) -> int:
-        """Numbers K per node."""
-        return sum(map(prod, self.shapes))
-
-    def split(self, run: Tensor) -> dict[str, Tensor]:
-        """Return the tensors [n, ...] that lie in a run [n K]."""
-        num_rows = len(run) // self.width if self.width else 0
-        parts = torch.split(run, [num_rows * prod(shape) for shape in self.shapes])
-        return {
-            name: part.view(num_rows, *shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
-        }
+        """Return such room for sources' terms: of all ranks' intervals, where ranks keep copies."""
 
 
 @dataclass(frozen=True)
 class Held:
     """Named tensors of all nodes."""
 
-    columns: Columns
+    columns: TermLayout
     rows: Rows | None
 
     @classmethod
     def room(
         cls,
         graph: StreamedGraph,
-        like: Mapping[str, Tensor] | Columns,
+        like: Mapping[str, Tensor] | TermLayout,
         *,
         level: int,
         node_type: int | None = None,
@@ -189,7 +157,7 @@ class Held:
 
         node_type: of this type's rows alone. of_sources: edges read them.
         """
-        columns = like if isinstance(like, Columns) else Columns.of(like)
+        columns = like if isinstance(like, TermLayout) else TermLayout.of(like)
         make = graph.source_rows if of_sources else graph.rows
         return cls(columns, make(columns.width, level=level, node_type=node_type) if columns.width else None)
 
@@ -228,7 +196,7 @@ class WithoutValues:
         """Return an interval's tensors."""
         assert self.held.rows is not None
         columns = self.held.columns.without("value")
-        run = self.held.rows.read_first(interval, columns.width)
+        run = self.held.rows.read(interval, columns.width)
         zeros = run.new_zeros(()).expand(self.sizes[interval], *self.held.columns.shapes[-1])
         return {**columns.split(run), "value": zeros}
 

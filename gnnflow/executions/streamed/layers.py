@@ -1,4 +1,4 @@
-"""What the streamed execution computes of a model: terms, states and rows of some nodes, given what is read of them.
+"""Computation of some nodes' terms, states and rows in the streamed execution, given what is read of them.
 
 The order in which that happens is `run.py`'s forward and `backward.py`'s backward.
 
@@ -61,12 +61,12 @@ class StreamedLayers:
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the model computes."""
+        """The device that the model computes on."""
         return self.model.device
 
     @cached_property
     def firsts(self) -> list[int]:
-        """Where each interval begins, and where the last one ends."""
+        """The first row of each interval, and the end of the last one."""
         return [0, *accumulate(self.graph.sizes)]
 
     @property
@@ -79,7 +79,7 @@ class StreamedLayers:
         return [each for each in self.intervals if node_type in (None, self.graph.types[each])]
 
     def pieces(self, index: int, relation: int = 0) -> list[Piece]:
-        """Return a relation's pieces, as the graph has them, with those of messages to oneself, numbered -1.
+        """Return a relation's pieces, as the graph has them, and of messages to oneself, numbered -1.
 
         Where these are of other nodes than the relation's sources, they are a target interval's first.
         """
@@ -160,7 +160,7 @@ class StreamedLayers:
         return runs(self.graph.active(level)[interval], width, self.device)
 
     def terms(self, index: int, h: Tensor, nodes: NodeContext, *, place: tuple[int, int]) -> OfNodes:
-        """Return what a layer holds of some nodes of one type, of the targets among them, the first ones, as such.
+        """Return what a layer holds of some nodes of one type; the targets are the first of them.
 
         place: their interval, and the first of its rows that they are.
         """
@@ -235,11 +235,12 @@ class StreamedLayers:
         return self.layers[index].reads_rows
 
     def load_own(self, index: int, interval: int) -> Own:
-        """Read what the phase behind a layer needs beside the states."""
+        """Read what the end of a layer needs besides the states."""
         h = self.load_input(index, interval) if self.layers[index].has_shortcut else None
         follows = index + 1 < self.model.num_layers or isinstance(h, FeatureTensors)
         nodes = self.graph.nodes(interval) if follows else None
-        return Own(read(self.rooms[index], self.layers[index].behind(self.graph.types[interval]), interval), h, nodes)
+        keys = self.layers[index].read_at_end(self.graph.types[interval])
+        return Own(read(self.rooms[index], keys, interval), h, nodes)
 
     def add_piece(
         self, index: int, relation: int, state: State | None, piece: Piece, block: BlockTensors, *, terms: Terms
@@ -255,7 +256,7 @@ class StreamedLayers:
 
     def seed_piece(self, index: int, relation: int, piece: Piece) -> None:
         """Make the draws of a piece's edges a function of the pass and the piece."""
-        of_relation = [relation] * (relation > 0)  # the first one's are those of a graph without types
+        of_relation = [relation] * (relation > 0)  # the first one's are as of a graph without types
         self.seeded("piece", index, piece.target, piece.source, piece.number, *of_relation)
 
     def predicted(self, interval: int, rows: slice, outputs: Sequence[Tensor]) -> tuple[slice, Tensor]:
@@ -287,7 +288,7 @@ def not_streamed(layer: Layer) -> str | None:
 
 
 def sources_in(block: BlockTensors, terms: Named) -> Named:
-    """Return the rows of source terms that a block reads: of messages to oneself those of its targets, the first."""
+    """Return the rows of source terms that a block reads: of messages to oneself its targets' rows, the first."""
     number = block.num_targets
     if not block.csr.is_identity or all(len(rows) == number for rows in terms.values()):
         return terms

@@ -1,4 +1,4 @@
-"""How an edge phase gets source terms, and where their gradients go: here, or round a ring of ranks (`ring.py`).
+"""Source terms of an edge phase, and their gradients: read and written here, or sent round a ring (`ring.py`).
 
 A thread passes terms on to the next rank while this one computes on them, and in the backward pass adds the rank's
 parts of their gradients to what came from the rank before.
@@ -55,7 +55,7 @@ def passing(
     """Return the source terms that an edge phase reads as they come by, and where it writes their gradients.
 
     node_type: of the sources, None for all. wanted: the intervals that are read, by round; every round passes all of
-    them on. gradients: where those of the rank's own sources are in the end; there is one round then, in which every
+    them on. gradients: room for the rank's own sources' in the end; there is one round then, in which every
     interval's part is written. together: so many intervals are taken before the first one's part is.
     """
     ring = graph.ring
@@ -73,7 +73,7 @@ class _StoppedError(Exception):
 class Relay:
     """Passes source terms on in a thread, and sums their gradients.
 
-    At most one interval that is not asked for yet is held, beside one on its way here and one of this rank's read
+    At most one interval that is not asked for yet is held, besides one on its way here and one of this rank's read
     ahead. Leaving the block waits until all gradients are at home; after an error nobody is waited for.
     """
 
@@ -217,13 +217,10 @@ class _Coming:
 
     relay: Relay
 
-    def read(self, interval: int) -> Tensor:
+    def read(self, interval: int, columns: int | None = None) -> Tensor:
         """Return an interval's numbers, once."""
+        assert columns is None, "terms that come by are taken whole"
         return self.relay.take(interval)
-
-    def read_first(self, interval: int, columns: int) -> Tensor:
-        """Refuse: they come by whole."""
-        raise AssertionError("terms that come by are taken whole")
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Refuse: terms are written where they are computed."""
@@ -239,12 +236,8 @@ class _Summed:
 
     relay: Relay
 
-    def read(self, interval: int) -> Tensor:
+    def read(self, interval: int, columns: int | None = None) -> Tensor:
         """Refuse: nothing is known of a sum before it is at home."""
-        raise AssertionError("gradients that go by are not read")
-
-    def read_first(self, interval: int, columns: int) -> Tensor:
-        """Refuse, as `read` does."""
         raise AssertionError("gradients that go by are not read")
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""Source intervals that go from rank to rank, so that each is read from a disk once (NGra, Ma et al. 2018, section 4).
+"""Source intervals go from rank to rank, so that each is read from a disk once (NGra, Ma et al. 2018).
 
 Ranks own intervals: as many each, of consecutive numbers. A rank computes the target intervals that it owns and reads
 the edges into them; what it needs of source intervals goes round:
@@ -11,8 +11,8 @@ the edges into them; what it needs of source intervals goes round:
 In the forward pass all intervals go round once for each group of a rank's target intervals, whose states stay. Where
 links are slower than disks, ranks keep what goes by in the first round (`Ring.copies`) and read that from then on.
 
-A thread passes on while the rank computes (`relay.py`). In which order a rank sees the sources, and so that of its
-sums, follows from the number of ranks and intervals alone.
+A thread passes on while the rank computes (`relay.py`). The order in which a rank sees the sources, and the order of
+its sums, follows from the number of ranks and intervals alone.
 
 Shapes: n rows of an interval, K numbers per row.
 """
@@ -70,9 +70,9 @@ class Ring:
         return (turn + 1) % self.exchange.size == 0
 
     def send(self, run: Tensor, turn: int, *, width: int) -> Arriving:
-        """Begin to send numbers [n K] of this turn's interval to the next rank, and to receive those of the one before.
+        """Begin to send numbers [n K] of this turn's interval to the next rank, and to receive.
 
-        Those are of the interval that comes by here in the next turn, or, where it ends there, of one of this rank.
+        From the rank before comes the interval of the next turn here, or, where it ends there, of one of this rank.
         """
         rank, size = self.exchange.rank, self.exchange.size
         sent, received = [0] * size, [0] * size

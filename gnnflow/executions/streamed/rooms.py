@@ -1,4 +1,4 @@
-"""What the streamed execution holds of a layer's nodes between its phases, relation by relation, and where.
+"""Values that the streamed execution holds of a layer's nodes between its phases, relation by relation.
 
     vertex phase    source terms, terms of the targets, and rows through a map of the type's own, per node of a type
     edge phase      states, per relation into a type; or per type, where relations into one are parts of one aggregation
@@ -25,7 +25,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Key(NamedTuple):
-    """What is held of a node. number: of the relation; of "own" rows that of the type.
+    """A kind of values that are held of a node. number: of the relation, or of the type for "own" rows.
 
     kind: its "source" terms, its "target" terms, its terms as the source of a message to itself where the relation's
     other sources are not of its type ("self"), its "state", or its row through the type's own map ("own").
@@ -57,7 +57,7 @@ class LayerRelations:
 
     @property
     def joins(self) -> RelationLayers:
-        """What joins relations."""
+        """The layers' join over relations."""
         return self.model.relations(self.index)
 
     @property
@@ -72,24 +72,24 @@ class LayerRelations:
 
     @cached_property
     def has_shortcut(self) -> bool:
-        """Whether the model adds the layer's input to its rows."""
+        """True where the model adds the layer's input to its rows."""
         none = torch.zeros(0, self.layers[0].in_width, device=self.model.device)
         return self.model.shortcut(self.index, none) is not None
 
     @property
     def predicts(self) -> bool:
-        """Whether the head reads the rows after this layer and no others, so that it can as they are computed."""
+        """True where the head reads the rows after this layer alone, so that it can as they are computed."""
         return self.model.head_layers == (self.index,)
 
     @property
     def reads_rows(self) -> bool:
-        """Whether the rows after the layer are read again, and not only as they are computed."""
+        """True where the rows after the layer are read again, and not only as they are computed."""
         if self.index in self.model.head_layers:
             return not self.predicts
         return self.index + 1 < self.model.num_layers and LayerRelations(self.model, self.index + 1).has_shortcut
 
     def state_of(self, relation: int) -> int:
-        """Return the relation as whose state that of a relation is kept: the first into its type, where they merge."""
+        """Return the relation under which a relation's state is kept: the first into its type, where they merge."""
         first = self.schema.relations_into(self.schema.target_types[relation])[0]
         return first if self.joins.merges_states else relation
 
@@ -106,7 +106,7 @@ class LayerRelations:
         return None if self.comes_from_several(relation) else self.schema.source_types[relation]
 
     def has_self(self, relation: int) -> bool:
-        """Return whether targets send themselves messages whose terms are not among those of the sources."""
+        """Return whether targets send themselves messages whose terms are not among the sources'."""
         return self.layers[relation].include_self and self.source_type(relation) != self.schema.target_types[relation]
 
     def keys_at(self, node_type: int) -> list[Key]:
@@ -122,8 +122,8 @@ class LayerRelations:
             found.append(Key("own", node_type))
         return found
 
-    def behind(self, node_type: int) -> list[Key]:
-        """Return what of these the phase behind the edges reads."""
+    def read_at_end(self, node_type: int) -> list[Key]:
+        """Return what of these the end of the layer reads."""
         return [key for key in self.keys_at(node_type) if key.kind in ("target", "own")]
 
     def type_of(self, key: Key) -> int | None:
@@ -174,7 +174,7 @@ def some(of: Mapping[K, Named], rows: slice) -> dict[K, Named]:
 
 @dataclass(frozen=True)
 class Own:
-    """What the last phase of a layer reads of a target interval's own nodes, beside their states.
+    """Values that the last phase of a layer reads of a target interval's own nodes, besides their states.
 
     terms: as targets, and their own rows. h: what its input rows are computed from, where the model adds these. nodes:
     where another layer follows, or h is to be encoded.
@@ -196,7 +196,7 @@ def some_rows(held: FeatureTensors | Tensor, rows: slice) -> FeatureTensors | Te
 
 
 def fill(made: OfNodes, rows: slice, terms: OfNodes) -> None:
-    """Write what is held of some nodes into that of an interval."""
+    """Write values of some nodes into the values of their interval."""
     for key, of in terms.items():
         for name, each in of.items():
             made[key][name][rows] = each

@@ -41,10 +41,9 @@ from torch import Tensor
 from gnnflow.executions.streamed.first_terms import FirstTerms
 from gnnflow.executions.streamed.graph import Held, Piece, ahead, sources_of
 from gnnflow.executions.streamed.layers import StreamedLayers
-from gnnflow.executions.streamed.order import Group, groups_of, loads
+from gnnflow.executions.streamed.order import Group, Passing, groups_of, loads
 from gnnflow.executions.streamed.relay import passing
 from gnnflow.executions.streamed.rooms import Key, Named, Own, States, fill, release, some, write
-from gnnflow.executions.streamed.sources import Passing
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import empty_rows
 from gnnflow.kernels.memory import give_back

@@ -1,6 +1,6 @@
-"""How fast each rank reads its disk and sends to the next one, and which of them therefore read source intervals.
+"""Speeds of each rank's disk and of its link to the next rank, which decide who reads source intervals.
 
-What a card reads is its machine's memory, where files lie there, and what it sends goes from card to card if it can.
+A card reads its machine's memory, where files lie there, and sends from card to card if it can.
 
 All ranks measure at once: what they share, such as a disk of one host, is then measured as each one's part of it. The
 tree of NGra's devices (a disk, the ranks below it, links between them) comes down to two numbers per rank.
@@ -35,7 +35,7 @@ class Bandwidths:
 
 
 def measured(scratch: Scratch, exchange: Exchange, card: Card | None = None) -> Bandwidths:
-    """Measure. All ranks do together, and have the same numbers. card: where what is read and sent lies; None: here."""
+    """Measure, on all ranks together; all return the same numbers. card: where the bytes lie; None: here."""
     run = torch.zeros(_BYTES // 4, device=None if card is None else card.device)
     file = scratch.file()
     file.append(bytes_of(run.cpu()))
@@ -71,11 +71,12 @@ def _per_second(once: Callable[[], None]) -> int:
 
 
 def keeps_copies(found: Bandwidths, nodes: IntArray) -> bool:
-    """Return whether every rank better reads all source intervals from copies on its own disk. nodes: of each rank [p].
+    """Return whether ranks are faster if each reads all source intervals from copies on its disk.
 
-    Else the owner alone reads an interval, and it goes round. Either takes as long as its slowest disk or link.
+    nodes: of each rank [p]. Else only the owner reads an interval, and it goes round. Either takes as long as its
+    slowest disk or link.
     """
-    # a link carries all but what is the next rank's own, which ends before it
+    # numbers on each rank's link [p]: all intervals but the next rank's, which end before it
     on_link = nodes.sum() - np.roll(nodes, -1)
     round_the_ring = max((nodes / found.reads).max(), (on_link / found.links).max())
     return bool((nodes.sum() / found.reads).max() < round_the_ring)

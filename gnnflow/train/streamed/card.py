@@ -1,12 +1,14 @@
-"""The same graph for a model on a graphics card: rows and edges stay with the machine, pieces of them come to the card.
+"""The same graph for a model on a graphics card.
+
+Rows and edges stay with the machine, and pieces of them come to the card.
 
     card = Card(device)
     graph = CardGraph.of(files, card)          a `StreamedGraph` whose tensors are on the card
 
 What is read comes through page-locked memory, on a stream for copies alone: the threads that read ahead wait for their
 copies, the thread that computes does not. What is written goes back on another stream, and the thread that writes
-waits. All memory of the card is that of the stream that computes: a copy begins behind what was asked of the card
-before it, so it never fills memory that is still read. How far the processor runs ahead of the card does not matter.
+waits. All memory of the card belongs to the stream that computes: a copy begins behind what was asked of the
+card before it, so it never fills memory that is still read. The processor may run ahead of the card.
 
 Edges travel as they lie in files (`packed.py`), at 4 bytes a number.
 
@@ -92,13 +94,10 @@ class CardRows:
     held: NodeFile
     card: Card
 
-    def read(self, interval: int) -> Tensor:
-        """Return an interval's numbers [n K]."""
-        return self.card.fetched(self.held.lent(interval))
-
-    def read_first(self, interval: int, columns: int) -> Tensor:
-        """Return the first of an interval's columns [n x columns]."""
-        return self.card.fetched(self.held.lent(interval)[: self.held.active[interval] * columns])
+    def read(self, interval: int, columns: int | None = None) -> Tensor:
+        """Return an interval's numbers [n K], or the first so many columns of them."""
+        held = self.held.lent(interval)
+        return self.card.fetched(held if columns is None else held[: self.held.active[interval] * columns])
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Have an interval's numbers copied back, and written where they lie in a file."""
@@ -133,17 +132,17 @@ class CardGraph:
 
     @property
     def scratch(self) -> Scratch:
-        """Where it lies."""
+        """The files that it lies in."""
         return self.files.scratch
 
     @property
     def ring(self) -> Ring | None:
-        """Where only some intervals are here: those between which source intervals go round, from card to card."""
+        """The ranks between which source intervals go round, from card to card; None: all intervals are here."""
         return self.files.ring
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many nodes each interval has."""
+        """Numbers of nodes of each interval."""
         return self.files.sizes
 
     @property

@@ -31,7 +31,7 @@ from gnnflow.train.streamed.numbering import Numbering, Run
 
 @dataclass(frozen=True)
 class _Segment:
-    """Where some edges of a chunk lie in the file, and how many they and their leaves are. depth: of their targets."""
+    """A place in the file that holds edges of a chunk; numbers of edges and leaves. depth: of targets."""
 
     at: int
     num_edges: int
@@ -41,9 +41,9 @@ class _Segment:
 
 @dataclass(frozen=True)
 class Ends:
-    """The intervals that edges of a relation lead to, of this rank, and those that they come from, as these come by.
+    """The intervals that edges of a relation join: targets of this rank, and sources in the order in which they come.
 
-    sources: `EVERY` alone where an edge has leaves, which may be of several types and intervals.
+    sources: only `EVERY` where an edge has leaves, which may be of several types and intervals.
     """
 
     targets: Sequence[int]
@@ -72,7 +72,7 @@ class ChunkFile:
         self._columns = (has_leaves, edges.weight is not None, width, block.edge_scale is not None)
 
     def add(self, run: Run, block: Block, numbering: Numbering) -> None:
-        """Write the in-edges of a run's nodes, given those of the nodes at hand; sources are dense ids."""
+        """Write the in-edges of a run's nodes. block: of the nodes at hand; its sources are dense ids."""
         edges = block.edges
         if block.sample_scale is not None:
             self._scale = self._scale or self._room_of_targets()
@@ -215,7 +215,7 @@ class ChunkFile:
             attributes=next(floats).reshape(-1, width) if width else None,
             leaves=offsets_of(columns[2]) if has_leaves else None,
         )
-        sample = None if self._scale is None else self._scale.read(target, num_targets).numpy()
+        sample = None if self._scale is None else self._scale.read(target, num_rows=num_targets).numpy()
         held = Block(edges, num_sources, sample, next(floats) if scaled else None)
         block = block_tensors(held, keeps_leaves=True)  # pieces of one relation are computed in one way
         _ = block.csr.is_sound  # a pass over the edges, here where they are read

@@ -9,8 +9,10 @@ Shapes: n rows of an interval, K numbers per row.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
+import shutil
 import tempfile
 import threading
 from collections import deque
@@ -19,6 +21,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -28,15 +32,44 @@ from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels import empty_rows
 from gnnflow.kernels.device import lock_pages, unlock_pages
-from gnnflow.train.streamed.disk import Disk, LocalDisk
 
-_NUMBER = 4  # bytes of a number
+NUMBER = 4  # bytes of a number
+_AT_ONCE = 1 << 30  # bytes that one call of the system reads or writes at most
 _BEHIND = 2  # of what is to be written: the terms of both ends, or a state and the rows made of it
+
+
+class Disk(Protocol):
+    """Reads and writes bytes of files: the system's calls, or a stand-in of tests and benchmarks."""
+
+    def read(self, file: int, into: memoryview, at: int) -> None:
+        """Fill memory from a place of a file."""
+
+    def write(self, file: int, held: memoryview, at: int) -> None:
+        """Write memory to a place of a file."""
+
+
+class LocalDisk:
+    """The system's calls."""
+
+    def read(self, file: int, into: memoryview, at: int) -> None:
+        """Fill memory from a place of a file."""
+        done = 0
+        while done < len(into):
+            got = os.preadv(file, [into[done : done + _AT_ONCE]], at + done)
+            if not got:
+                raise OSError(f"a file of the scratch folder ends at byte {at + done}")
+            done += got
+
+    def write(self, file: int, held: memoryview, at: int) -> None:
+        """Write memory to a place of a file."""
+        done = 0
+        while done < len(held):
+            done += os.pwritev(file, [held[done : done + _AT_ONCE]], at + done)
 
 
 @dataclass
 class Scratch:
-    """Files without names in a folder, in the machine's memory where it is None, and a thread that writes to them."""
+    """Files without names in a folder (None: in the machine's memory), and a thread that writes to them."""
 
     folder: str | None
     disk: Disk = field(default_factory=LocalDisk)
@@ -72,8 +105,8 @@ class Scratch:
         """Take room back, for another to be given."""
         self._free.setdefault((rows.width, rows.own, rows.sizes), []).append(rows)
 
-    def behind(self, rows: NodeFile, work: Callable[[], None]) -> None:
-        """Have rows written in the thread. Waits until no more than one other is to be, and raises what that raised."""
+    def write_later(self, rows: NodeFile, work: Callable[[], None]) -> None:
+        """Have rows written in the thread. Waits until at most one other is to be written, and raises its error."""
         with self._lock:
             before = [*self._pending][: max(0, len(self._pending) - _BEHIND + 1)]
         for _, written in before:
@@ -98,7 +131,7 @@ class Scratch:
         self._free.clear()
 
     def refused(self, error: OSError) -> TrainingError:
-        """Return what to tell of a folder that cannot be written to."""
+        """Return the error of a folder that cannot be written to."""
         place = "the machine's memory" if self.folder is None else self.folder
         return TrainingError(
             f"{error.strerror or error} in {place}, where the files of train.memory lie",
@@ -110,8 +143,8 @@ class Scratch:
 class ScratchFile:
     """A file without a name. Raises TrainingError where the folder cannot be written to, or the disk is full.
 
-    A card copies from and to page-locked memory: `lent` gives that of a run of bytes to read, `room` that of a run to
-    fill, which `put` then writes. In the machine's memory both are the file itself, once it is locked.
+    A card copies from and to page-locked memory: `lent` gives a run of bytes to read, `room` a run to fill,
+    which `put` then writes. In the machine's memory both are the file itself, once it is locked.
     """
 
     def __init__(self, scratch: Scratch) -> None:
@@ -202,34 +235,30 @@ class NodeFile:
         self.own = range(len(sizes)) if own is None else own
         self.sizes = self.active = sizes
         self._firsts = [0, *accumulate(sizes)]
-        self._file.reserve((self._firsts[self.own.stop] - self._firsts[self.own.start]) * width * _NUMBER)
+        self._file.reserve((self._firsts[self.own.stop] - self._firsts[self.own.start]) * width * NUMBER)
 
     def _at(self, interval: int, within: int = 0) -> int:
         """Return where the numbers of an interval's nodes begin, from its node number `within` on."""
-        return (self._firsts[interval] + within - self._firsts[self.own.start]) * self.width * _NUMBER
+        return (self._firsts[interval] + within - self._firsts[self.own.start]) * self.width * NUMBER
 
     def fill(self, interval: int, within: int, rows: Array) -> None:
         """Write the numbers of some nodes of an interval at once; each node's lie side by side [n, K]."""
         self._file.write(bytes_of(np.ascontiguousarray(rows, np.float32)), self._at(interval, within))
 
-    def read(self, interval: int, num_rows: int | None = None) -> Tensor:
-        """Return an interval's numbers [n K]. num_rows: of the first rows; None for all that are active."""
-        self._scratch.settle(self)
-        run = empty_rows((self.active[interval] if num_rows is None else num_rows) * self.width)
-        self._file.read(bytes_of(run), self._at(interval))
-        return run
+    def read(self, interval: int, columns: int | None = None, *, num_rows: int | None = None) -> Tensor:
+        """Return an interval's numbers [n K], or the first so many columns of them.
 
-    def read_first(self, interval: int, columns: int) -> Tensor:
-        """Return the first of an interval's columns [n x columns]."""
+        num_rows: of the first rows; None: of all that are active.
+        """
         self._scratch.settle(self)
-        run = empty_rows(self.active[interval] * columns)
-        if len(run):
-            self._file.read(bytes_of(run), self._at(interval))
+        number = self.active[interval] if num_rows is None else num_rows
+        run = empty_rows(number * (self.width if columns is None else columns))
+        self._file.read(bytes_of(run), self._at(interval))
         return run
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Have an interval's numbers written in the thread."""
-        self._scratch.behind(self, partial(self._write, interval, [*parts]))
+        self._scratch.write_later(self, partial(self._write, interval, [*parts]))
 
     def lent(self, interval: int) -> Tensor:
         """Return an interval's numbers [n K] in page-locked memory, to be read."""
@@ -249,10 +278,10 @@ class NodeFile:
             arrived()
             self._file.put(held, at)
 
-        self._scratch.behind(self, work)
+        self._scratch.write_later(self, work)
 
     def _run(self, interval: int) -> tuple[int, int]:
-        return self._at(interval), self.active[interval] * self.width * _NUMBER
+        return self._at(interval), self.active[interval] * self.width * NUMBER
 
     def _write(self, interval: int, parts: list[Tensor]) -> None:
         """Write parts and empty their list: a thread holds on to it until it comes to run again."""
@@ -271,3 +300,33 @@ def bytes_of(held: Tensor | Array) -> memoryview:
     """Return the bytes of a contiguous tensor or array."""
     array: Array = held.numpy() if isinstance(held, Tensor) else held
     return array.reshape(-1).view(np.uint8).data
+
+
+def check_disk(disk_bytes: int, folder: str | None, *, ranks: int = 1) -> None:
+    """Raise TrainingError where a folder, or the machine's memory for None, has less space than a plan asks for.
+
+    ranks: that write to the folder's disk, or to that memory.
+    """
+    needed = disk_bytes * ranks
+    if folder is None:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        said = f"training under train.memory keeps {mib(needed)} in the memory of the machine"
+        fix = "Set train.scratch to a folder of a local disk with the space."
+    else:
+        try:
+            free = shutil.disk_usage(folder).free
+        except OSError as error:
+            raise TrainingError(
+                f"{error.strerror} ({folder})", where="train.scratch", fix="Name a folder of a local disk."
+            ) from error
+        who = "training" if ranks == 1 else f"training on {ranks} ranks"
+        said = f"{who} under train.memory writes {mib(needed)} to {folder}"
+        fix = "Free space there, or set train.scratch to a folder of a larger local disk."
+    if free < needed:
+        raise TrainingError(f"{said}, which has {free // 1024**2}MiB free", where="train.scratch", fix=fix)
+
+
+def mib(size: int) -> str:
+    """Return bytes as text, in MiB, rounded up."""
+    return f"{math.ceil(size / 1024**2)}MiB"

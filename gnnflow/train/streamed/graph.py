@@ -1,4 +1,4 @@
-"""A graph in files: what the streamed execution reads it through.
+"""A graph in files, as the streamed execution reads it.
 
 An interval is of one node type, and edges lie by relation; a graph without types is one of one type and one relation.
 
@@ -17,26 +17,89 @@ from torch import Tensor
 from gnnflow.executions.row_exchange import told_by_all
 from gnnflow.executions.streamed import EVERY, GroupSizes, Piece, Ring
 from gnnflow.executions.tensors import feature_tensors
-from gnnflow.graph.batch import Block, Degrees, NodeFeatures, TypedFeatures
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
+from gnnflow.graph.batch import Block, Degrees, Features, NodeFeatures, TypedFeatures
 from gnnflow.graph.schema import UNTYPED, GraphSchema
+from gnnflow.kernels import empty_rows
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext, TypedInputs
 from gnnflow.train.streamed.chunks import ChunkFile, Ends
-from gnnflow.train.streamed.features import FeatureFile
-from gnnflow.train.streamed.files import NodeFile, Scratch
-from gnnflow.train.streamed.numbering import Numbering
+from gnnflow.train.streamed.files import NUMBER, NodeFile, Scratch, bytes_of
+from gnnflow.train.streamed.numbering import Numbering, Run
 from gnnflow.train.streamed.packed import packed, read_here
 
-_DEGREES = 3
+DEGREES = 3
 _ANY_DEPTH = -1  # no depth is less
+
+
+class FeatureFile:
+    """Input features by interval, dense or sparse, as they are stored. dense: where they lie if they are."""
+
+    def __init__(
+        self, scratch: Scratch, sizes: Sequence[int], width: int, *, sparse: bool, own: range | None = None
+    ) -> None:
+        self._width = width
+        self.dense = None if sparse or not width else NodeFile(scratch, tuple(sizes), width, own)
+        self._sparse = scratch.file()
+        # of each interval: its rows from which one on, where they lie, how many they and their entries are, and whether
+        # these have values
+        self._segments: list[list[tuple[int, int, int, int, bool]]] = [[] for _ in sizes]
+
+    def add(self, run: Run, features: Features, places: IntArray) -> None:
+        """Write the features of a run's nodes. features: of the nodes at hand; places: the run's nodes among these."""
+        if self.dense is not None:
+            assert features.dense is not None
+            self.dense.fill(run.interval, run.within, features.dense[places])
+            return
+        self._segments[run.interval].append((run.within, *self._append(features.take(places))))
+
+    def _append(self, features: Features) -> tuple[int, int, int, bool]:
+        assert features.offsets is not None
+        assert features.index is not None
+        at, value = self._sparse.size, features.value
+        columns: list[Array] = [np.diff(features.offsets).astype(np.int32), features.index.astype(np.int32)]
+        for column in [*columns, *([] if value is None else [np.ascontiguousarray(value, np.float32)])]:
+            self._sparse.append(bytes_of(column))
+        return at, len(features), len(features.index), value is not None
+
+    def read(self, interval: int, num_rows: int) -> Features:
+        """Return the features of an interval's first rows."""
+        if self.dense is not None:
+            return Features(
+                self._width, dense=self.dense.read(interval, num_rows=num_rows).view(-1, self._width).numpy()
+            )
+        # an interval without nodes has no segment
+        segments = sorted(self._segments[interval]) or [(0, 0, 0, 0, False)]
+        lengths = np.concatenate([self._numbers(at, rows) for _, at, rows, _, _ in segments])
+        offsets = offsets_of(lengths[:num_rows])
+        index, value = _room(2 * offsets[-1]).view(np.int64), _room(offsets[-1]) if segments[0][4] else None
+        first = 0
+        for _, at, rows, entries, _ in segments:  # into their place, as entries are what there is most of
+            begin, last = at + NUMBER * rows, min(first + entries, len(index))
+            index[first:last] = self._numbers(begin, last - first)
+            if value is not None:
+                self._sparse.read(bytes_of(value[first:last]), begin + NUMBER * entries)
+            first = last
+        return Features(self._width, offsets=offsets, index=index, value=value)
+
+    def _numbers(self, at: int, number: int) -> Array:
+        """Read some numbers of a place in the file."""
+        held = _room(number).view(np.int32)
+        self._sparse.read(bytes_of(held), at)
+        return held
+
+
+def _room(number: int) -> FloatArray:
+    """Return room for so many numbers of 4 bytes, in memory that serves again, as for dense features."""
+    return empty_rows(int(number)).numpy()
 
 
 @dataclass
 class FileGraph:
     """A graph whose nodes, in intervals, and edges lie in files: a `StreamedGraph`.
 
-    chunks: per layer those of each relation; layers over the same in-edges have them in common. inputs: features of
-    each type, None of one without any. ring: where only some intervals are here. prunes: whether layers compute the
-    rows alone that reach a target, or all. together: intervals that stay together, per layer and relation; none: one.
+    chunks: of each layer and relation; layers over the same in-edges share them. inputs: features of each type, None
+    for one without any. ring: where only some intervals are here. prunes: layers compute only the rows that reach a
+    target. together: intervals that stay together, per layer and relation; none: one.
     """
 
     scratch: Scratch
@@ -87,7 +150,7 @@ class FileGraph:
             FeatureFile(scratch, numbering.of_type(sizes, number), of, sparse=is_sparse, own=own) if of else None
             for number, (of, is_sparse) in enumerate(forms)
         )
-        degrees = NodeFile(scratch, sizes, _DEGREES * schema.num_relations, own)
+        degrees = NodeFile(scratch, sizes, DEGREES * schema.num_relations, own)
         of_layers = tuple(chunks[number] for number in files)
         return cls(scratch, numbering, schema, of_layers, inputs, degrees, ring, together=together)
 
@@ -136,7 +199,7 @@ class FileGraph:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many nodes each interval has."""
+        """Numbers of nodes of each interval."""
         return self.numbering.sizes
 
     @property
@@ -249,5 +312,5 @@ def _ends(numbering: Numbering, ring: Ring | None, target_type: int, source_type
 def node_context(degrees: Tensor, relations: int = 1) -> NodeContext:
     """Return what `FileGraph.degrees` holds of an interval: numbers [n], of several relations [n, R]."""
     if relations == 1:
-        return NodeContext(*degrees.view(-1, _DEGREES).t().contiguous().unbind())
-    return NodeContext(*degrees.view(-1, _DEGREES, relations).transpose(0, 1).contiguous().unbind())
+        return NodeContext(*degrees.view(-1, DEGREES).t().contiguous().unbind())
+    return NodeContext(*degrees.view(-1, DEGREES, relations).transpose(0, 1).contiguous().unbind())

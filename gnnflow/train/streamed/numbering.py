@@ -1,11 +1,11 @@
-"""In which order the nodes of a graph lie in its files: which interval each is in, and where there.
+"""The order of a graph's nodes in its files: the interval of each, and its place there.
 
 Where runs of ids would give intervals of very different numbers of edges, as where a graph has hubs, nodes are dealt to
 the intervals by degree, one each in turn and back again, so that all have as many nodes and about as many edges (NGra,
 Ma et al. 2018, section 4: vertex ids are encoded anew to balance edge chunks). Else an interval is a run of ids, which
 keeps what order the ids have.
 
-An interval is of one node type. Of several, rows lie by rank and type (`typed_numbering.py`), and within both as here.
+An interval is of one node type. Of several types, rows lie by rank and type, and within both as above.
 
 Within an interval rows lie by depth, the number of the last layer behind which they still reach a target: then what a
 layer computes are the first rows of every interval. Rows of one depth lie in the order of ids, so a partition is
@@ -16,19 +16,23 @@ Shapes: N nodes, L levels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray, offsets_of
+from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.edges import Fanout, InEdges
 
 _SKEWED = 1.25  # times the mean: an interval that has more edges than that has nodes dealt anew
+MOST = 0.75  # of all rows: where more are active, all are computed
+NOWHERE = -1  # the depth of a row that no layer reads
 PER_NODE = 48  # bytes that finding the order takes at once: degrees, depth, an order, and what is kept of them
 KEPT_PER_NODE = 5  # bytes while partitions are read: rows and depth
-PER_TYPED_NODE = 24  # bytes more where there are types: what of all nodes is of one type, beside the whole
+PER_TYPED_NODE = 24  # bytes more where there are types: the nodes of one type, and the whole
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Numbering:
-    """Where each node lies. sizes: nodes of each interval.
+    """Places of nodes in files. sizes: nodes of each interval.
 
     rows [N]: the row of each node, numbered over all intervals; None where it is its id. levels: per level, how many
     rows of each interval are active there; none where all are. types: the number of each interval's node type; none
@@ -62,11 +66,11 @@ class Numbering:
 
     @cached_property
     def firsts(self) -> IntArray:
-        """Where each interval begins, and where the last one ends."""
+        """The first row of each interval, and the end of the last one."""
         return np.array([0, *accumulate(self.sizes)], np.int64)
 
     def of_type(self, numbers: Sequence[int], node_type: int | None) -> tuple[int, ...]:
-        """Return numbers of intervals with 0 for those of other types; None: all as they are."""
+        """Return numbers of intervals, with 0 for intervals of other types; None: all as they are."""
         if node_type is None or not self.types:
             return tuple(numbers)
         return tuple(each if of == node_type else 0 for each, of in zip(numbers, self.types, strict=True))
@@ -125,7 +129,7 @@ def numbered(
     depth: Array | None = None,
     num_levels: int = 0,
 ) -> Numbering:
-    """Return where nodes lie.
+    """Return the places of nodes.
 
     in_degree and out_degree [N]: of the edges that are read. depth [N]: the last of the levels at which each node is
     active, -1 for none; None where all are at all.
@@ -159,9 +163,111 @@ def is_skewed(degree: Array, firsts: IntArray) -> bool:
 
 
 def _dealt(degree: Array, intervals: int, depth: Array | None) -> Array:
-    """Return the interval of each node [N], dealt by degree among those of one depth, in turn and back again."""
+    """Return the interval of each node [N], dealt by degree within each depth, in turn and back again."""
     order = np.argsort(-degree, kind="stable") if depth is None else np.lexsort((-degree, -depth.astype(np.int16)))
+    # the round in which each node is dealt, and its place in the round [N]
     turn, place = np.divmod(np.arange(len(degree), dtype=np.int32), np.int32(intervals))
     interval = np.empty(len(degree), np.int16)
     interval[order] = np.where(turn % 2 == 0, place, intervals - 1 - place)
     return interval
+
+
+def types_in(book: PartitionBook) -> Array:
+    """Return the number of each node's type [N], two bytes each."""
+    types = np.arange(book.num_types, dtype=np.int16)
+    return np.repeat(np.tile(types, book.num_partitions), np.diff(book.offsets))
+
+
+def by_type(types: Array, intervals: Sequence[int], *, bounds: Sequence[int]) -> Numbering:
+    """Return the order of ranks, of types within a rank and of ids within both.
+
+    types [N]: of each node. intervals: that each rank has of each type. bounds: the first id of each rank, and
+    the end of the last one.
+    """
+
+    def parts() -> Iterable[tuple[int, IntArray, Numbering]]:
+        for first, last in pairwise(bounds):
+            for number, asked in enumerate(intervals):
+                own = first + np.flatnonzero(types[first:last] == number)
+                yield number, own, by_id(even_sizes(len(own), asked))
+
+    return _joined(len(types), parts())
+
+
+def numbered_by_type(
+    types: Array,
+    intervals: Sequence[int],
+    *,
+    in_degree: Array,
+    out_degree: Array,
+    depth: Array | None = None,
+    num_levels: int = 0,
+) -> Numbering:
+    """Return the places of nodes on one rank: type after type, each as `numbered` has it.
+
+    types [N]: of each node. intervals: of each type. Degrees count the edges of all relations.
+    """
+
+    def parts() -> Iterable[tuple[int, IntArray, Numbering]]:
+        for number, asked in enumerate(intervals):
+            own = np.flatnonzero(types == number)
+            deep = None if depth is None else depth[own]
+            yield (
+                number,
+                own,
+                numbered(
+                    asked, in_degree=in_degree[own], out_degree=out_degree[own], depth=deep, num_levels=num_levels
+                ),
+            )
+
+    return _joined(len(types), parts())
+
+
+def _joined(num_nodes: int, parts: Iterable[tuple[int, IntArray, Numbering]]) -> Numbering:
+    """Return parts of a graph one behind the other. parts: of each its type, its nodes [n], and their places."""
+    rows, first = np.empty(num_nodes, np.int32), 0
+    sizes: list[int] = []
+    types: list[int] = []
+    levels: list[tuple[tuple[int, ...], ...]] = []
+    for number, nodes, found in parts:
+        rows[nodes] = first + (np.arange(len(nodes), dtype=np.int32) if found.rows is None else found.rows)
+        first += len(nodes)
+        sizes.extend(found.sizes)
+        types.extend([number] * len(found.sizes))
+        levels.append(found.levels)
+    of_levels = tuple(tuple(chain.from_iterable(each)) for each in zip(*levels, strict=True))
+    return Numbering(tuple(sizes), rows, of_levels, tuple(types))
+
+
+def depths(
+    book: PartitionBook,
+    in_edges: Callable[[int], InEdges] | None,
+    targets: IntArray,
+    *,
+    fanouts: Sequence[Fanout] | None,
+    num_layers: int,
+) -> Array | None:
+    """Return the last layer whose output of each node still reaches a target [N]; 0: only the input is read.
+
+    A breadth-first search goes backwards from the targets, over the stored partitions once per layer, and holds one of
+    them at a time. It stops where what it would find saves little. None where all rows are computed in every layer.
+    in_edges: reads a partition's; None for a graph without edges. targets: dense ids. fanouts: targets first.
+    """
+    depth = np.full(book.num_nodes, NOWHERE, np.int8)
+    depth[targets] = num_layers
+    for layer in range(num_layers, 0, -1):
+        if (depth >= layer).mean() > MOST:
+            break
+        fanout = None if fanouts is None else fanouts[num_layers - layer]
+        for partition in range(book.num_partitions):
+            first = book.start(partition)
+            rows = np.flatnonzero(depth[first : first + book.size(partition)] >= layer)
+            if len(rows) and in_edges is not None:
+                read = in_edges(partition).step_back(rows, limit=fanout)
+                depth[read] = np.maximum(depth[read], layer - 1)
+                del read
+    else:
+        layer = 0
+    if (depth >= layer).mean() > MOST:
+        np.maximum(depth, layer, out=depth)
+    return None if (depth == num_layers).all() else depth

@@ -21,12 +21,59 @@ from torch import Tensor
 from gnnflow.executions.moving import mapped
 from gnnflow.executions.streamed import EVERY, Piece, ahead
 from gnnflow.executions.tensors import BlockTensors
+from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.kernels import Csr
 from gnnflow.kernels.memory import give_back
-from gnnflow.train.streamed.coding import PLAIN, Coding
-from gnnflow.train.streamed.files import Scratch, ScratchFile, bytes_of
+from gnnflow.train.streamed.files import NUMBER, Scratch, ScratchFile, bytes_of
 
-_NUMBER = 4  # bytes
+ROWS_OF_TWO_BYTES = 1 << 16
+"""The most rows of which a number of two bytes tells each."""
+
+_OF_BYTES = {1: np.uint8, 2: np.uint16, 4: np.int32}
+
+
+@dataclass(frozen=True)
+class Coding:
+    """The form of numbers in a file. num_bytes: of each. are_steps: each lies as its difference from the one before."""
+
+    num_bytes: int
+    are_steps: bool = False
+
+    @classmethod
+    def of(cls, numbers: IntArray) -> Coding:
+        """Return the coding of the fewest bytes."""
+        plain = cls(_bytes_of(numbers))
+        steps = np.diff(numbers, prepend=0)
+        by_steps = _bytes_of(steps)
+        return cls(by_steps, are_steps=True) if by_steps < plain.num_bytes else plain
+
+    def coded(self, numbers: IntArray) -> Array:
+        """Return the numbers as they lie: whole numbers of 4 bytes, which the last ones fill up."""
+        held = np.diff(numbers, prepend=0) if self.are_steps else numbers
+        made = np.zeros(self.run(len(numbers)), np.int32)
+        made.view(_OF_BYTES[self.num_bytes])[: len(held)] = held
+        return made
+
+    def run(self, number: int) -> int:
+        """Return how many whole numbers of 4 bytes so many take."""
+        return -(-number * self.num_bytes // 4)
+
+    def decoded(self, run: Array, number: int, dtype: type[np.integer]) -> Array:
+        """Return the first so many numbers of a run of whole numbers of 4 bytes."""
+        held = run.view(_OF_BYTES[self.num_bytes])[:number]
+        return np.cumsum(held, dtype=dtype) if self.are_steps else held.astype(dtype, copy=False)
+
+
+PLAIN = Coding(4)
+
+
+def _bytes_of(numbers: IntArray) -> int:
+    """Return the bytes of each of some numbers; below zero there are four."""
+    if not len(numbers):
+        return 1
+    least, most = int(numbers.min()), int(numbers.max())
+    return next((each for each in (1, 2) if least >= 0 and most < 1 << 8 * each), 4)
+
 
 Fetch = Callable[[ScratchFile, int, int], Tensor]
 """What reads a run of a file, given where it begins and its bytes, as whole numbers of 4 bytes."""
@@ -34,7 +81,7 @@ Fetch = Callable[[ScratchFile, int, int], Tensor]
 
 def read_here(file: ScratchFile, at: int, num_bytes: int) -> Tensor:
     """Read a run of a file into memory of the process."""
-    held = np.empty(num_bytes // _NUMBER, np.int32)
+    held = np.empty(num_bytes // NUMBER, np.int32)
     if len(held):
         file.read(bytes_of(held), at)
     return torch.from_numpy(held)
@@ -171,7 +218,7 @@ class _Stored:
         def stored(each: Tensor) -> Tensor:
             array = each.numpy().reshape(-1)
             whole = each.dtype == torch.int64
-            assert whole or each.element_size() == _NUMBER
+            assert whole or each.element_size() == NUMBER
             codings.append(Coding.of(array) if whole and not plain else PLAIN)
             file.append(bytes_of(codings[-1].coded(array) if whole else array))
             return torch.empty_like(each, device="meta")
@@ -203,7 +250,7 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Forward:
-    """Where a piece lies by target: a block of no edges' sources, and these."""
+    """A piece in a file, by target: a block without its edges' sources, and these."""
 
     block: _Stored
     sources: _Stored
@@ -213,7 +260,7 @@ class _Forward:
 
 @dataclass(frozen=True)
 class _Reverse:
-    """Where a piece lies by source: offsets, targets, and the edges' order, which few layers read."""
+    """A piece in a file, by source: offsets, targets, and the edges' order, which few layers read."""
 
     offsets: _Stored
     targets: _Stored
@@ -228,7 +275,7 @@ class _Reverse:
 def _decoded(run: Tensor, coding: Coding, number: int, dtype: type[np.integer]) -> Tensor:
     if run.device.type != "cpu":
         return run.to(torch.int64)
-    # numpy has one thread: torch would begin others for this one, beside those that compute
+    # numpy has one thread: torch would begin others, for which the computing ones would wait
     return torch.from_numpy(coding.decoded(run.numpy(), number, dtype))
 
 

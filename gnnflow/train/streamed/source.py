@@ -39,16 +39,21 @@ from gnnflow.train.profile import Stopwatch
 from gnnflow.train.reproducible import seed_step
 from gnnflow.train.state import Row
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
+from gnnflow.train.streamed.budget import ON_CARD, ON_CPU, Plan, plan
 from gnnflow.train.streamed.card import Card, CardGraph
-from gnnflow.train.streamed.files import Scratch
+from gnnflow.train.streamed.files import Scratch, check_disk
 from gnnflow.train.streamed.graph import FileGraph
-from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
-from gnnflow.train.streamed.place import ON_CARD, ON_CPU
-from gnnflow.train.streamed.plan import Plan, plan
-from gnnflow.train.streamed.reach import depths
+from gnnflow.train.streamed.numbering import (
+    Numbering,
+    by_id,
+    by_type,
+    depths,
+    even_sizes,
+    numbered,
+    numbered_by_type,
+    types_in,
+)
 from gnnflow.train.streamed.size import graph_size, of_all_ranks
-from gnnflow.train.streamed.space import check_disk
-from gnnflow.train.streamed.typed_numbering import by_type, numbered_by_type, types_in
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class StreamedSource:
         own = self._of(split)
         with torch.no_grad():
             logits = forward(model, self.graph, self.rows[own]).cpu().numpy()
-        give_back()  # metrics take their own memory, in place of that of rows
+        give_back()  # metrics take their own memory, in place of rows
         order = np.argsort(self.ids[own])
         own = own[order]
         return Outputs(logits[order], self.labels[own], self.ids[own])
@@ -147,7 +152,7 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     neighbors, train = job.neighbors, job.train
     assert neighbors is not None
     assert isinstance(train, GlobalBatchConfig)
-    _refuse_relations_on_a_card(job)
+    _refuse_typed_card(job)
     card = None if job.device == "cpu" else Card(torch.device(job.device))
     watch = Stopwatch()
     watch.start()
@@ -185,8 +190,8 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     )
 
 
-def _refuse_relations_on_a_card(job: TrainJob) -> None:
-    """Raise TrainingError where a card is to compute several relations; where the config knows them it says so."""
+def _refuse_typed_card(job: TrainJob) -> None:
+    """Raise TrainingError where a card is to compute several relations; the config refuses those that it knows."""
     if job.device != "cpu" and job.neighbors is not None and job.neighbors.store.schema.is_typed:
         raise TrainingError(
             "a card takes chunks of one relation, and the graph has several, or several types of nodes",
@@ -205,7 +210,7 @@ class _Labelled:
 
     @staticmethod
     def of(store: GraphStore, partitions: range, number: int) -> _Labelled:
-        """Read those of some partitions, so many in all, each into its place: labels may be as large as features."""
+        """Read so many nodes of some partitions, each into its place: labels may be as large as features."""
         made: list[Array] = []
         first = 0
         for partition in partitions:
@@ -219,7 +224,7 @@ class _Labelled:
 
 
 def _planned(job: TrainJob, counts: IntArray, scratch: Scratch, exchange: Exchange, card: Card | None) -> Plan:
-    """Return how the graph is cut to keep the budget, the same on all ranks, once the disk is known to have the space.
+    """Return the cut of the graph that keeps the budget, the same on all ranks; the disk is checked.
 
     counts: this rank's targets by split. Raises TrainingError where the budget cannot be kept or the disk is too full.
     """
@@ -243,7 +248,7 @@ def _planned(job: TrainJob, counts: IntArray, scratch: Scratch, exchange: Exchan
 
 
 def _numbering(job: TrainJob, made: Plan, exchange: Exchange, *, targets: IntArray, edges: bool) -> Numbering:
-    """Return where nodes lie: by id on several ranks, and where edges have leaves."""
+    """Return the places of nodes: by id on several ranks, and where edges have leaves."""
     neighbors = job.neighbors
     assert neighbors is not None
     store, book = neighbors.store, neighbors.store.book
@@ -295,5 +300,5 @@ def _written(
         blocks = blocks_of(part, neighbors, fanouts, num_layers=num_layers)
         graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)
         del part, blocks
-        pa.default_memory_pool().release_unused()  # what reading another takes beside it is counted once
+        pa.default_memory_pool().release_unused()  # reading is counted for one partition at a time
     return graph.written()

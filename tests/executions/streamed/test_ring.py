@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gnnflow.executions.streamed import Columns, Held, Ring, passing, sources_of
+from gnnflow.executions.plan import TermLayout
+from gnnflow.executions.streamed import Held, Ring, passing, sources_of
 from tests.contracts.in_process import on_ranks
 
 WIDTH = 2
-COLUMNS = Columns(("rows",), ((WIDTH,),))
+COLUMNS = TermLayout(("rows",), ((WIDTH,),))
 
 
 class Kept:

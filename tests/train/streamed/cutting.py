@@ -10,9 +10,8 @@ from unittest import mock
 from gnnflow.executions.streamed import GroupSizes
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import open_streamed, source
-from gnnflow.train.streamed.disk import LocalDisk
-from gnnflow.train.streamed.files import Scratch
-from gnnflow.train.streamed.plan import Plan
+from gnnflow.train.streamed.budget import Plan
+from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.trainer import train
 
 TOGETHER = GroupSizes(targets=2, sources=3)

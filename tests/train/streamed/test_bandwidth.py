@@ -10,8 +10,7 @@ import pytest
 from gnnflow.kernels.device import CPU
 from gnnflow.train.streamed.bandwidth import Bandwidths, keeps_copies, measured
 from gnnflow.train.streamed.card import Card
-from gnnflow.train.streamed.disk import LocalDisk
-from gnnflow.train.streamed.files import Scratch
+from gnnflow.train.streamed.files import LocalDisk, Scratch
 from tests.contracts.in_process import on_ranks
 
 

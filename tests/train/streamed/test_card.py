@@ -8,12 +8,10 @@ from hypothesis import given
 
 from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels.device import CPU
+from gnnflow.train.streamed.budget import ON_CARD, plan
 from gnnflow.train.streamed.card import Card, CardGraph
-from gnnflow.train.streamed.files import Scratch
-from gnnflow.train.streamed.place import ON_CARD
-from gnnflow.train.streamed.plan import plan
+from gnnflow.train.streamed.files import Scratch, check_disk
 from gnnflow.train.streamed.size import GraphSize
-from gnnflow.train.streamed.space import check_disk
 from tests.contracts.adapters import Case, closing_streams, on_stream
 from tests.contracts.in_memory import graph_shapes, sampled_blocks, whole_graph
 from tests.contracts.test_executions import ARCHITECTURES, FEW, NO_EDGES, gradients, model_for, some_targets
@@ -60,7 +58,7 @@ def test_rows_are_read_as_they_were_written_last(folder, tmp_path):
 
 def test_the_budget_of_a_card_leaves_out_what_the_machine_holds():
     model = model_for("gcn", {"head": "direct", "encoder": "none", "layers": 2}, NO_EDGES)
-    size = GraphSize(2_000_000, 40_000_000, 1000, 64, 0, (2_000_000, 40_000_000))
+    size = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (2_000_000, 40_000_000))
     with pytest.raises(TrainingError, match="reading a partition"):
         plan(model, size, budget=1 << 30)
     made = plan(model, size, budget=1 << 30, place=ON_CARD)

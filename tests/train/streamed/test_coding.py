@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnflow.train.streamed.coding import PLAIN, Coding
+from gnnflow.train.streamed.packed import PLAIN, Coding
 
 ENDS = st.sampled_from([0, 1, 255, 256, 65_535, 65_536, 2**31 - 1])
 NUMBERS = st.lists(st.one_of(ENDS, st.integers(-(2**31), 2**31 - 1), st.integers(0, 300)), max_size=20)

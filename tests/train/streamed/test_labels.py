@@ -13,7 +13,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.globalbatch.graph import labelled, targets_by_split
 from gnnflow.train.streamed import open_streamed, source
-from gnnflow.train.streamed.plan import plan
+from gnnflow.train.streamed.budget import plan
 from gnnflow.train.streamed.size import GraphSize, graph_size, times_as_large
 from tests.train.globalbatch.stored import job_for, write
 
@@ -50,7 +50,7 @@ def test_labels_of_all_splits_are_counted_as_they_are_read(folder):
 
 def test_a_label_of_many_numbers_asks_for_as_many_bytes():
     model = build_model(model_from_dict({"kind": "sage", "hidden": 16}), ModelInputs(4, 100))
-    size = GraphSize(200_000, 100_000, 100_000, 4, 0, (12_500, 6_250), labelled=200_000)
+    size = GraphSize((200_000,), (100_000,), 100_000, (4,), 0, (12_500, 6_250), labelled=200_000)
     wide = replace(size, label_bytes=400)
     needed = []
     for each in (replace(size, labelled=0), size, wide):
@@ -65,7 +65,7 @@ def test_a_label_of_many_numbers_asks_for_as_many_bytes():
 
 def test_metrics_of_a_test_split_of_many_numbers_count_where_they_are_more_than_the_loss():
     model = build_model(model_from_dict({"kind": "sage", "hidden": 16}), ModelInputs(4, 100))
-    size = GraphSize(200_000, 100_000, 100_000, 4, 0, (12_500, 6_250), labelled=200_000, label_bytes=400)
+    size = GraphSize((200_000,), (100_000,), 100_000, (4,), 0, (12_500, 6_250), labelled=200_000, label_bytes=400)
     plans = [plan(model, replace(size, tested=tested), budget=1 << 30).num_bytes for tested in (0, 10_000, 100_000)]
     assert plans[0] == plans[1]
     assert plans[2] > 100_000 * 100 * 4 * 14

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnflow.train.globalbatch.graph import blocks_of, read_part
-from gnnflow.train.streamed.numbering import by_id, numbered
-from gnnflow.train.streamed.reach import MOST, depths
+from gnnflow.train.streamed.numbering import MOST, by_id, depths, numbered
 from tests.contracts.in_files import depth_of
 from tests.train.globalbatch.stored import NUM_NODES, job_for, write
 

@@ -9,12 +9,10 @@ from torch import Tensor, nn
 from gnnflow.config import config_from_dict
 from gnnflow.layers import Layer, SoftmaxAttention, Sum, Terms
 from gnnflow.layers.model import ModelInputs, build_model
-from gnnflow.train.streamed.needs import Needs, widths_of
-from gnnflow.train.streamed.place import ON_CPU
-from gnnflow.train.streamed.plan import plan
+from gnnflow.train.streamed.budget import ON_CPU, Needs, plan
 from gnnflow.train.streamed.size import GraphSize
 
-SIZE = GraphSize(20_000, 2_000_000, 10_000, 16, 1, (2_500, 250_000))
+SIZE = GraphSize((20_000,), (2_000_000,), 10_000, (16,), 1, (2_500, 250_000))
 INPUTS = ModelInputs(feature_width=16, num_outputs=4, sparse=False)
 MIB = 1 << 20
 
@@ -51,11 +49,11 @@ def needs_of(kind: str, hidden: int) -> tuple[Needs, int]:
         {"name": "own", "graph": {"nodes": "n", "edges": "e"}, "model": {"kind": kind, "hidden": hidden, "layers": 2}}
     )
     model = build_model(config.model, INPUTS)
-    widths = widths_of(model, SIZE, ON_CPU, picks=False)
-    own = max(each.own_bytes for layer in widths for of in layer for each in of.into)
+    needs = Needs.of(model, SIZE, ON_CPU)
+    own = max(each.own_bytes for layer in needs.layers for each in layer.passes)
     found = plan(model, SIZE, budget=250 * MIB)
     assert found.max_edges * own < 250 * MIB
-    return Needs.of(model, SIZE, widths, ON_CPU), own
+    return needs, own
 
 
 @pytest.mark.parametrize("kind", ["hgt", f"{__name__}:Attention", f"{__name__}:Gate"])

@@ -22,13 +22,10 @@ from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import open_streamed, source
-from gnnflow.train.streamed.coding import ROWS_OF_TWO_BYTES
-from gnnflow.train.streamed.disk import LocalDisk
-from gnnflow.train.streamed.files import Scratch
-from gnnflow.train.streamed.place import ON_CARD, ON_CPU
-from gnnflow.train.streamed.plan import plan
+from gnnflow.train.streamed.budget import ON_CARD, ON_CPU, plan
+from gnnflow.train.streamed.files import LocalDisk, Scratch, check_disk
+from gnnflow.train.streamed.packed import ROWS_OF_TWO_BYTES
 from gnnflow.train.streamed.size import GraphSize
-from gnnflow.train.streamed.space import check_disk
 from gnnflow.train.trainer import train
 from tests.hearing import Heard
 from tests.train.globalbatch.stored import NUM_NODES, config_of, job_for, job_of, write
@@ -249,19 +246,19 @@ def test_a_budget_that_is_too_small_is_refused_with_the_number(folder):
         open_streamed(job_for(folder, memory=f"{below}MiB"))
 
 
-FINE = GraphSize(2_000_000, 40_000_000, 1000, 64, 0, (20_000, 400_000))
+FINE = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (20_000, 400_000))
 
 
 @pytest.mark.parametrize(
     ("size", "place"),
     [
-        (GraphSize(60, 400, 15, 5, 0, (20, 140)), ON_CPU),
+        (GraphSize((60,), (400,), 15, (5,), 0, (20, 140)), ON_CPU),
         (FINE, ON_CPU),
         (FINE, ON_CARD),
         (replace(FINE, largest=(100_000, 2_000_000)), ON_CPU),
         (replace(FINE, num_targets=2_000_000), ON_CPU),
-        (replace(FINE, ranks=4, targets_of_all=4000), ON_CPU),
-        (replace(FINE, ranks=4, targets_of_all=4000), ON_CARD),
+        (replace(FINE, ranks=4, all_targets=4000), ON_CPU),
+        (replace(FINE, ranks=4, all_targets=4000), ON_CARD),
         (replace(FINE, leaves=3), ON_CPU),
         (replace(FINE, leaves=3), ON_CARD),
         (replace(FINE, labelled=20_000_000, label_bytes=400), ON_CPU),
@@ -283,7 +280,7 @@ def test_the_number_that_is_asked_for_is_the_least_that_is_enough(folder, size, 
 def test_fewer_bytes_are_more_intervals(folder):
     job = job_for(folder)
     model = build_model(job.model, job.inputs)
-    size = GraphSize(2_000_000, 40_000_000, 1000, 64, 0, (100_000, 2_000_000))
+    size = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (100_000, 2_000_000))
     plans = [plan(model, size, budget=mib << 20) for mib in (4000, 1000, 600)]
     assert [each.intervals for each in plans] == sorted({each.intervals for each in plans})
     assert all(each.num_bytes <= mib << 20 for each, mib in zip(plans, (4000, 1000, 600), strict=True))
@@ -294,7 +291,7 @@ def test_fewer_bytes_are_more_intervals(folder):
 def test_what_the_fewest_intervals_leave_of_a_budget_lets_several_stay_together(folder):
     job = job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2})
     model = build_model(job.model, job.inputs)
-    size = GraphSize(2_000_000, 40_000_000, 1000, 64, 0, (20_000, 400_000))
+    size = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (20_000, 400_000))
     for mib in (2000, 1000, 600):
         made = plan(model, size, budget=mib << 20)
         single = plan(model, size, budget=mib << 20, place=replace(ON_CPU, groups=False))
@@ -312,7 +309,9 @@ def test_what_the_fewest_intervals_leave_of_a_budget_lets_several_stay_together(
 
 def test_many_edges_are_cut_so_that_their_ends_have_two_bytes(folder):
     model = build_model(job_for(folder, model={"kind": "gcn", "hidden": 64}).model, ModelInputs(64, 8))
-    few, many = (GraphSize(600_000, edges, 1000, 64, 0, (10_000, edges // 60)) for edges in (3_000_000, 90_000_000))
+    few, many = (
+        GraphSize((600_000,), (edges,), 1000, (64,), 0, (10_000, edges // 60)) for edges in (3_000_000, 90_000_000)
+    )
     least, cut = (plan(model, size, budget=600 << 20) for size in (few, many))
     assert -(-600_000 // least.intervals) > ROWS_OF_TWO_BYTES >= -(-600_000 // cut.intervals)
 
@@ -320,8 +319,8 @@ def test_many_edges_are_cut_so_that_their_ends_have_two_bytes(folder):
 def test_a_rank_of_several_needs_memory_for_what_goes_round(folder):
     job = job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2})
     model = build_model(job.model, job.inputs)
-    alone = GraphSize(500_000, 10_000_000, 1000, 64, 0, (100_000, 2_000_000))
-    of_four = replace(alone, ranks=4, targets_of_all=4000)
+    alone = GraphSize((500_000,), (10_000_000,), 1000, (64,), 0, (100_000, 2_000_000))
+    of_four = replace(alone, ranks=4, all_targets=4000)
     one, ring = (plan(model, size, budget=600 << 20) for size in (alone, of_four))
     assert ring.intervals > one.intervals
     assert ring.num_bytes <= 600 << 20

@@ -14,11 +14,11 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Features
 from gnnflow.graph.errors import TrainingError
 from gnnflow.layers.model import ModelInputs, build_model
-from gnnflow.train.streamed.features import FeatureFile
+from gnnflow.train.streamed.budget import plan
 from gnnflow.train.streamed.files import Scratch
+from gnnflow.train.streamed.graph import FeatureFile
 from gnnflow.train.streamed.numbering import Run
-from gnnflow.train.streamed.plan import plan
-from gnnflow.train.streamed.size import GraphSize, TypedSize, graph_size, times_as_large
+from gnnflow.train.streamed.size import GraphSize, graph_size, times_as_large
 from tests.train.globalbatch.stored import config_of, job_of
 
 WIDTH = 50
@@ -67,24 +67,20 @@ def test_entries_are_counted_by_partition_as_they_are_stored(tmp_path):
     store = job.neighbors.store
     size = graph_size(job.neighbors, [20, 20, 20], range(store.num_partitions))
     held = [store.nodes(each, ["x_index"])["x_index"].combine_chunks() for each in range(store.num_partitions)]
-    assert size.entries == (lengths.sum(), max(len(each.flatten()) for each in held))
-    assert size.by_type.entries_of_node == (3,)
-    assert times_as_large(size, 10, partitions=2.0).entries == (1800, 5 * size.entries[1])
+    assert size.entries == (lengths.sum(),)
+    assert size.largest_entries == max(len(each.flatten()) for each in held)
+    assert size.mean_entries == (3,)
+    larger = times_as_large(size, 10, partitions=2.0)
+    assert (larger.entries, larger.largest_entries) == ((1800,), 5 * size.largest_entries)
 
 
 def test_the_more_entries_a_node_has_the_more_a_budget_is_asked_for():
     model = build_model(model_from_dict({"kind": "sage", "hidden": 16}), ModelInputs(1000, 8, sparse=True))
-    none = GraphSize(200_000, 1_000_000, 100_000, 0, 0, (4_000, 20_000))
-    sizes = [replace(none, entries=(200_000 * each, 4_000 * each)) for each in (0, 50, 150)]
+    none = GraphSize((200_000,), (1_000_000,), 100_000, (0,), 0, (4_000, 20_000))
+    sizes = [replace(none, entries=(200_000 * each,), largest_entries=4_000 * each) for each in (0, 50, 150)]
     plans = [plan(model, size, budget=120 << 20) for size in sizes]
     assert plans[0].intervals < plans[1].intervals < plans[2].intervals
     assert all(each.num_bytes <= 120 << 20 for each in plans)
     assert plans[2].disk_bytes - plans[0].disk_bytes > 200_000 * 150 * 8
     with pytest.raises(TrainingError, match=r"in-edges, 2,000,000 entries of sparse features: a larger graph\.parti"):
-        plan(model, replace(none, entries=(100_000_000, 2_000_000)), budget=120 << 20)
-
-
-def test_a_type_of_sparse_features_counts_as_much_as_a_graph_of_it_alone():
-    size = GraphSize(200_000, 1_000_000, 100_000, 0, 0, (4_000, 20_000), entries=(2_000_000, 40_000))
-    typed = TypedSize((200_000,), (0,), (1_000_000,), 200_000, (2_000_000,))
-    assert replace(size, typed=typed).by_type.entries_of_node == size.by_type.entries_of_node == (10,)
+        plan(model, replace(none, entries=(100_000_000,), largest_entries=2_000_000), budget=120 << 20)

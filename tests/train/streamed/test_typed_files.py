@@ -13,8 +13,7 @@ from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Features
 from gnnflow.graph.schema import UNTYPED
 from gnnflow.layers import TypedInputs, TypeInputs
-from gnnflow.train.streamed.numbering import numbered
-from gnnflow.train.streamed.typed_numbering import by_type, numbered_by_type, types_in
+from gnnflow.train.streamed.numbering import by_type, numbered, numbered_by_type, types_in
 from tests.budget import examples
 from tests.contracts.adapters import Case
 from tests.contracts.in_files import filed

@@ -19,12 +19,11 @@ from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.globalbatch.graph import blocks_of, bounds_of, read_part
+from gnnflow.train.streamed import budget as plans
 from gnnflow.train.streamed import open_streamed, source
-from gnnflow.train.streamed import plan as plans
-from gnnflow.train.streamed.place import ON_CPU
-from gnnflow.train.streamed.plan import plan
-from gnnflow.train.streamed.size import GraphSize, TypedSize
-from gnnflow.train.streamed.typed_numbering import by_type, types_in
+from gnnflow.train.streamed.budget import ON_CPU, plan
+from gnnflow.train.streamed.numbering import by_type, types_in
+from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.trainer import train
 from tests.contracts.in_process import on_ranks
 from tests.small_graphs import write_graph
@@ -129,8 +128,9 @@ def sized(schema, *, ranks=1):
     """Return a large graph of a schema, whose types have from two million nodes to twenty."""
     nodes = tuple(max(2_000_000 // 100**number, 20) for number in range(schema.num_types))
     edges = (8_000_000,) * schema.num_relations
-    typed = TypedSize(nodes, (64,) + (0,) * (schema.num_types - 1), edges, ranks * sum(nodes))
-    return GraphSize(sum(nodes), sum(edges), 1000, 64, 0, (20_000, 400_000), ranks=ranks, typed=typed)
+    features = (64,) + (0,) * (schema.num_types - 1)
+    counts = {"ranks": ranks, "all_nodes": ranks * sum(nodes)}
+    return GraphSize(nodes, edges, 1000, features, 0, (20_000, 400_000), is_typed=True, **counts)
 
 
 @pytest.mark.table(16)
@@ -144,8 +144,8 @@ def test_types_have_the_intervals_that_their_nodes_ask_for(tmp_path, kind):
     for made, mib in zip(plans, (3000, 1500, 900), strict=True):
         assert made.num_bytes <= mib << 20
         assert made.intervals == sum(made.of_types)
-        most = -(-size.typed.nodes[0] // made.of_types[0])
-        assert made.of_types == tuple(max(1, -(-nodes // most)) for nodes in size.typed.nodes)
+        most = -(-size.nodes[0] // made.of_types[0])
+        assert made.of_types == tuple(max(1, -(-nodes // most)) for nodes in size.nodes)
     ring = plan(model, sized(job.inputs.schema, ranks=3), budget=1500 << 20, copies=True)
     assert ring.num_bytes <= 1500 << 20
     for of in (size, sized(job.inputs.schema, ranks=3)):
@@ -169,7 +169,7 @@ def test_pieces_of_edges_with_leaves_pick_rows_where_a_type_is_several_intervals
     for made, mib in zip(picking, (8000, 4000), strict=True):
         assert made.num_bytes <= mib << 20
         assert made.intervals == sum(made.of_types) > len(made.of_types)
-        assert 0 < made.max_rows <= size.typed.nodes_of_all
+        assert 0 < made.max_rows <= size.num_nodes
     assert picking[1].max_rows < picking[0].max_rows
     assert picking[1].disk_bytes >= whole.disk_bytes
     monkeypatch.setattr(plans, "_MOST_INTERVALS", 2)
@@ -184,10 +184,12 @@ def test_one_type_and_relation_is_planned_as_a_graph_without_types(tmp_path):
     keys = {"kind": "gat", "hidden": 64, "dropout": 0.0}
     model = build_model(model_from_dict(keys), typed)
     alone = build_model(model_from_dict({**keys, "encoder": "linear"}), ModelInputs(64, 3))
-    size = GraphSize(2_000_000, 40_000_000, 1000, 64, 0, (100_000, 2_000_000))
-    of_types = replace(size, typed=TypedSize((2_000_000,), (64,), (40_000_000,), 2_000_000))
+    size = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (100_000, 2_000_000))
     place = replace(ON_CPU, groups=False)  # of groups the one has a little more room, its encoder being smaller
-    plans = [plan(each, of, budget=1500 << 20, place=place) for each, of in ((model, of_types), (alone, size))]
+    plans = [
+        plan(each, of, budget=1500 << 20, place=place)
+        for each, of in ((model, replace(size, is_typed=True)), (alone, size))
+    ]
     assert plans[0].intervals == plans[1].intervals
     assert abs(plans[0].row_bytes - plans[1].row_bytes) < 1 << 20
 
