@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -115,22 +116,25 @@ class FitRun:
         self.spent_before = since(self._measured(), self.state.spent)
         last = time.perf_counter()
         self.watch.start()
-        for step in self.source.steps(self.state.epoch, since=self.state.step):
-            self.watch.lap("wait")
-            loss, count = self._step(step)
-            now = time.perf_counter()
-            self.state = self.state.after_step(loss=loss, num_targets=count, seconds=now - last)
-            last = now
-            self._report(count)
-            every = self.options.checkpoint_steps
-            taken = self.state.epoch * self.steps_per_epoch + self.state.step
-            self.due |= bool(every) and taken % every == 0
-            if self.due and (self.options.checkpoints_held or self._ends_update(self.state.step)):
-                self.checkpoint()
-            elif self.writer is not None:
-                self.writer.check()
-            self.watch.start()
+        with closing(self.source.steps(self.state.epoch, since=self.state.step)) as steps:
+            for step in steps:
+                self.watch.lap("wait")
+                loss, count = self._step(step)
+                now = time.perf_counter()
+                self.state = self.state.after_step(loss=loss, num_targets=count, seconds=now - last)
+                last = now
+                self._report(count)
+                self._write_if_due()
+                self.watch.start()
         self.state = replace(self.state, spent=self._spent())
+
+    def _write_if_due(self) -> None:
+        every = self.options.checkpoint_steps
+        self.due |= bool(every) and (self.state.epoch * self.steps_per_epoch + self.state.step) % every == 0
+        if self.due and (self.options.checkpoints_held or self._ends_update(self.state.step)):
+            self.checkpoint()
+        elif self.writer is not None:
+            self.writer.check()
 
     def _measured(self) -> Row:
         """Return the seconds by part since this process began the fit."""

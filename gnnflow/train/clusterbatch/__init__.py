@@ -6,6 +6,6 @@
 from __future__ import annotations
 
 from gnnflow.train.clusterbatch.plan import check_clusters
-from gnnflow.train.clusterbatch.source import ClusterBatchSource, open_cluster_source
+from gnnflow.train.clusterbatch.source import open_cluster_source
 
-__all__ = ["ClusterBatchSource", "check_clusters", "open_cluster_source"]
+__all__ = ["check_clusters", "open_cluster_source"]

@@ -1,4 +1,4 @@
-"""Which clusters each step of each rank computes on, from (seed, epoch) and the clusters that have training targets.
+"""The clusters of each step of each rank, a function of (seed, epoch) and the clusters with training targets.
 
 Nothing is drawn from a stream, so a resumed run asks for the step it stopped at. Clusters without training targets are
 never drawn: nothing would be learned from them. The others come once per epoch, in an order of the epoch's own, dealt
@@ -19,25 +19,20 @@ from gnnflow.graph.hashing import combine, hash_integers, seed_word
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """One rank's clusters. clusters: the numbers of those that have training targets, ascending [C]."""
+    """The order of clusters in an epoch. clusters: the numbers of all that have training targets, ascending [C]."""
 
     clusters: IntArray
     per_batch: int
     seed: int
-    rank: int = 0
     num_ranks: int = 1
 
-    @property
-    def num_steps(self) -> int:
-        """How many steps an epoch has, the same on every rank."""
-        return max(len(self.clusters) // (self.per_batch * self.num_ranks), 1)
-
-    def groups(self, epoch: int, share: int | None = None) -> list[IntArray]:
-        """Return the clusters of each of the rank's steps, or of another rank's, ascending in each."""
+    def groups(self, epoch: int, share: int) -> list[IntArray]:
+        """Return the clusters of each step of a rank's share, ascending in each; as many steps for every rank."""
+        num_steps = max(len(self.clusters) // (self.per_batch * self.num_ranks), 1)
         keys = combine(hash_integers(self.clusters), seed_word("clusters", self.seed, epoch))
         drawn = self.clusters[np.argsort(keys, kind="stable")]
-        dealt = np.array_split(drawn, self.num_steps * self.num_ranks)
-        return [np.sort(group) for group in dealt[self.rank if share is None else share :: self.num_ranks]]
+        dealt = np.array_split(drawn, num_steps * self.num_ranks)
+        return [np.sort(group) for group in dealt[share :: self.num_ranks]]
 
 
 def check_clusters(num_clusters: int, *, per_batch: int) -> None:
@@ -57,12 +52,12 @@ def check_clusters(num_clusters: int, *, per_batch: int) -> None:
         )
 
 
-def plan_clusters(with_targets: IntArray, *, per_batch: int, seed: int, rank: int, num_ranks: int) -> ClusterPlan:
-    """Return a rank's plan. Raises TrainingError where there are fewer clusters with targets than ranks."""
+def plan_clusters(with_targets: IntArray, *, per_batch: int, seed: int, num_ranks: int) -> ClusterPlan:
+    """Return the plan. Raises TrainingError where there are fewer clusters with targets than ranks."""
     if len(with_targets) < num_ranks:
         raise TrainingError(
             f"{len(with_targets)} clusters with training targets cannot be dealt to {num_ranks} ranks",
             where="train.workers",
             fix="Lower it, or cut the graph into more clusters: partition, graph.partitions.",
         )
-    return ClusterPlan(with_targets, per_batch, seed, rank, num_ranks)
+    return ClusterPlan(with_targets, per_batch, seed, num_ranks)

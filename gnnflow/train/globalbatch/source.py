@@ -6,10 +6,8 @@ pair's ends too, and they are sent to the rank that scores the pair.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import torch
@@ -44,6 +42,7 @@ from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch, added
 from gnnflow.train.reproducible import seed_step
+from gnnflow.train.source import Steps
 from gnnflow.train.state import Row
 
 _KEPT = "valid"
@@ -102,7 +101,7 @@ class GlobalStep:
 
 
 @dataclass(frozen=True)
-class GlobalBatchSource:
+class GlobalBatchSource(Steps):
     """One rank's part of the graph, its part of each step and of each split's scoring.
 
     placed: the edges that it computes, where the store has them elsewhere than at their targets. pairs: None where
@@ -124,13 +123,7 @@ class GlobalBatchSource:
     stages: StageClock = field(default_factory=StageClock)
     _batches: dict[int | str, GlobalBatch] = field(default_factory=dict)
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Let the batches go."""
         self._batches.clear()
 
@@ -139,9 +132,9 @@ class GlobalBatchSource:
         """Number of folds."""
         return 1 if self.pairs is None else self.pairs.num_folds
 
-    def steps(self, epoch: int, *, since: int) -> Iterator[GlobalStep]:
-        """Yield the steps of an epoch from step `since` on."""
-        return (GlobalStep(self, self.batch(fold), epoch, fold) for fold in range(since, self.steps_per_epoch))
+    def step(self, epoch: int, number: int, *, share: int | None = None) -> GlobalStep:
+        """Return this rank's part of a step. All ranks make theirs together."""
+        return GlobalStep(self, self.batch(number), epoch, number)
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of this rank's targets of a split, in stored order. All ranks compute theirs together.

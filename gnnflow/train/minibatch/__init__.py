@@ -1,7 +1,7 @@
 """Mini-batch training on GraphFlat's shards, or on a graph store in memory: the only part of training that knows them.
 
-`opening.py` opens a source for a job; `source.py` gives the loop its steps. `batches.py` plans them, `loader.py`
-prepares them ahead, `nodes.py` and `pairs.py` build what it prepares, and `memory.py` keeps what is used again.
+`opening.py` opens a source for a job; `source.py` gives the loop its steps. `batches.py` plans them, `loader.py` makes
+them, `nodes.py` and `pairs.py` build what it sends, and `memory.py` keeps what is used again.
 `in_memory.py` takes a graph in memory for shards.
 """
 

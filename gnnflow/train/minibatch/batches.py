@@ -20,7 +20,7 @@ the same in every epoch.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -88,10 +88,6 @@ class EpochPlan:
             return _repeated(entry, cut.start, cut.stop)
         order = _permutation(entry.num_samples, self.seed, self.epoch, cut.shard)
         return PlannedBatch(entry, order[cut.start : cut.stop])
-
-    def since(self, step: int) -> Iterator[PlannedBatch]:
-        """Yield the batches of `step` and of all later steps."""
-        return (self[later] for later in range(step, len(self)))
 
 
 def plan_epoch(

@@ -1,35 +1,20 @@
-"""Batches ready when the trainer asks: one thread decodes and vectorises ahead while another computes.
+"""Batches as a strategy plans them: built, kept where they come again, and sent to the device that computes.
 
-Two stages, as in AGL section 3.3: the reader decodes shards and builds the pruned blocks of the next
-`prefetch` batches, the trainer runs the model. Threads, not processes, because Dask workers may not have
-children. One reader thread keeps the order of the batches and needs no lock. An error in it is raised where
-the trainer asks for that batch, with the reader's own traceback.
-
-Measured on two cores shared with other work (8,192 targets, two layers, fan-outs 15 and 10, one compute
-thread): building batches takes 14 to 24 % of an epoch's processor time, which bounds what overlap can save, and
-prefetching adds none. From local files an epoch took as long with it as without, 0.18 s. Where each of 8 shards
-took 0.1 s to arrive, as from object storage, an epoch fell from 1.00 s to 0.88 s with prefetch 2 and 0.83 s with
-8, of which 0.8 s is waiting: what it hides is the computing behind the waiting.
-
-Batches that are held already (see `memory.py`) are handed over without the thread, which would cost more than
-it saves.
-
-On a card (`executions/moving.py`) the reader also starts the copies of a batch as soon as it is built, so those of the
-next `prefetch` batches run beside the compute. What is held stays in the memory of the machine.
+Batches that are held (see `memory.py`) are handed over as they are. On a card (`executions/moving.py`) copies start as
+soon as a batch is built, so they run beside the compute where it is built ahead (`train/ahead.py`). What is held stays
+in the memory of the machine.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from functools import partial
+from threading import Lock
+from typing import Generic, TypeVar
 
-import torch
 from torch import Tensor
 
 from gnnflow.executions.minibatch import forward, sort_for_backward
@@ -38,11 +23,10 @@ from gnnflow.executions.tensors import BatchTensors
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.layers import FeatureTensors, Model, TypedFeatureTensors
 from gnnflow.sampling.pairs import EVALUATION
+from gnnflow.train.ahead import read_ahead
 from gnnflow.train.heads import PairHead, features_of
 from gnnflow.train.minibatch.preparing import Preparing
-from gnnflow.train.state import Row
 
-Ready = TypeVar("Ready")
 Planned = TypeVar("Planned")
 
 
@@ -82,104 +66,60 @@ class Builder(ABC, Generic[Planned]):
 
 
 class BatchLoader(Generic[Planned]):
-    """Makes planned batches ready ahead. Close it, or use it in a `with` block, to end its thread.
+    """Makes planned batches. One plan is iterated at a time: shards and scratch space are shared.
 
     model: one like that which is trained; only what no weight has a part in is asked of it.
     """
 
     def __init__(self, build: Builder[Planned], *, model: Model, preparing: Preparing) -> None:
         self.build = build
+        self.preparing = preparing
         self._model = model
-        self._prefetch = preparing.prefetch
-        self._watch = preparing.watch
         self._mover = preparing.mover
         self._memory = preparing.memory
-        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader")
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the reader thread."""
-        self.close()
-
-    @property
-    def device(self) -> torch.device:
-        """Where its batches are computed on."""
-        return self._mover.device
-
-    def close(self) -> None:
-        """End the reader thread; batches not yet begun are dropped."""
-        self._reader.shutdown(wait=True, cancel_futures=True)
-
-    def spent(self) -> Row:
-        """Return the seconds of each part of the work so far: `READER_PARTS`."""
-        return self._watch.seconds()
+        self._building = Lock()  # a failed batch's features are read while others are built ahead
 
     def features(self, planned: Planned, batch: Batch) -> FeatureTensors:
         """Return the features of all rows that a batch was made of, its targets first; reads them again if need be.
 
-        On a graph with types those of the rows of the targets' type.
+        On a graph with types only of the rows of the targets' type.
         """
-        # By the reader's thread, which shards and scratch space belong to.
-        features = batch.tensors.features or self._reader.submit(self.build.features, planned).result()
+        with self._building:
+            features = batch.tensors.features or self.build.features(planned)
         return features_of(features, batch.head)
 
     def batches(self, planned: Iterable[Planned], *, epoch: int = EVALUATION) -> Iterator[Batch]:
-        """Yield the batches of a plan in order, prepared up to `prefetch` ahead.
+        """Yield the batches of a plan in order, read ahead."""
+        begin, is_held = partial(self.begin, epoch=epoch), partial(self.is_held, epoch=epoch)
+        with closing(read_ahead(begin, planned, ahead=self.preparing.prefetch, is_held=is_held)) as sent:
+            yield from map(self.arrived, sent)
 
-        Iterate one plan at a time: shards and scratch space are shared.
-        """
-        begun = (self._begin(each, epoch) for each in planned)
-        with closing(in_order(begun, ahead=self._prefetch)) as sent:
-            yield from map(self._mover.arrived, sent)
+    def is_held(self, planned: Planned, *, epoch: int) -> bool:
+        """Return whether a batch is in memory."""
+        return self._memory.batch(self.build.key(planned, epoch=epoch)) is not None
 
-    def _begin(self, planned: Planned, epoch: int) -> Moved[Batch] | Future[Moved[Batch]]:
-        held = self._memory.batch(self.build.key(planned, epoch=epoch))
-        if held is not None:
-            return self._sent(held, epoch)
-
-        def build() -> Moved[Batch]:
-            return self._sent(self._built(planned, epoch), epoch)
-
-        return self._reader.submit(build) if self._prefetch else build()
-
-    def _sent(self, batch: Batch, epoch: int) -> Moved[Batch]:
+    def begin(self, planned: Planned, *, epoch: int) -> Moved[Batch]:
+        """Return a batch on its way to the device."""
+        batch = self._memory.batch(self.build.key(planned, epoch=epoch)) or self._built(planned, epoch)
         # On a card the orders of the backward pass are sorted there, which is quicker than to copy them.
         sorts = epoch != EVALUATION and self._mover.leaves_the_cpu
         return self._mover.begin(batch, then=self._sort if sorts else None)
 
+    def arrived(self, moved: Moved[Batch]) -> Batch:
+        """Return a batch for the thread that computes on it."""
+        return self._mover.arrived(moved)
+
     def _built(self, planned: Planned, epoch: int) -> Batch:
-        self._watch.start()
-        batch = self._mover.pinned(self.build(planned, epoch=epoch))
-        if epoch != EVALUATION and not self._mover.leaves_the_cpu:
-            # The backward pass sorts the edges by source; sorting here, in the reader, keeps that from the trainer.
-            self._sort(batch)
-        self._memory.keep(self.build.key(planned, epoch=epoch), batch)
-        self._watch.lap("build")
-        return batch
+        watch = self.preparing.watch
+        with self._building:
+            watch.start()
+            batch = self._mover.pinned(self.build(planned, epoch=epoch))
+            if epoch != EVALUATION and not self._mover.leaves_the_cpu:
+                # The backward pass sorts the edges by source; sorting here, in the reader, keeps that from the trainer.
+                self._sort(batch)
+            self._memory.keep(self.build.key(planned, epoch=epoch), batch)
+            watch.lap("build")
+            return batch
 
     def _sort(self, batch: Batch) -> None:
         sort_for_backward(self._model, batch.tensors)
-
-
-def in_order(begun: Iterable[Ready | Future[Ready]], *, ahead: int) -> Generator[Ready, None, None]:
-    """Yield what was begun, in order, with up to `ahead` more under way; those not reached are cancelled."""
-    waiting: deque[Ready | Future[Ready]] = deque()
-    try:
-        for batch in begun:
-            waiting.append(batch)
-            if len(waiting) > ahead:
-                yield _ready(waiting.popleft())
-        while waiting:
-            yield _ready(waiting.popleft())
-    finally:
-        running = [each for each in waiting if isinstance(each, Future) and not each.cancel()]
-        wait(running)
-
-
-def _ready(batch: Ready | Future[Ready]) -> Ready:
-    return batch.result() if isinstance(batch, Future) else batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from gnnflow.config import MiniBatchConfig, NodeTask, PairTask, TaskConfig
@@ -14,6 +14,7 @@ from gnnflow.layers.model import Model, build_model
 from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.train.job import TrainJob
+from gnnflow.train.minibatch.batches import FIXED_VIEW, EpochPlan, plan_epoch
 from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory, split_entries
 from gnnflow.train.minibatch.loader import BatchLoader
 from gnnflow.train.minibatch.nodes import NodeBatches
@@ -40,9 +41,17 @@ def open_source(
     `read` replaces reading them from the artifact; draws_anew: and reads those of an epoch's view. Raises TrainingError
     where a held-out link of this rank has no candidate left.
     """
-    assert isinstance(job.train, MiniBatchConfig)
+    train = job.train
+    assert isinstance(train, MiniBatchConfig)
     preparing, model = Preparing.of(job, draws_anew=draws_anew), build_model(job.model, job.inputs).eval()
     stored = read_pair_shard if isinstance(job.task, PairTask) else read_shard
+    trained_on = [entry for entry in job.entries if entry.split == "train"]
+
+    def plan(epoch: int, share: int) -> EpochPlan:
+        view = FIXED_VIEW + 1 + epoch if draws_anew else FIXED_VIEW
+        keys = {"rank": share, "world_size": job.num_ranks, "view": view}
+        return plan_epoch(trained_on, seed=job.seed, epoch=epoch, batch_size=train.batch_size, **keys)
+
     build = _builder(
         read or partial(stored, job.artifact, was_read=preparing.was_read),
         model=model,
@@ -52,16 +61,18 @@ def open_source(
         seed=job.seed,
         known=job.known,
     )
+    loader = BatchLoader(build, model=model, preparing=preparing)
     source = MiniBatchSource(
+        plan=lru_cache(job.num_ranks + 1)(plan),
+        loader=loader,
         entries=job.entries,
+        splits=job.splits,
         build=build,
-        loader=BatchLoader(build, model=model, preparing=preparing),
+        scoring=loader,
         seed=job.seed,
-        batch_size=job.train.batch_size,
-        eval_batch_size=job.train.scoring_size,
+        eval_batch_size=train.scoring_size,
         rank=job.rank,
         world_size=job.num_ranks,
-        draws_anew=draws_anew,
     )
     if edges:  # without them the candidates are the same
         source.check_candidates()
@@ -94,7 +105,7 @@ def outputs_on_shards(
     sample: GraphFlat's. train says how much memory, prefetching and which batch size that may take. task: None where
     targets are nodes. seed, known: as `PairBatches` has them. Raises TrainingError where there are no labels.
     """
-    preparing, size = Preparing(train.cache, train.prefetch), train.scoring_size
+    preparing = Preparing(train.cache, train.prefetch)
     build = _builder(
         read,
         model=model,
@@ -104,16 +115,18 @@ def outputs_on_shards(
         seed=seed,
         known=known,
     )
+    loader, split = BatchLoader(build, model=model, preparing=preparing), entries[0].split
     source = MiniBatchSource(
+        plan=lambda _epoch, _share: (),
+        loader=loader,
         entries=entries,
+        splits=(split,),
         build=build,
-        loader=BatchLoader(build, model=model, preparing=preparing),
+        scoring=loader,
         seed=seed,
-        batch_size=size,
-        eval_batch_size=size,
+        eval_batch_size=train.scoring_size,
     )
-    with source:
-        return source.outputs(model, entries[0].split)
+    return source.outputs(model, split)
 
 
 def outputs_on_store(

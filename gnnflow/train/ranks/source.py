@@ -9,11 +9,10 @@ and fewer ranks have larger ones.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from types import TracebackType
+from itertools import chain, count, islice
 from typing import Self, cast
 
 import numpy as np
@@ -25,12 +24,13 @@ from gnnflow.config.train_section import BatchKeys
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
+from gnnflow.train.ahead import read_ahead
 from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import added
 from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.ranks.rows import open_rows
-from gnnflow.train.source import ChoosableSource, DealtBatch, OpenJointSource, OpenSource, Source, Step
+from gnnflow.train.source import DealtBatch, OpenJointSource, OpenSource, Source, Step, Steps
 from gnnflow.train.state import Row
 
 Take = Callable[[int, int], Iterator[DealtBatch]]
@@ -71,29 +71,6 @@ class JointStep:
         return torch.cat(rows)
 
 
-class _Ahead:
-    """The shares of an epoch's steps, of which the next may be made ready before it is asked for."""
-
-    def __init__(self) -> None:
-        self._steps: Iterator[tuple[Step, ...]] = iter(())
-        self._ready: deque[tuple[Step, ...]] = deque()
-
-    def begin(self, steps: Iterator[tuple[Step, ...]]) -> None:
-        self._steps = steps
-        self._ready.clear()
-
-    def make_ready(self) -> None:
-        if not self._ready:
-            self._ready.extend(islice(self._steps, 1))
-
-    def __iter__(self) -> Iterator[tuple[Step, ...]]:
-        while True:
-            self.make_ready()
-            if not self._ready:
-                return
-            yield self._ready.popleft()
-
-
 def _nothing() -> None:
     pass
 
@@ -103,7 +80,7 @@ def _no_look_up(shares: Sequence[Step]) -> None:
 
 
 @dataclass(frozen=True)
-class SharedSource:
+class SharedSource(Steps):
     """The shares of one rank. What is said of a whole split is joined from all ranks, on every rank.
 
     look_up: called with the rank's shares of a step before it is computed; settle: when the last step of an epoch is
@@ -116,7 +93,8 @@ class SharedSource:
     look_up: Callable[[Sequence[Step]], None] = _no_look_up
     settle: Callable[[], None] = _nothing
     take: Take | None = None
-    _ahead: _Ahead = field(default_factory=_Ahead)
+    _coming: list[Iterator[Step]] = field(default_factory=list)
+    _ready: deque[Step] = field(default_factory=deque)
     _closing: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
@@ -125,9 +103,7 @@ class SharedSource:
             self._closing.enter_context(share)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Close the shares."""
         self._closing.close()
 
@@ -141,29 +117,56 @@ class SharedSource:
         """Number of steps, the same on every rank."""
         return self.shares[0].steps_per_epoch
 
-    def steps(self, epoch: int, *, since: int) -> Iterator[Step]:
+    @property
+    def ahead(self) -> int:
+        """Number of steps that a thread makes ready."""
+        return self.shares[0].ahead
+
+    def step(self, epoch: int, number: int, *, share: int | None = None) -> Step:
+        """Return the rank's part of a step, or another share's: the source of any share makes the batches of all."""
+        if share is not None:
+            return self.shares[0].step(epoch, number, share=share)
+        parts = tuple(each.step(epoch, number) for each in self.shares)
+        return parts[0] if len(parts) == 1 else JointStep(parts)
+
+    def is_held(self, epoch: int, number: int, *, share: int | None = None) -> bool:
+        """Return whether the rank's part of a step is in memory."""
+        shares = self.shares if share is None else self.shares[:1]
+        return all(each.is_held(epoch, number, share=share) for each in shares)
+
+    def steps(self, epoch: int, *, since: int) -> Generator[Step, None, None]:
         """Yield the rank's part of each step from `since` on."""
         position = self.group.position
         position.at("reading the first batch", epoch=epoch, step=since)
         self.group.agree("place in training", [epoch, since])
-        self._ahead.begin(self._parts(epoch, since))
-        for number, parts in enumerate(self._ahead, since):
-            position.at("a step", epoch=epoch, step=number)
-            self.look_up(parts)
-            yield parts[0] if len(parts) == 1 else JointStep(parts)
-            self.group.check()
+        with closing(self._read(epoch, since)) as coming:
+            self._coming[:] = [coming]
+            self._ready.clear()
+            for number in count(since):
+                self.make_ready()
+                if not self._ready:
+                    break
+                position.at("a step", epoch=epoch, step=number)
+                step = self._ready.popleft()
+                self.look_up(step.shares if isinstance(step, JointStep) else (step,))
+                yield step
+                self.group.check()
         self.settle()
 
-    def _parts(self, epoch: int, since: int) -> Iterator[tuple[Step, ...]]:
+    def _read(self, epoch: int, since: int) -> Generator[Step, None, None]:
         if self.take is None:
-            return zip(*(share.steps(epoch, since=since) for share in self.shares), strict=True)
-        # any share's source can make the batches of all
-        source = cast("ChoosableSource", self.shares[0])
-        return ((step,) for step in source.chosen(epoch, self.take(epoch, self.steps_per_epoch)))
+            return Steps.steps(self, epoch, since=since)
+        return read_ahead(
+            lambda place: self.step(epoch, place.step, share=place.share),
+            self.take(epoch, self.steps_per_epoch),
+            ahead=self.ahead,
+            is_held=lambda place: self.is_held(epoch, place.step, share=place.share),
+        )
 
     def make_ready(self) -> None:
-        """Make the shares of the next step ready now: called while this rank would only wait for the others."""
-        self._ahead.make_ready()
+        """Make the next step ready now: called while this rank would only wait for the others."""
+        if not self._ready:
+            self._ready.extend(islice(chain(*self._coming), 1))
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of a split's targets in stored order, which the ranks have computed in parts."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +35,7 @@ from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
 from gnnflow.train.reproducible import seed_step
+from gnnflow.train.source import Steps
 from gnnflow.train.state import Row
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
 from gnnflow.train.streamed.budget import ON_CARD, ON_CPU, Plan, plan
@@ -84,7 +83,7 @@ class StreamedStep:
 
 
 @dataclass(frozen=True)
-class StreamedSource:
+class StreamedSource(Steps):
     """A rank's part of the graph in files, and what lies in memory of its labelled nodes.
 
     training: the same files, read and computed on as training targets need them. rows (where each lies, ascending), ids
@@ -104,21 +103,14 @@ class StreamedSource:
 
     steps_per_epoch = 1
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """End the threads and close the files, which are gone then."""
         self.graph.scratch.close()
 
-    def steps(self, epoch: int, *, since: int) -> Iterator[StreamedStep]:
-        """Yield the epoch's step, unless it is taken."""
-        for _ in range(since, self.steps_per_epoch):
-            own = self._of("train")
-            yield StreamedStep(self, self.rows[own], self.ids[own], self.labels[own], epoch)
+    def step(self, epoch: int, number: int, *, share: int | None = None) -> StreamedStep:
+        """Return the epoch's only step."""
+        own = self._of("train")
+        return StreamedStep(self, self.rows[own], self.ids[own], self.labels[own], epoch)
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of the targets of a split, in dense id order. Leaves training mode."""

@@ -55,7 +55,7 @@ def test_a_pair_comes_once_per_epoch_with_the_cluster_of_its_target_and_without_
     job = job_of(clusters_of(tmp_path, case, train={"boundary_hops": hops}))
     facts = job.neighbors.store.facts
     with open_cluster_source(job) as source:
-        groups, pairs = source.plan.groups(1), source.loader.build.train
+        groups, pairs = source.plan(1, 0), source.loader.build.train
         steps = list(source.steps(1, since=0))
         again = list(source.steps(1, since=1))
         other = list(source.steps(2, since=0))

@@ -18,7 +18,6 @@ from gnnflow.stages import pipeline
 from gnnflow.train.clusterbatch import open_cluster_source
 from gnnflow.train.clusterbatch.plan import check_clusters, plan_clusters
 from gnnflow.train.minibatch import hold_graph, open_store_source
-from gnnflow.train.source import DealtBatch
 from tests.small_graphs import write_graph
 from tests.train.on_stores import config_of, job_of, resumes_to_the_same_weights
 
@@ -39,13 +38,11 @@ def clusters_of(folder: Path, which: str = "plain", *, partitions: int = 8, **tr
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
 def test_every_cluster_with_targets_comes_once_per_epoch_dealt_to_equal_numbers_of_steps(per_batch, num_ranks):
     numbers = np.array([1, 2, 3, 5, 8, 9, 12, 13, 14, 20])
-    plans = [
-        plan_clusters(numbers, per_batch=per_batch, seed=3, rank=rank, num_ranks=num_ranks) for rank in range(num_ranks)
-    ]
+    plan = plan_clusters(numbers, per_batch=per_batch, seed=3, num_ranks=num_ranks)
     epochs = []
     for epoch in (0, 1, 0):
-        groups = [plan.groups(epoch) for plan in plans]
-        assert {len(each) for each in groups} == {plans[0].num_steps}
+        groups = [plan.groups(epoch, rank) for rank in range(num_ranks)]
+        assert len({len(each) for each in groups}) == 1
         drawn = [group for each in groups for group in each]
         assert all(len(group) >= min(per_batch, len(numbers) // num_ranks) for group in drawn)
         np.testing.assert_array_equal(np.sort(np.concatenate(drawn)), numbers)
@@ -57,7 +54,7 @@ def test_steps_have_the_training_targets_of_their_clusters_and_no_others(folder:
     job = job_of(clusters_of(folder, clusters_per_batch=2, boundary_hops=1))
     facts, held = job.neighbors.store.facts, hold_graph(job.neighbors)
     with open_cluster_source(job) as source:
-        groups = source.plan.groups(0)
+        groups = source.plan(0, 0)
         steps = list(source.steps(0, since=0))
         later = list(source.steps(0, since=2))
     assert len(steps) == len(groups) == source.steps_per_epoch == 4
@@ -156,7 +153,7 @@ def test_too_few_clusters_are_refused_with_numbers() -> None:
     with pytest.raises(TrainingError, match="9 clusters per batch of one rank, and the graph has 8"):
         check_clusters(8, per_batch=9)
     with pytest.raises(TrainingError, match="2 clusters with training targets cannot be dealt to 3 ranks"):
-        plan_clusters(np.array([0, 4]), per_batch=1, seed=0, rank=0, num_ranks=3)
+        plan_clusters(np.array([0, 4]), per_batch=1, seed=0, num_ranks=3)
 
 
 def test_any_rank_makes_the_batches_of_another_with_the_draws_of_that_one(folder: Path) -> None:
@@ -164,9 +161,8 @@ def test_any_rank_makes_the_batches_of_another_with_the_draws_of_that_one(folder
     first, second = (open_cluster_source(replace(job, rank=rank, num_ranks=2)) for rank in range(2))
     with first, second:
         expected = list(second.steps(3, since=1))
-        places = [DealtBatch(1, step) for step in range(1, second.steps_per_epoch)]
-        found = list(first.chosen(3, reversed(places)))[::-1]
+        found = [first.step(3, number, share=1) for number in range(1, second.steps_per_epoch)]
     assert len(found) == len(expected) > 1
     for one, other in zip(found, expected, strict=True):
         assert np.array_equal(one.targets, other.targets)
-        assert (one.seeded, one.epoch, one.place) == (other.seeded, other.epoch, other.place)
+        assert (one.seeded, one.epoch, one.share, one.number) == (other.seeded, other.epoch, 1, other.number)

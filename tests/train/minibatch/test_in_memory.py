@@ -160,8 +160,6 @@ def test_ranks_take_equally_many_steps_over_shares_that_are_all_targets(folder: 
     model = build_model(job.model, job.inputs)
     taken = [[step.targets for step in source.steps(1, since=0)] for source in sources]
     scored = np.concatenate([source.outputs(model, "valid").targets for source in sources])
-    for source in sources:
-        source.loader.close()
     assert len({len(steps) for steps in taken}) == 1
     held = hold_graph(job.neighbors)
     np.testing.assert_array_equal(

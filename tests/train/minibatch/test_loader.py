@@ -68,30 +68,30 @@ def loader_of(
 @pytest.mark.parametrize("cache", [0, 1 << 26])
 def test_preparation_does_not_change_batches(prefetch: int, cache: int) -> None:
     plan = plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16)
-    with loader_of(Reads(), prefetch=0) as plainly, loader_of(Reads(), prefetch=prefetch, cache=cache) as other:
-        for _ in range(2):
-            for one, two in zip(plainly.batches(plan.since(0)), other.batches(plan.since(0)), strict=True):
-                np.testing.assert_array_equal(one.targets, two.targets)
-                blocks = [each.tensors.blocks[0].relations[0].block for each in (one, two)]
-                np.testing.assert_array_equal(*(each.csr.sources for each in blocks))
-                np.testing.assert_array_equal(one.labels, GRAPH.labels[two.targets])
+    plainly = loader_of(Reads(), prefetch=0)
+    other = loader_of(Reads(), prefetch=prefetch, cache=cache)
+    for _ in range(2):
+        for one, two in zip(plainly.batches(plan), other.batches(plan), strict=True):
+            np.testing.assert_array_equal(one.targets, two.targets)
+            np.testing.assert_array_equal(one.tensors.blocks[0].relations[0].block.csr.sources, two.tensors.blocks[0].relations[0].block.csr.sources)
+            np.testing.assert_array_equal(one.labels, GRAPH.labels[two.targets])
 
 
 def test_evaluation_batches_are_built_once() -> None:
-    with loader_of(Reads()) as loader:
-        plan = plan_evaluation(VALID, batch_size=16)
-        first, second = (list(loader.batches(plan)) for _ in range(2))
+    loader = loader_of(Reads())
+    plan = plan_evaluation(VALID, batch_size=16)
+    first, second = (list(loader.batches(plan)) for _ in range(2))
     assert all(one is two for one, two in zip(first, second, strict=True))
 
 
 def test_without_a_cache_every_epoch_reads_again() -> None:
     many = planted(train_shards=8)
     reads = Reads()
-    with loader_of(many.read, cache=0, prefetch=1) as loader:
-        loader.build.read = lambda entry: (reads.names.append(entry.name), many.read(entry))[1]
-        entries = [entry for entry in many.entries() if entry.split == "train"]
-        for epoch in (0, 1):
-            list(loader.batches(plan_epoch(entries, seed=0, epoch=epoch, batch_size=4).since(0)))
+    loader = loader_of(many.read, cache=0, prefetch=1)
+    loader.build.read = lambda entry: (reads.names.append(entry.name), many.read(entry))[1]
+    entries = [entry for entry in many.entries() if entry.split == "train"]
+    for epoch in (0, 1):
+        list(loader.batches(plan_epoch(entries, seed=0, epoch=epoch, batch_size=4)))
     assert len(reads.names) > 8
 
 
@@ -104,35 +104,36 @@ def test_no_more_than_prefetch_batches_are_prepared_ahead() -> None:
             asked.append(step)
             yield plan[step]
 
-    with loader_of(Reads(), prefetch=3) as loader:
-        batches = loader.batches(planned())
-        next(batches)
-        assert len(asked) == 4
-        next(batches)
-        assert len(asked) == 5
-        batches.close()
+    loader = loader_of(Reads(), prefetch=3)
+    batches = loader.batches(planned())
+    next(batches)
+    assert len(asked) == 4
+    next(batches)
+    assert len(asked) == 5
+    batches.close()
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_an_error_arrives_where_its_batch_is_asked_for(prefetch: int) -> None:
-    with loader_of(Reads(failing="valid-0"), prefetch=prefetch) as loader:
-        batches = loader.batches([*plan_evaluation(TRAIN, batch_size=60), *plan_evaluation(VALID, batch_size=60)])
-        assert [len(next(batches).targets) for _ in range(2)] == [60, 60]
-        with pytest.raises(StorageError, match="valid-0: no such file"):
-            next(batches)
+    loader = loader_of(Reads(failing="valid-0"), prefetch=prefetch)
+    batches = loader.batches([*plan_evaluation(TRAIN, batch_size=60), *plan_evaluation(VALID, batch_size=60)])
+    assert [len(next(batches).targets) for _ in range(2)] == [60, 60]
+    with pytest.raises(StorageError, match="valid-0: no such file"):
+        next(batches)
 
 
-def test_no_thread_outlives_the_loader() -> None:
+def test_no_thread_outlives_the_iteration() -> None:
     before = threading.active_count()
-    with loader_of(Reads(), prefetch=4) as loader:
-        next(loader.batches(plan_epoch(TRAIN, seed=0, epoch=0, batch_size=8).since(0)))
-        assert threading.active_count() == before + 1
+    batches = loader_of(Reads(), prefetch=4).batches(plan_epoch(TRAIN, seed=0, epoch=0, batch_size=8))
+    next(batches)
+    assert threading.active_count() == before + 1
+    batches.close()
     assert threading.active_count() == before
 
 
 def test_a_graph_without_edges_has_no_neighbours_and_no_degrees() -> None:
-    with loader_of(Reads(), edges=False) as loader:
-        batch = next(loader.batches(plan_evaluation(VALID, batch_size=16)))
+    loader = loader_of(Reads(), edges=False)
+    batch = next(loader.batches(plan_evaluation(VALID, batch_size=16)))
     assert [block.relations[0].block.csr.num_edges for block in batch.tensors.blocks] == [0, 0]
     assert len(batch.tensors.nodes.in_degree) == 16
     assert not batch.tensors.nodes.in_weight.any()
@@ -144,10 +145,8 @@ def test_missing_labels_are_refused() -> None:
         shard = GRAPH.read(entry)
         return Shard(shard.neighborhood, shard.rows, shard.targets, None)
 
-    with (
-        loader_of(unlabelled, cache=0, prefetch=1) as loader,
-        pytest.raises(TrainingError, match="the graph has no labels"),
-    ):
+    loader = loader_of(unlabelled, cache=0, prefetch=1)
+    with pytest.raises(TrainingError, match="the graph has no labels"):
         list(loader.batches(plan_evaluation(VALID, batch_size=16)))
 
 
@@ -159,13 +158,13 @@ def test_aggregating_ahead_gives_the_rows_and_gradients_of_aggregating_in_the_st
     kind: str, layers: int, residual: bool, edges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, plan = model_of(kind, layers=layers, residual=residual), plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16)
-    with loader_of(Reads(), model=model, edges=edges) as loader:
-        ahead = list(loader.batches(plan.since(0), epoch=0))
-        features = [loader.features(*each).dense for each in zip(plan.since(0), ahead, strict=True)]
+    loader = loader_of(Reads(), model=model, edges=edges)
+    ahead = list(loader.batches(plan, epoch=0))
+    features = [loader.features(*each).dense for each in zip(plan, ahead, strict=True)]
     monkeypatch.setattr("gnnflow.train.minibatch.nodes.aggregates_ahead", lambda *_, **__: False)
     monkeypatch.setattr("gnnflow.executions.base.maps_first", lambda *_: False)
-    with loader_of(Reads(), model=model, edges=edges) as loader:
-        plain = list(loader.batches(plan.since(0), epoch=0))
+    loader = loader_of(Reads(), model=model, edges=edges)
+    plain = list(loader.batches(plan, epoch=0))
     assert all(batch.tensors.first is not None and batch.tensors.features is None for batch in ahead)
     for one, two, rows_read in zip(ahead, plain, features, strict=True):
         assert torch.equal(rows_read, two.tensors.features.dense)
@@ -177,8 +176,8 @@ def test_aggregating_ahead_gives_the_rows_and_gradients_of_aggregating_in_the_st
 
 @pytest.mark.parametrize(("kind", "dropout"), [("gat", 0.0), ("sage", 0.5)])
 def test_what_weights_or_draws_have_a_part_in_is_not_aggregated_ahead_in_training(kind: str, dropout: float) -> None:
-    with loader_of(Reads(), model=model_of(kind, dropout=dropout)) as loader:
-        trained = next(loader.batches(plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16).since(0), epoch=0))
-        scored = next(loader.batches(plan_evaluation(TRAIN, batch_size=16)))
+    loader = loader_of(Reads(), model=model_of(kind, dropout=dropout))
+    trained = next(loader.batches(plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16), epoch=0))
+    scored = next(loader.batches(plan_evaluation(TRAIN, batch_size=16)))
     assert trained.tensors.first is None
     assert (scored.tensors.first is None) == (kind == "gat")

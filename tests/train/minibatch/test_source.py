@@ -16,7 +16,6 @@ from gnnflow.layers.model import build_model
 from gnnflow.train.minibatch import MiniBatchSource, open_source, outputs_on_shards
 from gnnflow.train.minibatch.preparing import Sample
 from gnnflow.train.minibatch.source import BatchStep
-from gnnflow.train.source import DealtBatch
 from tests.train.planted import job_for, planted
 
 GRAPH = planted(train_shards=4)
@@ -44,8 +43,7 @@ def test_later_steps_do_not_need_the_steps_before() -> None:
 def test_ranks_share_the_targets_and_draw_differently() -> None:
     steps = []
     for rank in (0, 1):
-        with open_source(JOB, read=GRAPH.read) as one:
-            source = replace(one, rank=rank, world_size=2)
+        with open_source(replace(JOB, rank=rank, num_ranks=2), read=GRAPH.read) as source:
             assert source.steps_per_epoch == 6
             steps.append(list(source.steps(0, since=0)))
     seen = sorted(target for part in steps for targets in targets_of(part) for target in targets)
@@ -106,9 +104,8 @@ def test_any_rank_makes_the_batches_of_another_with_the_draws_of_that_one():
     first, second = (graph.open_source(job, edges=True) for job in jobs)
     with first, second:
         expected = list(second.steps(4, since=1))
-        places = [DealtBatch(1, step) for step in range(1, second.steps_per_epoch)]
-        found = list(first.chosen(4, iter([DealtBatch(0, 0), *reversed(places)])))[1:][::-1]
+        found = [first.step(4, number, share=1) for number in range(1, second.steps_per_epoch)]
     assert len(found) == len(expected) > 1
     for one, other in zip(found, expected, strict=True):
         assert np.array_equal(one.targets, other.targets)
-        assert (one.seeded, one.epoch, one.place) == (other.seeded, other.epoch, other.place)
+        assert (one.seeded, one.epoch, one.share, one.number) == (other.seeded, other.epoch, 1, other.number)

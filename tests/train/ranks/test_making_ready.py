@@ -16,14 +16,14 @@ from gnnflow.train.updater import LocalUpdater, StepLoss
 def source_of(numbers, *, shares=1, begun=None):
     """Shares whose steps are numbers; `begun` hears of each as it is made ready."""
 
-    def steps(epoch, *, since):
-        for number in numbers[since:]:
-            if begun is not None:
-                begun.append((epoch, number))
-            yield number
+    def step(epoch, number):
+        if begun is not None:
+            begun.append((epoch, number))
+        return number
 
     group = SimpleNamespace(position=Position(), agree=lambda *_: None, check=lambda: None)
-    return SharedSource([SimpleNamespace(steps=steps) for _ in range(shares)], group)
+    share = SimpleNamespace(steps_per_epoch=len(numbers), step=step, ahead=0, is_held=lambda *_, **__: False)
+    return SharedSource([share] * shares, group)
 
 
 @pytest.mark.parametrize("since", [0, 2, 4])

@@ -48,10 +48,9 @@ class _Slowed:
     def __exit__(self, *raised):
         self.source.__exit__(*raised)
 
-    def chosen(self, epoch, places):
-        for step in self.source.chosen(epoch, places):
-            time.sleep(SECONDS)
-            yield step
+    def step(self, epoch, number, *, share=None):
+        time.sleep(SECONDS)
+        return self.source.step(epoch, number, share=share)
 
 
 def stealing(**keys):
