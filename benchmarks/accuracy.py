@@ -7,7 +7,7 @@
         --set "train.batch_size=512; train.lr=0.001; train.epochs=20; train.patience=0" [--plot FILE]
 
 Each run takes the stages up to training, of a file of configs/, with tasks one after another; forms take turns. The
-test score is that of the weights which validation picked. Targets per step over all ranks are the config's, so every
+test score belongs to the weights that validation picked. Targets per step over all ranks are the config's, so every
 path trains the same model on batches of the same size. `shards`, `store`, `cluster-batch` and `global-batch` train with
 the settings of `STRATEGIES`, and `alike` is cluster-batch with the targets per update, updates and rates of mini-batch.
 
@@ -79,7 +79,7 @@ PATHS: dict[str, tuple[int, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Strategies:
-    """What each strategy trains with on a graph: the keys of each, and those that all have.
+    """The training keys of each strategy on a graph, and the keys that all have.
 
     On Cora and Citeseer all have Kipf and Welling's rates. On the other graphs mini-batch and cluster-batch had equally
     many settings to choose from, of about as many updates of the weights; the lowest validation loss was chosen.
@@ -142,7 +142,7 @@ STRATEGIES = {
 
 @dataclass(frozen=True)
 class Run:
-    """One seed of one form: seconds before training, and what training told."""
+    """One seed of one form: seconds before training, and the results of training."""
 
     prepared: float
     facts: TrainFacts
@@ -157,7 +157,7 @@ class Run:
         return [row[f"valid_{metric}"] for row in self.facts.history]
 
     def reaches(self, value: float, metric: str) -> float | None:
-        """Return the seconds until validation is as good as a value; None where it never is."""
+        """Return the seconds until validation is as good as a value; None if it never is."""
         found = np.flatnonzero(np.array(self.valid(metric)) >= value)
         return None if not len(found) else self.prepared + self.seconds[found[0]]
 
@@ -186,9 +186,9 @@ def config_of(chosen: Chosen, case: Case, form: str, *, seed: int, workspace: st
 
 
 def run_once(config: Config, form: str) -> Run:
-    """Make what training needs, and train."""
+    """Make the inputs of training, and train."""
     with (
-        # as where the native core was not built
+        # as if the native core were not built
         patch("gnnflow.kernels.core.kernels", lambda: None) if form == "torch kernels" else nullcontext(),
         Cluster(config.cluster) if config.train.workers > 1 else nullcontext() as cluster,
     ):
@@ -200,7 +200,7 @@ def run_once(config: Config, form: str) -> Run:
 
 
 def difference(values: Sequence[float], first: Sequence[float]) -> str:
-    """Return how far the values are above the first form's on average, with a 95 % interval."""
+    """Return the mean difference of the values from the first form's, with a 95 % interval."""
     more = [value - other for value, other in zip(values, first, strict=True)]
     mean = statistics.mean(more)
     if len(more) == 1 or not any(more):

@@ -1,4 +1,4 @@
-"""Partitions balanced by learned costs beside hash and METIS: time to aggregate skewed instances of metapaths.
+"""Partitions balanced by learned costs, compared with hash and METIS: time to aggregate skewed instances of metapaths.
 
     python benchmarks/balance.py [--partitions 8] [--skew 0.9] [--cap 0]
 
@@ -8,8 +8,9 @@ author-paper-paper-author (three), at most `cap` of each per root, chosen by has
 instance's leaves, attention over a root's instances of each metapath, both by the kernels that layers use.
 
 A partition's task aggregates its own roots in one thread; every task is timed alone, the smallest of several runs in
-turns, and the aggregation time of a partitioning is that of its slowest task. Costs are learned from 64 tasks of other
-roots than those partitions have: hash shards, timed beforehand. METIS (PyMetis) partitions the graph by its edges.
+turns, and the aggregation time of a partitioning is the time of its slowest task. Costs are learned from 64 tasks of
+other roots than those partitions have: hash shards, timed beforehand. METIS (PyMetis) partitions the graph by its
+edges.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SHARDS = 64
 
 @dataclass(frozen=True)
 class Instances:
-    """Instances of one metapath: those of root v are offsets[v] .. offsets[v + 1]; leaves [E, m]."""
+    """Instances of one metapath: root v has offsets[v] .. offsets[v + 1]; leaves [E, m]."""
 
     offsets: IntArray
     leaves: IntArray
@@ -103,7 +104,7 @@ def _walk(steps: tuple[Any, ...], num_roots: int, cap: int, name: str) -> Instan
 
 
 class Task:
-    """The aggregation of some roots, with the rows of the leaves they need."""
+    """The aggregation of some roots, with the rows of their leaves."""
 
     def __init__(self, graph: Graph, roots: IntArray, x: torch.Tensor) -> None:
         self.parts = []
@@ -142,7 +143,7 @@ def timed(tasks: list[Task], repeats: int) -> np.ndarray[Any, Any]:
 
 
 def learned_costs(graph: Graph, x: torch.Tensor, repeats: int) -> tuple[CostModel, float]:
-    """Return the costs that tasks of hash shards teach, and their mean relative error on every other shard."""
+    """Return the costs learned from tasks of hash shards, and their mean relative error on every other shard."""
     shard = (hash_integers(np.arange(graph.num_authors)) % np.uint64(SHARDS)).astype(np.int64)
     roots = [np.flatnonzero(shard == number) for number in range(SHARDS)]
     seconds = timed([Task(graph, each, x) for each in roots], repeats)
@@ -153,7 +154,7 @@ def learned_costs(graph: Graph, x: torch.Tensor, repeats: int) -> tuple[CostMode
 
 
 def by_metis(graph: Graph, parts: int, weight: np.ndarray[Any, Any] | None = None) -> IntArray:
-    """Return METIS's partition of each node; weight: of each, none where every node weighs one."""
+    """Return METIS's partition of each node; weight: of each node, None for one."""
     import pymetis
 
     offsets, neighbors = _csr(graph.edges[0], graph.edges[1], graph.num_nodes)
@@ -166,7 +167,7 @@ def by_metis(graph: Graph, parts: int, weight: np.ndarray[Any, Any] | None = Non
 def partitionings(
     graph: Graph, costs: CostModel, parts: int, threshold: float
 ) -> tuple[dict[str, tuple[IntArray, float, int]], int]:
-    """Return the partition of each node with its predicted factor and cut, by what chose it; and the edges in all."""
+    """Return each partitioning with its predicted factor and cut, by name, and the number of all edges."""
     per_node = np.zeros(graph.num_nodes)
     per_node[: graph.num_authors] = costs.seconds(*counts_of(graph, np.arange(graph.num_authors)))
     keys = hash_integers(np.arange(graph.num_nodes))
@@ -199,7 +200,7 @@ def replayed(tasks: dict[str, list[Task]], repeats: int) -> dict[str, np.ndarray
     """Time every partitioning's tasks one at a time, in turns, and return the least seconds of each task."""
     held = {name: np.full(len(each), np.inf) for name, each in tasks.items()}
     names = list(tasks)
-    for each in tasks.values():  # memory is touched once before anything counts
+    for each in tasks.values():  # touch memory once before timing
         timed(each, 1)
     for turn in range(repeats):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
@@ -208,7 +209,7 @@ def replayed(tasks: dict[str, list[Task]], repeats: int) -> dict[str, np.ndarray
 
 
 def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
-    """Yield what each partitioning costs."""
+    """Yield the cost of each partitioning."""
     torch.set_num_threads(1)
     names = ("authors", "papers", "links", "cites", "skew", "paper_skew", "cap", "seed")
     graph = build(**{name: getattr(chosen, name) for name in names})

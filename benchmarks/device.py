@@ -1,12 +1,12 @@
-"""What a graphics card gives: sums beside the card's copies, and epochs of mini-batch training beside the CPU's.
+"""Speed of a GPU: sums compared with its copies, and epochs of mini-batch training compared with the CPU.
 
     python benchmarks/device.py [--targets 20000 --nodes 200000 --epochs 3] [--rows 1000000]
 
-Sums: milliseconds, and the bytes that a sum must move at least (a row per edge, sources, coefficients, sums) per second
-over those of a plain copy on the same card; above one where rows come from the card's cache. The reference kernel
-stands beside. `piece`: sums without coefficients over graphs as large as pieces of a streamed one, replayed without
+Sums: milliseconds, and the bytes per second that a sum must move at least (a row per edge, sources, coefficients,
+sums), relative to a plain copy on the same GPU; above one if rows come from its cache. The reference kernel is timed
+too. `piece`: sums without coefficients over graphs as large as pieces of a streamed one, replayed without
 Python. Epochs: the least of those after the first, which compiles the kernels; the reference is the CPU on 8 threads;
-`kept`: one batch of all targets, which stays on the card.
+`kept`: one batch of all targets, which stays on the GPU.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ PIECES = ((286_000, 1_500_000), (667_000, 4_000_000), (1_000_000, 10_000_000), (
 SHAPES = ((1, 8), (1, 32), (1, 64), (1, 256), (4, 64), (8, 8))
 EPOCHS = (("sage", 64, "float32"), ("sage", 256, "float32"), ("gat", 256, "float32"), ("gat", 256, "bfloat16"))
 WIDTH = 64  # of the features of the epochs
-REPEATS, IN_A_ROW = 5, 5  # in a row, so that the card waits for nobody
+REPEATS, IN_A_ROW = 5, 5  # in a row, so that the GPU never waits
 Row = tuple[Any, ...]
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """Return the least seconds of a run on the card, of five one after the other, after two that compile."""
+    """Return the least seconds of five consecutive runs on the GPU, after two that compile."""
     for _ in range(2):
         function()
     least = float("inf")
@@ -67,14 +67,14 @@ def seconds(function: Callable[[], object]) -> float:
 
 
 def copy_seconds(size: int) -> tuple[float, int]:
-    """Return the seconds of a copy of so many numbers on the card, and its bytes."""
+    """Return the seconds of a copy of this many numbers on the GPU, and its bytes."""
     held = torch.empty(size, device="cuda")
     other = torch.empty_like(held)
     return seconds(lambda: other.copy_(held)), held.nbytes
 
 
 def random_graph(num_nodes: int, degree: float, *, skewed: bool) -> Csr:
-    """Return a graph on the card; skewed: in-degrees follow a power law."""
+    """Return a graph on the GPU; skewed: in-degrees follow a power law."""
     generator = torch.Generator().manual_seed(0)
     drawn = torch.rand(round(num_nodes * degree), generator=generator)
     targets = ((drawn**3 if skewed else drawn) * num_nodes).long().clamp_(max=num_nodes - 1).sort().values
@@ -91,7 +91,7 @@ def moved_by(csr: Csr, factor: torch.Tensor, value: torch.Tensor) -> int:
 
 
 def pieces(rate: float) -> Iterator[Row]:
-    """Yield the sums of graphs as large as pieces of a streamed one, replayed: Python's part is left out."""
+    """Yield the sums of graphs as large as pieces of a streamed one, replayed, that is, without Python's time."""
     sums: Any = import_module("gnnflow.kernels.cuda.sums")  # the package has a function of that name
     for num_nodes, num_edges in PIECES:
         drawn = random_graph(num_nodes, num_edges / num_nodes, skewed=False)
@@ -104,7 +104,7 @@ def pieces(rate: float) -> Iterator[Row]:
 
 
 def captured(function: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    """Return what a function asks of the card, to be asked again without it; after one run that compiles."""
+    """Return a function's work on the GPU, to be replayed without the function, after one run that compiles."""
     function()
     torch.cuda.synchronize()
     asked = torch.cuda.CUDAGraph()
@@ -130,7 +130,7 @@ def kernels_over(csr: Csr, graph: str, rate: float) -> Iterator[Row]:
 
 
 def both_ways(call: Callable[..., torch.Tensor], factor: torch.Tensor, value: torch.Tensor) -> tuple[float, float]:
-    """Return the seconds of a call alone, and with the gradients of what it depends on."""
+    """Return the seconds of a call alone, and with the gradients of its operands."""
     held = factor.detach(), value.detach()
 
     def gradients() -> None:
@@ -141,7 +141,7 @@ def both_ways(call: Callable[..., torch.Tensor], factor: torch.Tensor, value: to
 
 
 def planted(num_nodes: int, degree: int, num_targets: int) -> Shard:
-    """Return a graph of five classes that features tell in part, as one shard."""
+    """Return a graph of five classes that features partly reveal, as one shard."""
     rng = np.random.default_rng(0)
     classes = rng.integers(0, 5, num_nodes)
     dense = rng.normal(0, 2, (num_nodes, WIDTH)).astype(np.float32)
@@ -180,7 +180,7 @@ def epoch_of(shard: Shard, chosen: Chosen, *, kind: str, hidden: int, **train: A
 
 
 def epochs(chosen: Chosen) -> Iterator[Row]:
-    """Yield an epoch's milliseconds on the card, in batches and as one batch that is kept, beside the CPU's."""
+    """Yield an epoch's milliseconds on the GPU, in batches and as one kept batch, and on the CPU."""
     shard = planted(chosen.nodes, chosen.degree, chosen.targets)
     for kind, hidden, precision in EPOCHS:
         keys: dict[str, Any] = {"kind": kind, "hidden": hidden, "precision": precision}

@@ -1,15 +1,15 @@
-"""Seconds per training epoch of GCN, GraphSAGE and GAT, beside PyG and DGL; AGL's table 4 with its two optimisations.
+"""Seconds per training epoch of GCN, GraphSAGE and GAT, PyG and DGL included; AGL's table 4 and its two optimisations.
 
     python benchmarks/epoch.py [--graph ppi.npz] [--dgl PYTHON] [--model gcn,sage,gat] [--layers 1,2,3]
     python benchmarks/epoch.py --graph ppi.npz --batch-size 4096 --forms base,pruning,partitioning,both,ahead
 
 The whole graph is one batch, or a batch has --batch-size targets with their merged neighbourhoods (`models.py`). Forms
 of gnnflow: `ahead` keeps the first layer's sums with the batch, as training does; `both` computes them in every epoch.
-base, pruning and partitioning are AGL's ablation: with a whole graph as one batch, pruning has nothing to leave out.
-Edges with an end outside of train_mask are left out of a whole graph. Without --graph a random graph of the shape of
+base, pruning and partitioning are AGL's ablation; with a whole graph as one batch, pruning removes nothing.
+Edges with an end outside of train_mask are omitted from a whole graph. Without --graph a random graph of the shape of
 PPI is made. Batches, and the orders of edges that a library sorts once, are made before the first epoch.
 
-Each form runs in a process of its own, in turns; the ratio is the median of the first form over this one's.
+Each form runs in a separate process, in turns; the ratio is the median of the first form over this one's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RATE = 0.005
 
 
 def graph_of(chosen: Chosen) -> Graph:
-    """Return the graph of the file, or a random one; of a whole graph what lies in its mask."""
+    """Return the graph of the file, or a random one; of a whole graph only the part in its mask."""
     graph = read_graph(chosen.graph) if chosen.graph else random_graph(chosen.nodes, chosen.edges)
     return graph if chosen.batch_size else graph.within("train")
 
@@ -64,7 +64,7 @@ def epoch_of(graph: Graph, spec: Spec, chosen: Chosen) -> Found:
 
 
 def measured(chosen: Chosen) -> Found:
-    """Return the figures of one form in this process; none where the model does not have it."""
+    """Return the figures of one form in this process; none if the model lacks it."""
     torch.set_num_threads(chosen.threads)
     graph = graph_of(chosen)
     with contextlib.suppress(NotImplementedError):
@@ -73,7 +73,7 @@ def measured(chosen: Chosen) -> Found:
 
 
 def forms_of(chosen: Chosen) -> list[tuple[str, str, str]]:
-    """Return library, form and interpreter of all that is compared."""
+    """Return library, form and interpreter of all candidates."""
     forms = [("gnnflow", form, "") for form in chosen.forms.split(",")]
     peers = {"pyg": chosen.pyg, "dgl": chosen.dgl}
     return forms + [(library, PEER_FORM, python) for library, python in peers.items() if python]

@@ -1,13 +1,13 @@
-"""Seconds per epoch of a GCN over a whole graph: by depth beside DGL, and on several ranks.
+"""Seconds per epoch of a GCN over a whole graph: by depth, with DGL, and on several ranks.
 
     python benchmarks/globalbatch.py [--folder FOLDER] [--depths 2,3,4,5] [--dgl PYTHON] [--rounds 2]
     python benchmarks/globalbatch.py --ranks 1,2 --depths 2 [--recompute]
 
 The graph has Reddit's columns, classes and share of training nodes (602, 41, 66 %), and fewer nodes and edges: nodes
 lie in communities, each a run of ids, from which nine of ten edges come; degrees follow a power law. The model is a GCN
-with dropout 0.5 and Adam. Each form trains it in a process of its own, in turns: gnnflow in one process of --threads
+with dropout 0.5 and Adam. Each form trains it in a separate process, in turns: gnnflow in one process of --threads
 threads, DGL likewise, or --ranks, each a process of one thread that owns a run of the nodes, joined by gloo on this
-host. Memory is what a process grows by after it has loaded its libraries, at its peak; of ranks the largest.
+host. Memory is the growth of a process, at its peak, after it loaded its libraries; of ranks the largest.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ Work = Callable[[RankGroup], Found]
 
 
 def one_rank(channel: Connection, work: Work, place: Place, port: int) -> None:
-    """Work as one of several ranks, and send what that returns."""
+    """Work as one of several ranks, and send the result."""
     store = find_store(HOST, port, start_seconds=SECONDS, position=Position())
     group = join_group(store, place, host=HOST, position=Position())
     with compute_settings(1):
@@ -136,12 +136,12 @@ def one_rank(channel: Connection, work: Work, place: Place, port: int) -> None:
 
 
 def train_as_one(group: RankGroup, *, chosen: Chosen, layers: int) -> Found:
-    """Return what `train` returns on one of several ranks."""
+    """Return the result of `train` on one of several ranks."""
     return train(Path(chosen.folder), open_rows(group), chosen, layers=layers, group=group)
 
 
 def in_processes(work: Work, size: int) -> list[Found]:
-    """Return what each of so many ranks returns, in processes of one thread that are joined by gloo."""
+    """Return the results of ranks, in processes of one thread that are joined by gloo."""
     spawn, store, pairs = multiprocessing.get_context("spawn"), open_store(HOST, start_seconds=SECONDS), []
     for rank in range(size):
         ours, theirs = multiprocessing.Pipe()
@@ -150,7 +150,7 @@ def in_processes(work: Work, size: int) -> list[Found]:
         process.start()
         theirs.close()
         pairs.append((ours, process))
-    ran = [ours.recv() for ours, _ in pairs]  # EOFError where a rank failed, which it has told
+    ran = [ours.recv() for ours, _ in pairs]  # EOFError if a rank failed, which it has reported
     for ours, process in pairs:
         ours.send(None)
         process.join()
@@ -158,7 +158,7 @@ def in_processes(work: Work, size: int) -> list[Found]:
 
 
 def on_ranks(chosen: Chosen, *, layers: int, size: int) -> list[Found]:
-    """Return what each of so many ranks measured."""
+    """Return the measurements of each rank."""
     return in_processes(partial(train_as_one, chosen=chosen, layers=layers), size)
 
 

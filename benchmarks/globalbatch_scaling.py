@@ -1,12 +1,12 @@
-"""Seconds of a global-batch step and its efficiency to 1,024 ranks, simulated from what this machine measures.
+"""Seconds of a global-batch step and its efficiency to 1,024 ranks, simulated from measurements on this machine.
 
     python benchmarks/globalbatch_scaling.py [--folder FOLDER] --save measured.json     # measure 1, 2 and 4 ranks
     python benchmarks/globalbatch_scaling.py --load measured.json --plot docs/images/globalbatch_scaling.png
 
 Measured: GCN, 3 layers, hidden 128, on the graph of `globalbatch.py`, trained by 1, 2 and 4 processes of one thread;
 the seconds of each stage (`gnnflow.executions.stages`), and each rank's rows, edges and mirrors. Costs per row and edge
-come of one rank, those per mirror of two. The first rows have real steps beside simulated ones, with as many cores as
-there are here and rows that travel through memory at 5 GB/s.
+come from one rank, costs per mirror from two. The first rows compare real and simulated steps, with as many cores as
+this machine has and rows that travel through memory at 5 GB/s.
 
 Simulated: a graph of 1 million nodes and 10 million edges, made and divided anew for each number of ranks, so that its
 mirrors are counted; and one of GraphTheta's size, 1.4 billion nodes and 4.1 billion edges, whose ranks have the same
@@ -17,9 +17,9 @@ that lead anywhere instead. Degrees follow a power law up to about 400 in-edges,
 
 Assumptions:
 
-- A step's computing is that of its stages: NN-Transform, NN-Apply, head, loss and optimiser per row of the rank, Gather
-  and Sum per in-edge, and more per mirror (packing, unpacking, a second state to merge). All costs are of a step,
-  forward and backward, all layers together, as measured on one and two ranks, with the widths of there.
+- The computing time of a step is the sum of its stages: NN-Transform, NN-Apply, head, loss and optimiser per row of the
+  rank, Gather and Sum per in-edge, and more per mirror (packing, unpacking, a second state to merge). All costs are for
+  a whole step, forward and backward in all layers, as measured on one and two ranks with the same widths.
 - In every layer all ranks wait for the slowest: a step takes the longest of all ranks for what comes before rows leave,
   plus the longest for what comes after. Ranks differ by their rows, edges and mirrors, counted in the graph that is
   divided, and by the speed of their hosts (`spread`, log-normal).
@@ -69,13 +69,13 @@ class Costs:
 
     @property
     def exchanges(self) -> int:
-        """How often rows travel in a step."""
+        """The number of exchanges of rows in a step."""
         return 2 * self.layers - 1
 
 
 @dataclass(frozen=True)
 class Divided:
-    """What each of p ranks has of a graph [p]: rows, in-edges, mirrors that it reads, rows that others read of it."""
+    """The counts of p ranks [p]: rows, in-edges, mirrors that a rank reads, and its rows that others read."""
 
     rows: Counts
     edges: Counts
@@ -90,7 +90,7 @@ class Divided:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Hosts: how much their speeds differ, what a message costs its sender; cores of all, 0 for one per rank."""
+    """Hosts: the spread of their speeds, the cost of a message for its sender; all cores, 0 for one per rank."""
 
     network: Network
     overhead: float = 0.0
@@ -100,7 +100,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class StepSeconds:
-    """Seconds of a step, of these what ranks compute on average, and how long the slowest waits for rows."""
+    """Seconds of a step, its mean computing time, and the time that the slowest rank waits for rows."""
 
     step: float
     computing: float
@@ -108,7 +108,7 @@ class StepSeconds:
 
 
 def step_seconds(divided: Divided, costs: Costs, cluster: Cluster, *, seed: int = 0) -> StepSeconds:
-    """Return what a step of all ranks takes."""
+    """Return the seconds of a step of all ranks."""
     ranks = divided.num_ranks
     factor = np.exp(cluster.spread * np.random.default_rng([seed, ranks]).standard_normal(ranks))
     if cluster.cores and ranks > cluster.cores:
@@ -127,14 +127,14 @@ def step_seconds(divided: Divided, costs: Costs, cluster: Cluster, *, seed: int 
 
 
 def divide(sources: Counts, targets: Counts, costs: Costs, *, nodes: int, ranks: int) -> Divided:
-    """Count what ranks have that own runs of nodes of about the same cost."""
+    """Count the rows, edges and mirrors of ranks that own runs of nodes of about the same cost."""
     cost = costs.per_row + costs.per_edge * np.bincount(targets, minlength=nodes)
     spent = np.cumsum(cost)
-    # rank that owns each node, and that reads each edge
+    # the rank that owns each node [N], and the rank that reads each edge [E]
     owners = np.minimum((spent - cost / 2) * ranks / spent[-1], ranks - 1).astype(np.int64)
     reader = owners[targets]
     cut = np.flatnonzero(owners[sources] != reader)
-    # a source once per rank that reads it
+    # one mirror per source and reading rank
     pairs = np.unique(reader[cut] * nodes + sources[cut])
     return Divided(
         np.bincount(owners, minlength=ranks),
@@ -145,10 +145,10 @@ def divide(sources: Counts, targets: Counts, costs: Costs, *, nodes: int, ranks:
 
 
 def enlarged(like: Divided, *, nodes: float, edges: float) -> Divided:
-    """Return a graph of other size, divided among as many ranks, that differ from each other as much.
+    """Return a graph of another size, divided among the same ranks with the same differences.
 
-    Mirrors per in-edge stay what they are: right where an edge that leads to another rank has a source of its own, and
-    too many where edges share it.
+    Mirrors per in-edge stay the same: right if edges between ranks have distinct sources, and too many if they share
+    them.
     """
     more_nodes, more_edges = nodes / like.rows.sum(), edges / like.edges.sum()
     grown = [(each * more_edges).astype(np.int64) for each in (like.edges, like.mirrors, like.sent)]
@@ -156,7 +156,7 @@ def enlarged(like: Divided, *, nodes: float, edges: float) -> Divided:
 
 
 def costs_of(measured: Found) -> Costs:
-    """Return the costs per row and edge that one rank had, and those per mirror that two had beside them."""
+    """Return the costs per row and edge, from one rank, and per mirror, from two ranks."""
     (alone,), pair = measured["1"], measured["2"]
     rows, seconds = max(alone["rows"]), statistics.median(alone["times"])
     per_edge = alone["stages"]["gather_sum_seconds"] / alone["edges"]
@@ -165,13 +165,13 @@ def costs_of(measured: Found) -> Costs:
         rank["stages"]["gather_sum_seconds"] + rank["stages"].get("reduce_seconds", 0.0) - per_edge * rank["edges"]
         for rank in pair
     ]
-    mirrors = [max(each["rows_sent"]) for each in reversed(pair)]  # of two ranks one reads what the other sends
+    mirrors = [max(each["rows_sent"]) for each in reversed(pair)]  # one rank reads the rows that the other sends
     per_mirror = max(0.0, sum(more) / sum(mirrors))
     return Costs(per_row, per_edge, per_mirror, HIDDEN * FLOAT_BYTES, LAYERS, alone["gradient_bytes"])
 
 
 def divided_as(ranks: list[Found]) -> Divided:
-    """Return what real ranks had. Those that others read stand for those read: they are as many together."""
+    """Return the counts of real ranks. Rows that others read stand for mirrors: their sums are equal."""
     sent = np.array([max(each["rows_sent"]) for each in ranks])
     rows, edges = np.array([max(each["rows"]) for each in ranks]), np.array([each["edges"] for each in ranks])
     return Divided(rows, edges, np.full(len(sent), int(sent.mean())), sent)
@@ -189,14 +189,14 @@ def edges_of(far: float, *, nodes: int, edges: int) -> tuple[Counts, Counts]:
 
 
 def measure(chosen: Chosen, folder: Path) -> Found:
-    """Return what 1, 2 and 4 ranks took, and what each had."""
+    """Return the times of 1, 2 and 4 ranks, and their counts."""
     make_graph(folder, nodes=chosen.nodes, edges=chosen.edges, width=chosen.width, classes=41)
     asked = Chosen(folder=str(folder), repeats=chosen.repeats, recompute=False, hidden=HIDDEN)
     return {str(size): on_ranks(asked, layers=LAYERS, size=size) for size in numbers(chosen.real)}
 
 
 def measured_of(chosen: Chosen) -> Found:
-    """Return what an earlier run measured, or measure it now."""
+    """Return the measurements of an earlier run, or measure now."""
     if chosen.load:
         return dict(json.loads(Path(chosen.load).read_text()))
     with folder_of(chosen.folder) as folder:
@@ -207,7 +207,7 @@ def measured_of(chosen: Chosen) -> Found:
 
 
 def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
-    """Yield real steps beside simulated ones, then the simulated graphs by number of ranks."""
+    """Yield real and simulated steps, then the simulated graphs by number of ranks."""
     measured = measured_of(chosen)
     costs, here = costs_of(measured), Cluster(MEMORY, cores=os.cpu_count() or 1)
     for size, ran in measured.items():

@@ -6,9 +6,10 @@
 
 The folder's graph is written once (`gnnflow.datasets.power_law`); one that already holds nodes.parquet and
 edges.parquet or edges/ is used as it is. Stages run on a LocalCluster of 2 workers x 1 thread with 2 GiB each, fresh
-for each stage, so that the peak is the stage's own; with --workers 0 they run in this process, whose processor seconds
-are told. Rows: the stages; then the epoch's input path, batches of 1024: blocks alone of shards in memory without
-features (`sample`), with the features of every sampled node (`sample+feat`), and each shard first read from storage.
+for each stage, so that the peak belongs to one stage; with --workers 0 they run in this process, whose processor
+seconds are shown. Rows: the stages; then the epoch's input path, batches of 1024: blocks alone of shards in memory
+without features (`sample`), with the features of every sampled node (`sample+feat`), and each shard first read from
+storage.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 @dataclass(frozen=True)
 class Job:
-    """What is measured. tables: node and edge table; workspace: where stages write; workers 0: in this process."""
+    """The measured job. tables: node and edge table; workspace: for the stages; workers 0: in this process."""
 
     tables: tuple[str, str]
     workspace: str
@@ -65,7 +66,7 @@ class Job:
         return config_from_dict(content)
 
     def stage(self, stage: str, config: Config) -> tuple[ArtifactResult, Found]:
-        """Run a stage on a cluster of its own; returns it with its figures."""
+        """Run a stage on a separate cluster; return it with its figures."""
         with Cluster(config.cluster) as cluster:
             cluster.scheduler()
             begin = time.process_time()
@@ -82,7 +83,7 @@ class Job:
 
 
 def tables_in(folder: Path, *, num_nodes: int, num_edges: int) -> tuple[str, str]:
-    """Return the node and edge table of a folder, generating them where it has none."""
+    """Return the node and edge table of a folder; generate missing ones."""
     if not (folder / "nodes.parquet").exists():
         folder.mkdir(parents=True, exist_ok=True)
         nodes, edges = write_power_law(str(folder), num_nodes=num_nodes, num_edges=num_edges)
@@ -92,7 +93,7 @@ def tables_in(folder: Path, *, num_nodes: int, num_edges: int) -> tuple[str, str
 
 
 def tenth_of_targets(tables: tuple[str, str], folder: Path) -> tuple[str, str]:
-    """Write the node table with a split for a tenth of the targets only; returns it with the same edges."""
+    """Write the node table with a split for a tenth of the targets only; return it with the same edges."""
     nodes = pq.read_table(tables[0])
     column = nodes.column_names.index("split")
     targets = np.flatnonzero(to_numpy(nodes["split"].is_valid()))

@@ -1,9 +1,9 @@
-"""What every benchmark shares: its options, forms in turns, cells in other processes, and one Markdown table.
+"""The common parts of benchmarks: options, forms in turns, cells in other processes, and one Markdown table.
 
 A benchmark is a script with a `BENCH` and `run(BENCH)` at its end. `python benchmarks/harness.py` lists them all, each
 with the first line of its docstring. Besides its own options, each has
 
-    --small        sizes that take seconds, to see that it works
+    --small        sizes that take seconds, to test the benchmark
     --json FILE    the rows, options, versions and load as JSON as well
     --help         the docstring and the options
 
@@ -39,7 +39,7 @@ Found = dict[str, Any]
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a benchmark: its default, whose type its values have, and what --help says of it."""
+    """An option of a benchmark: its default, which gives the type, and its text in --help."""
 
     default: Any
     help: str = ""
@@ -54,10 +54,10 @@ PYG = Option(sys.executable if importlib.util.find_spec("torch_geometric") else 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark: the columns of its table, and what yields its rows.
+    """A benchmark: the columns of its table, and a function that yields its rows.
 
-    options: by name, with _ in place of -; an Option or its default. small: their values under --small.
-    cells: what `cell` runs in a process of its own. needs: modules, "cuda", or "data/GRAPH" of the public graphs.
+    options: by name, with _ in place of -; an Option or its default. small: their values under --small. cells:
+    functions that `cell` runs in a separate process. needs: modules, "cuda", or "data/GRAPH" of the public graphs.
     """
 
     columns: Sequence[str]
@@ -80,7 +80,7 @@ class Spread(tuple[float, ...]):
 
 
 def run(bench: Benchmark) -> None:
-    """Measure what the command line asks for, and print the table; end with 1 where a cell of it is FAIL."""
+    """Measure by the command line, and print the table; end with 1 if one of its cells is FAIL."""
     chosen = arguments(bench)
     if chosen.cell:
         print(json.dumps(bench.cells[chosen.cell](chosen)))
@@ -104,7 +104,7 @@ def run(bench: Benchmark) -> None:
 
 
 def arguments(bench: Benchmark) -> Chosen:
-    """Return what the command line chooses; --small changes the defaults."""
+    """Return the values of the options; --small changes the defaults."""
     doc = sys.modules["__main__"].__doc__
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, given in bench.options.items():
@@ -127,7 +127,7 @@ def arguments(bench: Benchmark) -> Chosen:
 
 
 def missing(needs: Sequence[str], *, data: str) -> list[str]:
-    """Return which of the needs are not there."""
+    """Return the needs that are missing here."""
     return [need for need in needs if not _is_there(need, data)]
 
 
@@ -144,7 +144,7 @@ def _is_there(need: str, data: str) -> bool:
 def cell(
     chosen: Chosen, name: str, *, python: str = "", threads: int = 0, limit: float | None = None, **given: Any
 ) -> Any:
-    """Return what one of the benchmark's cells measures in a process of its own, with other or more values given.
+    """Return the result of one of the benchmark's cells in a separate process, with other or more values given.
 
     python: the interpreter, of this process by default. threads: of OpenMP; limit: seconds until it is stopped.
     """
@@ -153,7 +153,7 @@ def cell(
 
 
 def peer(python: str, name: str, *, threads: int, **given: Any) -> Any:
-    """Return what a function of `peers.py` measures in the interpreter of the peer, with so many threads."""
+    """Return the result of a function of `peers.py` in the interpreter of the peer, with this many threads."""
     words = [python, str(HERE / "peers.py"), name, json.dumps({"threads": threads, **given})]
     return _json_of(words, threads=threads)
 
@@ -201,7 +201,7 @@ def seconds_of(work: Callable[[], object], *, repeats: int, warmup: int = 1) -> 
 
 @contextmanager
 def folder_of(kept: str) -> Iterator[Path]:
-    """Give the folder, which is made where it is not there; without one a folder that is removed afterwards."""
+    """Yield the folder, made if it is missing; without one, a folder that is removed afterwards."""
     if kept:
         Path(kept).mkdir(parents=True, exist_ok=True)
         yield Path(kept)
@@ -211,7 +211,7 @@ def folder_of(kept: str) -> Iterator[Path]:
 
 
 def peak_mib() -> float:
-    """Return the most memory that this process has had, in MiB (getrusage would count what started it as well)."""
+    """Return the peak memory of this process in MiB (getrusage would count its parent too)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
@@ -222,7 +222,7 @@ def numbers(text: str) -> list[int]:
 
 
 def tell(text: str) -> None:
-    """Say how far it is, on stderr."""
+    """Report progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -243,7 +243,7 @@ def text_of(value: Any) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries that are compared."""
+    """Return the versions of Python and of the compared libraries."""
     found = {"python": platform.python_version()}
     for name in ("gnnflow", "torch", "torch_geometric", "dgl"):
         if importlib.util.find_spec(name):
@@ -267,8 +267,8 @@ def draw_lines(
 ) -> None:
     """Write a PNG of lines by name, whatever the user's matplotlibrc says.
 
-    logarithmic: the axes with powers of two, as "x" or "xy"; dashed: the line to compare with. More lines than there
-    are colours differ by their markers, and their names are beside the plot.
+    logarithmic: the axes with powers of two, as "x" or "xy"; dashed: the line to compare with. If there are more lines
+    than colours, they differ by markers, and the legend is outside of the plot.
     """
     from matplotlib import style
     from matplotlib.backends.backend_agg import FigureCanvasAgg

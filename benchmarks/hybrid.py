@@ -1,4 +1,4 @@
-"""Hybrid aggregation beside scatter alone, and MAGNN beside implementations with a row per path, on skewed graphs.
+"""Hybrid aggregation against scatter alone, and MAGNN against forms with a row per path, on skewed graphs.
 
     python benchmarks/hybrid.py [--nodes 20000] [--repeats 3] [--only gcn,pinsage,magnn] [--how hybrid,scatter]
 
@@ -10,11 +10,10 @@ with 10 paths of two leaves per node and 8 heads.
     hybrid    gnnflow: leaves and instances in one fused sum, softmax by segments, the top level dense and fused
     scatter   every message written out: gathers, index_add, scatter_reduce, at every level
     paths     magnn alone: a tensor [paths, nodes, D] per metapath, as the authors' code has it
-    loop      magnn alone: a loop over the nodes, each with the tensor of its own paths (measured on some of them)
+    loop      magnn alone: a loop over the nodes, each with the tensor of its paths (measured on some of them)
 
-Each runs in a process of its own; the table has the best of the repeats, of whole steps and of the levels of
-aggregation alone (from terms to what `update` gets, attention across metapaths included), and the peak of memory beside
-what the process held before.
+Each runs in a separate process; the table has the best of the repeats, of whole steps and of the levels of aggregation
+alone (from terms to the input of `update`, attention across metapaths included), and the peak growth of memory.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Case:
 
 
 def popularity(graph: str, number: int, rng: np.random.Generator) -> np.ndarray:
-    """Return how likely an edge is to begin at each node [N]."""
+    """Return the probability of each node to be the start of an edge [N]."""
     ranks = rng.permutation(np.arange(1, number + 1))
     drawn = rng.lognormal(0.0, 1.0, number) if graph == "fb91" else ranks**-0.8
     return drawn / drawn.sum()
@@ -132,7 +131,7 @@ def terms_by(case: Case, h: Tensor) -> list[Terms]:
 
 
 def levels_alone(case: Case, how: str, terms: Sequence[Terms]) -> Tensor:
-    """Return what the levels give of each relation's terms, without the maps before and behind."""
+    """Return the result of the levels on each relation's terms, without the maps before and after."""
     close = _scattered if how == "scatter" else _fused
     each = zip(case.layers.layers, case.blocks, terms, strict=True)
     rows = [close(*given).flatten(1) for given in each]
@@ -233,10 +232,7 @@ RUNS: dict[str, Callable[[Case, Tensor], Tensor]] = {
 
 
 def measured(chosen: Chosen) -> Found:
-    """Return seconds of a step and of its levels alone, the best of the repeats, and the peak of memory in MiB.
-
-    The peak is that of steps, beside what was held before.
-    """
+    """Return the best seconds of a step and of its levels alone, and the peak growth of memory in MiB."""
     torch.set_num_threads(chosen.threads)
     how, repeats, compute = chosen.way, chosen.repeats, RUNS[chosen.way]
     case = case_of(chosen.model, chosen.graph, chosen.nodes)

@@ -12,12 +12,12 @@ falls by a power law, and back.
 The link is a filesystem in memory, as an object store is, `limited://`:
 
     with link(mib_per_second=50, seconds_per_request=0.01) as carried:
-        ...                                  # what is read and written below limited:// takes its time
+        ...                                  # reads and writes below limited:// take this time
     carried.read, carried.written            # bytes
-    carried.used                             # when it carried them: from and until, as `time.monotonic` counts
+    carried.used                             # the intervals in which it carried them, by `time.monotonic`
 
-All threads of the process share the link. A request waits for the latency, then for the bytes of those before it and
-its own; waiting gives way to other threads, as waiting for a network does.
+All threads of the process share the link. A request waits for the latency, then for the bytes of earlier requests and
+its own; other threads run meanwhile, as with a real network.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ WORK = f"{PROTOCOL}://work"
 
 @dataclass
 class Link:
-    """What the link does, and the bytes it carried so far; a rate of 0 carries them at once."""
+    """The rate and latency of the link, and the bytes it carried so far; a rate of 0 means no limit."""
 
     bytes_per_second: float = 0.0
     seconds_per_request: float = 0.0
@@ -83,7 +83,7 @@ class Link:
     _lock: Any = field(default_factory=threading.Lock)
 
     def carry(self, *, read: int = 0, written: int = 0) -> None:
-        """Wait as long as a request of so many bytes takes."""
+        """Wait as long as a request of this many bytes takes."""
         with self._lock:
             self.read += read
             self.written += written
@@ -97,7 +97,7 @@ class Link:
 
 
 class _Reader(io.BytesIO):
-    """A file of which each read is a request."""
+    """A file whose reads are requests."""
 
     def read(self, size: int | None = -1) -> bytes:
         content = super().read(size)
@@ -136,7 +136,7 @@ class LimitedFileSystem(MemoryFileSystem):
 
 @contextmanager
 def link(*, mib_per_second: float, seconds_per_request: float = 0.0) -> Iterator[Link]:
-    """Set the link for the length of a block; before and afterwards it takes no time."""
+    """Set the link within a block; before and afterwards it takes no time."""
     LimitedFileSystem.link = Link(mib_per_second * 2**20, seconds_per_request)
     try:
         yield LimitedFileSystem.link
@@ -148,7 +148,7 @@ fsspec.register_implementation(PROTOCOL, LimitedFileSystem, clobber=True)
 
 
 def with_merchants(chosen: Chosen, nodes: str, edges: str) -> dict[str, Any]:
-    """Return the section of a typed graph, whose tables are made where they are not there yet."""
+    """Return the section of a typed graph; make its tables if they are missing."""
     names = ("merchants", "pays", "serves")
     merchants, pays, serves = (Path(chosen.folder) / f"{name}-{chosen.merchants}.parquet" for name in names)
     if not merchants.exists():
@@ -171,7 +171,7 @@ def with_merchants(chosen: Chosen, nodes: str, edges: str) -> dict[str, Any]:
 
 
 def store_of(chosen: Chosen) -> GraphStore:
-    """Return the graph store, made where it is not there yet."""
+    """Return the graph store; make it if it is missing."""
     nodes, edges = tables_in(Path(chosen.folder), num_nodes=chosen.nodes, num_edges=chosen.edges)
     if chosen.inward:
         edges = str(Path(chosen.folder) / f"inward-{chosen.inward}.parquet")
@@ -199,7 +199,7 @@ def store_of(chosen: Chosen) -> GraphStore:
 
 
 def job_of(chosen: Chosen) -> InferJob:
-    """Return what scores all nodes with an untrained model."""
+    """Return the job that scores all nodes with an untrained model."""
     store = store_of(chosen)
     config = model_from_dict({"kind": chosen.model, "hidden": chosen.hidden, "layers": 2})
     facts = store.facts
@@ -222,7 +222,7 @@ def job_of(chosen: Chosen) -> InferJob:
 
 
 def turns(chosen: Chosen, job: InferJob) -> Iterator[tuple[str, float, Link, str]]:
-    """Yield way, seconds, what the link carried, and what was sent, of each run."""
+    """Yield the way, the seconds, the traffic of the link, and the sent rows and states of each run."""
     for turn in range(chosen.turns + 1):
         for name, exchange in WAYS.items():
             rate, latency = (chosen.rate, chosen.latency / 1000) if turn else (0.0, 0.0)

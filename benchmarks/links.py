@@ -1,9 +1,9 @@
-"""Link prediction beside PyTorch Geometric in one run: the same graph, splits, widths, batches and ranked candidates.
+"""Link prediction against PyTorch Geometric in one run: the same graph, splits, widths, batches and ranked candidates.
 
     python benchmarks/links.py --config configs/cora_links.yaml [--epochs 20] [--threads 2] [--workspace DIR]
 
 gnnflow runs its stages up to training. PyG's side has its convolutions (SAGEConv, mean) over the whole message graph in
-memory, which it encodes once a step without the edges of the step's pairs, and draws its own uniform negatives. Both
+memory, which it encodes once a step without the edges of the step's pairs, and draws uniform negatives itself. Both
 keep the epoch of the best validation MRR and rank each test edge among the same pairs. `--gae EPOCHS` adds PyG's own
 example of link prediction, examples/autoencoder.py: a graph auto-encoder (Kipf and Welling, 2016) of two GCNConv layers
 of 32 and 16 columns, Adam at 0.01, whose steps have all training edges as messages and as targets.
@@ -53,7 +53,7 @@ class Links:
 
 
 class Peer(nn.Module):
-    """Two SAGEConv layers of PyG behind an embedding bag where features are sparse; pairs by inner product."""
+    """Two SAGEConv layers of PyG, after an embedding bag for sparse features; pairs by inner product."""
 
     def __init__(self, features: FeatureTensors, *, hidden: int, width: int, dropout: float) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Peer(nn.Module):
 
 
 def ours(config: Config) -> tuple[dict[str, float], Links]:
-    """Train with gnnflow and return its metrics, and what it trained on."""
+    """Train with gnnflow and return its metrics and its inputs."""
     context = StageContext.of(config)
     made = {stage: make_artifact(context, stage) for stage in ("ingest", "select", "flat", "train")}
     store = GraphStore.of(made["ingest"].artifact, made["ingest"].manifest)
@@ -221,7 +221,7 @@ def _ranked(h: Tensor, links: Links, split: str) -> dict[str, float]:
 
 
 def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
-    """Yield gnnflow's metrics and those of PyG's side."""
+    """Yield the metrics of gnnflow and of PyG."""
     with folder_of(chosen.workspace) as workspace:
         config = load_config(
             Path(chosen.config).read_text(),

@@ -1,15 +1,15 @@
-"""Seconds per epoch of mini-batch training from shards on disk and from the store, beside DGL and PyG in memory.
+"""Seconds per epoch of mini-batch training, from shards on disk and from the store; DGL and PyG in memory.
 
     python benchmarks/minibatch.py [--graph big.npz] [--dgl PYTHON] [--pyg PYTHON] [--epochs 4] [--threads 1]
     python benchmarks/minibatch.py --graph big.npz --dgl PYTHON --layers 2 --targets 4096     # every in-edge, by store
     python benchmarks/minibatch.py --nodes 10000000 --edges 100000000 --targets 100000 --partitions 40
 
 GraphSAGE of 2 layers, hidden 64, over all training targets in batches of 1024, fan-out 15 then 10; --layers reads every
-in-edge within so many layers instead. Forms of gnnflow, each of which trains in a process of its own: `shards`, which
+in-edge within so many layers instead. Forms of gnnflow, each of which trains in a separate process: `shards`, which
 GraphFlat made; `store` (`train.source`) with one sample; `resample`, a sample per epoch. Peers sample anew in each
-batch, with as many threads as gnnflow computes and reads with. The first epoch, which checks the files too, is told
-apart. --graph names an .npz file with x [N, F], y [N], edge_index [2, E] and seeds, written once as tables; without it
-a graph is generated (`gnnflow.datasets.power_law`), and peers get it as such a file.
+batch, with as many threads as gnnflow computes and reads with. The first epoch, which also checks the files, is shown
+separately. --graph names an .npz file with x [N, F], y [N], edge_index [2, E] and seeds, written once as tables;
+without it a graph is generated (`gnnflow.datasets.power_law`), and peers get it as such a file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write_tables(graph: Path, data: Path) -> None:
     ids = np.arange(len(y))
     nodes = pa.table({"id": ids, "x": features, "label": y, "split": pa.array(split, pa.string())})
     pq.write_table(pa.table({"src": source, "dst": target}), data / "edges.parquet", row_group_size=1 << 20)
-    pq.write_table(nodes, data / "nodes.parquet", row_group_size=1 << 17)  # the last, since it is what is looked for
+    pq.write_table(nodes, data / "nodes.parquet", row_group_size=1 << 17)  # last, since its presence is checked
 
 
 def write_npz(tables: tuple[str, str], path: Path) -> None:
@@ -82,7 +82,7 @@ def with_targets(tables: tuple[str, str], folder: Path, count: int) -> tuple[str
 
 
 def train_config(job: Job, chosen: Chosen, form: str) -> Config:
-    """Return the run whose GraphFlat is the job's, with this training."""
+    """Return the config with the job's GraphFlat and this training."""
     document, layers = job.config().model_dump(mode="json"), chosen.layers or len(FANOUT)
     document["model"] = {"kind": chosen.model, "layers": layers, "hidden": 64, "dropout": 0.0, "head": "direct"}
     if chosen.layers:
@@ -95,7 +95,7 @@ def train_config(job: Job, chosen: Chosen, form: str) -> Config:
 
 
 def trained(chosen: Chosen) -> Found:
-    """Train in this process over the artifacts that are there, and return the seconds of each epoch."""
+    """Train in this process over existing artifacts, and return the seconds of each epoch."""
     job = Job(tuple(chosen.tables), chosen.workspace, chosen.partitions, workers=0)
     context = StageContext.of(train_config(job, chosen, chosen.form))
     remove_tree(context.run.artifact("train"))
@@ -107,7 +107,7 @@ def trained(chosen: Chosen) -> Found:
 
 
 def prepared(chosen: Chosen, folder: Path) -> tuple[str, str]:
-    """Return the tables, written where they are not there yet, and write what peers read of them."""
+    """Return the tables, written if missing, and write the file for peers."""
     if chosen.graph and not (folder / "nodes.parquet").exists():
         write_tables(Path(chosen.graph), folder)
     tables = tables_in(folder, num_nodes=chosen.nodes, num_edges=chosen.edges)
@@ -119,7 +119,7 @@ def prepared(chosen: Chosen, folder: Path) -> tuple[str, str]:
 
 
 def stages_of(job: Job, chosen: Chosen) -> float:
-    """Make what training reads, and return the seconds of selecting neighbours and of GraphFlat."""
+    """Make the inputs of training, and return the seconds of selecting neighbours and of GraphFlat."""
     config = train_config(job, chosen, "shards").model_copy(update={"cluster": job.config().cluster})
     stages = ("select", "flat") if "shards" in chosen.forms.split(",") else ("select",)
     job.stage("ingest", config)

@@ -1,4 +1,4 @@
-"""GCN, GraphSAGE and GAT as each library has them, over the same merged batches.
+"""GCN, GraphSAGE and GAT in each library, over the same merged batches.
 
 A batch is its targets and everything within as many hops as there are layers, merged, without sampling. A file of a
 graph holds x [N, F], y [N] classes or [N, C] labels, edge_index [2, E] and train_mask [N], and for
@@ -7,8 +7,9 @@ scores val_mask and test_mask.
 PPI: layers 64 wide (GAT: 4 heads of 64), each with its activation, then a linear map to the labels. Citation graphs:
 the last layer gives the scores; 16 wide (GAT: 8 heads of 8, then one head), dropout as in the models' papers.
 
-What a library computes with: gnnflow blocks, whose forms are the ablation; PyG every edge of the batch in every layer,
-in torch_sparse's SparseTensor where that is installed, or torch's CSR (attention: edge by edge); DGL pruned blocks.
+The data of each library: for gnnflow blocks, whose forms are the ablation; for PyG every edge of the batch in every
+layer, in torch_sparse's SparseTensor if that is installed, or torch's CSR (attention: edge by edge); for DGL pruned
+blocks.
 Only numpy and torch are imported at the top, so that this runs in a peer's interpreter.
 """
 
@@ -113,7 +114,7 @@ def random_graph(nodes: int, edges: int, *, width: int = 50, labels: int = 121) 
 
 
 def offsets_of(counts: Any) -> Any:
-    """Return where each of some runs begins, and the last ends."""
+    """Return the start of each run, and the end of the last one."""
     return np.concatenate([[0], np.cumsum(counts)])
 
 
@@ -124,7 +125,7 @@ def edges_of(graph: Graph, nodes: Any) -> Any:
 
 
 def batch_of(graph: Graph, targets: Any, *, hops: int) -> Batch:
-    """Return the targets and everything within so many hops."""
+    """Return the targets and all nodes within this many hops."""
     row = np.full(len(graph.x), -1)
     row[targets] = np.arange(len(targets))
     found, sizes = [targets], [len(targets)]
@@ -148,7 +149,7 @@ def batch_of(graph: Graph, targets: Any, *, hops: int) -> Batch:
 
 
 def batches_of(graph: Graph, *, layers: int, size: int, number: int) -> Iterator[Batch]:
-    """Yield the first batches of an epoch over the shuffled training targets; one of all, in order, where size is 0."""
+    """Yield the first batches of an epoch over the shuffled training targets; size 0: one of all, in order."""
     targets = np.flatnonzero(graph.masks["train"])
     if not size:
         yield batch_of(graph, targets, hops=layers)
@@ -160,7 +161,7 @@ def batches_of(graph: Graph, *, layers: int, size: int, number: int) -> Iterator
 
 @dataclass(frozen=True)
 class Spec:
-    """A model: its kind, layers, widths of features and outputs, and whether it is the small one of citation graphs."""
+    """A model: its kind, layers, widths of features and outputs, and a flag for the small one of citation graphs."""
 
     name: str
     layers: int
@@ -184,16 +185,16 @@ class Spec:
 
 
 class Library(Protocol):
-    """How a library trains on a merged batch."""
+    """Training on a merged batch with one library."""
 
     def model(self, spec: Spec) -> nn.Module:
         """Return a new model."""
 
     def prepare(self, net: nn.Module, batch: Any, x: Any, *, form: str) -> Any:
-        """Return what the model reads of a batch, with x [N, F] of its rows."""
+        """Return the model's input for a batch, with x [N, F] of its rows."""
 
     def moved(self, prepared: Any, device: torch.device) -> Any:
-        """Return what was prepared on a device."""
+        """Return the prepared input on a device."""
 
     def outputs(self, net: nn.Module, prepared: Any) -> Tensor:
         """Return the outputs of the batch's targets."""
@@ -206,11 +207,11 @@ class Library(Protocol):
 
 
 class Gnnflow:
-    """This library, with the ablation's switches, which exist here alone.
+    """This library, with the switches of the ablation, which only it has.
 
-    Forms: base; pruning, where a layer's block holds what the next one reads, and else all edges of the batch;
-    partitioning, where threads share the edges of an aggregation, and else one thread aggregates; both; ahead: both,
-    and the first layer's sums, where no weight has a part in them, are made once, as training's reader does.
+    Forms: base; pruning: a layer's block holds only the rows that the next one reads, not all edges of the batch;
+    partitioning: threads share the edges of an aggregation, instead of one thread; both; ahead: both, and sums of the
+    first layer that involve no weights are made once, as in training.
     """
 
     def model(self, spec: Spec) -> nn.Module:
@@ -230,7 +231,7 @@ class Gnnflow:
         if spec.citation:
             keys |= {"heads": CITATION_HEADS, "output_heads": 1, "activation": "elu"}
             return build_model(model_from_dict(keys), inputs)
-        # every layer has its heads side by side, also the last
+        # every layer concatenates its heads, also the last
         config = model_from_dict(keys | {"heads": HEADS, "activation": "elu"})
         layers = [GAT(width, head, heads=heads) for width, head, heads in spec.widths()]
         return Model(config, inputs, encoder=None, layers=layers)
@@ -282,7 +283,7 @@ class Gnnflow:
 
     @contextlib.contextmanager
     def setting(self, form: str, device: torch.device) -> Iterator[None]:
-        """Let one thread aggregate where the form has no partitioning."""
+        """Let one thread aggregate if the form has no partitioning."""
         from gnnflow.kernels import core as library
         from gnnflow.kernels.device import compute_threads
         from gnnflow.train.reproducible import compute_settings
@@ -291,7 +292,7 @@ class Gnnflow:
             with compute_threads(1):
                 library.call(*given)
 
-        # by name: the package has functions called as its modules are
+        # by name, since the package has functions with the names of modules
         modules = [importlib.import_module(f"gnnflow.kernels.native.{name}") for name in ("attention", "sums")]
         before = [module.call for module in modules]
         with compute_settings(torch.get_num_threads(), device):
@@ -305,7 +306,7 @@ class Gnnflow:
 
 
 class Stack(nn.Module):
-    """Another library's layers with their activations, and a linear map where the last one does not give the scores."""
+    """Another library's layers with their activations, and a linear map unless the last one gives the scores."""
 
     def __init__(self, spec: Spec, make: Callable[[int, int, int], nn.Module]) -> None:
         super().__init__()
@@ -332,7 +333,7 @@ def with_self(offsets: Any, sources: Any) -> tuple[Any, Any]:
 
 
 class Peer:
-    """What the other libraries share: torch's losses, and no form of their own."""
+    """Common parts of the other libraries: torch's losses, and a single form."""
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss by torch's own functions."""
@@ -386,7 +387,7 @@ class PyG(Peer):
                 rowptr=torch.from_numpy(offsets), col=torch.from_numpy(sources), value=weight, sparse_sizes=(rows, rows)
             )
         else:
-            warnings.filterwarnings("ignore", message="Sparse")  # that such matrices are in beta
+            warnings.filterwarnings("ignore", message="Sparse")  # such matrices are in beta
             values = torch.ones(len(sources)) if weight is None else weight
             edges = torch.sparse_csr_tensor(torch.from_numpy(offsets), torch.from_numpy(sources), values, (rows, rows))
         return edges, torch.from_numpy(x), batch.sizes[0]

@@ -1,17 +1,17 @@
-"""Kinds of partitioning beside each other: what is cut, what GraphFlat and GraphInfer exchange, and how long they take.
+"""Kinds of partitioning compared: cut edges, bytes exchanged by GraphFlat and GraphInfer, and seconds.
 
     python benchmarks/partitions.py --data DIR [--graphs facebook_pages,amazon_photo] [--partitions 8]
         [--kinds hash,metis,louvain,ldg] [--turns 3] [--full] [--ranks 2] [--model sage]
 
 Each graph goes through ingest, partition, select, flat, one epoch of training and infer, in one process, with the same
-sampled neighbours (15 and 10; --full: all) and two layers of GraphSAGE of width 64. The bytes are those of the
-manifests: what the tasks of a stage's rounds sent each other, a task to itself included, as it is written, which is
-compressed. Seconds are of the whole stage, the smallest of the turns, in which the kinds alternate.
+sampled neighbours (15 and 10; --full: all) and two layers of GraphSAGE of width 64. The bytes come from the manifests:
+they count the compressed data that tasks of a stage's rounds sent each other, and themselves. Seconds are for the whole
+stage, the smallest of the turns, in which the kinds alternate.
 
 With --ranks each kind is trained by global-batch instead, over every in-edge, on so many processes of one thread, which
-are joined by gloo on this host: what all ranks send each other in an epoch, forward and backward, without gradients of
-weights and without validation, and seconds per epoch, the median of 10 after the first and the smallest of the turns.
-`source` and `grid` place edges at their sources and on a grid.
+are joined by gloo on this host. Shown are the bytes that all ranks send in an epoch, forward and backward, without
+gradients of weights and without validation, and seconds per epoch, the median of 10 after the first and the smallest of
+the turns. `source` and `grid` place edges at their sources and on a grid.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def measured(config: Any) -> dict[str, float]:
 
 
 def trained(config: Any, *, ranks: int, model: str) -> dict[str, float]:
-    """Return what global-batch training exchanges per epoch on ranks, and its seconds per epoch."""
+    """Return the bytes that ranks of global-batch training exchange per epoch, and the seconds per epoch."""
     context = StageContext.of(config)
     for stage in ("ingest", "partition", "select"):
         if stage in context.run.stages:
@@ -138,7 +138,7 @@ def epochs_of(group: RankGroup, *, job: TrainJob) -> dict[str, float]:
 
 
 def rows_of(graph: str, found: dict[str, dict[str, float]]) -> Iterator[tuple[Any, ...]]:
-    """Yield a graph's kinds. What `hash` cuts is told by the others, which store the graph anew."""
+    """Yield a graph's kinds. The others report the cut of `hash`, since they store the graph again."""
     told = next((row for row in found.values() if "hash_edge_cut" in row), {})
     for kind, row in found.items():
         prefix, of = ("", row) if "edge_cut" in row else ("hash_", told)
@@ -151,7 +151,7 @@ def rows_of(graph: str, found: dict[str, dict[str, float]]) -> Iterator[tuple[An
 
 
 def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
-    """Yield the kinds of each graph, of which each figure is the smallest of the turns."""
+    """Yield the kinds of each graph, with the smallest figures of the turns."""
     for graph in chosen.graphs.split(","):
         found: dict[str, dict[str, float]] = {}
         for _ in range(chosen.turns):

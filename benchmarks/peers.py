@@ -1,4 +1,4 @@
-"""DGL's and PyG's sides of the benchmarks: each function runs in the interpreter of the library that it measures.
+"""DGL and PyG in the benchmarks: each function runs in the interpreter of the library that it measures.
 
     PYTHON benchmarks/peers.py NAME JSON
 
@@ -29,7 +29,7 @@ Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]
 
 
 class _Nothing(types.ModuleType):
-    """Has whatever class is asked for, so that what imports dgl.graphbolt goes on."""
+    """A module with any class, so that imports of dgl.graphbolt succeed."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -38,7 +38,7 @@ class _Nothing(types.ModuleType):
 
 
 def dgl_module() -> Any:
-    """Return DGL, whose core runs on a newer torch than its graphbolt was built for; no benchmark uses that."""
+    """Return DGL without graphbolt, which was built for an older torch and which no benchmark uses."""
     if "dgl" not in sys.modules:
         os.environ.setdefault("DGLBACKEND", "pytorch")
         sys.modules["dgl.graphbolt"] = _Nothing("dgl.graphbolt")
@@ -121,7 +121,7 @@ class DglSage(nn.Module):
 
 
 def minibatch_dgl(graph: str, *, epochs: int, threads: int, layers: int = 0) -> dict[str, Any]:
-    """Train GraphSAGE over NeighborSampler's blocks, drawn anew for each batch; layers: read every in-edge instead."""
+    """Train GraphSAGE over NeighborSampler's blocks, drawn for each batch; layers: read every in-edge instead."""
     dgl = dgl_module()
     x, y, edges, seeds = load(graph, threads)
     held = dgl.graph((edges[0], edges[1]), num_nodes=len(y)).formats(["csc"])
@@ -190,13 +190,13 @@ class DglPinSage(nn.Module):
 
 
 def walks_dgl(folder: str, *, walks: int, length: int, top_k: int, classes: int, threads: int) -> dict[str, Any]:
-    """Return the seconds of walks from all nodes, in batches and in one call, and of a step of PinSage over them."""
+    """Return the seconds of walks from all nodes, in batches and in one call, and of a PinSage step."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     dgl = dgl_module()
     src, dst = (torch.from_numpy(np.load(Path(folder) / f"{name}.npy")) for name in ("src", "dst"))
     num_nodes = int(max(src.max(), dst.max())) + 1
-    # walks follow in-edges, which are the out-edges of the graph turned round
+    # walks follow in-edges, which are the out-edges of the reversed graph
     sampler = dgl.sampling.RandomWalkNeighborSampler(
         dgl.graph((dst, src), num_nodes=num_nodes), length, 0.0, walks, top_k
     )

@@ -1,10 +1,10 @@
-"""What `gnnflow plan` says of runs beside what they then take: each config is planned, then run, in a new workspace.
+"""Forecasts of `gnnflow plan` against real costs: each config is planned, then run, in a new workspace.
 
     python benchmarks/plan.py --nodes 1000000 --edges 12000000
     python benchmarks/plan.py --config configs/cora.yaml --set "train.epochs=50"
 
-Without --config the graph is generated and 10 and 5 neighbours are sampled. Time is that of the whole command, bytes
-those of all artifacts, memory that of the largest process.
+Without --config the graph is generated and 10 and 5 neighbours are sampled. Time is for the whole command, bytes
+are for all artifacts, memory is for the largest process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _generated(folder: str, *, nodes: int, edges: int) -> str:
 
 
 def _run(command: str, *arguments: str) -> tuple[Found, float, int]:
-    """Return what a command printed, how long it took, and the most bytes of memory that one of its processes had."""
+    """Return a command's output, its seconds, and the peak bytes of its largest process."""
     begin = time.monotonic()
     with PeakMemory() as peak:
         command_line = [*_COMMAND, command, *arguments]
@@ -53,7 +53,7 @@ def _run(command: str, *arguments: str) -> tuple[Found, float, int]:
 
 
 def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
-    """Yield, of each stage and of all, what was planned, what it took, and the ratio of the two."""
+    """Yield for each stage, and for all, the forecast, the real cost, and their ratio."""
     with folder_of("") as folder:
         config = chosen.config or _generated(str(folder), nodes=chosen.nodes, edges=chosen.edges)
         options = ["--workspace", f"{folder}/runs", "--json"]

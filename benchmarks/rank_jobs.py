@@ -1,7 +1,7 @@
-"""What the benchmarks of ranks train, on which cores ranks run, and how long they wait and compute.
+"""Trainings for the benchmarks of ranks, the cores of ranks, and their seconds of waiting and computing.
 
-GraphSAGE or GAT of 2 layers over a generated graph, which GraphFlat cuts once. What counts in a worker is set by
-`count_waits` and `count_computing`, which `client.run` has each worker call.
+GraphSAGE or GAT of 2 layers over a generated graph, which GraphFlat cuts once. `count_waits` and `count_computing`, run
+in each worker by `client.run`, start the counters there.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _computed = [0.0]
 
 
 def config_of(chosen: Chosen, folder: Path, *, ranks: int, **train: object) -> Config:
-    """Return the run of so many ranks.
+    """Return the config for this many ranks.
 
-    chosen: nodes, edges, model, shard_size, batch_size, and epochs, of which one more is trained: it reads and checks
-    files. train: other keys of training.
+    chosen: nodes, edges, model, shard_size, batch_size, and epochs; one more epoch is trained first, which reads and
+    checks files. train: other keys of training.
     """
     nodes, edges = tables_in(folder, num_nodes=chosen.nodes, num_edges=chosen.edges)
     keys: dict[str, object] = {
@@ -64,7 +64,7 @@ def config_of(chosen: Chosen, folder: Path, *, ranks: int, **train: object) -> C
 
 
 def make_shards(context: StageContext) -> None:
-    """Run what comes before training, where it is not there yet."""
+    """Run the stages before training, unless they are done."""
     for stage in STAGES:
         begin = time.perf_counter()
         make_artifact(context, stage)
@@ -72,7 +72,7 @@ def make_shards(context: StageContext) -> None:
 
 
 def job_of(config: Config, cluster: Cluster) -> TrainJob:
-    """Return what the train stage would train, without the targets that it would only score."""
+    """Return the job of the train stage, without the targets that it would only score."""
     context = StageContext.of(config, cluster)
     flat, graph = context.artifact("flat").facts(FlatFacts), context.artifact("ingest").facts(GraphFacts)
     return TrainJob(
@@ -89,12 +89,12 @@ def job_of(config: Config, cluster: Cluster) -> TrainJob:
 
 
 def with_batch(job: TrainJob, *, ranks: int, batch_size: int) -> TrainJob:
-    """Return the same training on so many ranks."""
+    """Return the same training on this many ranks."""
     return replace(job, train=job.train.model_copy(update={"workers": ranks, "batch_size": batch_size}))
 
 
 def cores() -> list[list[int]]:
-    """Return the processors that this process may use, those that share a core together."""
+    """Return the processors that this process may use, grouped by core."""
     found: dict[str, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         file = Path(_SIBLINGS.format(cpu))
@@ -103,9 +103,9 @@ def cores() -> list[list[int]]:
 
 
 def dealt_cores(there: Sequence[Sequence[int]], *, ranks: int, threads: int) -> list[list[int]]:
-    """Return each rank's processors: as many whole cores as it has threads where there are enough, at least one each.
+    """Return each rank's processors: one core per thread if there are enough, else at least one per rank.
 
-    Empty where there are fewer cores than ranks.
+    Empty if there are fewer cores than ranks.
     """
     each = min(len(there) // ranks, threads)
     if not each:
@@ -114,9 +114,9 @@ def dealt_cores(there: Sequence[Sequence[int]], *, ranks: int, threads: int) -> 
 
 
 def pin_workers(client: Client, *, threads: int) -> list[list[int]]:
-    """Put each worker on cores of its own where there are enough, and return the processors of each.
+    """Put each worker on separate cores if there are enough, and return the processors of each.
 
-    In the order of the addresses, in which ranks are given to workers that are all free.
+    In the order of the addresses, in which free workers get ranks.
     """
     workers = sorted(client.nthreads())
     placed = dealt_cores(cores(), ranks=len(workers), threads=threads)
@@ -126,7 +126,7 @@ def pin_workers(client: Client, *, threads: int) -> list[list[int]]:
 
 
 def _pin(cpus: Sequence[int]) -> None:
-    """Move all threads of this process; those that begin later go where the thread is that begins them."""
+    """Move all threads of this process; later threads inherit the processors of their parent."""
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cpus)
 

@@ -1,4 +1,4 @@
-"""Targets per second of 1, 2, 4 and 8 ranks of one thread, in turns, as ratios to one rank, beside the simulated steps.
+"""Targets per second of 1, 2, 4 and 8 ranks relative to one rank, in turns, and the simulated steps.
 
     python benchmarks/ranks.py [--ranks 1,2,4,8] [--folder FOLDER] [--save measured.json]
 
@@ -7,16 +7,15 @@ weak, --batch-size targets on each rank, as AGL's experiments do; strong, --batc
 so that every number of ranks trains the same model.
 
 Each rank is one thread (--prefetch 0: it builds its own blocks) or two (--prefetch 2: and a reader). All run on one
-cluster, whose workers stay on cores of their own where there are enough; the driver and the scheduler are not pinned.
-Each turn trains with every number of ranks. The first epoch of each training, which reads and checks the files, is not
-among the times. Nothing is scored. `waits` is the share of a rank's time that it waits for others; `CPU` is what the
-workers computed per target, which a busy machine changes little: what several ranks compute more than one bounds their
-gain.
+cluster, whose workers stay on separate cores if there are enough; the driver and the scheduler are not pinned.
+Each turn trains with every number of ranks. The times exclude the first epoch of each training, which reads and checks
+the files. Nothing is scored. `waits` is the share of a rank's time that it waits for others; `CPU` is the processor
+time of the workers per target, which a busy machine changes little: the extra work of several ranks bounds their gain.
 
-Of weak growth, the steps of as many ranks are measured apart as well, without an exchange: by the clock, in which other
-programs are too, and by what the thread computed; with when in the backward pass each bucket of gradients is full, and
-the network between the ranks. From these `simulator.py` says what a step of ranks together takes, and --save keeps them
-for `scaling.py`.
+For weak growth, the steps of the same ranks are also measured apart, without an exchange: by the clock, which includes
+other programs, and by the thread's processor time; with the moments in the backward pass when each bucket of gradients
+is full, and the network between the ranks. From these `simulator.py` computes a step of ranks together, and --save
+keeps them for `scaling.py`.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ from gnnflow.train.ranks.gang import train_on_ranks
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one training: median targets per second over its epochs, share of waiting, last loss.
+    """One training: median targets per second over its epochs, share of waiting, last loss.
 
-    seconds: of a step, and computed: by the process of one rank meanwhile; cpu: seconds of all workers per target,
-    those of the beginning included.
+    seconds: of a step; computed: processor seconds of one rank in it; cpu: seconds of all workers per target, start
+    included.
     """
 
     targets_per_second: float
@@ -75,7 +74,7 @@ class Speed:
 
 
 def speed_of(job: TrainJob, client: Client) -> Speed:
-    """Train and return how fast that was."""
+    """Train and return the speed."""
     steps = job.train.epochs * steps_per_epoch(job)
     counts = time.process_time, seconds_waited, seconds_computed
     before = [sum(client.run(each).values()) for each in counts]
@@ -93,14 +92,14 @@ def speed_of(job: TrainJob, client: Client) -> Speed:
 
 
 def steps_per_epoch(job: TrainJob) -> int:
-    """Return how many steps each rank takes in an epoch."""
+    """Return the number of steps of each rank in an epoch."""
     train = job.train
     assert isinstance(train, MiniBatchConfig)
     return len(plan_epoch(job.entries, seed=0, epoch=0, batch_size=train.batch_size, world_size=train.workers))
 
 
 def jobs_of(job: TrainJob, sizes: Sequence[int], *, batch_size: int) -> dict[tuple[str, int], TrainJob]:
-    """Return the trainings of one turn by way to grow and ranks; one rank grows neither way."""
+    """Return the trainings of one turn by growth and ranks; one rank has no growth."""
     found = {}
     for ranks in sizes:
         found["weak", ranks] = with_batch(job, ranks=ranks, batch_size=batch_size)
@@ -124,7 +123,7 @@ def without_reader(job: TrainJob) -> TrainJob:
 
 
 def measure(chosen: Chosen, folder: Path) -> tuple[dict[tuple[str, int], list[Speed]], Found]:
-    """Return the trainings of every turn, and what the simulator is fed with."""
+    """Return the trainings of every turn, and the inputs of the simulator."""
     sizes = numbers(chosen.ranks)
     assert sizes[0] == 1, "one rank comes first: the others are compared with it"
     config = config_of(chosen, folder, ranks=1, prefetch=chosen.prefetch, cache=chosen.cache, threads=1)
@@ -167,7 +166,7 @@ def scaled(measured: Measured, factor: float) -> Measured:
 def validation(found: Mapping[str, Any], *, steps: int, seed: int) -> dict[int, tuple[float, float]]:
     """Return by number of ranks the seconds of a step: simulated, and of real ranks on the same machine.
 
-    Steps take as much longer than apart as the processes of real ranks computed more.
+    Steps are longer than apart in proportion to the processor time of real ranks.
     """
     result = {}
     for name, each in found["ranks"].items():
@@ -181,13 +180,13 @@ def validation(found: Mapping[str, Any], *, steps: int, seed: int) -> dict[int, 
 
 
 def hosts_of(found: Mapping[str, Any], ranks: int) -> Placing:
-    """Return where real ranks ran: pinned to cores of their own, or on all of the machine."""
+    """Return the placing of real ranks: pinned to separate cores, or on the whole machine."""
     pinned = found.get("pinned", 0)
     return Placing(ranks=1, cores=pinned) if pinned else Placing(ranks=ranks, cores=found["cores"])
 
 
 def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
-    """Yield each way to grow: medians over the turns, and of weak growth the simulated step."""
+    """Yield both kinds of growth: medians over the turns, and for weak growth the simulated step."""
     with folder_of(chosen.folder) as folder:
         speeds, found = measure(chosen, folder)
     if chosen.save:

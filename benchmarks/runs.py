@@ -1,12 +1,11 @@
-"""Whole runs: the share that verifying and syncing take, and how much slower three runs at once are than their share.
+"""Whole runs: the share of verifying and syncing, and the slowdown of three runs at once.
 
     python benchmarks/runs.py [--nodes 200000 --edges 2000000] [--at-once 3] [--repeats 3]
 
-Verifying: checksums, and bringing files to the disk, of a run of payments in one process, where the times of these
-functions add up; the checksums of Parquet pages, which Arrow computes while it writes and reads, are not among them.
-At most 3 % of the run. At once: the share of one of R runs is the machine divided by R, so it may take as long as R
-runs one after another. The slowest of them must not exceed 1.2 of that, by the median of the repeats; these runs are of
-a tenth of the nodes.
+Verifying: checksums, and syncing files to the disk, of a run of payments in one process, where the times of these
+functions add up; they exclude the checksums of Parquet pages, which Arrow computes while it writes and reads. At most
+3 % of the run. At once: each of R runs gets 1 / R of the machine, so it may take as long as R runs one after another.
+The slowest must not exceed 1.2 times that, by the median of the repeats; these runs have a tenth of the nodes.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def large_run(folder: Path) -> dict[str, Any]:
 
 
 def together(folder: Path, count: int, name: str) -> list[float]:
-    """Start runs at the same moment, each in a workspace of its own, and return how long each took."""
+    """Start runs at the same moment, each in a separate workspace, and return the seconds of each."""
     running = {}
     begin = time.monotonic()
     for number in range(count):
@@ -104,7 +103,7 @@ def small_run(folder: Path, name: str) -> dict[str, object]:
 
 
 def verifying(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
-    """Yield what verifying takes of a run, function by function and together."""
+    """Yield the share of verifying in a run, by function and in all."""
     for module, name in VERIFYING:
         timed(module, name)
     with folder_of("") as folder:
@@ -120,7 +119,7 @@ def verifying(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
 
 
 def at_once(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
-    """Yield the slowest of several runs at once as a share of so many one after another, of each repeat and of all."""
+    """Yield the slowest of several runs at once, relative to the same runs one after another."""
     with folder_of("") as folder:
         write_payments(str(folder), num_nodes=chosen.nodes // 10, num_edges=chosen.edges // 10, seed=0)
         shares = []
@@ -134,7 +133,7 @@ def at_once(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
 
 
 def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
-    """Yield both."""
+    """Yield verifying, then runs at once."""
     yield from verifying(chosen)
     yield from at_once(chosen)
 

@@ -1,12 +1,12 @@
-"""Speed-up of synchronous training to 1,024 ranks, simulated from what `ranks.py` measured on this machine.
+"""Speed-up of synchronous training to 1,024 ranks, simulated from measurements of `ranks.py` on this machine.
 
     python benchmarks/ranks.py --save measured.json
     python benchmarks/scaling.py --load measured.json [--bandwidth 25 --latency 20] [--plot docs/images/scaling.png]
 
 Clusters of up to --to ranks are simulated, with --latency microseconds, --bandwidth Gbit/s and hosts whose speed has a
---spread, which nothing here measures: a row for each assumption, from steps that all take the mean (the network alone)
-to steps as long as the clock says. A rank and its reader share a core where a row says nothing else. Speed-up is
-samples per second over those of one rank; AGL reports a slope of 0.8 at 100 workers. `simulator.py` has the model and
+--spread, which nothing here measures: one row per assumption, from steps that all take the mean (the network alone) to
+steps as long as by the clock. A rank and its reader share a core unless the row says otherwise. Speed-up is samples per
+second relative to one rank; AGL reports a slope of 0.8 at 100 workers. `simulator.py` has the model and
 its assumptions. Same measurements and seed, same figures. Without --load it measures 1 and 2 ranks first.
 """
 
@@ -29,7 +29,7 @@ PREFETCH = 2  # the default of training
 
 
 def merged(each: Sequence[Found]) -> Found:
-    """Return what several runs of the same kind measured as that of one; the network is the first's."""
+    """Merge the measurements of several runs of the same kind; the network is from the first one."""
     first, *others = each
     for other in others:
         for ranks, found in other["ranks"].items():
@@ -46,7 +46,7 @@ def equal(measured: Measured) -> Measured:
 
 
 def assumed(found: Mapping[str, Any], chosen: Chosen) -> dict[str, tuple[Measured, Found]]:
-    """Return by assumption the steps, and what differs from a rank that shares its core with its reader."""
+    """Return by assumption the steps, and the settings that differ from a rank that shares its core with its reader."""
     turns = found["ranks"]["1"]["steps"]
     own, clock = joined(turns, "computed"), joined(turns)
     hosts = f"hosts {chosen.spread:.0%} apart"

@@ -1,8 +1,8 @@
-"""AGL's table 3: test scores of GCN, GraphSAGE and GAT on Cora and a PPI-shaped graph, beside PyG and DGL.
+"""AGL's table 3: test scores of GCN, GraphSAGE and GAT on Cora and a PPI-shaped graph, with PyG and DGL.
 
     python benchmarks/scores.py --data DATA [--ppi ppi.npz] [--dgl PYTHON] [--model gcn,sage,gat] [--seeds 3]
 
-Same splits, epochs and settings for all, two layers, the whole graph per step; the test score is that of the epoch with
+Same splits, epochs and settings for all, two layers, the whole graph per step; the test score belongs to the epoch with
 the best validation score. The score is the accuracy, or micro-F1 of many labels.
 """
 
@@ -23,7 +23,7 @@ LAYERS, RATE = 2, 0.01
 
 
 def write_graph(folder: Path, path: Path) -> str:
-    """Write a public graph, with features normalised by row, as the file that all libraries read."""
+    """Write a public graph, with features normalised by row, to a file for all libraries."""
     import pyarrow.parquet as pq
 
     from gnnflow.storage.columns import to_numpy
@@ -64,7 +64,7 @@ def score_of(outputs: Tensor, labels: Tensor) -> float:
 
 
 def scores_of(graph: Graph, spec: Spec, chosen: Chosen) -> list[float]:
-    """Return the test score of each seed, with the weights of the epoch that is best on the validation split."""
+    """Return the test score of each seed, with the weights of the epoch of the best validation score."""
     library, values = LIBRARIES[chosen.lib](), []
     labels = torch.from_numpy(graph.y)
     rows_of = {name: torch.from_numpy(np.flatnonzero(mask)) for name, mask in graph.masks.items()}

@@ -1,28 +1,28 @@
-"""How long a step takes on n ranks, from what one rank computes and what a network does.
+"""A simulation of a step on n ranks, from measured computing times and a model of the network.
 
-Assumptions, beside those that `scaling.py` writes down for its measurements:
+Assumptions, in addition to the measurements in `scaling.py`:
 
 - A step of a rank is three measured intervals: `build` (its batch), `rest` (the forward pass, and the optimiser of the
-  step before) and `backward`. Those of a step are drawn together from the measured ones of one measured rank; a
-  simulated rank stands for the same measured rank all the time. So the slowest of many steps is at most the slowest
-  that was measured, and hosts differ as much as the measured ranks did. `spread` adds a factor per rank (log-normal).
-  Steps of different ranks are independent but for their place in the epoch: ranks begin an epoch together, and its
-  first step, behind what ends the one before, takes each of them longer.
+  step before) and `backward`. The three of a step are drawn together from one measured rank; a
+  simulated rank always stands for the same measured rank. So no step is slower than the slowest
+  measured one, and hosts differ as much as the measured ranks did. `spread` adds a factor per rank (log-normal).
+  Steps of different ranks are independent except for their place in the epoch: ranks begin an epoch together, and its
+  first step, after the end of the epoch before, takes all of them longer.
 - A rank has one thread that computes steps, and with batches made ahead a reader. Runnable threads of a host share its
-  cores equally at every moment, at most one core each: what a fair scheduler comes to over its slices of milliseconds.
+  cores equally at every moment, at most one core each: the average of a fair scheduler over its slices of milliseconds.
   A thread that waits leaves its share to the others, and one that is woken computes at once. A switch costs nothing.
-- Batches are made `prefetch` ahead (`train.prefetch`) by a reader, a thread of its own; with 0 by the rank, after its
-  backward pass. Either goes on while gradients travel. The rounds of doubling after the first go on too, in a thread:
-  each as much later as the slowest of the ranks whose host has no core free takes to answer, drawn from `answers`,
-  or until a core is free.
+- Batches are made `prefetch` ahead (`train.prefetch`) by a reader, a separate thread; with 0 by the rank, after its
+  backward pass. Both continue while gradients travel. So do the rounds of doubling after the first, in a thread: each
+  is delayed by the slowest answer among ranks whose host has no free core, drawn from `answers`, or until a core is
+  free.
 - All-reduce is recursive doubling for small messages and gloo's ring for large ones, as
   `gnnflow.train.ranks.doubling` chooses. A message starts when the last rank has it and ends on all ranks at once;
   messages do not take bandwidth from each other, and none is lost. The ring has 2 (n - 1) hops, in each of which
-  every rank sends 1 / n of the message, and begins when one of gloo's two threads is free. Doubling has rounds of a
-  hop or two, taken as equally long; the first goes on beside the backward pass, the others follow after it, those of
-  all messages side by side.
+  every rank sends 1 / n of the message, and begins when one of gloo's two threads is free. Doubling has rounds of one
+  or two hops, assumed equally long; the first overlaps the backward pass, the others follow it, in parallel for all
+  messages.
 - Bucket k is ready after a measured share of the backward pass; the step's figures are in the first bucket.
-- Scoring, checkpoints, restarts, and reading shards over the same network are left out.
+- Scoring, checkpoints, restarts, and reading shards over the same network are ignored.
 
 Shapes: R measured ranks, S measured steps of each, K buckets, n simulated ranks, T simulated steps; H hosts of P ranks.
 """
@@ -45,12 +45,12 @@ Algorithm = Literal["chosen", "ring"]
 PARTS = ("build", "rest", "backward")
 ANSWERS = (4e-6,) * 50 + (17e-6,) * 40 + (4e-4,) * 9 + (3.3e-3,)
 """Seconds by which a rank that makes a batch answers later in a round than one that waits, as measured in 2026-11."""
-THREADS = 2  # of gloo's, which carry messages of one rank side by side
+THREADS = 2  # of gloo, which carry messages of one rank in parallel
 
 
 @dataclass(frozen=True)
 class Placing:
-    """How many ranks a host has, and how many cores they share."""
+    """The number of ranks of a host, and the number of cores that they share."""
 
     ranks: int = 1
     cores: int = 1
@@ -61,9 +61,9 @@ ALONE = Placing(ranks=1, cores=1)
 
 @dataclass(frozen=True)
 class Computing:
-    """Seconds that ranks compute [T, H, P], of whose backward pass a share [K] fills each bucket, on what cores.
+    """Computing seconds of ranks [T, H, P], the share of the backward pass that fills each bucket [K], and cores.
 
-    prefetch: how many batches are made ahead of the one that is asked for, if they are of the same per_epoch steps.
+    prefetch: the number of batches made ahead of the requested one, within the same per_epoch steps.
     """
 
     build: Floats
@@ -77,9 +77,9 @@ class Computing:
 
 @dataclass(frozen=True)
 class State:
-    """Where ranks are: a host's clock [H]; seconds left of the pass and of the batch that is made [H, P].
+    """The progress of ranks: a host's clock [H]; remaining seconds of the pass and of the current batch [H, P].
 
-    A pass is a step without its batch. made: how many batches [H, P].
+    A pass is a step without its batch. made: the number of batches [H, P].
     """
 
     clock: Floats
@@ -90,7 +90,7 @@ class State:
 
 @dataclass(frozen=True)
 class Times:
-    """When each bucket was full [K, H, P], when passes ended [H, P], and since when a host has a free core [H]."""
+    """The times when buckets were full [K, H, P], passes ended [H, P], and hosts got a free core [H]."""
 
     ready: Floats
     done: Floats
@@ -110,11 +110,11 @@ def stepping(state: State, computing: Computing, step: int) -> State:
     return replace(state, left=computing.rest[step] + computing.backward[step])
 
 
-def gone_on(state: State, computing: Computing, step: int, *, until: float = np.inf) -> tuple[State, Times]:
-    """Return where ranks are that go on with a step's pass and with batches, until a time or while they can.
+def advance(state: State, computing: Computing, step: int, *, until: float = np.inf) -> tuple[State, Times]:
+    """Advance the pass and the batches of ranks, until a time or as far as possible.
 
-    An event is the end of a pass or of a batch; hosts, which do not concern each other here, go from one to the next
-    side by side.
+    An event is the end of a pass or of a batch; all hosts, which are independent here, go from event to event in
+    parallel.
     """
     clock, left, batch, made = state.clock, state.left, state.batch, state.made
     marks = [(1 - share) * computing.backward[step] for share in computing.ready]
@@ -151,9 +151,9 @@ def gone_on(state: State, computing: Computing, step: int, *, until: float = np.
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of measured steps [R, S]; bytes [K] of the buckets and the share of the backward pass each waits for.
+    """Seconds of measured steps [R, S]; bytes of the buckets [K] and the share of the backward pass before each.
 
-    per_epoch: how many steps an epoch has; the S are those of whole epochs.
+    per_epoch: the number of steps in an epoch; S covers whole epochs.
     """
 
     build: Floats
@@ -165,19 +165,19 @@ class Measured:
 
     @property
     def seconds(self) -> Floats:
-        """What whole steps take a rank that waits for nobody."""
+        """The seconds of whole steps of a rank that never waits."""
         return self.build + self.rest + self.backward
 
 
 @dataclass(frozen=True)
 class Network:
-    """Seconds that a message takes to the next rank, and bytes per second of a link in each direction."""
+    """The latency of a message in seconds, and the bandwidth of a link in each direction in bytes per second."""
 
     latency: float
     bandwidth: float
 
     def all_reduce(self, size: int, *, ranks: int, algorithm: Algorithm = "chosen") -> float:
-        """Return the seconds of an all-reduce of so many bytes, once every rank is there."""
+        """Return the seconds of an all-reduce of this many bytes, from the arrival of the last rank."""
         hops, sent = hops_and_bytes(size, ranks=ranks, algorithm=algorithm)
         return hops * self.latency + sent / self.bandwidth
 
@@ -197,9 +197,9 @@ def hops_and_bytes(size: int, *, ranks: int, algorithm: Algorithm = "chosen") ->
 def drawn(
     measured: Measured, *, ranks: int, steps: int, seed: int, spread: float = 0.0
 ) -> tuple[Floats, Floats, Floats]:
-    """Return build, rest and backward [T, n]: the measured ranks themselves first, more of them by lot.
+    """Return build, rest and backward [T, n]: first the measured ranks, then random copies of them.
 
-    Steps are drawn from those of the same place in any epoch.
+    Steps are drawn from steps at the same place in any epoch.
     """
     random = np.random.default_rng([seed, ranks])
     known, length = measured.rest.shape
@@ -213,13 +213,13 @@ def drawn(
 
 @dataclass(frozen=True)
 class _Late:
-    """How much later ranks answer that are busy with a batch."""
+    """The delays of answers of ranks that are busy with a batch."""
 
     answers: Sequence[float]
     random: np.random.Generator
 
     def after(self, now: float, busy: Floats, rounds: Sequence[float]) -> float:
-        """Return when rounds of so many seconds have ended that begin now; busy: until when each rank is [n]."""
+        """Return the end of rounds of these seconds that begin now; busy: the end of each rank's work [n]."""
         for seconds in rounds:
             left = np.maximum(busy - now, 0.0)
             now += float(np.minimum(self.random.choice(self.answers, len(left)), left).max()) + seconds
@@ -239,9 +239,9 @@ def all_reduced(
     hosts: Placing = ALONE,
     answers: Sequence[float] = (0.0,),
 ) -> float:
-    """Return the mean seconds of a step of ranks whose gradients are averaged as the backward pass goes on.
+    """Return the mean seconds of a step of ranks that average gradients during the backward pass.
 
-    hosts: where they run; prefetch: how many batches a reader makes ahead, 0 where each rank makes its own in turn.
+    hosts: their placing; prefetch: batches that a reader makes ahead, 0 if each rank makes its batches itself.
     """
     late = _Late(answers, np.random.default_rng([seed, ranks, 1]))
     parts = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
@@ -256,7 +256,7 @@ def all_reduced(
     now, state = 0.0, beginning(computing)
     for step in range(steps):
         state = stepping(state, computing, step)
-        _, times = gone_on(state, computing, step)
+        _, times = advance(state, computing, step)
         back, busy = float(times.done.max()), np.repeat(times.free, hosts.ranks)
         free, ends = [now] * THREADS, [back]
         for full, cost, is_doubled in zip(times.ready, costs, doubled, strict=True):
@@ -268,17 +268,17 @@ def all_reduced(
                 heapq.heappush(free, max(ready, heapq.heappop(free)) + cost)
         now = max(*ends, *free)
         # when all ranks have the step's gradients
-        state, _ = gone_on(state, computing, step, until=now)
+        state, _ = advance(state, computing, step, until=now)
     return now / steps
 
 
 def speed_ups(seconds: dict[int, float]) -> dict[int, float]:
-    """Return how many times as many samples per second as one rank, where every rank takes a batch of its own."""
+    """Return the samples per second relative to one rank; every rank takes a separate batch."""
     return {ranks: ranks * seconds[1] / each for ranks, each in seconds.items()}
 
 
 def fitted_network(sizes: Sequence[int], seconds: Sequence[float], *, ranks: int) -> Network:
-    """Return the latency and bandwidth that come nearest to measured all-reduces, relative to each."""
+    """Return the latency and bandwidth that fit measured all-reduces best, by relative error."""
     measured = np.asarray(seconds)
     columns = np.array([hops_and_bytes(size, ranks=ranks) for size in sizes])
     solved, *_ = np.linalg.lstsq(columns / measured[:, None], np.ones(len(measured)), rcond=None)
@@ -287,7 +287,7 @@ def fitted_network(sizes: Sequence[int], seconds: Sequence[float], *, ranks: int
 
 
 def to_document(measured: Measured) -> dict[str, Any]:
-    """Return what was measured as JSON knows it."""
+    """Return the measurements as JSON values."""
     return {
         **{name: getattr(measured, name).round(7).tolist() for name in PARTS},
         "bucket_bytes": list(measured.bucket_bytes),
@@ -297,7 +297,7 @@ def to_document(measured: Measured) -> dict[str, Any]:
 
 
 def from_document(document: dict[str, Any]) -> Measured:
-    """Return what `to_document` wrote."""
+    """Return the measurements that `to_document` wrote."""
     parts: dict[str, Any] = {name: np.array(document[name]) for name in PARTS}
     beside = {name: document[name] for name in ("bucket_bytes", "bucket_ready", "per_epoch")}
     return Measured(**parts, **beside)

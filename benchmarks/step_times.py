@@ -1,4 +1,4 @@
-"""What the simulator is fed with, measured on the workers of a Dask cluster: steps of ranks, and messages."""
+"""Inputs of the simulator, measured on the workers of a Dask cluster: steps of ranks, and messages."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def clocks() -> Floats:
 
 @dataclass(frozen=True)
 class TimedSource:
-    """A source that notes what making each step takes, by both clocks."""
+    """A source that records the time to make each step, by both clocks."""
 
     source: Source
     build: list[Floats]
 
     def __getattr__(self, name: str) -> Any:
-        """Return what is not timed."""
+        """Return the attributes that are not timed."""
         return getattr(self.source, name)
 
     def __enter__(self) -> Self:
@@ -73,7 +73,7 @@ class TimedSource:
 
 @dataclass
 class Recorder:
-    """One rank without others: an exchange that exchanges nothing and notes when each step's gradients were there.
+    """An exchange of one rank, which sends nothing and records the time of each step's gradients.
 
     build, rest and backward hold a step's seconds by both clocks [2].
     """
@@ -121,7 +121,7 @@ class Recorder:
         return self._loss
 
     def epochs(self, fit: str, rows: Iterable[Row]) -> None:
-        """Begin anew at the end of an epoch; the steps of the first one, which reads and checks files, are dropped."""
+        """Reset at the end of an epoch; the first one, which reads and checks files, is dropped."""
         if any(row["epoch"] == 1 for row in rows):
             for each in (self.build, self.rest, self.backward):
                 each.clear()
@@ -149,23 +149,23 @@ def steps_of(job: TrainJob, open_source: OpenSource | None = None) -> Steps:
 
 @dataclass(frozen=True)
 class Apart:
-    """The steps of ranks that trained apart: by the clock, and by what each rank's thread computed.
+    """The steps of ranks that trained apart: by the clock, and by the processor time of each rank's thread.
 
-    The second is what a rank with a core of its own takes, and holds only where a rank is one thread.
+    The second holds for a rank on a separate core, if it has only one thread.
     """
 
     clock: Measured
     computed: Measured
 
     def to_document(self) -> dict[str, Any]:
-        """Return both as JSON knows them."""
+        """Return both as JSON values."""
         return {"clock": to_document(self.clock), "computed": to_document(self.computed)}
 
 
 def apart(job: TrainJob, client: Client, *, ranks: int, open_source: OpenSource | None = None) -> Apart:
-    """Have each of n workers train on its share at the same time, without an exchange, and return their steps.
+    """Train on n workers at the same time, each on its share, without an exchange, and return their steps.
 
-    Nothing is scored: a share of a small split may have no target, which only ranks together can do without.
+    Nothing is scored: a rank's share of a small split may be empty.
     """
     entries = [entry for entry in job.entries if entry.split == "train"]
     shares = [replace(job, entries=entries, rank=rank, num_ranks=ranks) for rank in range(ranks)]
@@ -232,5 +232,5 @@ def all_reduces(rank: int, ranks: int, port: int, *, repeats: int = 30) -> list[
             group.all_reduce(torch.zeros(size // 4)).wait()
             times.append(time.perf_counter() - begin)
         found.append(statistics.median(times))
-    group.agree("end", 0)  # nobody closes while another still measures
+    group.agree("end", 0)  # no rank closes while another still measures
     return found

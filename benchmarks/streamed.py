@@ -1,11 +1,11 @@
-"""Training on a graph larger than memory: seconds and peak memory under a budget, beside the graph in memory.
+"""Training on a graph larger than memory: seconds and peak memory under a budget, and in memory.
 
     python benchmarks/streamed.py [--nodes 300000 --edges 12000000 --share 8] [--model gcn] [--dropout 0]
     python benchmarks/streamed.py --forms streamed --budget 600 --millions 10,25,50,100 --nodes 1000000 --width 32
 
 The graph is random: every node has as many in-edges on average, of sources anywhere, so no chunk is empty. Two layers
-(--layers), --width columns (64) in and hidden, dropout 0.5, every node a training node. Every form runs in a process of
-its own; memory is what its peak (VmHWM) grows by after libraries are loaded, before any of the graph.
+(--layers), --width columns (64) in and hidden, dropout 0.5, every node a training node. Every form runs in a separate
+process; memory is the growth of its peak (VmHWM) after libraries are loaded, before any of the graph.
 
 Forms: `memory`, all of the graph (`globalbatch`); `streamed`, under --budget MiB, or 1 / --share of the memory that the
 first took. --rate: MiB per second that the files are read and written at most, all threads together. --single: one
@@ -54,7 +54,7 @@ CLASSES = 8
 
 
 class LimitedDisk(LocalDisk):
-    """Reads and writes no faster than a rate, all threads together."""
+    """A file reader and writer with a limited rate for all threads together."""
 
     def __init__(self, rate: float) -> None:
         self._rate, self._lock, self._free_at, self.moved = rate, threading.Lock(), 0.0, 0
@@ -83,7 +83,7 @@ class LimitedDisk(LocalDisk):
 
 
 def num_parts(chosen: Chosen) -> int:
-    """Return how many runs of nodes the graph comes in, as a store has partitions."""
+    """Return the number of runs of nodes that the graph comes in, like partitions of a store."""
     return max(16, chosen.edges // 500_000)
 
 
@@ -100,7 +100,7 @@ def parts_of(chosen: Chosen) -> Iterator[tuple[int, InEdges, Degrees, Features]]
 
 
 def book_of(chosen: Chosen) -> PartitionBook:
-    """Return which nodes come together."""
+    """Return the book of the runs of nodes."""
     parts = num_parts(chosen)
     return PartitionBook(np.array([chosen.nodes * each // parts for each in range(parts + 1)]))
 
@@ -112,7 +112,7 @@ def targets_of(chosen: Chosen) -> np.ndarray:
 
 
 def numbering_of(chosen: Chosen, intervals: int) -> Numbering:
-    """Return where nodes lie, as training has them."""
+    """Return the numbering of nodes in training."""
     coming, at = parts_of(chosen), 0
 
     def in_edges(partition: int) -> InEdges:
@@ -140,7 +140,7 @@ def new_model(chosen: Chosen) -> Model:
 
 
 def filed(model: Model, chosen: Chosen, scratch: Scratch) -> tuple[FileGraph, Plan, np.ndarray]:
-    """Return the graph in files, cut as the budget asks for, and where the targets lie."""
+    """Return the graph in files, cut for the budget, and the places of the targets."""
     largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
     size = GraphSize((chosen.nodes,), (chosen.edges,), len(targets_of(chosen)), (chosen.width,), 0, largest)
     made = plan(model, size, budget=chosen.budget << 20, place=replace(ON_CPU, groups=not chosen.single))
@@ -161,7 +161,7 @@ def filed(model: Model, chosen: Chosen, scratch: Scratch) -> tuple[FileGraph, Pl
 
 
 def in_memory(model: Model, chosen: Chosen) -> Callable[[], torch.Tensor]:
-    """Return what computes the logits of the graph in memory."""
+    """Return the function that computes the logits of the graph in memory."""
     held = list(parts_of(chosen))
     degree = np.concatenate([each[2].in_degree for each in held])
     edges = InEdges(offsets_of(degree), np.concatenate([each[1].sources for each in held]))
@@ -178,7 +178,7 @@ def in_memory(model: Model, chosen: Chosen) -> Callable[[], torch.Tensor]:
 
 
 def warm(model: Model, chosen: Chosen) -> None:
-    """Take a step on a tiny graph, by which torch loads what it loads late; the weights stay what they are."""
+    """Take a step on a tiny graph, so that torch loads its lazy parts; the weights stay the same."""
     tiny = Chosen(**{**vars(chosen), "nodes": 64, "edges": 256, "budget": 256, "intervals": 2})
     with tempfile.TemporaryDirectory() as folder:
         graph, _, targets = filed(model, tiny, Scratch(folder))

@@ -1,8 +1,8 @@
-"""Training by a graphics card on a graph that stays with the machine, beside the same in the card's memory and PyG.
+"""Training on a GPU with the graph in host memory, compared with the graph in GPU memory and with PyG.
 
     python benchmarks/streamed_card.py --nodes 2000000 --edges 100000000 --budget 1024 [--repeats 3]
 
-The random graph and the GCN of `streamed.py`. Every form is a process of its own:
+The random graph and the GCN of `streamed.py`. Every form is a separate process:
 
 card: an epoch with all of the graph in the card's memory (`globalbatch`), and the most memory that took.
 ours: an epoch under the budget (MiB), beyond which the process gets no memory of the card.
@@ -90,7 +90,7 @@ def epochs(chosen: Chosen, model: nn.Module, compute: Callable[[], torch.Tensor]
 
 
 def card(chosen: Chosen) -> Found:
-    """Measure epochs with all of the graph on the card."""
+    """Measure epochs with the whole graph on the GPU."""
     model, (edges, degree, x) = new_model(chosen), whole(chosen)
     every, bounds = np.arange(chosen.nodes), np.array([0, chosen.nodes])
     rows = active_rows([Block(edges, chosen.nodes)] * 2, every, bounds=bounds, exchange=OneRank())
@@ -135,7 +135,7 @@ def ours(chosen: Chosen) -> Found:
 
 
 def cap(chosen: Chosen) -> None:
-    """Give this process no more of the card's memory than the budget."""
+    """Limit this process's GPU memory to the budget."""
     whole_card = torch.cuda.get_device_properties(DEVICE).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, (chosen.budget << 20) / whole_card), DEVICE)
 
@@ -143,7 +143,7 @@ def cap(chosen: Chosen) -> None:
 def pyg(chosen: Chosen, form: str, *, device: torch.device) -> Found:
     """Measure epochs of PyG."""
     edges, degree, x = whole(chosen)
-    # each node's message to itself behind its in-edges, and the symmetric normalisation of all
+    # each node's message to itself after its in-edges, and the symmetric normalisation of all
     sources = np.insert(edges.sources, edges.offsets[1:], np.arange(chosen.nodes))
     offsets = edges.offsets + np.arange(chosen.nodes + 1)
     share = (1 / np.sqrt(degree + 1)).astype(np.float32)
@@ -207,7 +207,7 @@ def alone(chosen: Chosen) -> Found:
 
 def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
     """Yield the epoch of each form."""
-    # the allocator's blocks grow in place, so that the limit is of what is used and not of how it lies
+    # the allocator's blocks grow in place, so that fragments do not count against the limit
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     for what in chosen.only.split(","):
         try:

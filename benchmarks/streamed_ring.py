@@ -1,15 +1,15 @@
-"""A ring of processes against one, on a graph in files that are read and written no faster than a rate.
+"""A ring of processes against one process, on a graph in files with a limited rate.
 
     python benchmarks/streamed_ring.py [--nodes 200000 --edges 4000000 --intervals 8 --rate 200 --ranks 2] [--one-disk]
 
-The graph and the model are those of `streamed.py`, of two layers. Every process reads and writes at most so many MiB
-per second, as from a disk of its own; with --one-disk all together do. With --budget MIB the graph is cut as that asks
-for, with groups, and not into --intervals of which one stays at a time. Memory is what a process's peak (VmHWM) grows
-by after libraries are loaded. Measured are steps (forward, backward, Adam) of
+The graph and the model are from `streamed.py`, with two layers. Every process reads and writes at most so many MiB
+per second, like from a separate disk; with --one-disk all together. With --budget MIB the graph is cut for that budget,
+with groups, and not into --intervals of which one stays at a time. Memory is the growth of a process's peak (VmHWM)
+after libraries are loaded. Measured are steps (forward, backward, Adam) of
 
     one       one process
     ring      as many processes as ranks: an interval is read by its owner and goes round
-    copies    the same, but every process reads all source intervals itself, from copies on its own disk
+    copies    the same, but every process reads all source intervals itself, from copies on its disk
 
 with the MiB that all processes together read of edges and of rows, and sent.
 """
@@ -48,7 +48,7 @@ from gnnflow.train.streamed.size import GraphSize
 
 
 class CountingDisk(LimitedDisk):
-    """Counts the bytes that are read of edges, and of all else. edges: the file that edges lie in."""
+    """A disk that counts the bytes read of edges, and of other data. edges: the file of edges."""
 
     edges = -1
     read_edges = 0
@@ -95,7 +95,7 @@ def filed_part(chosen: Chosen, scratch: Scratch, disk: CountingDisk, exchange: C
 
 
 def steps(group: RankGroup | None, *, chosen: Chosen) -> Found:
-    """Measure steps in this process, which is one of a group's."""
+    """Measure steps in this process, which is one of a group."""
     model = new_model(chosen)
     warm(model, chosen)
     before, exchange = peak_mib(), None if group is None else Counted(open_rows(group))
@@ -140,9 +140,9 @@ def _moved(disk: CountingDisk, exchange: Counted | None) -> dict[str, float]:
 
 
 def cut(chosen: Chosen, model: Model, ranks: int) -> tuple[int, int]:
-    """Choose intervals and pieces as the budget asks for, and return the bytes planned and those of rows.
+    """Choose intervals and pieces for the budget, and return the planned bytes and the bytes of rows.
 
-    Without a budget 0, and as many bytes of rows as there may be.
+    Without a budget, return 0 and no limit for rows.
     """
     if not chosen.budget:
         return 0, sys.maxsize
@@ -155,7 +155,7 @@ def cut(chosen: Chosen, model: Model, ranks: int) -> tuple[int, int]:
 
 
 def alone(chosen: Chosen) -> Found:
-    """Measure one process, or as many ranks: the slowest one's seconds, the largest one's memory, the bytes of all."""
+    """Measure one process or several ranks: seconds of the slowest, memory of the largest, bytes of all."""
     torch.set_num_threads(1)
     if chosen.what == "one":
         return steps(None, chosen=chosen)

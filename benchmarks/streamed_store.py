@@ -1,4 +1,4 @@
-"""Training on a stored graph under several budgets: what the process of `gnnflow train` grows by.
+"""Training on a stored graph under several budgets: the memory growth of `gnnflow train`.
 
     python benchmarks/streamed_store.py [--graphs plain,typed,metapaths] [--budgets 200,130,110,90,75] [--model gcn]
 
@@ -6,8 +6,8 @@ plain: 150,000 nodes of 64 columns and 3 million weighted edges. typed: 265,000 
 edges in six relations. metapaths: 102,000 nodes of three types and the instances of three paths among them. All are
 random, in 16 partitions. Budgets are MiB. --share S makes graphs of so many of these.
 
-Each budget is a process of its own over the same store, which trains two epochs, with validation and metrics. Memory is
-what its peak (VmHWM) grows by from when the cut is planned, libraries being loaded.
+Each budget has a separate process over the same store, which trains two epochs, with validation and metrics. Memory is
+the growth of its peak (VmHWM) from the planning of the cut on, after libraries are loaded.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PATHS = [["a", "b", "a"], ["a", "c", "a"], ["b", "a", "b"]]
 
 
 def write_nodes(file: Path, number: int, width: int) -> str:
-    """Write random nodes, half of them for training, and return where."""
+    """Write random nodes, half of them for training, and return the path."""
     rng = np.random.default_rng(number)
     x = pa.FixedSizeListArray.from_arrays(pa.array(rng.standard_normal(number * width, np.float32)), width)
     splits = np.array(["train", "train", "valid", "test"])[rng.integers(0, 4, number)]
@@ -70,7 +70,7 @@ def write_nodes(file: Path, number: int, width: int) -> str:
 
 
 def write_edges(file: Path, number: int, sources: int, targets: int, *, weighted: bool) -> str:
-    """Write random edges and return where."""
+    """Write random edges and return the path."""
     rng = np.random.default_rng(number)
     columns = {"src": rng.integers(0, sources, number), "dst": rng.integers(0, targets, number)}
     weights = {"weight": rng.random(number, np.float32) + 0.5} if weighted else {}
@@ -126,7 +126,7 @@ def shared(sizes: dict[str, int], share: float) -> dict[str, int]:
 
 
 def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
-    """Yield what the process grows by under each budget, graph by graph."""
+    """Yield the memory growth under each budget, graph by graph."""
     for kind in chosen.graphs.split(","):
         with folder_of("") as folder:
             config = folder / "config.yaml"

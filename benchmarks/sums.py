@@ -1,15 +1,15 @@
-"""One aggregation of 64 columns over graphs from sparse to dense, beside DGL, torch and a loop in C (NGra, figure 13).
+"""One aggregation of 64 columns over graphs from sparse to dense: gnnflow, DGL, torch and C (NGra, figure 13).
 
     python benchmarks/sums.py [--nodes 10000] [--percent 0.01,0.1,1,10] [--dgl PYTHON] [--plot densities.png]
     python benchmarks/sums.py --graph ppi.npz [--dtype bfloat16] [--bare]
 
 Sums, plain, weighted and gated (with gradients), and attention of 4 x 64, also with gradients. A graph of n nodes has
 density x n x n edges with ends drawn alike; or --graph names an .npz file with edge_index [2, E] and train_mask [N],
-whose edges with an end outside of the mask are left out. torch: a product with a sparse matrix in CSR form. c: a loop
-over the edges in plain C with software prefetch, compiled for this machine, which the others are measured by; it needs
-gcc. Each library computes in a process of its own. Inputs are made beforehand; results are allocated by the library.
-dtype is that of the rows; weights and logits stay float32. gnnflow computes under the settings of its training (memory
-that is freed is kept), or with --bare without them.
+whose edges with an end outside of the mask are omitted. torch: a product with a sparse matrix in CSR form. c: a loop
+over the edges in plain C with software prefetch, compiled for this machine, the reference for the others; it needs
+gcc. Each library computes in a separate process. Inputs are made beforehand; results are allocated by the library.
+--dtype is for the rows; weights and logits stay float32. gnnflow computes under the settings of its training (freed
+memory is kept), or with --bare without them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def edges_of(chosen: Chosen) -> tuple[Tensor, Tensor, int]:
 
 
 def calls_of_gnnflow(source: Tensor, target: Tensor, num_nodes: int, *, dtype: torch.dtype) -> Calls:
-    """Return what is measured of this library."""
+    """Return the measured calls of this library."""
     from gnnflow.graph.arrays import offsets_of
     from gnnflow.kernels import Csr, gated_sum, softmax_sums, weighted_sum
 
@@ -101,7 +101,7 @@ def calls_of_gnnflow(source: Tensor, target: Tensor, num_nodes: int, *, dtype: t
 
 
 def calls_of_dgl(source: Tensor, target: Tensor, num_nodes: int, *, dtype: torch.dtype) -> Calls:
-    """Return the same of DGL, which takes one type for all operands; without its forward pass alone."""
+    """Return the same calls of DGL, which takes one type for all operands; without the forward pass alone."""
     from peers import dgl_module
 
     dgl = dgl_module()
@@ -135,7 +135,7 @@ def calls_of_torch(source: Tensor, target: Tensor, num_nodes: int, *, dtype: tor
     """Return the sums of torch's sparse matrices."""
     offsets = torch.searchsorted(target, torch.arange(num_nodes + 1))
     rows, weight = torch.randn(num_nodes, WIDTH).to(dtype), torch.rand(len(source)).to(dtype)
-    warnings.simplefilter("ignore")  # that such matrices are in beta
+    warnings.simplefilter("ignore")  # such matrices are in beta
     matrices = [torch.sparse_csr_tensor(offsets, source, each) for each in (torch.ones_like(weight), weight)]
     return {"plain": lambda: matrices[0] @ rows, "weighted": lambda: matrices[1] @ rows}
 
@@ -152,7 +152,7 @@ def calls_of_c(source: Tensor, target: Tensor, num_nodes: int, *, dtype: torch.d
     offsets = torch.searchsorted(target, torch.arange(num_nodes + 1)).int()
     rows, weight = torch.randn(num_nodes, WIDTH), torch.rand(len(source))
     given = (offsets, source.int(), weight, rows, torch.empty_like(rows))
-    # the tensors live as long as what reads them
+    # the tensors live as long as the calls that read them
     return {"weighted": lambda: loop(ctypes.c_int64(num_nodes), *(ctypes.c_void_p(each.data_ptr()) for each in given))}
 
 
@@ -160,7 +160,7 @@ LIBRARIES = {"gnnflow": calls_of_gnnflow, "dgl": calls_of_dgl, "torch": calls_of
 
 
 def settings_of_training(threads: int) -> contextlib.AbstractContextManager[None]:
-    """Return what training computes under."""
+    """Return the settings that training computes under."""
     from gnnflow.train.reproducible import compute_settings
 
     return compute_settings(threads)

@@ -1,15 +1,15 @@
-"""Models of typed graphs on IMDB, beside PyTorch Geometric's, and MAGNN's table 3 beside the paper's figures.
+"""Models of typed graphs on IMDB against PyTorch Geometric, and MAGNN's table 3 against the paper.
 
     python benchmarks/typed.py --data DIR [--seeds 3] [--only sage,rgcn,han,hgt,magnn]
 
-sage, rgcn, han, hgt: gnnflow's side is `gnnflow run` on configs/imdb.yaml with the model replaced, all stages in this
+sage, rgcn, han, hgt: gnnflow runs as `gnnflow run` on configs/imdb.yaml with the model replaced, all stages in this
 process. PyG's has the whole graph in memory and a linear map of each type's features before RGCNConv, HANConv, HGTConv,
 or SAGEConv per relation summed (HeteroConv). Both take Adam with the same rate and decay and keep the epoch of the best
 validation macro-F1.
 
 magnn: the protocol of section 5.3 of the paper (Fu et al., WWW 2020): configs/imdb_magnn.yaml is trained on the labels
-of 400 movies and stopped by those of 400 others; a linear SVM is then trained on the embeddings of 20, 40, 60 and 80 %
-of the 3,478 test movies and scored on the rest, ten times each.
+of 400 movies and stopped by the labels of 400 others; a linear SVM is then trained on the embeddings of 20, 40, 60 and
+80 % of the 3,478 test movies and scored on the rest, ten times each.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Relation = tuple[str, str, str]
 
 
 class Tables:
-    """IMDB in memory as PyG reads it: dense features by type, edges by relation, labels and splits of movies."""
+    """IMDB in memory for PyG: dense features by type, edges by relation, labels and splits of movies."""
 
     def __init__(self, config: Config) -> None:
         graph = config.graph
@@ -78,7 +78,7 @@ def _dense(table: Any) -> Tensor:
 
 
 class Peer(nn.Module):
-    """Maps of each type's features, two layers of one of PyG's convolutions, a linear map of movies."""
+    """Linear maps of each type's features, two layers of a PyG convolution, and a linear map of movies."""
 
     def __init__(self, kind: str, tables: Tables, hidden: int = 64) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ def _metrics(logits: Any, tables: Tables, rows: Any) -> Metrics:
 
 
 def ours(kind: str, config: Config, seed: int) -> Metrics:
-    """Return gnnflow's test metrics of the same."""
+    """Return gnnflow's test metrics on the same task."""
     overrides = {"seed": seed, "train": config.train.model_copy(update={"patience": 0})}
     metrics = pipeline.run_quietly(config.model_copy(update=overrides)).metrics
     return {name: metrics[f"test.{name}"] for name in METRICS}
@@ -177,8 +177,8 @@ def svm_scores(rows: Any, labels: Any, share: float) -> list[tuple[float, float]
     return found
 
 
-def beside_pyg(kind: str, chosen: Chosen, workspace: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield a model's accuracy and macro-F1, and those of PyG's."""
+def pyg_rows(kind: str, chosen: Chosen, workspace: Path) -> Iterator[tuple[Any, ...]]:
+    """Yield the accuracy and macro-F1 of a model in gnnflow and in PyG."""
     config = config_of("imdb", chosen, workspace, f"model={MODELS[kind]}", "cluster={kind: synchronous}")
     tables = Tables(config)
     found = [ours(kind, config, seed) for seed in range(chosen.seeds)]
@@ -188,8 +188,8 @@ def beside_pyg(kind: str, chosen: Chosen, workspace: Path) -> Iterator[tuple[Any
         yield kind, name, *sides, statistics.mean(sides[0]) - statistics.mean(sides[1]), None
 
 
-def beside_paper(chosen: Chosen, workspace: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield the macro-F1 and the micro-F1 of SVMs on MAGNN's embeddings, and those of the paper."""
+def paper_rows(chosen: Chosen, workspace: Path) -> Iterator[tuple[Any, ...]]:
+    """Yield the macro-F1 and micro-F1 of SVMs on MAGNN's embeddings, here and in the paper."""
     scores: dict[float, list[tuple[float, float]]] = {share: [] for share in SHARES}
     for seed in range(chosen.seeds):
         found, labels = embeddings(config_of("imdb_magnn", chosen, workspace, f"seed={seed}"))
@@ -215,7 +215,7 @@ def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of each model."""
     with folder_of("") as workspace:
         for kind in chosen.only.split(","):
-            yield from beside_paper(chosen, workspace) if kind == "magnn" else beside_pyg(kind, chosen, workspace)
+            yield from paper_rows(chosen, workspace) if kind == "magnn" else pyg_rows(kind, chosen, workspace)
 
 
 BENCH = Benchmark(

@@ -1,14 +1,14 @@
-"""PinSage: neighbours by random walks on 1M nodes and 10M edges and a training step over them, beside DGL in turns.
+"""PinSage against DGL: neighbours by random walks on 1M nodes and 10M edges, and a training step over them.
 
     python benchmarks/walks.py [--folder FOLDER] --dgl PYTHON [--workers 0] [--partitions 1]
 
-The folder's graph is written once (`gnnflow.datasets.power_law`) and ingested once; then each repeat selects anew: 10
+The folder's graph is written once (`gnnflow.datasets.power_law`) and ingested once; then each repeat selects again: 10
 walks of 3 steps from every node, the 10 most visited kept.
 
     select        the whole stage, from the graph store's files to the files that training reads: once for all epochs
-    view          what gnnflow does anew in each epoch under `train.resample: epoch`, from all nodes at once, in memory
-    step          a step of training PinSage of two layers, 64 wide, on all nodes over what the walks found
-    dgl walks     what DGL does anew in each epoch, in batches of 1024 roots, with the graph in memory
+    view          the walks of each epoch under `train.resample: epoch`, from all nodes at once, in memory
+    step          a step of training PinSage of two layers, 64 wide, on all nodes over the selected neighbours
+    dgl walks     the walks of each epoch in DGL, in batches of 1024 roots, with the graph in memory
     dgl whole     the same in one call
     dgl step      the same step
 """
@@ -67,13 +67,13 @@ def configured(tables: tuple[str, str], folder: Path, *, partitions: int, worker
 
 
 def selected(context: StageContext) -> ArtifactResult:
-    """Select anew."""
+    """Run the selection again."""
     remove_tree(context.run.artifact("select"))
     return make_artifact(context, "select")
 
 
 def store_of(context: StageContext) -> GraphStore:
-    """Return the store with what was selected."""
+    """Return the store with the selected neighbours."""
     selected, stored = make_artifact(context, "select"), make_artifact(context, "ingest")
     store = GraphStore.of(stored.artifact, stored.manifest)
     return store.selected(selected.artifact, selected.facts(SelectFacts).relations)
@@ -110,7 +110,7 @@ def epochs(context: StageContext, repeats: int) -> list[float]:
 
 
 def views(context: StageContext, repeats: int, threads: int) -> list[float]:
-    """Return the seconds of walks taken anew in memory, for epochs 1, 2, ..., with what training reads made of them."""
+    """Return the seconds of new walks in memory for epochs 1, 2, ..., the inputs of training included."""
     neighbors, section = Neighbors(store_of(context), "", "none", None), context.config.neighbors
     assert isinstance(section, WalkNeighbors)
     graph, drawn = read_graph(neighbors), WalkViews.of(neighbors, section, seed=context.config.seed, threads=threads)
@@ -131,7 +131,7 @@ def write_ends(store: GraphStore, folder: Path) -> None:
 
 
 def turn(context: StageContext, chosen: Chosen, ends: Path) -> dict[str, float]:
-    """Return the seconds of everything, once."""
+    """Return the seconds of one turn of all parts."""
     made = selected(context)
     found = {"select": float(made.manifest.timings["seconds"])}
     with compute_settings(chosen.threads), kept_memory():

@@ -27,7 +27,7 @@ FOLDER = os.environ.get("GNNFLOW_EXPERIMENTS", str(Path(__file__).resolve().pare
 
 
 def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
-    """Return an experiment's DAG: one chain per run, joined where the work is the same, and a comparison at the end."""
+    """Return an experiment's DAG: one chain per run, which share equal stages, and a comparison at the end."""
     with DAG(
         dag_id=dag_id,
         description=f"{experiment.name}: {len(experiment.variants)} runs.",
@@ -39,9 +39,9 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
         known: dict[str, StageOperator] = {}
         runs: dict[str, str] = {}
         last: list[StageOperator] = []
-        told = {"labels": experiment.labels, "digest": experiment.digest}
+        labels = {"labels": experiment.labels, "digest": experiment.digest}
         for number, variant in enumerate(experiment.variants, 1):
-            prepare = PrepareOperator(task_id=f"prepare_{number}", values=variant.values, experiment=told, retries=0)
+            prepare = PrepareOperator(task_id=f"prepare_{number}", values=variant.values, experiment=labels, retries=0)
             before: PrepareOperator | StageOperator = prepare
             for stage in variant.stages:
                 key = variant.key(stage)
@@ -72,8 +72,8 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
 for uri in list_experiments(FOLDER):
     file = uri.rsplit("/", 1)[-1]
     identifier = f"gnnflow_experiments.{file.rsplit('.', 1)[0]}"
-    if identifier in globals():  # NAME.yml beside NAME.yaml, whose DAG stays: the error has an id of its own
-        twice = ConfigError("a file of the same name is this DAG already", where=uri, fix="Give one another name.")
+    if identifier in globals():  # NAME.yml after NAME.yaml, whose DAG stays: the error has another id
+        twice = ConfigError("another file already has this DAG", where=uri, fix="Rename one of the files.")
         identifier = f"gnnflow_experiments.{file}"
         globals()[identifier] = BrokenDag(dag_id=identifier, path=f"experiments/{file}", problem=twice)
         continue
@@ -81,5 +81,5 @@ for uri in list_experiments(FOLDER):
         globals()[identifier] = experiment_dag(
             read_experiment(read_raw(uri), source=uri), dag_id=identifier, doc=__doc__ or ""
         )
-    except Exception as problem:  # noqa: BLE001 - whatever is wrong with one file must not take the others along
+    except Exception as problem:  # noqa: BLE001 - no problem with one file may affect the others
         globals()[identifier] = BrokenDag(dag_id=identifier, path=f"experiments/{file}", problem=problem)

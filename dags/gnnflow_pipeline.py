@@ -1,7 +1,7 @@
 """DAG gnnflow_pipeline: one run of the whole pipeline, triggered from a form or by REST.
 
-The form is made from the config's models and is checked again by the first task. The stages are those the strategies
-need; a stage that the chosen strategy does not have is skipped.
+The form is made from the config's models, and the first task checks its values again. There is a task for every stage
+of any strategy; a stage that the chosen strategy lacks is skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ with DAG(
 ) as dag:
     prepare = PrepareOperator(task_id="prepare", retries=0)
     tasks = stage_tasks(every_stage(), config="{{ ti.xcom_pull(task_ids='prepare') }}", trigger_rule="none_failed")
-    # One asset for every run; an event's extra names the predictions. An alias would make one for each URI, and Airflow
-    # fails a task where two runs of one config make the same one at once.
+    # One asset for every run; an event's extra names the predictions. An alias would make one asset for each URI, and
+    # Airflow fails a task if two runs of one config make the same asset at the same time.
     tasks["run"].outlets.append(Asset("gnnflow_pipeline/predictions"))
     prepare >> next(iter(tasks.values()))

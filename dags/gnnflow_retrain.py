@@ -1,8 +1,8 @@
 """DAG gnnflow_retrain: a model that keeps up with its graph.
 
-Runs by the clock or when the graph's tables change, whichever comes first: ingest, guards against tables that are not
-what they were, the pipeline, a comparison with the model in service on the same test split, and scoring with whichever
-won. A loader says that new data has arrived by updating the asset `<name>/graph`.
+Runs on a schedule or when the graph's tables change, whichever comes first: ingest, guards against tables that changed
+too much, the pipeline, a comparison with the model in service on the same test split, and scoring with the better
+model. A loader announces new data by updating the asset `<name>/graph`.
 
 GNNFLOW_RETRAIN_CONFIG   the config (path or URL); default configs/quickstart.yaml of this checkout
 GNNFLOW_RETRAIN_CRON     when to run at the latest; default Sundays at three (UTC)
@@ -26,7 +26,7 @@ CONFIG = os.environ.get(
 CRON = os.environ.get("GNNFLOW_RETRAIN_CRON", "0 3 * * 0")
 
 config = read_config(CONFIG)
-# By name alone, so that `Asset("NAME/graph")` in a DAG of a user's own is the same asset.
+# By name alone, so that `Asset("NAME/graph")` in a user's DAG is the same asset.
 graph, predictions = Asset(f"{config.name}/graph"), Asset(f"{config.name}/predictions")
 
 with DAG(
@@ -35,7 +35,7 @@ with DAG(
     doc_md=__doc__,
     schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable(CRON, timezone="UTC"), assets=[graph]),
     catchup=False,
-    is_paused_upon_creation=True,  # its clock starts when somebody says so
+    is_paused_upon_creation=True,  # until somebody starts it
     max_active_runs=1,
     default_args=default_args(),
     tags=["gnnflow"],

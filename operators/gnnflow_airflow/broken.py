@@ -1,8 +1,8 @@
 """An import error for a file that is not Python.
 
-Airflow keeps one error per Python file, and marks every DAG of a file with an error as stale. A generator that raises
-for one bad YAML would therefore take all its DAGs along. What it can do is leave a DAG that cannot be serialized: the
-error of that is kept under the DAG's own path, here the YAML's, and nothing else is touched.
+Airflow keeps one error per Python file, and marks every DAG of a file with an error as stale. So if a generator raised
+for one bad YAML file, all its DAGs would become stale. Instead it adds a DAG that cannot be serialized: Airflow keeps
+that error under the path of the DAG, here of the YAML file, and the other DAGs stay.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from airflow.sdk import DAG
 
 
 class BrokenDag(DAG):  # type: ignore[misc,unused-ignore] # Any where Airflow is not installed
-    """Stands for a file that could not be read, and shows why as that file's import error."""
+    """A placeholder for an unreadable file, which shows the problem as the import error of that file."""
 
     def __init__(self, *, dag_id: str, path: str, problem: Exception) -> None:
         self._path = path
-        self._problem: Exception | None = None  # not before Airflow's own __init__ is through
+        self._problem: Exception | None = None  # set only after Airflow's __init__
         super().__init__(dag_id=dag_id, schedule=None)
         self._problem = problem
 
     @property
     def doc_md(self) -> str | None:
-        """Raise the problem: nothing reads this before the DAG is serialized."""
+        """Raise the problem when Airflow serializes the DAG, which is the first read."""
         if self._problem is not None:
             raise self._problem
         return None
 
     @doc_md.setter
     def doc_md(self, _: str | None) -> None:
-        """Keep nothing."""
+        """Ignore the value."""
 
     @property
     def relative_fileloc(self) -> str:
-        """The path the error is shown under."""
+        """The path under which Airflow shows the error."""
         return self._path
 
     @relative_fileloc.setter
     def relative_fileloc(self, _: str | None) -> None:
-        """Keep the path: Airflow sets that of the Python file that made the DAG."""
+        """Ignore the path of the Python file, which Airflow sets."""

@@ -1,4 +1,4 @@
-"""Chains of stage tasks, as every DAG of this project builds them. Which stages: `gnnflow.config.stages`."""
+"""Chains of stage tasks for DAGs; `gnnflow.config.stages` lists the stages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def default_args() -> dict[str, Any]:
-    """Return what every task of a gnnflow DAG has: retries that resume, and an end to waiting for a lost cluster."""
+    """Return the default arguments of tasks: retries, which resume, and a time limit in case a cluster is lost."""
     return {
         "retries": int(os.environ.get("GNNFLOW_RETRIES", "2")),
         "retry_delay": timedelta(seconds=float(os.environ.get("GNNFLOW_RETRY_SECONDS", "30"))),
@@ -25,7 +25,7 @@ def default_args() -> dict[str, Any]:
 
 
 def stage_options() -> dict[str, Any]:
-    """Return what the environment says of all stages: GNNFLOW_DASK_CONN_ID, GNNFLOW_POLL_SECONDS."""
+    """Return the options of all stages from the environment: GNNFLOW_DASK_CONN_ID, GNNFLOW_POLL_SECONDS."""
     return {
         "dask_conn_id": os.environ.get("GNNFLOW_DASK_CONN_ID") or None,
         "poll_seconds": float(os.environ.get("GNNFLOW_POLL_SECONDS", "5")),
@@ -33,7 +33,7 @@ def stage_options() -> dict[str, Any]:
 
 
 def stage_tasks(stages: Iterable[str], **options: Any) -> dict[str, StageOperator]:
-    """Return one task per stage, each after the one before it. options go to every operator."""
+    """Return a chain with one task per stage. options: for every operator."""
     tasks = {stage: operator_of(stage)(task_id=stage, **{**stage_options(), **options}) for stage in stages}
     chain(*tasks.values())
     return tasks

@@ -1,4 +1,4 @@
-"""Setup and teardown of a cluster for one DAG run, where no Dask runs yet: everything on the worker's own machine.
+"""Setup and teardown of a Dask cluster for one DAG run, on the machine of the Airflow worker.
 
     start = StartClusterOperator(task_id="start_cluster").as_setup()
     train = TrainOperator(task_id="train", cluster_address="{{ ti.xcom_pull(task_ids='start_cluster') }}", ...)
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class StartClusterOperator(BaseOperator):
-    """Start a Dask cluster beside the task and return its address; without work for idle_seconds it ends by itself."""
+    """Start a Dask cluster on this machine and return its address; it ends after idle_seconds without work."""
 
     template_fields: Sequence[str] = ("workers", "memory_limit")
 
@@ -46,7 +46,7 @@ class StartClusterOperator(BaseOperator):
 
 
 class StopClusterOperator(BaseOperator):
-    """Shut a cluster down; one that is gone already is fine."""
+    """Shut a cluster down, if it still runs."""
 
     template_fields: Sequence[str] = ("address",)
 
@@ -55,7 +55,7 @@ class StopClusterOperator(BaseOperator):
         self.address = address
 
     def execute(self, context: Context) -> None:
-        """Shut it down."""
+        """Shut the cluster down."""
         from gnnflow_airflow.local_cluster import stop
 
         if self.address:

@@ -14,16 +14,15 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 EXPERIMENT = "gnnflow_experiment"
-"""XCom of a run's first task: the labels of all runs as its process read them, and the experiment's digest."""
+"""XCom key of the first task of a run: the labels of all runs as that task read them, and a digest of the file."""
 
 
 class CompareOperator(BaseOperator):
-    """Write a comparison of completed runs into their workspace and return where it is.
+    """Write a comparison of completed runs into their workspace and return its URIs.
 
-    runs maps the task that prepares a run to the one that completes it, in the experiment's order. Each task's process
-    reads the experiment's file anew, so what the runs are called is what those that prepared them read. Runs that
-    failed are listed last, and then fail the task, once the others are compared: it is the last of the DAG, whose
-    state is the task's.
+    runs maps the task that prepares a run to the task that completes it, in the experiment's order. Each task's process
+    reads the experiment's file again, so the labels of the runs come from the tasks that prepared them. Failed runs are
+    listed last, and fail this task after the comparison: as the last task of the DAG, it decides the state of the DAG.
     """
 
     template_fields: Sequence[str] = ("workspace",)
@@ -57,24 +56,24 @@ class CompareOperator(BaseOperator):
             self.log.info(line)
         self.links[ComparisonLink.xcom_key] = result.page
         ti.xcom_push(key=ComparisonLink.xcom_key, value=web_address(result.page))
-        told = {"page": result.page, "table": result.table, "plot": result.plot, "runs": len(completed)}
+        outcome = {"page": result.page, "table": result.table, "plot": result.plot, "runs": len(completed)}
         if failed:
-            ti.xcom_push(key="return_value", value=told)  # which a task that fails does not return
+            ti.xcom_push(key="return_value", value=outcome)  # a failing task returns nothing
             raise AirflowFailException(
                 f"{len(failed)} of {len(self.runs)} runs failed: {', '.join(failed)}. See the logs of their tasks; the "
                 f"others are compared in {result.page}"
             )
-        return told
+        return outcome
 
     def _labels(self, ti: Any) -> Sequence[str]:
-        """Return what the runs were called when they were prepared. Fails where they are not of one experiment."""
-        told = [said for task in self.runs if (said := ti.xcom_pull(task_ids=task, key=EXPERIMENT))]
-        if not told:
+        """Return the labels of the runs at their preparation. Fails if these differ in their experiment."""
+        read = [found for task in self.runs if (found := ti.xcom_pull(task_ids=task, key=EXPERIMENT))]
+        if not read:
             raise AirflowException("no run of this experiment was prepared: see the logs of its first tasks")
-        labels: Sequence[str] = told[0]["labels"]
-        if len(labels) == len(self.runs) and all(said["digest"] == told[0]["digest"] for said in told):
+        labels: Sequence[str] = read[0]["labels"]
+        if len(labels) == len(self.runs) and all(each["digest"] == read[0]["digest"] for each in read):
             return labels
         raise AirflowFailException(
-            f"the file of experiment {self.name} was edited while this DAG run was under way, so its runs are "
-            "not those of one experiment. Trigger the DAG again; work that is done is reused."
+            f"the file of experiment {self.name} was edited during this DAG run, so its runs are not from one "
+            "experiment. Trigger the DAG again; completed work is reused."
         )

@@ -1,6 +1,6 @@
 """The trigger form, made from the config's models: dropdowns, ranges, help texts, a heading per section.
 
-A parameter is named as on the command line (`train.lr`), so that a person, the API and `--set` say the same thing.
+Parameters have the names of the command line (`train.lr`), so that the form, the API and `--set` agree.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gnnflow.config.messages import show
 from gnnflow.graph.errors import ConfigError
 
 _FIRST = "Experiment"
-# What the form itself keeps. Of any other rule that a value breaks the person sees "Bad Request" and no reason, and a
-# number beyond a minimum or maximum the form replaces by it without a word (-3 epochs by 1). So those stay out of the
-# schema, stand in the help text, and are checked by the first task, which says what is wrong.
+# The rules that the form enforces well. For others the user sees "Bad Request" without a reason, and a number beyond a
+# minimum or maximum is silently replaced by it (-3 epochs by 1). So these are in the help text and not in the schema,
+# and the first task checks them with a message.
 _BOUNDS = ("maxLength",)
-# pydantic leaves a bound under its own name where a validator of ours stands before the number.
+# pydantic keeps its name of a bound if a validator of ours comes before the number.
 _SAID_BOUNDS = {
     "exclusiveMinimum": "Above",
     "gt": "Above",
@@ -33,13 +33,13 @@ _SAID_BOUNDS = {
     "maximum": "At most",
     "le": "At most",
 }
-# Whoever answers at a scheduler's address could run code, so it comes from the connection.
+# A scheduler can run code, so its address comes from the connection.
 _NOT_FROM_A_FORM = {"cluster": ("address",)}
 
 
 @dataclass(frozen=True)
 class FormField:
-    """One key of the config in the form. drops_none: an empty field leaves the key out (it would not accept null)."""
+    """One key of the config in the form. drops_none: an empty field omits the key, which does not accept null."""
 
     key: str
     schema: dict[str, Any]
@@ -61,9 +61,9 @@ def form_params() -> dict[str, Param]:
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a form's values as a config holds them: `train.lr` becomes lr in train. Unknown keys stay.
+    """Return the values of a form as nested keys: `train.lr` becomes lr in train. Unknown keys stay.
 
-    Raises ConfigError where a key has a value and another key sets a part of it.
+    Raises ConfigError if a key has a value and another key sets a part of it.
     """
     droppable = {item.key for item in form_fields() if item.drops_none}
     tree: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _two_values(key: str, *, part: str) -> ConfigError:
     return ConfigError(
-        f"has both a value of its own and parts of a map ({part})",
+        f"has both a value and parts of a map ({part})",
         where=key,
         fix=f"Give {key} once: as a value, or as a map where it takes one.",
     )
@@ -114,9 +114,9 @@ def _fields(model: type[Section], *, prefix: str, section: str, required: bool) 
 def _union(
     key: str, members: Mapping[str, type[Section]], *, default: Any, section: str, says: str = ""
 ) -> Iterator[FormField]:
-    """Yield a choice, what all kinds share, and every kind's own keys as fields that may stay empty.
+    """Yield a choice, the keys that all kinds share, and each kind's other keys as optional fields.
 
-    says: of a choice within a choice, where it belongs; the choice itself may then stay empty too.
+    says: for a choice within a choice, a text that names the outer one; the inner choice may then stay empty too.
     """
     kind = _kind_schema(members)
     if says:
@@ -138,10 +138,10 @@ def _union(
         field = members[kinds[0]].model_fields[name]
         if below := tagged_members(field):
             if kinds == [default]:
-                # what most configs choose keeps its dropdown; its default is left out, so that other kinds may be named
+                # the default kind keeps its dropdown, without a default, so that other kinds may be chosen
                 yield from _union(f"{key}.{name}", below, default=None, section=section, says=f"For {default}. ")
             else:
-                yield _below(f"{key}.{name}", field, kinds, section=section)
+                yield _nested_choice(f"{key}.{name}", field, kinds, section=section)
             continue
         yield _own_key(f"{key}.{name}", {kind: members[kind] for kind in kinds}, schemas, section=section)
 
@@ -149,38 +149,38 @@ def _union(
 def _own_key(
     key: str, members: Mapping[str, type[Section]], schemas: Mapping[str, Mapping[str, Any]], *, section: str
 ) -> FormField:
-    """Return a key of some kinds as a field that may stay empty; where they say it differently, it says each."""
+    """Return a key of some kinds as a field that may stay empty, with the descriptions of all these kinds."""
     name, said = key.rpartition(".")[2], dict[str, list[str]]()
     plains = [_plain(key, schemas[kind][name], section=section, required=False) for kind in members]
     for (kind, member), plain in zip(members.items(), plains, strict=True):
         field = member.model_fields[name]
         needed = field.is_required()
-        left_out = (
-            " Needed there." if needed else "" if plain.default is None else f" Empty means {show(field.default)}."
+        empty = (
+            " Required there." if needed else "" if plain.default is None else f" Empty means {show(field.default)}."
         )
-        said.setdefault(f"{plain.schema['description']}{left_out}", []).append(kind)
+        said.setdefault(f"{plain.schema['description']}{empty}", []).append(kind)
     text = " ".join(f"For {', '.join(kinds)}. {what}" for what, kinds in said.items())
     first = plains[0]
     schema = {**first.schema, "type": _with_null(first.schema["type"]), "description": text}
     for bound in _BOUNDS:
         held = [plain.schema[bound] for plain in plains if bound in plain.schema]
         schema.pop(bound, None)
-        if len(held) == len(plains):  # the narrower ones are checked by the first task
+        if len(held) == len(plains):  # the first task checks narrower bounds
             schema[bound] = max(held)
     if "enum" in schema:
         schema["enum"] = list(dict.fromkeys([*schema["enum"], None]))
     return FormField(first.key, schema, section, drops_none=True)
 
 
-def _below(key: str, field: FieldInfo, kinds: Sequence[str], *, section: str) -> FormField:
-    """Return a choice within a choice as one field of JSON: a form has no deeper levels."""
+def _nested_choice(key: str, field: FieldInfo, kinds: Sequence[str], *, section: str) -> FormField:
+    """Return a choice within a choice as one JSON field, since forms have no deeper levels."""
     known = ", ".join(tagged_members(field))
     text = f"For {', '.join(kinds)}. {field.description} JSON with a kind: {known}. Empty means {default_kind(field)}."
     return FormField(key, {"type": ["object", "null"], "description": text}, section, drops_none=True)
 
 
 def _kind_schema(members: Mapping[str, type[Section]]) -> dict[str, Any]:
-    """Return a dropdown; where one kind is free text, a text field that proposes the others."""
+    """Return a dropdown; if one kind is free text, a text field that proposes the others."""
     described = {kind: str(member.model_fields[member.tag].description).rstrip(".") for kind, member in members.items()}
     text = "; ".join(f"{kind}: {meaning}" for kind, meaning in described.items())
     choices = "examples" if any(map(is_free_text, members.values())) else "enum"
@@ -188,7 +188,7 @@ def _kind_schema(members: Mapping[str, type[Section]]) -> dict[str, Any]:
 
 
 def _schemas(model: type[Section]) -> dict[str, dict[str, Any]]:
-    """Return the JSON schema of each of a section's keys, with a reference replaced by what it names."""
+    """Return the JSON schema of each key of a section, with references resolved."""
     schema = model.model_json_schema()
     found: dict[str, dict[str, Any]] = {}
     for name, given in schema["properties"].items():
@@ -199,7 +199,7 @@ def _schemas(model: type[Section]) -> dict[str, dict[str, Any]]:
 
 
 def _choices(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the forms that a value may have, those within another one too: a size is a number or a text, or nothing."""
+    """Yield the types that a value may have, nested ones too: a size is a number, a text, or null."""
     for choice in given.get("anyOf", [given]):
         yield from _choices(choice) if "anyOf" in choice else [choice]
 
@@ -212,7 +212,7 @@ def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) 
     schema = {"description": given.get("description", "")}
     if given.get("const") is not None:
         return FormField(key, {**schema, "type": "string", "enum": [given["const"]]}, section, default=default)
-    if any("const" in choice for choice in kinds):  # `all`, or a list: nothing chosen means the word
+    if any("const" in choice for choice in kinds):  # `all`, or a list: an empty field means the word
         items = next(choice["items"] for choice in kinds if choice.get("type") == "array")
         schema |= {"type": ["array", "null"], "examples": items.get("enum", []), "items": items}
         return FormField(key, schema, section, drops_none=True)
@@ -224,7 +224,7 @@ def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) 
     if "array" in types and "items" in first:
         schema["items"] = {name: first["items"][name] for name in ("type", "enum") if name in first["items"]}
     said = [f"{word} {_number(first[bound])}." for bound, word in _SAID_BOUNDS.items() if bound in first]
-    if len(types) > 1 and "object" in types:  # the form then has one box of text for all of them
+    if len(types) > 1 and "object" in types:  # the form has one text box for all types
         said.append("A map is typed as JSON." if "string" in types else "Lists and maps are typed as JSON.")
     schema["description"] = " ".join([schema["description"], *said]).strip()
     kind = types[0] if len(types) == 1 else types

@@ -1,7 +1,7 @@
-"""The connection type `dask`: where a scheduler listens and, for TLS, which files to show it.
+"""The connection type `dask`: the address of a scheduler and, for TLS, the files to present.
 
-host and port say where (`tcp://` where no scheme is given, `tls://` where certificates are). Nothing of a connection
-but its id is ever stored, logged or sent: the trigger asks for it again.
+host and port give the address (by default `tcp://`, or `tls://` with certificates). Only the id of a connection is
+stored, logged or sent: the trigger reads the connection again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _TLS_KEYS = ("tls_ca_file", "tls_client_cert", "tls_client_key")
 
 @dataclass(frozen=True, repr=False)
 class DaskEndpoint:
-    """Where a scheduler listens, and what TLS needs (None without)."""
+    """The address of a scheduler, and its TLS settings, if any."""
 
     address: str
     security: Security | None = None
 
 
 class DaskHook(BaseHook):
-    """Reads a Dask connection."""
+    """Read a Dask connection."""
 
     conn_name_attr = "dask_conn_id"
     default_conn_name = "dask_default"
@@ -41,7 +41,7 @@ class DaskHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Return what the connection form shows."""
+        """Return the fields of the connection form."""
         return {
             "hidden_fields": ["login", "password", "schema"],
             "relabeling": {"host": "Scheduler"},
@@ -53,15 +53,15 @@ class DaskHook(BaseHook):
         }
 
     def get_conn(self) -> DaskEndpoint:
-        """Return the endpoint a connection names."""
+        """Return the endpoint of the connection."""
         return _endpoint(self.get_connection(self.dask_conn_id))
 
     async def aget_conn(self) -> DaskEndpoint:
-        """Return the endpoint a connection names, from inside an event loop."""
+        """Return the endpoint of the connection, from inside an event loop."""
         return _endpoint(await self.aget_connection(self.dask_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:
-        """Try to connect and ask what is installed there; returns whether a stage can run there, and what to tell."""
+        """Connect and check the versions there; return True if stages can run there, and a message."""
         import asyncio
 
         from gnnflow.graph.errors import ClusterError

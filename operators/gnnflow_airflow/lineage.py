@@ -1,7 +1,7 @@
-"""OpenLineage: which datasets a stage read and wrote, with rows, bytes and columns.
+"""OpenLineage: the datasets that a stage read and wrote, with rows, bytes and columns.
 
-Only what the stage's manifest and the files' footers say is read. Importing this needs the OpenLineage provider, so it
-happens when Airflow asks for lineage and not before.
+Only manifests and the footers of files are read. Importing this needs the OpenLineage provider, so it happens only when
+Airflow asks for lineage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is told of a dataset. columns: (name, type) pairs."""
+    """A dataset as lineage reports it. columns: (name, type) pairs."""
 
     uri: str
     rows: int | None
@@ -27,7 +27,7 @@ class Dataset:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Namespace and name as OpenLineage's naming rules have them."""
+        """Namespace and name by OpenLineage's naming rules."""
         parts = urlsplit(self.uri)
         if "://" not in self.uri or parts.scheme == "file":
             return "file", parts.path if parts.scheme else self.uri
@@ -55,7 +55,7 @@ def lineage_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> Any:
 
 
 def datasets_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> tuple[Sequence[Dataset], Sequence[Dataset]]:
-    """Return what a finished stage read and wrote."""
+    """Return the datasets that a finished stage read, and those that it wrote."""
     from gnnflow.config import STAGES
     from gnnflow.config.graph_section import tables_by_name
     from gnnflow.stages.resolve import resolve
@@ -64,7 +64,7 @@ def datasets_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> tuple
     run = resolve(config)
     if STAGES[stage].reads_tables:
         inputs = [_table(table) for table in tables_by_name(config.graph).values()]
-    elif "reads" in outcome:  # a stage whose inputs are not those of this run alone
+    elif "reads" in outcome:  # a stage that reads more than this run's artifacts
         inputs = [_artifact(uri) if committed(uri) else Dataset(uri, None, None, ()) for uri in outcome["reads"]]
     else:
         inputs = [_artifact(run.artifact(need)) for need in run.needs(stage)]

@@ -1,8 +1,8 @@
 """Buttons on a task: the run's report, Dask's dashboard, the predictions.
 
-A browser opens http addresses only, and a workspace is often a bucket or a folder. `GNNFLOW_LINKS` says how one
-becomes the other: `s3://bucket=https://files.example.com/bucket`, several separated by spaces, of which the longest
-that is the URI or a folder above it counts. Without a match the URI itself is shown, to be copied.
+A browser opens only http addresses, but a workspace is often a bucket or a folder. `GNNFLOW_LINKS` maps one to the
+other: `s3://bucket=https://files.example.com/bucket`, with spaces between several. The longest prefix counts that is
+the URI or a folder above it. Without a match the URI itself is shown, to be copied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def web_address(uri: str) -> str:
-    """Return where a browser finds a URI."""
+    """Return the web address of a URI."""
     rules = [rule.partition("=")[::2] for rule in os.environ.get("GNNFLOW_LINKS", "").split()]
     for prefix, address in sorted(rules, key=lambda rule: len(rule[0]), reverse=True):
         below = uri.removeprefix(prefix)
@@ -28,10 +28,10 @@ def web_address(uri: str) -> str:
 
 
 class _Link(BaseOperatorLink):
-    """Shows what the task noted under the link's key while it ran."""
+    """A button for the address that the task stored under the link's key."""
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Return the address, or nothing where the task has none."""
+        """Return the address, or '' if the task has none."""
         return web_address(getattr(operator, "links", {}).get(self.xcom_key, ""))
 
 

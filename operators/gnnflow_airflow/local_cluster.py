@@ -1,8 +1,8 @@
-"""A Dask cluster that lives as long as a DAG run: a process of its own on this machine.
+"""A Dask cluster for the time of a DAG run: a separate process on this machine.
 
 `python -m gnnflow_airflow.local_cluster FOLDER` starts it and writes the scheduler's address to FOLDER/address. It ends
-when a client shuts it down, or when nothing happened for `idle_seconds`, and removes the folder, so that a run without
-its teardown leaves nothing behind.
+when a client shuts it down, or after `idle_seconds` without work, and removes the folder, so that a run without its
+teardown leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path
 from gnnflow_airflow.service import VARIABLE
 
 _ADDRESS = "address"
-_START_SECONDS = 300.0  # a busy machine takes its time to start three processes
+_START_SECONDS = 300.0  # a busy machine needs long to start three processes
 
 
 def start(*, workers: int, memory_limit: str, idle_seconds: float) -> str:
-    """Start a cluster and return its address. Raises TimeoutError where it does not come up, or ends."""
+    """Start a cluster and return its address. Raises TimeoutError if it does not start."""
     folder = Path(tempfile.mkdtemp(prefix="gnnflow-cluster-"))
     file = folder / _ADDRESS
     options = ["--workers", str(workers), "--memory-limit", memory_limit, "--idle-seconds", str(idle_seconds)]
     with (folder / "log").open("wb") as log:
-        # A session of its own: the task that starts it ends, the cluster stays.
+        # In a new session: the task that starts it ends, the cluster stays.
         process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", "gnnflow_airflow.local_cluster", str(folder), *options],
             stdout=log,
@@ -43,15 +43,15 @@ def start(*, workers: int, memory_limit: str, idle_seconds: float) -> str:
         if file.exists() and (address := file.read_text().strip()):
             return address
         time.sleep(0.1)
-    why = f"after {_START_SECONDS:.0f} s" if process.poll() is None else f"since it ended with {process.returncode}"
+    reason = f"after {_START_SECONDS:.0f} s" if process.poll() is None else f"since it ended with {process.returncode}"
     process.kill()
-    said = (folder / "log").read_text()[-2000:]
+    log_end = (folder / "log").read_text()[-2000:]
     shutil.rmtree(folder)
-    raise TimeoutError(f"no cluster {why}: {said}")
+    raise TimeoutError(f"no cluster {reason}: {log_end}")
 
 
 async def stop(address: str) -> None:
-    """Shut a cluster down; one that is gone already is fine."""
+    """Shut a cluster down, if it still runs."""
     from gnnflow.graph.errors import ClusterError
     from gnnflow_airflow.submissions import connect
 
@@ -66,7 +66,7 @@ async def _serve(file: Path, workers: int, memory_limit: str, idle_seconds: floa
     import dask
     from distributed import LocalCluster
 
-    # Threads of a worker other than its task's own (a stage's driver steps aside) must be able to start processes.
+    # A stage's driver leaves the worker's task thread, and must be able to start processes there.
     with dask.config.set({"distributed.worker.daemon": False, "distributed.scheduler.idle-timeout": idle_seconds}):
         async with LocalCluster(
             n_workers=workers,
@@ -91,7 +91,7 @@ def main() -> None:
     try:
         asyncio.run(_serve(address, given.workers, given.memory_limit, given.idle_seconds))
     finally:
-        if address.exists():  # else who starts it reads in the log why it did not
+        if address.exists():  # without an address, `start` reads the log in this folder
             shutil.rmtree(given.folder)
 
 

@@ -1,4 +1,4 @@
-"""The first task of every DAG: what a person asked for becomes a config that is known to be valid."""
+"""The first task of every DAG: it makes a valid config of a file, of values or of the form."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 class PrepareOperator(BaseOperator):
     """Validate a config, write it into its workspace and return its URI for the tasks that follow.
 
-    `config` is the path or URL of a YAML file, `values` nested keys and values of the DAG's author; with neither, the
-    run's parameters are the config, as the trigger form names them. All are checked here in full, because Airflow's API
-    accepts keys that no form has. Environment variables are read into files and values, never into what a person may
-    type: parameters, overrides, workspace. experiment: what the run belongs to, told to its CompareOperator. Fails
-    without a retry.
+    `config` is the path or URL of a YAML file, `values` are nested keys and values of the DAG's author; with neither,
+    the parameters of the run are the config, under the names of the trigger form. All are fully checked here, because
+    Airflow's API accepts keys that the form lacks. Environment variables are read into files and values, never into
+    parameters, overrides or workspace, which a person may type. experiment: data for the CompareOperator. Fails without
+    a retry.
     """
 
     template_fields: Sequence[str] = ("config", "overrides", "workspace")

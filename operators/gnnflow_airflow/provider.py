@@ -1,4 +1,4 @@
-"""What Airflow learns about this package through the entry point `apache_airflow_provider`."""
+"""Metadata of this package for Airflow, by the entry point `apache_airflow_provider`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a DAG says (a URI, overrides, a workspace) to a validated config, and back to a file other tasks read."""
+"""Read and check configs for DAGs, and write them to files for other tasks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def read_config(uri: str, *, overrides: Sequence[str] = (), workspace: str | None = None) -> Config:
-    """Return the config at a path or URL, as Airflow runs it. Raises ConfigError or StorageError, made for people.
+    """Return the config at a path or URL. Raises ConfigError or StorageError, with texts for users.
 
-    Variables are read in the file only: overrides and workspace may come from a form.
+    Variables are read only in the file, since overrides and workspace may come from a form.
     """
     from gnnflow.config import load_config
     from gnnflow.config.loading import make_paths_absolute
@@ -35,9 +35,9 @@ def config_of(
     workspace: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Config:
-    """Return the config of plain values, as Airflow runs it.
+    """Return the config of plain values.
 
-    environment: where the values come from a file, what its variables are read from.
+    environment: for the variables in the values, if these come from a file.
     """
     from gnnflow.config import config_from_dict
     from gnnflow.config.loading import make_paths_absolute
@@ -50,7 +50,7 @@ def config_of(
 
 
 def refuse_variables(*, overrides: Sequence[str], workspace: str | None) -> None:
-    """Raise ConfigError where a text that may come from a form would have a variable of the worker read into it."""
+    """Raise ConfigError if a text that may come from a form names an environment variable."""
     from gnnflow.graph.errors import ConfigError
 
     for where, text in (*(("overrides", each) for each in overrides), ("workspace", workspace or "")):
@@ -65,14 +65,14 @@ def refuse_variables(*, overrides: Sequence[str], workspace: str | None) -> None
 
 
 def read_raw(uri: str) -> Any:
-    """Return the values of a YAML file, unchecked. Raises ConfigError where it is not YAML."""
+    """Return the values of a YAML file, unchecked. Raises ConfigError if it is not YAML."""
     from gnnflow.config.yaml_text import read_yaml
 
     return read_yaml(_read_text(uri), source=uri)
 
 
 def _read_text(uri: str) -> str:
-    """Return what a file holds. Raises ConfigError where it is not UTF-8, StorageError where there is none."""
+    """Return the text of a file. Raises ConfigError if it is not UTF-8, StorageError if there is none."""
     from gnnflow.graph.errors import ConfigError
     from gnnflow.storage.filesystem import read_bytes
 
@@ -83,14 +83,14 @@ def _read_text(uri: str) -> str:
 
 
 def list_experiments(folder: str) -> list[str]:
-    """Return the YAML files directly in a folder (path or URL), sorted; none where there is no such folder."""
+    """Return the YAML files directly in a folder (path or URL), sorted; none if there is no such folder."""
     from gnnflow.storage.filesystem import join, list_names
 
     return [join(folder, name) for name in list_names(folder) if name.endswith((".yaml", ".yml"))]
 
 
 def keep_config(config: Config) -> str:
-    """Write a config into its workspace and return its URI: tasks pass this on instead of the values."""
+    """Write a config into its workspace and return its URI, which tasks pass on instead of the values."""
     from gnnflow.storage.filesystem import absolute, join
     from gnnflow.storage.writing import write_atomic
 

@@ -1,4 +1,4 @@
-"""What the operators run serves others: a config may ask for less there than on a person's own command line."""
+"""A context for work on behalf of others, where a config is allowed less than on a user's command line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ VARIABLE = "GNNFLOW_SERVICE"
 
 @contextlib.contextmanager
 def as_service() -> Iterator[None]:
-    """Say so to gnnflow, and to the processes started meanwhile. What the environment says already stays."""
-    said = VARIABLE in os.environ
+    """Tell gnnflow, and processes started meanwhile, that this is a service; keep an existing setting."""
+    is_set = VARIABLE in os.environ
     os.environ.setdefault(VARIABLE, "1")
     try:
         yield
     finally:
-        if not said:
+        if not is_set:
             del os.environ[VARIABLE]

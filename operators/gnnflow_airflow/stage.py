@@ -1,29 +1,29 @@
-"""The deferrable operator every stage shares.
+"""The deferrable operator of all stages.
 
-`execute` reads the config and asks where the stage should run. Without a connection it runs in the task's process, on
-the cluster the config names. For a Dask cluster it first looks whether the stage's result is there already, since then
-there is nothing to hand over. Otherwise it asks what the cluster's workers have installed, names a submission, keeps
-the name in the task's state store (which survives retries and clearing) and defers to a trigger that submits the stage
-and waits; a retry finds the name there and, where the config is still the same, waits for that submission instead of
-making a second.
+`execute` reads the config and decides the place of the stage. Without a connection, the stage runs in the task's
+process, on the cluster that the config names. For a Dask cluster the operator first looks for an existing result, then
+checks the versions on the cluster's workers, names a submission, keeps the name in the task's state store (which
+survives retries and clearing) and defers to a trigger, which submits the stage and waits. A retry finds the name and,
+if the config is still the same, waits for that submission instead of a second one.
 
-A submission may be lost with its scheduler. What it finished lies in the workspace, so the stage is submitted again, a
-few times, and resumes there; after that the task fails, and its retry resumes there too.
+A submission may be lost with its scheduler. Its finished work is in the workspace, so the stage is submitted again, a
+few times, and resumes there; after that the task fails, and its retry also resumes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from gnnflow.remote.task_log import SECONDS_BETWEEN
-from gnnflow_airflow.announce import announce
 from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
 from gnnflow_airflow.service import as_service
 
@@ -39,6 +39,7 @@ Result = TypeVar("Result")
 
 _STATE_KEY = "gnnflow_submission"
 _LOSSES = 3
+_EXTRA = ("run", "predictions", "report", "artifact", "digest", "rows_out", "version", "promoted")
 _STOPPED = "stopped; the next attempt resumes at the last finished task"
 
 
@@ -46,9 +47,9 @@ class StageOperator(BaseOperator):
     """Run one stage and return its outcome: URIs and counts.
 
     config: path or URL of a YAML file. overrides: `key.path=value`. workspace replaces the config's. The stage is
-    submitted to cluster_address or to the Dask connection dask_conn_id, whichever is given first; a config names no
-    scheduler here. poll_seconds: time between progress lines. Fails without a retry where one cannot help (a bad config
-    or table). Skips itself where the config's strategy has no such stage.
+    submitted to cluster_address or else to the Dask connection dask_conn_id, if one is given. poll_seconds: time
+    between progress lines. Fails without a retry if that cannot help (a bad config or table). Skips itself if the
+    config's strategy has no such stage.
     """
 
     stage: ClassVar[str]
@@ -82,7 +83,7 @@ class StageOperator(BaseOperator):
         self._watched: tuple[str, DaskEndpoint] | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the stage here, or hand it to the cluster and defer."""
+        """Run the stage here, or submit it to the cluster and defer."""
         with as_service():
             return self._execute(context)
 
@@ -94,15 +95,15 @@ class StageOperator(BaseOperator):
             raise AirflowSkipException(f"a run of this config has no stage {self.stage}")
         endpoint = self._endpoint(config)
         if endpoint is None:
-            return self._done(context, self._here(config))
+            return self._done(context, self._run_here(config))
         if (outcome := self._find_done(config)) is not None:
             return self._done(context, outcome)
         return self._on_cluster(context, config, endpoint, losses=0)
 
     def execute_complete(self, context: Context, event: dict[str, Any], losses: int = 0) -> dict[str, Any]:
-        """Go on after the submission's last event: return its outcome, fail, or submit it again where it was lost."""
-        # This is another process than the one that submitted the stage, and links are noted anew when it ends.
-        # Of a mapped task every sibling has noted one, and pulling without an index gives them all.
+        """Continue after the submission's last event: return its outcome, fail, or submit it again if it was lost."""
+        # This is another process than the one that submitted the stage, and it stores the links again when it ends.
+        # All siblings of a mapped task have stored one, so pull by index.
         ti = context["ti"]
         self.links[DashboardLink.xcom_key] = ti.xcom_pull(key=DashboardLink.xcom_key, map_indexes=ti.map_index) or ""
         if event["kind"] == "finished":
@@ -111,7 +112,7 @@ class StageOperator(BaseOperator):
             if event.get("trace"):
                 self.log.error("on the cluster:\n%s", event["trace"])
             raise (AirflowFailException if event["hopeless"] else AirflowException)(event["error"])
-        if self._killed:  # it was cancelled by us, not lost
+        if self._killed:  # we cancelled it
             raise AirflowException(_STOPPED)
         if losses >= _LOSSES:
             raise AirflowException(f"the stage was lost {losses + 1} times, last because {event['error']}")
@@ -123,7 +124,7 @@ class StageOperator(BaseOperator):
             return self._on_cluster(context, config, endpoint, losses=losses + 1)
 
     def on_kill(self) -> None:
-        """Free the cluster when the task's process is told to stop."""
+        """Cancel the submission when the task's process must stop."""
         self._killed = True
         if self._watched is None:
             return
@@ -135,7 +136,7 @@ class StageOperator(BaseOperator):
             async with submissions.connect(endpoint.address, endpoint.security) as client:
                 await submissions.cancel(client, name, say=self.log.info)
 
-        self._ask(stop())
+        self._run(stop())
 
     def get_openlineage_facets_on_complete(self, _: Any) -> Any:
         """Return the datasets read and written, with their rows and columns; None before the stage is done."""
@@ -161,37 +162,36 @@ class StageOperator(BaseOperator):
             return DaskHook(self.dask_conn_id).get_conn()
         return DaskEndpoint(config.cluster.address) if config.cluster.kind == "address" else None
 
-    def _here(self, config: Config) -> dict[str, Any]:
+    def _run_here(self, config: Config) -> dict[str, Any]:
         from gnnflow.graph.errors import ClusterError, GnnflowError
         from gnnflow.remote.driver import run_here
         from gnnflow.remote.task_log import Stopped
-        from gnnflow_airflow.main_module import hidden_main_module
 
         try:
             with hidden_main_module():
                 return run_here(self.stage, config, say=self.log.info, stopped=lambda: self._killed)
-        except Stopped as order:
-            raise AirflowException(_STOPPED) from order
+        except Stopped as error:
+            raise AirflowException(_STOPPED) from error
         except ClusterError as error:
             raise AirflowException(str(error)) from error
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from error
 
     def _find_done(self, config: Config) -> dict[str, Any] | None:
-        """Return the outcome of a stage whose result is there already; no submission, and no deferral, is as quick."""
+        """Return the outcome of a stage whose result exists already, which is quicker than a submission; else None."""
         from gnnflow.graph.errors import GnnflowError, StorageError
         from gnnflow.remote.driver import outcome_if_done
 
         try:
             return outcome_if_done(self.stage, config, say=self.log.info)
         except StorageError as error:
-            self.log.info("cannot tell from here whether %s is done, so the cluster is asked: %s", self.stage, error)
+            self.log.info("cannot tell from here whether %s is done, so the cluster runs it: %s", self.stage, error)
             return None
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from error
 
     def _on_cluster(self, context: Context, config: Config, endpoint: DaskEndpoint, *, losses: int) -> dict[str, Any]:
-        """Name the submission and let the trigger make it; without deferral, make it from here."""
+        """Name the submission and let the trigger submit it; without deferral, submit it from here."""
         submission = self._submission(context, config, endpoint)
         if self._killed:
             raise AirflowException(_STOPPED)
@@ -201,7 +201,7 @@ class StageOperator(BaseOperator):
         return self.execute_complete(context, self._watch_here(submission, endpoint), losses)
 
     def _submission(self, context: Context, config: Config, endpoint: DaskEndpoint) -> Submission:
-        """Return what an earlier attempt left on the cluster, if it does as this one would, or a new one."""
+        """Return the submission of an earlier attempt, if it does the same work, or a new one."""
         from gnnflow.mapreduce.preflight import refuse_unfit
         from gnnflow_airflow import submissions
 
@@ -212,21 +212,21 @@ class StageOperator(BaseOperator):
         async def look() -> tuple[str, str]:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
                 known = earlier if isinstance(earlier, str) and await submissions.is_known(client, earlier) else ""
-                if known and not new.does_as(known):  # the config was edited since
+                if known and not new.has_work_of(known):  # the config was edited since
                     await submissions.cancel(client, known, say=self.log.info)
                     known = ""
                 if not known and not await refuse_unfit(client):
                     self.log.warning("the Dask cluster %s has no workers yet", endpoint.address)
                 return known, str(client.dashboard_link or "")
 
-        known, dashboard = self._ask(look())
+        known, dashboard = self._run(look())
         self._link(context, DashboardLink.xcom_key, dashboard)
         if known:
             self.log.info("waiting for %s, which an earlier attempt started", known)
             return replace(new, name=known)
         if store is not None:
             store.set(_STATE_KEY, new.name)
-        self.log.info("handing %s to the cluster; dashboard: %s", new.name, dashboard or "none")
+        self.log.info("submitting %s to the cluster; dashboard: %s", new.name, dashboard or "none")
         return new
 
     def _trigger(self, submission: Submission, endpoint: DaskEndpoint) -> StageTrigger:
@@ -254,21 +254,21 @@ class StageOperator(BaseOperator):
                 return event
 
         self._watched = (submission.name, endpoint)
-        event = self._ask(watch())
+        event = self._run(watch())
         self._watched = None
         return event
 
-    def _ask(self, question: Coroutine[Any, Any, Result]) -> Result:
-        """Run a question to the cluster to its end."""
+    def _run(self, request: Coroutine[Any, Any, Result]) -> Result:
+        """Run a request to the cluster to its end."""
         from concurrent.futures import ThreadPoolExecutor
 
         from gnnflow.graph.errors import ClusterError
 
-        # In a thread, since this one may be a signal handler above a running event loop. Where this one is interrupted
-        # nothing waits for that thread: what it watches is stopped only after this has ended.
+        # In a thread, since this may be a signal handler within a running event loop. If this is interrupted, nothing
+        # waits for the thread: its submission is stopped only after this has ended.
         pool = ThreadPoolExecutor(1)
         try:
-            return pool.submit(asyncio.run, question).result()
+            return pool.submit(asyncio.run, request).result()
         except ClusterError as error:
             raise AirflowException(str(error)) from error
         except OSError as error:
@@ -280,13 +280,34 @@ class StageOperator(BaseOperator):
         self.outcome = {key: value for key, value in event.items() if key not in {"kind", "worker"}}
         self._link(context, ReportLink.xcom_key, self.outcome.get("report", ""))
         self._link(context, PredictionsLink.xcom_key, self.outcome.get("predictions", ""))
-        announce(context, self.outlets, self.outcome)
+        # assets carry the URIs and counts to the DAGs that wait for them
+        extra = {key: self.outcome[key] for key in _EXTRA if key in self.outcome}
+        for outlet in self.outlets:
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra.update(extra)
         return self.outcome
 
     def _link(self, context: Context, key: str, uri: str) -> None:
-        """Note an address for a button, now rather than at the task's end: a deferred task is watched too."""
+        """Store the address of a button now, not at the task's end, since people also watch deferred tasks."""
         from gnnflow_airflow.links import web_address
 
         if uri:
             self.links[key] = uri
             context["ti"].xcom_push(key=key, value=web_address(uri))
+
+
+@contextlib.contextmanager
+def hidden_main_module() -> Iterator[None]:
+    """Keep spawned processes from importing this process's main module, within a block and when lost ones restart.
+
+    Python's multiprocessing imports the parent's main module in each process that it spawns, such as Dask's workers. In
+    a task this is Airflow's script, which asks for a database that tasks may not reach, so that no worker would start.
+    """
+    held = vars(sys.modules["__main__"])
+    before: dict[str, Any] = {name: held[name] for name in ("__file__", "__spec__") if name in held}
+    held.pop("__file__", None)
+    held["__spec__"] = None
+    try:
+        yield
+    finally:
+        held.update(before)

@@ -1,4 +1,4 @@
-"""One operator per stage: each row of `gnnflow.config.stages` has one, those below under names of their own."""
+"""One operator per stage, that is, per row of `gnnflow.config.stages`; the classes below name the usual ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class IngestOperator(StageOperator):
 
 
 class GuardsOperator(StageOperator):
-    """Stop the run, with a readable reason, where the tables are not what the last run's were."""
+    """Stop the run, with a readable reason, if the tables changed too much since the last run."""
 
     stage = "guards"
 
@@ -37,7 +37,7 @@ class TrainOperator(StageOperator):
 
 
 class InferOperator(StageOperator):
-    """Score nodes layer by layer, and certify that the scores are those of the trained model."""
+    """Score nodes layer by layer, and certify that training's path gives the same scores."""
 
     stage = "infer"
 
@@ -64,7 +64,7 @@ _NAMED: dict[str, type[StageOperator]] = {operator.stage: operator for operator 
 
 
 def operator_of(stage: str) -> type[StageOperator]:
-    """Return a stage's operator; for a row of the table without a class above, one made from the row."""
+    """Return a stage's operator: a class above, or one made from the row of the table."""
     if stage in _NAMED:
         return _NAMED[stage]
     row = STAGES[stage]

@@ -1,7 +1,7 @@
-"""Submissions to a Dask cluster: a stage's driver under a name of its own, that outlives its submitter.
+"""Submissions to a Dask cluster: a stage's driver under a unique name, which outlives its submitter.
 
-A submission's future is published, so it lives on when the client goes: Airflow may lose the worker, the triggerer or
-the scheduler and come back to it by name. All that is read of it is its state and its events, which are plain text and
+A submission's future is published, so it survives its client: Airflow may lose the worker, the triggerer or the
+scheduler and find the submission again by name. Only its state and its events are read, which are plain text and
 numbers; results and exceptions of the cluster are never unpickled here.
 """
 
@@ -31,7 +31,7 @@ _CONNECT_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
 _GRACE_SECONDS = 3.0  # Airflow kills the process of a stopped task after 5
 _NO_WORKERS_SECONDS = 600.0  # time for an autoscaler to bring up the first
-_SILENT_SECONDS = 10.0  # without workers, or without an answer: then the log says so
+_SILENT_SECONDS = 10.0  # without workers or an answer, before the log tells
 _LOST_SECONDS = 60.0  # a scheduler may be busy for a while
 _LAST_WORDS = ("finished", "failed", "stopped")
 
@@ -48,9 +48,9 @@ _UNANSWERED = {"kind": "lost", "error": "the Dask scheduler does not answer any 
 LOST = {"kind": "lost", "error": "the Dask cluster no longer knows this submission"}
 
 
-def new_name(what: str) -> str:
-    """Return a name never used before: a cleared task must not meet what its predecessor is just cancelling."""
-    return f"{_PREFIX}{what}-{uuid.uuid4().hex[:12]}"
+def new_name(label: str) -> str:
+    """Return a new, unique name, so that a cleared task never meets the submission that its predecessor cancels."""
+    return f"{_PREFIX}{label}-{uuid.uuid4().hex[:12]}"
 
 
 def _digest(config: dict[str, Any]) -> str:
@@ -59,7 +59,7 @@ def _digest(config: dict[str, Any]) -> str:
 
 @contextlib.asynccontextmanager
 async def connect(address: str, security: Security | None = None, *, seconds: float = _CONNECT_SECONDS) -> Any:
-    """Connect to a Dask scheduler. Raises ClusterError where none answers."""
+    """Connect to a Dask scheduler. Raises ClusterError if none answers."""
     from distributed import Client
 
     try:
@@ -79,7 +79,7 @@ async def connect(address: str, security: Security | None = None, *, seconds: fl
 
 @dataclass(frozen=True)
 class Submission:
-    """A stage's driver under a name, which tells the stage and the config: its plain values are all that it needs."""
+    """A stage's driver with a config of plain values; its name holds the stage and a digest of them."""
 
     name: str
     stage: str
@@ -87,31 +87,31 @@ class Submission:
 
     @staticmethod
     def new(stage: str, config: dict[str, Any]) -> Submission:
-        """Return one under a name never used before."""
+        """Return a submission under a new name."""
         return Submission(new_name(f"{stage}-{_digest(config)}"), stage, config)
 
-    def does_as(self, name: str) -> bool:
-        """Return whether the submission of a name runs this stage with this config."""
+    def has_work_of(self, name: str) -> bool:
+        """Return whether the submission of this name runs the same stage with the same config."""
         return name.startswith(f"{_PREFIX}{self.stage}-{_digest(self.config)}-")
 
 
 @dataclass
-class Drought:
-    """For how long a cluster has had no workers. Says so once it is noticeable."""
+class WorkerWait:
+    """A clock for the time that a cluster has no workers; it reports a longer wait once."""
 
     say: Callable[[str], None]
     since: float = field(default_factory=time.monotonic)
-    said: bool = False
+    reported: bool = False
 
     def is_over(self, *, workers: int) -> bool:
-        """Note how many workers there are; return whether waiting for some is no use any more."""
+        """Take the number of workers; return whether the wait for the first one has taken too long."""
         if workers:
-            self.since, self.said = time.monotonic(), False
+            self.since, self.reported = time.monotonic(), False
             return False
         waited = time.monotonic() - self.since
-        if waited > _SILENT_SECONDS and not self.said:
+        if waited > _SILENT_SECONDS and not self.reported:
             self.say(f"the Dask cluster has no workers; waiting for one, for at most {_NO_WORKERS_SECONDS:.0f} s")
-            self.said = True
+            self.reported = True
         return waited > _NO_WORKERS_SECONDS
 
 
@@ -123,13 +123,14 @@ async def run(
     seconds: float = SECONDS_BETWEEN,
     stopped: Callable[[], bool] = never,
 ) -> Any:
-    """Submit it unless the cluster has it already, wait until it ends and return its last event.
+    """Submit unless the cluster has the submission already, wait until it ends, and return its last event.
 
-    Nothing of gnnflow is sent before every worker has said what it has installed, or once `stopped` is true.
+    Nothing is submitted before every worker has reported its versions, or once `stopped` is true.
     """
     try:
         if not await _answer(is_known(client, submission.name), say):
-            while not stopped() and not await preflight.refuse_unfit(client):  # or those it had are gone again
+            # checked again after the wait, since workers may be lost meanwhile
+            while not stopped() and not await preflight.refuse_unfit(client):
                 if not await _has_workers(client, say, stopped):
                     return _NO_WORKERS
             if stopped():
@@ -148,7 +149,7 @@ async def submit(client: Client, submission: Submission) -> None:
     """Start the stage's driver."""
     name = submission.name
     future = client.submit(drive, submission.stage, submission.config, name, key=name, pure=False)
-    with contextlib.suppress(KeyError):  # another triggerer, which took this one for dead, was first
+    with contextlib.suppress(KeyError):  # another triggerer, which assumed that this one is dead, was first
         await client.publish_dataset(future, name=name)
 
 
@@ -162,11 +163,11 @@ async def watch(
 ) -> Any:
     """Wait until a submission ends and return its last event; its progress goes to `say` every few seconds.
 
-    It is cancelled once `stopped` is true: whoever stopped it may have looked for it before it had a name there. One
-    that the cluster does not know (a new scheduler, or it was cancelled) gives LOST. Raises OSError where the scheduler
-    does not answer.
+    It is cancelled once `stopped` is true, since a cancellation may have come before the cluster knew its name. Returns
+    LOST if the cluster does not know it (a new scheduler, or it was cancelled). Raises OSError if the scheduler does
+    not answer.
     """
-    said, spoken, drought = 0, 0.0, Drought(say)
+    said, spoken, wait = 0, 0.0, WorkerWait(say)
     while (status := await _answer(_status(client, name), say)) in _UNDER_WAY:
         if stopped():
             await cancel(client, name, say=say)
@@ -174,22 +175,22 @@ async def watch(
         if not await _answer(is_known(client, name), say):
             break
         if time.monotonic() - spoken >= seconds:
-            said, spoken = await _answer(_speak(client, name, said, say), say), time.monotonic()
-        if drought.is_over(workers=await _answer(_count_workers(client), say)):
+            said, spoken = await _answer(_report(client, name, said, say), say), time.monotonic()
+        if wait.is_over(workers=await _answer(_count_workers(client), say)):
             await cancel(client, name, say=say)
             return _NO_WORKERS
         await asyncio.sleep(_LOOK_SECONDS)
     if status not in _ENDED:
         say(LOST["error"])
         return LOST
-    await _speak(client, name, said, say)
+    await _report(client, name, said, say)
     ended = [event for event in await _events(client, name) if event["kind"] in _LAST_WORDS]
     await client.unpublish_dataset(name)
     return ended[-1] if ended else _WORKERS_DIED
 
 
 async def _answer(question: Coroutine[Any, Any, Result], say: Callable[[str], None]) -> Result:
-    """Return the scheduler's answer; say so where it takes long. Raises OSError where none comes."""
+    """Return the scheduler's answer; report a long wait for it. Raises OSError if none comes."""
     asked = asyncio.ensure_future(question)
     try:
         done, _ = await asyncio.wait({asked}, timeout=_SILENT_SECONDS)
@@ -201,13 +202,13 @@ async def _answer(question: Coroutine[Any, Any, Result], say: Callable[[str], No
 
 
 async def _has_workers(client: Client, say: Callable[[str], None], stopped: Callable[[], bool]) -> bool:
-    """Wait for the cluster's first worker, unless stopped; return False where none comes."""
-    drought, probe = Drought(say), None
+    """Wait for the cluster's first worker, unless stopped; return False if none comes."""
+    wait, probe = WorkerWait(say), None
     try:
         while not (workers := await _answer(_count_workers(client), say)) and not stopped():
-            if drought.is_over(workers=workers):
+            if wait.is_over(workers=workers):
                 return False
-            # A cluster that scales with its waiting tasks starts a worker for this one, which any worker can run.
+            # A cluster that scales with its waiting tasks starts a worker for this task.
             probe = probe or client.submit(preflight.question(), key=new_name("preflight"), pure=False)
             await asyncio.sleep(_LOOK_SECONDS)
         return True
@@ -222,7 +223,7 @@ async def _count_workers(client: Client) -> int:
 
 
 async def _status(client: Client, name: str) -> str | None:
-    """Return the state of a submission's task; None where the scheduler has never heard of it."""
+    """Return the state of a submission's task; None if the scheduler does not know it."""
     scheduler: Any = client.scheduler
     found: str | None = (await scheduler.get_task_status(keys=[name]))[name]
     return found
@@ -231,8 +232,8 @@ async def _status(client: Client, name: str) -> str | None:
 async def cancel(client: Client, name: str, *, say: Callable[[str], None]) -> None:
     """Stop a submission and free its worker.
 
-    The driver stops at its next progress event. Where it does not within a few seconds its worker is restarted: its
-    nanny brings up an empty one, and tasks of others that ran there are run again by Dask.
+    The driver stops at its next progress event. If it does not within a few seconds, its worker is restarted: its nanny
+    starts an empty one, and Dask runs other tasks of that worker again.
     """
     from distributed import Future
 
@@ -264,8 +265,8 @@ async def _events(client: Client, name: str) -> list[Any]:
     return [event for _, event in await client.get_events(name)]
 
 
-async def _speak(client: Client, name: str, said: int, say: Callable[[str], None]) -> int:
-    """Say the progress lines not yet said and return how many events there are."""
+async def _report(client: Client, name: str, said: int, say: Callable[[str], None]) -> int:
+    """Report the new progress lines, after the first `said` events, and return the number of events."""
     events = await _events(client, name)
     for event in events[said:]:
         if event["kind"] == "progress":

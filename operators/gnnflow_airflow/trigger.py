@@ -1,7 +1,7 @@
-"""Runs a stage's submission from the triggerer, so that no worker slot waits; its lines appear in the task's log.
+"""A trigger that runs a stage's submission, so that no worker slot waits; its lines appear in the task's log.
 
-The trigger makes the submission as well: Airflow calls `on_kill` only of a trigger that has started, so a task that is
-marked failed just after it deferred would otherwise leave a driver that nothing stops.
+The trigger also submits: Airflow calls `on_kill` only for triggers that have started, so a task that is marked failed
+just after it deferred would otherwise leave a driver that nothing stops.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _KILL_SECONDS = 20.0  # for connecting; Airflow waits 30 for all of it
 
 
 class StageTrigger(BaseTrigger):
-    """Fires once, when a submission ends, is lost, or runs past its deadline.
+    """Fires once, when a submission ends, is lost, or passes its deadline.
 
-    submission is its name: one that the cluster already has is waited for, not started twice. address or dask_conn_id
-    says where; deadline is in seconds since the epoch, so that a restarted triggerer does not start the clock again.
+    submission: its name; one that the cluster already has is not started twice. address or dask_conn_id: the cluster.
+    deadline: in seconds since the epoch, so that a restarted triggerer does not restart the clock.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class StageTrigger(BaseTrigger):
         self.deadline = deadline
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return how to make this trigger again; a connection travels by its id only."""
+        """Return the class and the arguments of this trigger; a connection is passed by its id."""
         return "gnnflow_airflow.trigger.StageTrigger", {
             "submission": self.submission,
             "stage": self.stage,
@@ -75,7 +75,7 @@ class StageTrigger(BaseTrigger):
         yield TriggerEvent(event)
 
     async def on_kill(self) -> None:
-        """Free the cluster when a person marks the task or clears it."""
+        """Cancel the submission when a person marks or clears the task."""
         from gnnflow.graph.errors import ClusterError
         from gnnflow_airflow import submissions
 
@@ -84,7 +84,7 @@ class StageTrigger(BaseTrigger):
             async with submissions.connect(endpoint.address, endpoint.security, seconds=_KILL_SECONDS) as client:
                 await submissions.cancel(client, self.submission, say=self.log.info)
         except ClusterError as error:
-            self.log.warning("%s was not stopped and runs on where its cluster does: %s", self.submission, error)
+            self.log.warning("%s was not stopped, and may still run on its cluster: %s", self.submission, error)
 
     async def _watch(self) -> dict[str, Any]:
         from gnnflow.graph.errors import ClusterError
@@ -109,11 +109,10 @@ class StageTrigger(BaseTrigger):
 
 
 def _least_seconds() -> float:
-    """Return how long after a task deferred its event may come.
+    """Return the least seconds between a task's deferral and its event.
 
-    The process that watched a deferring task may notice its end only at its next heartbeat. An event that comes before
-    that, and before the scheduler heard of it, is taken for an end nobody expected: the task fails and is tried again
-    (apache/airflow#67287).
+    The process that watches a deferring task may notice its end only at its next heartbeat. Airflow takes an event
+    before that for an unexpected end: the task fails and is retried (apache/airflow#67287).
     """
     from airflow.sdk.configuration import conf
 

@@ -149,7 +149,7 @@ def test_a_second_file_of_a_name_is_its_own_import_error(tmp_path, monkeypatch, 
     dags, errors = _serialize_dags(DagBag(REPOSITORY / "dags" / "gnnflow_experiments.py"), logging.getLogger("test"))
     assert [dag.dag_id for dag in dags] == ["gnnflow_experiments.fraud"]
     assert list(errors) == ["experiments/fraud.yml"]
-    assert "a file of the same name is this DAG already" in errors["experiments/fraud.yml"]
+    assert "another file already has this DAG" in errors["experiments/fraud.yml"]
 
 
 def test_a_run_that_fails_is_listed_fails_the_experiment_and_the_others_are_compared(tmp_path, monkeypatch, airflow_db):

@@ -127,7 +127,7 @@ def test_what_the_form_cannot_keep_a_person_from_typing_reaches_the_first_task()
 def test_fanout_says_which_kinds_take_it_and_need_it():
     text = form_params()["neighbors.sampling.fanout"].description
     assert text.startswith("For uniform, weighted, top_k. ")
-    assert text.endswith("Needed there.")
+    assert text.endswith("Required there.")
 
 
 def test_no_scheduler_is_named_in_a_form():

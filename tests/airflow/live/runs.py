@@ -180,7 +180,7 @@ class Case(PipelineRun):
         """Return the workers that run this run's training, which other runs may train beside."""
         training = submissions.Submission.new("train", self.config_here().model_dump(mode="json"))
         found = processing(self.live).items()
-        return [worker for worker, keys in found if any(training.does_as(str(key)) for key in keys)]
+        return [worker for worker, keys in found if any(training.has_work_of(str(key)) for key in keys)]
 
     def is_as_expected(self) -> bool:
         """Say whether the predictions are those of the command line."""
