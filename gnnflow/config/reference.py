@@ -18,15 +18,20 @@ from gnnflow.config.unions import common_fields, default_kind, tagged_members
 
 _HEAD = """# Configuration
 
-Every key, its default and its meaning. Written by `python -m gnnflow.config > docs/config.md`; edit the
-models in `gnnflow/config/`, not this file.
+This page is for whoever writes a configuration: after it you know every key, its default and its meaning. It is written
+by `python -m gnnflow.config > docs/config.md`; edit the models in `gnnflow/config/`, not this file.
+
+```bash
+gnnflow generate payments --out quickstart-data
+gnnflow run configs/quickstart.yaml --set train.lr=0.02      # a config, and another value of one of its keys
+```
 
 Values of a file and of `--set` may hold `${VAR}` and `${VAR:-default}`, read from the environment; `$${` stands for
 `${` itself. Texts of a form or a request are taken as they are. On the command line `--set train.lr=0.02` replaces any
 key before anything is checked. Unknown keys are errors. A file has at most 256 Ki characters, 10,000 values (aliases
 followed) and 32 levels.
 
-The workspace is that of `--workspace`, else the key `workspace`, else the variable `GNNFLOW_WORKSPACE`, else `runs`.
+The workspace is `--workspace`, else the key `workspace`, else the variable `GNNFLOW_WORKSPACE`, else `runs`.
 
 ## What a place allows
 
