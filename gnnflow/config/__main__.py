@@ -18,8 +18,13 @@ from gnnflow.config.root import Config
 
 _HEAD = """# Configuration
 
-Every key, its default and its meaning. Written by `python -m gnnflow.config > docs/config.md`; edit the
-models in `gnnflow/config/`, not this file.
+This page is for whoever writes a configuration: after it you know every key, its default and its meaning. It is written
+by `python -m gnnflow.config > docs/config.md`; edit the models in `gnnflow/config/`, not this file.
+
+```bash
+gnnflow generate payments --out quickstart-data
+gnnflow run configs/quickstart.yaml --set train.lr=0.02      # a config, and another value of one of its keys
+```
 
 Values of a file and of `--set` may hold `${VAR}` and `${VAR:-default}`, read from the environment; `$${` stands for
 `${` itself. Texts of a form or a request are taken as they are. On the command line `--set train.lr=0.02` replaces any

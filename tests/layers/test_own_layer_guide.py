@@ -22,6 +22,14 @@ def test_the_guide_runs_as_printed(tmp_path, monkeypatch):
     exec(trial, {})
 
 
+def test_the_layer_of_the_readme_is_short_and_runs_on_the_graph_of_the_guide(tmp_path, monkeypatch):
+    (layer,) = re.findall(r"```python\n(.*?)```", (GUIDE.parents[1] / "README.md").read_text(), re.DOTALL)
+    assert sum(bool(line) for line in layer.splitlines()) <= 15
+    *_, trial = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    write_module(tmp_path, layer, monkeypatch)
+    exec(trial.replace("DynamicAttention", "MeanOfNeighbours").replace(', options={"heads": 4}', ""), {})
+
+
 def test_the_layer_of_instances_in_the_guide_runs_on_the_graph_of_the_guide(tmp_path, monkeypatch):
     _, of_instances, trial = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     write_module(tmp_path, of_instances, monkeypatch)

@@ -41,7 +41,7 @@ def test_a_trainer_that_waits_is_told_what_the_reader_does(make_inputs, profile,
     idle = {**profile, "wait_seconds": 0.0}
     (hint,) = find_hints(make_inputs(profiles=[idle, profile]))
     assert hint.title == "Training waits for its batches"
-    assert "the trainer waits 33 %" in hint.text
+    assert "training waits 33 % for batches" in hint.text
     assert advice in hint.text
     assert find_hints(make_inputs(profiles=[idle])) == ()
 
@@ -51,7 +51,7 @@ def test_what_is_advised_and_what_is_said_of_the_picture_agree(make_inputs):
     inputs = make_inputs(profiles=[by_turns])
     assert titles(inputs) == ["Training waits for its batches"]
     caption = pipeline_bars(inputs).caption
-    assert "the trainer waits 33 % and the reader 67 %. Batches are made ready and computed on in turn" in caption
+    assert "training waits 33 % for batches, and batches wait 67 % for training. Batches are made ready" in caption
     assert "gain little" not in caption
     assert titles(make_inputs(profiles=[by_turns], streamed=True)) == []
 

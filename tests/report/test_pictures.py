@@ -310,7 +310,7 @@ def test_labels_reach_the_drawing_as_written(make_inputs, name):
 def test_the_pipeline_names_the_side_that_waits(make_inputs):
     (profile,) = make_inputs().profiles
     picture = pipeline_bars(make_inputs())
-    assert "the trainer waits 4.0 % and the reader 40 %" in picture.caption
+    assert "training waits 4.0 % for batches, and batches wait 40 % for training" in picture.caption
     assert "Computing decides" in picture.caption
     assert {"trainer", "reader"} <= set(texts(picture))
     assert "exchange with other ranks" not in {swatch.label for swatch in picture.legend}

@@ -130,7 +130,7 @@ def waiting_text(profile: Profile) -> str:
     if not has_reader(profile):
         return f"An epoch takes {seconds_text(profile['seconds'])}."
     idle = percent_text(idle_share(profile))
-    shares = f"the trainer waits {percent_text(waiting_share(profile))} and the reader {idle}"
+    shares = f"training waits {percent_text(waiting_share(profile))} for batches, and batches wait {idle} for training"
     return f"Of an epoch's {seconds_text(profile['seconds'])} {shares}."
 
 
