@@ -29,8 +29,7 @@ from gnnflow.cli.sweep import sweep
 from gnnflow.cli.tables import generate_app, import_tables
 from gnnflow.config import STAGES
 from gnnflow.config.deployment import default_workspace, refuse_unusable
-from gnnflow.graph.figures import metric_text
-from gnnflow.graph.labels import BOUNDS, is_bound
+from gnnflow.graph.labels import BOUNDS, is_bound, metric_text
 from gnnflow.graph.splits import SPLITS
 from gnnflow.storage.filesystem import absolute
 

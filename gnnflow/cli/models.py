@@ -10,8 +10,7 @@ import typer
 
 from gnnflow import registry
 from gnnflow.graph.errors import StorageError
-from gnnflow.graph.figures import metric_text
-from gnnflow.graph.labels import is_bound
+from gnnflow.graph.labels import is_bound, metric_text
 from gnnflow.storage.filesystem import exists
 
 if TYPE_CHECKING:

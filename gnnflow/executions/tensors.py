@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.batch import Block, Degrees, Features, MiniBatch, NodeFeatures, TypedFeatures
-from gnnflow.graph.relations import relation_blocks
+from gnnflow.graph.batch import Block, Degrees, Features, MiniBatch, NodeFeatures, TypedFeatures, relation_blocks
 from gnnflow.graph.schema import UNTYPED, GraphSchema
 from gnnflow.kernels import Csr, Instances
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext, TypedFeatureTensors

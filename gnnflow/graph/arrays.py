@@ -1,4 +1,4 @@
-"""The array types every package shares, and what they do with offsets."""
+"""The array types that every package shares, and operations on offsets."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def distinct(values: IntArray) -> IntArray:
     return ordered[first]
 
 
-def places_in(ordered: IntArray, values: IntArray) -> IntArray:
-    """Return where each of some values [n] stands first among ascending ones, -1 where it is none of them."""
+def find_places(ordered: IntArray, values: IntArray) -> IntArray:
+    """Return the first place of each value [n] in ascending values, -1 where they do not contain it."""
     if not len(ordered):
         return np.full(len(values), -1)
     place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
@@ -42,6 +42,7 @@ def places_in(ordered: IntArray, values: IntArray) -> IntArray:
 
 def ragged_ranges(starts: Array, lengths: Array) -> IntArray:
     """Return the concatenation of the ranges [start, start + length), without a loop over them."""
+    # the end of each range in the result [n]
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     ranges: IntArray = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)

@@ -1,9 +1,14 @@
-"""Adjacency and node rows as plain arrays: what GraphFlat stores, training reads and every execution computes on.
+"""Adjacency and node rows as plain arrays, which GraphFlat stores and every execution reads.
 
 A `Block` is one layer's bipartite adjacency. Its sources start with its targets, so a stack of blocks shares one row
 order: the rows of every later block are a prefix of the first block's sources, and nothing is relabelled in between.
 
-Shapes: N nodes, T targets, R relations, F features, B batch.
+`relation_blocks` divides a block of several relations into a block per relation, over the rows that it joins. A layer
+of one relation then sees the same as on a graph without types: T targets, which come first among its S sources. Targets
+are all targets of the block of the relation's target type, with or without in-edges, so that the relations into a type
+compute the same rows and can be joined row by row. Sources are the targets and the sources of the edges.
+
+Shapes: N nodes, S sources, T targets, R relations, F features, B batch.
 """
 
 from __future__ import annotations
@@ -13,17 +18,18 @@ from functools import cached_property
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, distinct, offsets_of, ragged_ranges
 from gnnflow.graph.edges import InEdges, SamplingKind, edge_scale, sample_scale
+from gnnflow.graph.schema import GraphSchema
 
 
 @dataclass(frozen=True)
 class Block:
-    """One layer's in-edges of T targets, their sources as rows of what the layer reads.
+    """One layer's in-edges of T targets, with sources as rows of the layer's input.
 
-    Source row i < T is target i. What makes up for edges that a sample left out: sample_scale [R T] of a uniform
-    sample, edge_scale [E] of a weighted one, both None where every edge is there or a truncation (top_k) is taken as it
-    is.
+    Source row i < T is target i. Two scales compensate for the edges that a sample left out: sample_scale [R T] of a
+    uniform sample, edge_scale [E] of a weighted one. Both are None where no edge is missing, and for top_k, which is
+    not scaled.
     """
 
     edges: InEdges
@@ -33,16 +39,16 @@ class Block:
 
     @property
     def num_targets(self) -> int:
-        """How many targets T the block computes."""
+        """The number of targets T."""
         return self.edges.num_targets
 
     @property
     def num_edges(self) -> int:
-        """How many edges the block holds."""
+        """The number of edges E."""
         return self.edges.num_edges
 
     def first(self, num_targets: int) -> Block:
-        """Return the block of the first so many targets, with the same sources."""
+        """Return the block of the first `num_targets` targets, with the same sources."""
         if num_targets == self.num_targets:
             return self
         edges, rows = self.edges, np.arange(num_targets)
@@ -57,10 +63,10 @@ class Block:
         )
 
     def run(self, targets: slice) -> Block:
-        """Return the block of a run of n targets in its one relation: their own n source rows, then all of this one."""
+        """Return the block of n consecutive targets of its one relation; its sources are these targets, then all S."""
         own, edges = targets.stop - targets.start, self.edges.run(targets)
         first, last = self.edges.offsets[[targets.start, targets.stop]]
-        # a source that is a target of the run is its own row there: a layer may ask whether an edge is a self-loop
+        # sources that are targets of the run [E]: they keep their own row, by which a layer finds self-loops
         is_own = (edges.sources >= targets.start) & (edges.sources < targets.stop)
         return Block(
             replace(edges, sources=edges.sources + np.where(is_own, -targets.start, own)),
@@ -84,12 +90,13 @@ class Block:
 
 
 def sampled_block(edges: InEdges, *, num_sources: int, in_degree: IntArray, sampling: SamplingKind) -> Block:
-    """Return the block of a sample's edges with its scale. in_degree [T] or [T, R]: of the targets, in the full graph.
+    """Return the block of a sample's edges with its scale.
 
-    The one place where a sample's scale is decided. Training and GraphInfer both make their blocks here; the parity
-    certificate compares the two and holds only because they are equal to the last bit.
+    in_degree [T] or [T, R]: of the targets, in the full graph. Only this function chooses a sample's scale. Training
+    and GraphInfer both make their blocks here, so that the parity certificate compares blocks that are equal to the
+    last bit.
     """
-    assert sampling != "uniform" or edges.next_arrival is None, "the edges of a weighted sample are no uniform one"
+    assert sampling != "uniform" or edges.next_arrival is None, "the edges of a weighted sample are not a uniform one"
     if sampling == "uniform":
         # row by row, relation by relation [R T]
         by_row = in_degree if in_degree.ndim == 1 else in_degree.T.ravel()
@@ -99,14 +106,14 @@ def sampled_block(edges: InEdges, *, num_sources: int, in_degree: IntArray, samp
     return Block(edges, num_sources)
 
 
-def over_relations(degrees: IntArray) -> IntArray:
-    """Return degrees [N], or [N, R] of several relations, as those over all of them [N]; of no row too."""
+def sum_relations(degrees: IntArray) -> IntArray:
+    """Return the degrees over all relations [N], from degrees [N] or, with several relations, [N, R]."""
     return degrees if degrees.ndim == 1 else degrees.sum(1)
 
 
 @dataclass(frozen=True)
 class Degrees:
-    """What the graph knows of each row: full-graph values, never those of a sample.
+    """The degrees and type of each row in the full graph, never in a sample.
 
     in_weight is the sum of in-edge weights, equal to in_degree where the graph has none. All are [N], or [N, R] where
     there are several relations. types [N]: the number of each row's type; None where there is one type.
@@ -129,8 +136,8 @@ class Degrees:
     @property
     def zeros(self) -> Degrees:
         """The degrees of the same rows in a graph without edges."""
-        nothing = np.zeros_like(self.in_degree)
-        return Degrees(nothing, nothing, np.zeros_like(self.in_weight), self.types)
+        zeros = np.zeros_like(self.in_degree)
+        return Degrees(zeros, zeros, np.zeros_like(self.in_weight), self.types)
 
     def relation(self, number: int) -> Degrees:
         """Return the degrees in one relation [N]."""
@@ -152,7 +159,7 @@ class Features:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether rows are stored as (index, value) pairs."""
+        """True where rows are stored as (index, value) pairs."""
         return self.dense is None
 
     def __len__(self) -> int:
@@ -170,6 +177,7 @@ class Features:
             return Features(self.width, dense=gathered.view(np.float32))
         assert self.offsets is not None
         assert self.index is not None
+        # nonzero columns of each row [N], then their positions
         lengths = self.offsets[rows + 1] - self.offsets[rows]
         picked = ragged_ranges(self.offsets[rows], lengths)
         value = None if self.value is None else self.value[picked]
@@ -180,7 +188,7 @@ class Features:
 class TypedFeatures:
     """Node input features of several types. types [N]: the number of each row's type.
 
-    parts: one per type, its rows in the order in which rows of the type come; None of a type that has no features.
+    parts: the features of each type, in the order of the type's rows; None for a type without features.
     """
 
     types: IntArray
@@ -192,7 +200,7 @@ class TypedFeatures:
 
     @cached_property
     def places(self) -> IntArray:
-        """The number of each row among those of its type [N]."""
+        """The number of each row among the rows of its type [N]."""
         places = np.empty(len(self), np.int64)
         for number in range(len(self.parts)):
             rows = np.flatnonzero(self.types == number)
@@ -202,13 +210,14 @@ class TypedFeatures:
     def take(self, rows: IntArray) -> TypedFeatures:
         """Return the given rows, in the given order."""
         types, places = self.types[rows], self.places[rows]
+        # the rows of each type as rows of its part
         own = (places[types == number] for number in range(len(self.parts)))
         parts = (None if part is None else part.take(of) for part, of in zip(self.parts, own, strict=True))
         return TypedFeatures(types, tuple(parts))
 
 
 NodeFeatures = Features | TypedFeatures
-"""Input features of the rows of a graph: of one type, or of several."""
+"""Input features of rows of one type, or of several types."""
 
 
 @dataclass(frozen=True)
@@ -229,11 +238,11 @@ class MiniBatch:
 
 @dataclass(frozen=True)
 class InPlaceBatch:
-    """A batch whose first layer reads its sources where they lie, in the neighbourhood it was cut from.
+    """A batch whose first layer reads its sources in place, from the neighbourhood that the batch was cut from.
 
     first holds the in-edges of the T nodes that the first layer computes; its sources are rows of the neighbourhood,
-    and so are rows [T], the T nodes themselves. blocks are those of the later layers, the first of which has these T
-    nodes as sources; nodes belong to them. targets: dense ids of the B targets.
+    and so are rows [T], the T nodes themselves. blocks belong to the later layers; the first of them has these T nodes
+    as sources, and nodes describes them. targets: dense ids of the B targets.
     """
 
     first: Block
@@ -241,3 +250,50 @@ class InPlaceBatch:
     blocks: tuple[Block, ...]
     nodes: Degrees
     targets: IntArray
+
+
+_UNSEEN = -1
+
+
+@dataclass(frozen=True)
+class RelationBlock:
+    """One relation's part of a block.
+
+    targets [T]: its targets as rows of the block's targets, ascending; sources [S]: its sources as rows of the block's
+    sources, the targets first, then the others ascending.
+    """
+
+    relation: int
+    block: Block
+    targets: IntArray
+    sources: IntArray
+
+
+def relation_blocks(block: Block, types: IntArray, schema: GraphSchema) -> tuple[RelationBlock, ...]:
+    """Return a block per relation. types: the number of each source row's type, of the block."""
+    target_types = types[: block.num_targets]
+    # the rows of each type among the targets
+    targets = [np.flatnonzero(target_types == number) for number in range(schema.num_types)]
+    # the place of each source row among the sources of one relation [S]
+    places = np.full(block.num_sources, _UNSEEN, np.int64)
+    return tuple(
+        _part(block.relation(number), number, targets[target_type], places)
+        for number, target_type in enumerate(schema.target_types)
+    )
+
+
+def _part(block: Block, number: int, targets: IntArray, places: IntArray) -> RelationBlock:
+    """Return one relation's part. places: all _UNSEEN, before and after."""
+    edges = block.edges
+    places[targets] = np.arange(len(targets))
+    # sources of the edges that are not targets of the relation, ascending
+    read = distinct(edges.sources[places[edges.sources] == _UNSEEN].astype(np.int64))
+    places[read] = np.arange(len(targets), len(targets) + len(read))
+    # in-edges of each target [T]: rows of other types have none, so the order of edges stays
+    lengths = edges.lengths[targets]
+    assert int(lengths.sum()) == edges.num_edges, "a relation's edges lead to nodes of its target type"
+    own = replace(edges, offsets=offsets_of(lengths), sources=places[edges.sources])
+    sources = np.concatenate([targets, read])
+    places[sources] = _UNSEEN
+    scale = None if block.sample_scale is None else block.sample_scale[targets]
+    return RelationBlock(number, Block(own, len(sources), scale, block.edge_scale), targets, sources)

@@ -1,7 +1,7 @@
-"""The books: which partition owns which dense node ids, of which type they are, and in which cluster.
+"""The books of dense node ids: the partition, type and cluster of each; and the placement of edges.
 
-Dense ids are contiguous within a partition, within it those of a type are, in the order of the schema's types, and
-within these those of a cluster. So a book is offsets, and partition, type and cluster are a binary search.
+Dense ids are ordered by partition, then by type in the order of the schema, then by cluster. So a book is offsets, and
+partition, type and cluster are found by a binary search.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.schema import Placement
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,12 @@ class PartitionBook:
 
     @property
     def num_partitions(self) -> int:
-        """How many partitions the graph has."""
+        """The number of partitions P."""
         return (len(self.offsets) - 1) // self.num_types
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes all partitions hold."""
+        """The number of nodes of all partitions."""
         return int(self.offsets[-1])
 
     def owner(self, nodes: Array) -> IntArray:
@@ -46,11 +47,11 @@ class PartitionBook:
         return int(self.offsets[partition * self.num_types])
 
     def size(self, partition: int) -> int:
-        """Return how many nodes a partition owns."""
+        """Return the number of nodes of a partition."""
         return int(self.offsets[(partition + 1) * self.num_types]) - self.start(partition)
 
     def rows(self, partition: int, node_type: int) -> slice:
-        """Return where the nodes of a type lie among a partition's nodes."""
+        """Return the nodes of a type as a slice of a partition's nodes."""
         place, start = partition * self.num_types + node_type, self.start(partition)
         return slice(int(self.offsets[place]) - start, int(self.offsets[place + 1]) - start)
 
@@ -72,7 +73,7 @@ class ClusterBook:
 
     @property
     def num_clusters(self) -> int:
-        """How many clusters the nodes are in."""
+        """The number of clusters P C."""
         return (len(self.starts) - 1) // self.num_types
 
     def number(self, nodes: Array) -> IntArray:
@@ -82,6 +83,7 @@ class ClusterBook:
 
     def runs(self, numbers: IntArray) -> tuple[IntArray, IntArray]:
         """Return the first dense id and the length of each run of some clusters [N]: int64 [N T], types within each."""
+        # partitions [N, 1] and places of the clusters in them [N, 1], then runs [N T]
         partition, place = np.divmod(numbers[:, None], self._per_partition)
         at = ((partition * self.num_types + np.arange(self.num_types)) * self._per_partition + place).ravel()
         return self.starts[at], self.starts[at + 1] - self.starts[at]
@@ -89,3 +91,23 @@ class ClusterBook:
     @property
     def _per_partition(self) -> int:
         return self.num_clusters // self.num_partitions
+
+
+def grid_shape(partitions: int) -> tuple[int, int]:
+    """Return rows and columns of the most square grid of partitions, which they fill row by row."""
+    rows = max(number for number in range(1, int(partitions**0.5) + 1) if partitions % number == 0)
+    return rows, partitions // rows
+
+
+def edge_partitions(placement: Placement, *, target: IntArray, source: IntArray, partitions: int) -> IntArray:
+    """Return the partition that computes each edge [E], from the partitions of its target [E] and its source [E].
+
+    On the grid it is the partition in the target's row and the source's column, so that only one row and one column
+    need a node (2-D partitioning: Boman, Devine and Rajamanickam, SC 2013).
+    """
+    if placement == "source":
+        return source
+    if placement == "grid":
+        columns = np.int64(grid_shape(partitions)[1])
+        return target // columns * columns + source % columns
+    return target

@@ -1,4 +1,4 @@
-"""Errors meant for people: what is wrong, where, and what to do about it.
+"""Errors for people: the problem, its place, and its fix.
 
 Everything a user or their tables can cause raises a `GnnflowError`; the command line prints it as one message without a
 traceback. Our own broken invariants are `assert`s instead.
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def listed(names: Sequence[str], *, at_most: int = 5) -> str:
-    """Return names with commas between them, of many the first and how many more there are."""
+    """Return names with commas between them; of many, the first ones and the number of the others."""
     more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
     return ", ".join(names[:at_most]) + more
 
 
 def _printable(text: str) -> str:
-    """Return the text with what a terminal would obey, such as an escape sequence in an id, written out."""
+    """Return the text with control characters, such as an escape sequence in an id, written out."""
     if text.isprintable():
         return text
     return "".join(
@@ -47,12 +47,12 @@ class GnnflowError(Exception):
         return _printable(mask_secrets(f"{head.rstrip('.')}. {self.fix}" if self.fix else head))
 
     def document(self) -> dict[str, str]:
-        """Return its kind and parts as plain text, for programs; without secrets, as `str` gives it."""
+        """Return its kind and parts as plain text for programs, without secrets."""
         parts = {"where": self.where, "problem": self.problem, "fix": self.fix}
         return {"kind": type(self).__name__, **{name: mask_secrets(text) for name, text in parts.items()}}
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Travel between processes with all three parts (exceptions otherwise keep positional arguments only)."""
+        """Keep all three parts between processes: exceptions otherwise keep positional arguments only."""
         return (_rebuild, (type(self), self.problem, self.where, self.fix))
 
 
@@ -69,11 +69,11 @@ class TableError(GnnflowError):
 
 
 class StorageError(GnnflowError):
-    """A file or manifest is missing, truncated or not what its manifest says."""
+    """A file or manifest is missing, truncated or differs from its manifest."""
 
 
 class MachineError(GnnflowError):
-    """The machine, its disk, its memory or its network failed; the same may work later, and what was done is kept."""
+    """The machine, its disk, its memory or its network failed; finished work is kept, and a retry may succeed."""
 
 
 class LayerError(GnnflowError):
@@ -89,7 +89,7 @@ class ParityError(GnnflowError):
 
 
 class ScoringError(GnnflowError):
-    """The scores are nothing that may be published."""
+    """The scores may not be published."""
 
 
 class ClusterError(GnnflowError):
@@ -101,11 +101,11 @@ class GuardError(GnnflowError):
 
 
 class RegistryError(GnnflowError):
-    """The registry holds no such model or version, or cannot do what was asked."""
+    """The registry has no such model or version, or cannot do this."""
 
 
 class Interrupted(BaseException):
-    """The process was told to stop and ends as soon as what it holds is let go. signal: its number."""
+    """A signal told the process to stop: it releases its resources and ends. signal: its number."""
 
     def __init__(self, signal: int) -> None:
         super().__init__(signal)

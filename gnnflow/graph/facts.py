@@ -1,7 +1,7 @@
-"""What a stage tells the stages after it, beside its files: frozen values that are JSON in its manifest.
+"""The facts that a stage passes to later stages: frozen values that are JSON in its manifest.
 
-Each stage that leaves an artifact has one class, here or, of training and scoring, in `run_facts`. Whoever needs a fact
-asks the stage that knows it; no stage repeats another's. Nothing here grows with the graph but `GraphFacts.offsets`, a
+Each stage that leaves an artifact has one class, here or, for training and scoring, in `run_facts`. A fact is kept by
+the stage that knows it; no stage repeats another's. Only three fields grow with the graph: `GraphFacts.offsets`, a
 number per partition and type, `GraphFacts.clusters`, a number per cluster and type, and `FlatFacts.shards`, one entry
 per shard.
 """
@@ -19,7 +19,6 @@ import numpy as np
 from gnnflow.graph.book import ClusterBook, PartitionBook
 from gnnflow.graph.edges import Fanout
 from gnnflow.graph.labels import LabelKind, LabelUnit
-from gnnflow.graph.row_counts import RowCounts
 from gnnflow.graph.run_facts import LinkFacts
 from gnnflow.graph.scales import ColumnScale
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Placement
@@ -29,9 +28,42 @@ Layout = Literal["shared", "inline"]
 TargetKind = Literal["nodes", "edges"]
 
 
+def share_text(share: float) -> str:
+    """Return a share of rows as a percentage: 0.0123 is 1.23 %."""
+    return f"{100 * share:.3g} %"
+
+
+@dataclass(frozen=True)
+class BadRows:
+    """The rows of a table that were quarantined for one reason. column: its name in the user's table."""
+
+    column: str
+    reason: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Rows of one table: in = out + quarantined. reasons: the quarantined rows by reason, the most frequent first."""
+
+    rows_in: int
+    rows_out: int
+    rows_quarantined: int
+    reasons: tuple[BadRows, ...] = ()
+
+    @property
+    def quarantined_share(self) -> float:
+        """Quarantined rows as a share of all rows of the table."""
+        return self.share_of(self.rows_quarantined)
+
+    def share_of(self, rows: int) -> float:
+        """Return a number of rows as a share of all rows of the table."""
+        return rows / max(self.rows_in, 1)
+
+
 @dataclass(frozen=True)
 class FeatureFacts:
-    """How node features are stored: dense rows, or sparse ones with or without values; `width` columns either way."""
+    """The form of node features: dense rows, or sparse ones with or without values; `width` columns either way."""
 
     kind: Literal["dense", "sparse"]
     width: int
@@ -42,8 +74,8 @@ class FeatureFacts:
 class ColumnCounts:
     """Rows of one feature column by code (see `gnnflow.ingest.statistics`).
 
-    codes ascend; counts[i] are the rows in (codes[i - 1], codes[i]]. exact says that every code of the column is
-    listed, so that a count is that of one code.
+    codes ascend; counts[i] are the rows in (codes[i - 1], codes[i]]. exact: every code of the column is listed, so that
+    each count belongs to one code.
     """
 
     name: str
@@ -53,13 +85,13 @@ class ColumnCounts:
 
     @property
     def rows(self) -> int:
-        """How many rows were counted."""
+        """The number of counted rows."""
         return sum(self.counts)
 
 
 @dataclass(frozen=True)
 class TypeFacts:
-    """One node type of a graph with types: its name, its nodes, its features, None where it has none, and its ids."""
+    """One node type of a graph with types. features: None where it has none."""
 
     name: str
     num_nodes: int
@@ -69,9 +101,9 @@ class TypeFacts:
 
 @dataclass(frozen=True)
 class RelationFacts:
-    """One relation. name: as `Relation` writes it. attribute_width: of its own edges.
+    """One relation. name: as `Relation` writes it.
 
-    leaves: how many nodes each of its edges comes from, 0 where that differs from edge to edge. has_time: its edges
+    leaves: the number of nodes that each of its edges comes from, 0 where it differs between edges. has_time: its edges
     have times.
     """
 
@@ -87,25 +119,27 @@ class RelationFacts:
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What a graph store holds, whichever stage wrote it.
+    """The content of a graph store, whichever stage wrote it.
 
-    offsets [P T + 1]: partition p owns the dense ids offsets[p T + t] .. offsets[p T + t + 1] - 1 of type t. types [T]
-    and relations [R] in the schema's order; both are empty where there is one of each, and what there is to know of it
-    are the graph's own facts. With types, features are those of type `target`, attribute_width is the widest,
-    has_weight says that some relation has weights, and degrees are counted over all relations. splits: labelled nodes
-    per split, and the other nodes as `none`. degree_bins[0] counts nodes without in-edges, degree_bins[b] those with
-    2^(b-1) to 2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge table.
-    targets: what labels and splits are of, so what labelled and splits count; where they are edges, copies_left_out
-    counts those that join the ends of an edge of a later split, and with types target_relation names the relation whose
-    edges they are; target is then the type that it leads to. has_time: edges of some relation have times. leaves: as in
-    `RelationFacts`, of a graph without types. clusters: what `ClusterBook.starts` is made of, where nodes are ordered
-    by cluster; empty: a partition is one cluster. placement: where edges are computed together; the store then has them
-    a second time, in that order. label_unit: where labels are numbers to predict and some are in the train split.
-    large_columns: those of large numbers that nothing scales, by the key of the config that would
-    (`gnnflow.ingest.sizes`). scales: by what the columns of each table are scaled that has such. columns_read: of each
-    table the columns that its features or attributes were read from, in their order. class_counts: the labelled targets
-    of each class, where there are classes and not very many. train_class_counts: the train targets of each class, or
-    with each label where a target has several.
+    offsets [P T + 1]: partition p owns the dense ids offsets[p T + t] .. offsets[p T + t + 1] - 1 of type t.
+    types [T], relations [R]: in the schema's order; empty for one type and one relation, which the other fields
+    describe. With types, features belong to the type `target`, attribute_width is the largest, has_weight says that
+    some relation has weights, and degrees are counted over all relations.
+    splits: labelled nodes per split, and the other nodes as `none`.
+    degree_bins[0] counts nodes without in-edges, degree_bins[b] nodes with 2^(b-1) to 2^b - 1.
+    columns: the distribution of each feature column; tables: rows of the node and of the edge table.
+    targets: the kind of rows that have labels and splits, which labelled and splits count. For edges, copies_left_out
+    counts the ones that join the ends of an edge of a later split, and with types target_relation names their relation;
+    target is then its target type.
+    has_time: edges of some relation have times. leaves: as in `RelationFacts`, for a graph without types.
+    clusters: `ClusterBook.starts`, where nodes are ordered by cluster; empty: a partition is one cluster.
+    placement: of edges that are computed together; the store then has them a second time, in that order.
+    label_unit: set where labels are numbers to predict and some are in the train split.
+    large_columns: unscaled columns of large numbers, by the key that would scale them (`gnnflow.ingest.sizes`).
+    scales: the scale of each table with scaled columns.
+    columns_read: the columns of each table's features or attributes, in their order.
+    class_counts: the labelled targets of each class, where there are not too many classes. train_class_counts: the
+    train targets of each class, or with each label where a target has several.
     """
 
     num_nodes: int
@@ -150,12 +184,12 @@ class GraphFacts:
 
     @cached_property
     def book(self) -> PartitionBook:
-        """Which partition owns which dense ids."""
+        """The partitions and types of dense ids."""
         return PartitionBook(np.asarray(self.offsets, np.int64), max(len(self.types), 1))
 
     @cached_property
     def cluster_book(self) -> ClusterBook:
-        """Which cluster has which dense ids."""
+        """The clusters of dense ids."""
         starts = np.asarray(self.clusters or self.offsets, np.int64)
         return ClusterBook(starts, self.book.num_partitions, self.book.num_types)
 
@@ -166,18 +200,18 @@ class GraphFacts:
 
     @property
     def target_types(self) -> tuple[int, ...]:
-        """The numbers of the types that targets are of, ascending: one, or those that the edges to predict join."""
+        """The numbers of the targets' types, ascending: one, or the types that the edges to predict join."""
         return tuple(sorted({*self.pair_types})) if self.target_relation else (self.target_type,)
 
     @property
     def id_type_of_targets(self) -> IdType:
-        """The type of the ids of targets; text where these are of two types of which one has text."""
+        """The type of the targets' ids; text where targets have two types and one has text."""
         held = {self.types[number].id_type for number in self.target_types} if self.target_relation else {self.id_type}
         return "int64" if held == {"int64"} else "string"
 
     @property
     def id_types_of_pairs(self) -> tuple[IdType, IdType]:
-        """The types of the ids of the nodes that an edge to predict starts at and leads to."""
+        """The id types of the source and the target of an edge to predict."""
         if not self.target_relation:
             return self.id_type, self.id_type
         source, target = self.pair_types
@@ -185,35 +219,35 @@ class GraphFacts:
 
     @property
     def pair_types(self) -> tuple[int, int]:
-        """The numbers of the types that an edge to predict starts at and leads to."""
+        """The numbers of the types of the source and the target of an edge to predict."""
         number = self.pair_relation
         return self.schema.source_types[number], self.schema.target_types[number]
 
     @property
     def pair_relation(self) -> int:
-        """The number of the relation whose edges are to be predicted."""
+        """The number of the relation of edges to predict."""
         names = [str(each) for each in self.schema.relations]
         return names.index(self.target_relation) if self.target_relation else 0
 
     @property
     def pair_attribute_width(self) -> int:
-        """How many attributes an edge to predict has."""
+        """The number of attributes of an edge to predict."""
         return self.relations[self.pair_relation].attribute_width if self.target_relation else self.attribute_width
 
     @property
     def features_of_types(self) -> tuple[FeatureFacts | None, ...]:
-        """How the features of each type are stored, in the schema's order."""
+        """The form of each type's features, in the schema's order."""
         return tuple(each.features for each in self.types) if self.types else (self.features,)
 
     @property
     def leaves_of_relations(self) -> tuple[int, ...]:
-        """How many leaves the edges of each relation have, in the schema's order."""
+        """The number of leaves of each relation's edges, in the schema's order."""
         return tuple(each.leaves for each in self.relations) if self.types else (self.leaves,)
 
-    def with_relations(self, relations: Sequence[RelationFacts]) -> GraphFacts:
-        """Return the facts of the graph that has the same nodes and these relations instead of its own.
+    def replace_relations(self, relations: Sequence[RelationFacts]) -> GraphFacts:
+        """Return the facts of the graph with other relations.
 
-        Degree bins of several relations are those of their rows, added up.
+        Degree bins are summed over relations.
         """
         types = self.types or (TypeFacts(UNTYPED.types[0], self.num_nodes, self.features),)
         bins = zip_longest(*(each.degree_bins for each in relations), fillvalue=0)
@@ -234,11 +268,11 @@ class GraphFacts:
 
 @dataclass(frozen=True)
 class SelectFacts:
-    """What was selected. kept: the most in-edges kept of a node in each relation; None: nothing was left out or copied.
+    """The selected neighbours. kept: the most in-edges kept of a node per relation; None: the store's edges are used.
 
-    num_hubs: nodes whose in-degree is above hub_threshold, whose edges several reducers sampled. relations: where
-    neighbours are other than direct ones, what takes the place of the graph's own relations, in the order of their
-    names; bytes_ratio: what they take beside the bytes of the store.
+    num_hubs: nodes whose in-degree is above hub_threshold, whose edges several reducers sampled. relations: for
+    neighbours other than direct ones, the relations that replace the graph's own, in the order of their names;
+    bytes_ratio: their bytes over the bytes of the store.
     """
 
     kind: str
@@ -253,7 +287,7 @@ class SelectFacts:
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """A shard as GraphFlat's manifest lists it. num_pairs: of tasks whose targets are pairs, of its target nodes."""
+    """A shard as GraphFlat's manifest lists it. num_pairs: the pairs of its target nodes, in tasks of pairs."""
 
     name: str
     split: str
@@ -266,13 +300,13 @@ class ShardEntry:
 
     @property
     def num_samples(self) -> int:
-        """How many of the task's targets it holds: its pairs, or where targets are nodes these."""
+        """The number of the task's targets: pairs, or nodes where targets are nodes."""
         return self.num_pairs or self.num_targets
 
 
 @dataclass(frozen=True)
 class BlowUp:
-    """What GraphFlat read and wrote, in bytes; ratio is bytes_out / bytes_in."""
+    """The bytes that GraphFlat read and wrote; ratio is bytes_out / bytes_in."""
 
     bytes_in: int
     bytes_out: int
@@ -282,10 +316,7 @@ class BlowUp:
 
 @dataclass(frozen=True)
 class FlatFacts:
-    """The shards of one GraphFlat, in order. fanouts: one per hop from the targets outward; None: every edge.
-
-    link_facts: of links.
-    """
+    """The shards of one GraphFlat, in order. fanouts: one per hop from the targets outward; None: every edge."""
 
     layout: Layout
     num_hops: int

@@ -1,8 +1,8 @@
-"""What a target's label is: one class, several labels at once, a number, a link or nothing; and what follows.
+"""The kinds of labels: one class, several labels, a number, a link or none; with their metrics and losses.
 
-A new kind of label is a row of LABEL_KINDS and an entry in each table that LabelKind keys: how a label column is
-recognised (`ingest/schema.py`), checked and read (`ingest/labels.py`), its losses (`train/losses.py`), its
-metrics (`train/metrics.py`), what is published (`infer/predictions.py`) and drawn (`report/pictures/quality.py`).
+A new kind of label is a row of LABEL_KINDS and an entry in each table that LabelKind keys: recognition of a label
+column (`ingest/schema.py`), checks and reading (`ingest/labels.py`), losses (`train/losses.py`), metrics
+(`train/metrics.py`), published columns (`infer/predictions.py`) and pictures (`report/pictures/quality.py`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Metric = Literal[
 
 @dataclass(frozen=True)
 class LabelUnit:
-    """The unit of numbers to predict: mean and standard deviation of the training labels, as float32 holds them.
+    """The unit of numbers to predict: mean and standard deviation of the training labels, in float32.
 
-    A model's layers compute in deviations from that mean, as layers are initialised to give numbers near 1; its scores
-    are in the labels' own unit. So it learns as well from prices in cents as in millions.
+    A model's layers compute in deviations from the mean, because initial weights give numbers near 1; its scores are in
+    the labels' own unit. So it learns prices in cents as well as in millions.
     """
 
     mean: float
@@ -47,13 +47,13 @@ UNLABELLED = -1
 
 @dataclass(frozen=True)
 class LabelTraits:
-    """What holds for all labels of a kind, whatever the graph.
+    """The properties of all labels of a kind, on any graph.
 
     has_labels: the node table may hold one. has_classes: model outputs stand for classes, which may have names.
-    is_class: the label is the number of one class, so the number of outputs is found by counting classes;
-    otherwise it is the width of the label. is_list: a label is a list of numbers. metrics: what predictions are
-    measured by, in the order in which they are shown. losses: the kinds of `train.loss` that they can be trained with,
-    beside one's own. columns: what is published, the scores last.
+    is_class: the label is the number of one class, so the number of outputs is found by counting classes; otherwise it
+    is the width of the label. is_list: a label is a list of numbers. metrics: of predictions, in the order in which
+    they are shown. losses: the built-in kinds of `train.loss` that support it. columns: the published columns, the
+    scores last.
     """
 
     has_labels: bool
@@ -99,7 +99,7 @@ LABEL_KINDS: dict[LabelKind, LabelTraits] = {
         losses=("standard", "huber"),
         columns=("value",),
     ),
-    # A target is an edge beside pairs that are none: its scores are a row, its own first, and its label is 0.
+    # A target is an edge with its negative pairs: its scores are a row, its own first, and its label is 0.
     "link": LabelTraits(
         has_labels=False,
         has_classes=False,
@@ -116,22 +116,22 @@ LABEL_KINDS: dict[LabelKind, LabelTraits] = {
 
 _LOWER_IS_BETTER = frozenset({"loss", "mae", "mse", "rmse"})
 BOUNDS = ("_low", "_high")
-"""What follows a metric's name where the value is an end of its confidence interval: `test.accuracy_low`."""
+"""The suffixes of a metric's name for the ends of its confidence interval: `test.accuracy_low`."""
 
 
 def is_bound(metric: str) -> bool:
-    """Return whether a metric's name or key is that of an end of an interval."""
+    """Return whether a metric's name or key names an end of a confidence interval."""
     return metric.endswith(BOUNDS)
 
 
-def metrics_to_choose(label_kind: LabelKind) -> tuple[str, ...]:
-    """Return what models on labels of a kind can be chosen by: the kind's metrics, and the loss."""
+def selection_metrics(label_kind: LabelKind) -> tuple[str, ...]:
+    """Return the metrics that can choose the best model on labels of a kind: the kind's metrics, and the loss."""
     return (*LABEL_KINDS[label_kind].metrics, "loss")
 
 
 def check_metric(metric: str, label_kind: LabelKind, *, where: str = "train.metric") -> None:
     """Raise TrainingError where labels of a kind do not define the metric of a key."""
-    allowed = metrics_to_choose(label_kind)
+    allowed = selection_metrics(label_kind)
     if metric not in allowed:
         raise TrainingError(
             f"{metric} is not defined for {label_kind} labels",
@@ -141,26 +141,37 @@ def check_metric(metric: str, label_kind: LabelKind, *, where: str = "train.metr
 
 
 def lower_is_better(metric: str) -> bool:
-    """Return whether a smaller value of a metric is the better one. metric: its name, or a key such as `test.mae`."""
+    """Return whether a smaller value of a metric is better. metric: its name, or a key such as `test.mae`."""
     return metric.rpartition(".")[2] in _LOWER_IS_BETTER
 
 
 def check_loss(loss: str, label_kind: LabelKind) -> None:
-    """Raise TrainingError where labels of a kind cannot be trained with a kind of loss."""
+    """Raise TrainingError where a loss does not support labels of a kind."""
     allowed = LABEL_KINDS[label_kind].losses
     if ":" not in loss and loss not in allowed:
         raise TrainingError(
-            f"{loss} is no loss for {label_kind} labels",
+            f"{loss} does not support {label_kind} labels",
             where="train.loss.kind",
             fix=f"Set it to {' or '.join(allowed)}, or to a function of your own.",
         )
 
 
 def check_class_weight(class_weight: str, label_kind: LabelKind) -> None:
-    """Raise TrainingError where classes are to be weighed and labels of a kind have none."""
+    """Raise TrainingError where classes have weights and labels of a kind have no classes."""
     if class_weight != "none" and not LABEL_KINDS[label_kind].has_classes:
         raise TrainingError(
             f"{class_weight} needs classes, and the labels are numbers",
             where="train.class_weight",
             fix="Set it to none.",
         )
+
+
+_SMALL, _LARGE, _HUGE = 0.01, 1e3, 1e9
+
+
+def metric_text(value: float) -> str:
+    """Return a metric with four decimals, or with four digits where it is very small or huge."""
+    size = abs(value)
+    if size == 0 or _SMALL <= size < _LARGE:
+        return f"{value:.4f}"
+    return f"{value:,.1f}" if _LARGE <= size < _HUGE else f"{value:.4g}"

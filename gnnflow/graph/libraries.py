@@ -1,4 +1,4 @@
-"""Optional libraries, imported when asked for; a missing one is an error that names the extra to install."""
+"""The import of optional libraries; the error of a missing one names the extra to install."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def load_library(module: str, *, extra: str) -> ModuleType:
     """Return a module. Raises ConfigError naming the extra where it is not installed."""
     try:
         with warnings.catch_warnings():
-            # Deprecations inside a foreign package are for its authors, not for whoever imports a graph.
+            # Deprecations inside a foreign package concern its authors, not our users.
             warnings.simplefilter("ignore", DeprecationWarning)
             return importlib.import_module(module)
     except ImportError as error:

@@ -1,6 +1,6 @@
-"""What training and scoring tell of how they went: frozen values that are JSON in their manifests.
+"""The facts of training and scoring: frozen values that are JSON in their manifests.
 
-Facts of the artifacts before them are in `gnnflow.graph.facts`.
+Facts of earlier stages are in `gnnflow.graph.facts`.
 """
 
 from __future__ import annotations
@@ -15,49 +15,49 @@ Compared = Literal["like training", "all edges", "nothing"]
 READER_PARTS = ("read", "decode", "build", "sums")
 """Parts of a training reader's work: reading and verifying files, decoding, building blocks, first-layer sums."""
 TRAINER_PARTS = ("wait", "forward", "backward", "exchange", "update")
-"""Parts of the trainer's: waiting for a batch, then its step. exchange: with other ranks, waiting for them included."""
+"""Parts of the trainer's work: waiting for a batch, then its step. exchange: with other ranks, including waits."""
 STAGE_PARTS = ("transform", "gather_sum", "mirrors", "reduce", "apply")
-"""Stages of a global-batch step's layers, forward and backward: NN-TGAR (GraphTheta). Of forward and backward, a part.
+"""Stages of a global-batch step's layers (NN-TGAR, GraphTheta): parts of the forward and the backward pass.
 
-mirrors: waiting for rows of other ranks, and for their gradients; reduce: merging states, joining relations.
+mirrors: waiting for rows and gradients of other ranks; reduce: merging states, joining relations.
 """
 READER_WAIT = "reader_wait"
-"""The rest of the reader's time: enough batches are ready, or all of the epoch."""
+"""The idle time of the reader: enough batches, or all batches of the epoch, are ready."""
 
 
 def has_reader(profile: Mapping[str, float]) -> bool:
-    """Return whether batches were made ready beside computing; none were where all of them are kept."""
+    """Return whether a reader prepared batches during training; not where all batches are kept."""
     return any(profile.get(f"{part}_seconds", 0.0) > 0 for part in READER_PARTS)
 
 
 def has_stages(profile: Mapping[str, float]) -> bool:
-    """Return whether a profile is of layers that ranks compute together, whose stages were timed."""
+    """Return whether a profile has the stages of layers, which ranks compute together."""
     return f"{STAGE_PARTS[0]}_seconds" in profile
 
 
 @dataclass(frozen=True)
 class RankAttempt:
-    """Ranks that trained together until they were done, or one was lost: then `lost` says which and how."""
+    """One attempt of ranks to train together. lost: the rank that was lost and how; empty where none was."""
 
     ranks: int
     lost: str = ""
 
 
 HIDE_EVENTS = (
-    "If such a node is made together with the edge (an order of the purchase), it tells the answer, and the figures "
-    "are worth nothing. Give its edge tables graph.timestamp (the edge's own, where such a node has none) and set "
-    "task.split.earlier_only: true, which hides what is not before the edge; or leave these tables out of graph.edges."
+    "If such a node is made together with the edge (an order of the purchase), it reveals the answer, and the figures "
+    "are worthless. Give its edge tables graph.timestamp (the edge's own, where such a node has none) and set "
+    "task.split.earlier_only: true, which hides later nodes and edges; or leave these tables out of graph.edges."
 )
-"""What to do where events tell of links."""
+"""The fix where events reveal links."""
 
 
 @dataclass(frozen=True)
 class LinkFacts:
-    """How held-out links compare with the pairs that they are ranked among.
+    """A comparison of held-out links with the pairs that they are ranked among.
 
-    split and links: how many of which were looked at. candidates: how many each is ranked among, drawn of so many
-    nodes. share: of the candidates that are edges themselves, to be expected; filtered: these are left out. events: of
-    each type of node that tells of links the share of links, and of random pairs, that one of its nodes joins.
+    split, links: the split and the number of compared links. candidates: the number of pairs for each link, drawn from
+    `nodes` nodes. share: the expected share of candidates that are edges; filtered: these are left out. events: for
+    each node type that reveals links, the share of links and of random pairs that one of its nodes joins.
     """
 
     split: str
@@ -70,7 +70,7 @@ class LinkFacts:
 
     @property
     def events_text(self) -> str:
-        """What tells of links, as a sentence without its end; empty where nothing does."""
+        """The types that reveal links, as a sentence without a full stop; empty where there are none."""
         return "; ".join(
             f"a node of type {name} joins both ends of {links:.1%} of the {self.split} edges and of {chance:.1%} of "
             "random pairs"
@@ -79,28 +79,27 @@ class LinkFacts:
 
     @property
     def text(self) -> str:
-        """What candidates are, as half a sentence."""
+        """The candidates, as half a sentence."""
         left_out = ", which are left out" if self.filtered else ""
         text = f"{self.share:.1%} of the pairs that {self.split} edges are ranked among are edges too{left_out}"
         if self.are_repeated:
-            text += f", and {self.candidates:,} candidates are drawn of {self.nodes:,} nodes, so that many come again"
+            text += f", and {self.candidates:,} candidates are drawn from {self.nodes:,} nodes, so many are repeated"
         return text
 
     @property
     def are_repeated(self) -> bool:
-        """Whether there are fewer nodes than candidates."""
+        """True where there are fewer nodes than candidates."""
         return self.nodes < self.candidates
 
 
 @dataclass(frozen=True)
 class TrainFacts:
-    """How training went: flat metrics, one row of figures per epoch, and confusion counts by split.
+    """The course of training: metrics, one row of figures per epoch, and confusion counts by split.
 
-    Epochs count from 1.
-    attempts: how several ranks fared, in order; empty where training was one process. profiles: of each rank, the
-    seconds per epoch of each part of its work (`<part>_seconds`), of the epochs after the first. device: what it
-    computed on, by its name; empty for the CPU. constant: as half a sentence, what the model predicts for every target
-    of the last split, where that is one prediction and the labels differ. link_facts: of links.
+    Epochs count from 1. attempts: of several ranks, in order; empty where training was one process. profiles: for each
+    rank, the seconds per epoch of each part of its work (`<part>_seconds`), without the first epoch. device: the name
+    of the card; empty for the CPU. constant: as half a sentence, the one prediction for every target of the last split,
+    where their labels differ; otherwise empty.
     """
 
     metrics: Figures
@@ -118,8 +117,8 @@ class TrainFacts:
 class Parity:
     """The parity certificate: random targets scored again by the k-hop path, and the largest difference.
 
-    compared: the neighbours both paths scored over. `like training`: those training saw, its sample or every in-edge;
-    `all edges`: every in-edge, where training saw a sample; `nothing`: no target was scored again, and max_difference
+    compared: the neighbours of both paths. `like training`: training's neighbours, its sample or every in-edge;
+    `all edges`: every in-edge, where training used a sample; `nothing`: no target was scored again, and max_difference
     is None.
     """
 
@@ -143,10 +142,10 @@ class Parity:
 
 @dataclass(frozen=True)
 class Sent:
-    """What partitions sent each other between slices, by count, before compression.
+    """The data that partitions sent each other between slices, before compression.
 
-    sends: once per layer, relation and pair of partitions of which one reads rows of the other; as_states: those of
-    them that were partial states. row_bytes: of all of them as rows; saved_bytes: how much fewer were sent.
+    sends: one per layer, relation and pair of partitions of which one reads rows of the other; as_states: the sends of
+    partial states. row_bytes: the bytes of all sends as rows; saved_bytes: the bytes that states saved.
     """
 
     sends: int = 0
@@ -156,13 +155,13 @@ class Sent:
 
     @property
     def text(self) -> str:
-        """What was sent, as half a sentence; empty where nothing was counted."""
+        """The sends as half a sentence; empty where there were none."""
         if not self.sends:
             return ""
         if not self.as_states:
             return f"rows in each of {self.sends:,} sends between partitions, {_mib(self.row_bytes)}"
         less = f"{_mib(self.row_bytes - self.saved_bytes)} instead of {_mib(self.row_bytes)}"
-        return f"partial states in {self.as_states:,} of {self.sends:,} sends between partitions, rows else: {less}"
+        return f"partial states in {self.as_states:,} of {self.sends:,} sends between partitions, else rows: {less}"
 
 
 def _mib(number: int) -> str:
@@ -171,9 +170,9 @@ def _mib(number: int) -> str:
 
 @dataclass(frozen=True)
 class InferFacts:
-    """How scoring went: flat metrics, what the certificate compared, and what partitions sent each other.
+    """The results of scoring: metrics, the parity certificate, and the data sent between partitions.
 
-    model: the digest of the training whose weights scored; "" in manifests that do not say it.
+    model: the digest of the training that made the weights; "" in older manifests.
     """
 
     metrics: Figures

@@ -1,7 +1,7 @@
 """The types of a graph's nodes and the relations of its edges.
 
-A graph without types is a graph of one type and one relation (`UNTYPED`), so whatever reads a schema serves both.
-Types and relations are numbered in the order of their names: which comes first in a config changes nothing.
+A graph without types is a graph of one type and one relation (`UNTYPED`), so code that reads a schema serves both.
+Types and relations are numbered in the order of their names: their order in a config does not matter.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from functools import cached_property
 from typing import Literal, Self
 
 RELATION = re.compile(r"(?P<source>.+?)__(?P<name>.+)__(?P<target>.+?)")
-"""How a relation is written: source__name__target, both ends being types."""
+"""The form of a relation: source__name__target, where both ends are types."""
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]|_(?!_))*(?<!_)")
-"""What a type or a relation may be called: it is part of file names, and a `_` at an end would join the separator."""
+"""The form of a type's or a relation's name: it is part of file names, and a `_` at an end would join the separator."""
 Placement = Literal["", "source", "grid"]
-"""Where an edge is placed. Empty: at its target, where the store has it; source: where its source lives; grid: as in
-`placement.placed_at`."""
+"""The placement of an edge. Empty: at its target, as in the store; source: at its source; grid: as in
+`book.edge_partitions`."""
 
 
 @dataclass(frozen=True, order=True)
@@ -31,17 +31,17 @@ class Relation:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the relation written source__name__target; None where the text is not written so."""
+        """Return the relation written source__name__target; None for a text of another form."""
         found = RELATION.fullmatch(text)
         return None if found is None else cls(**found.groupdict())
 
     @property
     def reversed(self) -> Relation:
-        """The relation of the same edges turned round, as `graph.reverse_edges` names it."""
+        """The relation of the reversed edges, as `graph.reverse_edges` names it."""
         return Relation(self.target, f"rev_{self.name}", self.source)
 
     def __str__(self) -> str:
-        """Return it as it is written in a config."""
+        """Return the relation as a config writes it."""
         return f"{self.source}__{self.name}__{self.target}"
 
 
@@ -59,37 +59,37 @@ class GraphSchema:
 
     @classmethod
     def named(cls, types: Iterable[str], relations: Iterable[str]) -> Self:
-        """Return the schema of names that are in its order already, relations as they are written."""
+        """Return the schema of ordered names, with relations as a config writes them."""
         parsed = (Relation.parse(each) for each in relations)
         return cls(tuple(types), tuple(each for each in parsed if each is not None))
 
     @property
     def num_types(self) -> int:
-        """How many node types T there are."""
+        """The number of node types T."""
         return len(self.types)
 
     @property
     def num_relations(self) -> int:
-        """How many relations R there are."""
+        """The number of relations R."""
         return len(self.relations)
 
     @property
     def is_typed(self) -> bool:
-        """Whether there is more than one type or relation."""
+        """True where there is more than one type or relation."""
         return self.num_types > 1 or self.num_relations > 1
 
     @cached_property
     def source_types(self) -> tuple[int, ...]:
-        """The number of the type that each relation starts at [R]."""
+        """The number of each relation's source type [R]."""
         return tuple(self.types.index(each.source) for each in self.relations)
 
     @cached_property
     def target_types(self) -> tuple[int, ...]:
-        """The number of the type that each relation leads to [R]."""
+        """The number of each relation's target type [R]."""
         return tuple(self.types.index(each.target) for each in self.relations)
 
     def relations_into(self, node_type: int) -> tuple[int, ...]:
-        """Return the numbers of the relations that lead to a type, ascending."""
+        """Return the numbers of the relations with a target type, ascending."""
         return tuple(number for number, target in enumerate(self.target_types) if target == node_type)
 
 

@@ -1,4 +1,4 @@
-"""What in a URL or a text is a secret, and the same text without it.
+"""Finds and masks secrets in URLs and texts.
 
 A URL carries secrets in two places: before an @ (`s3://user:password@bucket`, `https://TOKEN@host`, also with the
 scheme left out or one slash missing) and in parameters, where a link is signed (`?sig=`, `?token=`, `X-Amz-Signature`)
@@ -13,7 +13,7 @@ import re
 _SCHEME = r"[A-Za-z][\w+.-]*:/+|(?<![\w+.:/-])//+"
 # user:password@ after it. A pasted password may hold a slash; host:port/path@version has no password.
 _PASSWORD = re.compile(rf"(?P<scheme>{_SCHEME})[^/?#@:\s]*:(?!\d+([/?#]|$))\S*@")
-# In the addresses of these a name before the @ is part of the place: a container, or whom to log in as.
+# In addresses of these schemes a name before the @ is part of the place: a container or a login name.
 _NAMES_A_PLACE = r"(?:abfss?|wasbs?|sftp|ssh|hdfs|smb)://"
 _USER = re.compile(rf"(?P<scheme>(?!{_NAMES_A_PLACE})(?<![\w+.-])(?:{_SCHEME}))[^/?#@:\s]+@")
 # Parameters whose names end so: sig, X-Amz-Signature, api_key, AWSAccessKeyId, access_token, jsessionid ...
@@ -27,7 +27,7 @@ _DOTS = "..."
 
 
 def find_secret(uri: str) -> str:
-    """Return what kind of secret a URL holds, as a phrase, or "" where it holds none."""
+    """Return the kind of secret that a URL holds, as a phrase; "" where it holds none."""
     if "@" in uri and _PASSWORD.search(uri):
         return "a user and password"
     if "@" in uri and _USER.search(uri):
@@ -36,7 +36,7 @@ def find_secret(uri: str) -> str:
 
 
 def mask_secrets(text: str) -> str:
-    """Return the text with the secrets of any URL in it replaced by dots."""
+    """Return the text with the secrets of its URLs replaced by dots."""
     if "/" in text:
         text = _PASSWORD.sub(rf"\g<scheme>{_DOTS}@", text)
         text = _USER.sub(rf"\g<scheme>{_DOTS}@", text)

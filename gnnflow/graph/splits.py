@@ -19,7 +19,7 @@ def split_name(code: int) -> str:
 
 
 def check_splits(filled: Collection[str], *, patience: int, on_plateau: bool) -> None:
-    """Raise TrainingError where training needs a split that has no target. filled: the splits that have some."""
+    """Raise TrainingError where training needs a split without targets. filled: the splits with targets."""
     if "train" not in filled:
         raise TrainingError("no target is in the train split", where="graph.split", fix="Mark some targets as train.")
     if patience and "valid" not in filled:
@@ -30,16 +30,16 @@ def check_splits(filled: Collection[str], *, patience: int, on_plateau: bool) ->
         )
     if on_plateau and "valid" not in filled:
         raise TrainingError(
-            "a plateau is one of the validation metric, and no target is in the valid split",
+            "plateau needs the validation metric, and no target is in the valid split",
             where="train.schedule.kind",
             fix="Choose another kind, or mark some targets as valid.",
         )
 
 
 def too_few_targets(targets: int, ranks: int) -> TrainingError:
-    """Return the error of training targets that cannot be dealt to ranks, each of which takes as many batches."""
+    """Return the error of training targets that cannot be divided evenly among ranks, in batches."""
     fix = f"Set it to {targets:,} or less."
-    if targets >= ranks:  # of batches of one target, none of which can be halved
+    if targets >= ranks:  # batches of one target cannot be halved
         fix = f"Set it to a number that divides {targets:,}, or train.batch_size to 2 or more."
-    problem = f"{targets:,} training targets cannot be dealt evenly to {ranks} ranks"
+    problem = f"{targets:,} training targets cannot be divided evenly among {ranks} ranks"
     return TrainingError(problem, where="train.workers", fix=fix)

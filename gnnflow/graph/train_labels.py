@@ -1,4 +1,4 @@
-"""Labels that training cannot teach: those that no training target has, and those that every one has."""
+"""Labels that a model cannot learn, because no training target or every training target has them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UnlearnableLabels:
-    """Names of the classes, or of the labels where a target has several, that cannot be learned.
+    """The names of the classes (or labels, where a target has several) that cannot be learned.
 
-    absent: those of no training target; of classes only those that another target has. universal: those of every
-    training target. noun: what one is called. are_all: nothing else is left to learn.
+    absent: no training target has them; classes are listed only where another target has them. universal: every
+    training target has them. noun: "class" or "label". are_all: no other label is left to learn.
     """
 
     absent: tuple[str, ...]
@@ -27,13 +27,13 @@ class UnlearnableLabels:
 
     @property
     def text(self) -> str:
-        """What is wrong, as half a sentence; empty where every label can be learned."""
+        """The problem as half a sentence; empty where every label can be learned."""
         some = [("no", self.absent), ("every", self.universal)]
         return " and ".join(f"{which} train row has {self.noun} {listed(names)}" for which, names in some if names)
 
 
 def unlearnable_labels(graph: GraphFacts) -> UnlearnableLabels:
-    """Return the labels of a graph that training cannot teach; none where labels were not counted."""
+    """Return the labels of a graph that a model cannot learn; none where labels were not counted."""
     is_class, counts = LABEL_KINDS[graph.label_kind].is_class, graph.train_class_counts
     total = graph.splits.get("train", 0)
     exists = graph.class_counts if is_class else (1,) * len(counts)
@@ -46,7 +46,7 @@ def unlearnable_labels(graph: GraphFacts) -> UnlearnableLabels:
 
 
 def check_train_labels(graph: GraphFacts) -> None:
-    """Raise TrainingError where training can learn nothing: its targets all have one class, or the same labels."""
+    """Raise TrainingError where all training targets have one class, or the same labels."""
     found = unlearnable_labels(graph)
     if found.are_all:
         raise TrainingError(

@@ -21,7 +21,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block, Degrees, InPlaceBatch, MiniBatch, sampled_block
-from gnnflow.graph.edges import Fanout, InEdges, Picked, SamplingKind, SourceArray, limit_of_rows
+from gnnflow.graph.edges import Fanout, InEdges, Picked, SamplingKind, SourceArray, row_limits
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, RowArray
 from gnnflow.native import number
 
@@ -176,7 +176,7 @@ def edges_of_hop(
     # in-edges of each node in the full graph, by node or by relation and node, and how many the fan-out asks for
     full = neighborhood.degrees.in_degree[nodes]
     full = full if full.ndim == 1 else full.T.ravel()
-    wanted = full if limit is None else np.minimum(full, limit_of_rows(limit, len(nodes)))
+    wanted = full if limit is None else np.minimum(full, row_limits(limit, len(nodes)))
     complete = np.array_equal(picked.counts, np.maximum(wanted - taken, 0))
     assert complete, "the neighbourhood was cut to fewer hops or smaller fan-outs than asked for"
     return picked

@@ -14,7 +14,7 @@ import pyarrow as pa
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import Degrees, Features, TypedFeatures
 from gnnflow.graph.edges import InEdges
-from gnnflow.graphfeature.fields import FORMAT, LEAVES_FORMAT, TYPED_FORMAT, by_relation, relation_lists
+from gnnflow.graphfeature.fields import FORMAT, LEAVES_FORMAT, TYPED_FORMAT, join_relations, relation_lists
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows
 from gnnflow.graphfeature.wire import Messages, parse, refuse
 
@@ -48,7 +48,7 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
             features.types if isinstance(features, TypedFeatures) else None,
         ),
         features=features,
-        edges=by_relation(_edges(messages, nodes, num_relations=max(relations, 1)), nodes),
+        edges=join_relations(_edges(messages, nodes, num_relations=max(relations, 1)), nodes),
     )
     return NeighborhoodRows(union, offsets_of(num_roots), nodes)
 

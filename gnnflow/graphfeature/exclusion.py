@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, IntArray, distinct, places_in
+from gnnflow.graph.arrays import Array, IntArray, distinct, find_places
 from gnnflow.graph.batch import Block, MiniBatch
 
 
@@ -89,5 +89,5 @@ def _between_ends(block: Block, keys: IntArray, num_rows: int, first: int | IntA
     targets = (np.searchsorted(edges.offsets, near, side="right") - 1) % max(block.num_targets, 1)
     names = first + targets if isinstance(first, int) else first[targets]
     found = names * num_rows + edges.sources[near]
-    same = places_in(keys, found) >= 0
+    same = find_places(keys, found) >= 0
     return near[same], found[same]

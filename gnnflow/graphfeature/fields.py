@@ -38,7 +38,7 @@ def by_message(rows: NeighborhoodRows) -> InEdges:
     return _reordered(edges, ragged_ranges(first.ravel(), np.repeat(np.diff(nodes), edges.num_relations)))
 
 
-def by_relation(held: InEdges, nodes: IntArray) -> InEdges:
+def join_relations(held: InEdges, nodes: IntArray) -> InEdges:
     """Return edges that lie message by message relation by relation, each relation's message by message."""
     sizes = np.diff(nodes)
     if held.num_relations == 1 or len(sizes) == 1:

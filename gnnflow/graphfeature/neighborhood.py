@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.batch import Degrees, Features, NodeFeatures, TypedFeatures
-from gnnflow.graph.edges import InEdges, by_relation
+from gnnflow.graph.edges import InEdges, join_relations
 
 RowArray = npt.NDArray[np.int32]
 
@@ -173,7 +173,7 @@ def join_edges(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
     if len(edges) == 1 and not starts[0]:
         return edges[0]
     relations = range(edges[0].num_relations)
-    return by_relation([_join_relation([each.relation(number) for each in edges], starts) for number in relations])
+    return join_relations([_join_relation([each.relation(number) for each in edges], starts) for number in relations])
 
 
 def _join_relation(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
-from gnnflow.graph.row_counts import share_text
+from gnnflow.graph.facts import share_text
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.numbers import MOST_SCALED, can_be_scaled, fits_float32, floats_of
 from gnnflow.storage.columns import combine, take_rows, to_numpy

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import places_in
+from gnnflow.graph.arrays import find_places
 from gnnflow.graph.hashing import combine
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import edge_rounds
@@ -240,7 +240,7 @@ def _latest(table: pa.Table, book: PartitionBook) -> tuple[IntArray, Array]:
 
 def _split_of(pairs: IntArray, held: IntArray, split: Array) -> Array:
     """Return the split code that each pair is held out for, -1 for none."""
-    place = places_in(held, pairs)
+    place = find_places(held, pairs)
     found, is_held = np.full(len(pairs), -1, np.int8), place >= 0
     found[is_held] = split[place[is_held]]
     return found

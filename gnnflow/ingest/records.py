@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, TypeFacts
-from gnnflow.graph.row_counts import BadRows, RowCounts
+from gnnflow.graph.facts import BadRows, ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.label_counts import class_counts_of, label_unit_of, num_classes_of, train_class_counts_of
 from gnnflow.ingest.sizes import large_columns

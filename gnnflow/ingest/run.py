@@ -11,9 +11,8 @@ import numpy as np
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
-from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.facts import GraphFacts, RowCounts
 from gnnflow.graph.labels import LABEL_KINDS
-from gnnflow.graph.row_counts import RowCounts
 from gnnflow.ingest import edge_rounds, links, node_rounds
 from gnnflow.ingest.label_counts import check_digits
 from gnnflow.ingest.moments import scales_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.graph.arrays import distinct, offsets_of, places_in, ragged_ranges
+from gnnflow.graph.arrays import distinct, find_places, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.storage.columns import to_numpy
 
@@ -141,7 +141,7 @@ def _share(links: LinkSample, targets: IntArray, paths: tuple[IntArray, IntArray
     """Return the share of pairs of the links' sources and some targets [P] that a path joins before the link's time."""
     pairs, times = paths
     # the first path of each pair is the earliest
-    place = places_in(pairs, links.sources * num_nodes + targets)
+    place = find_places(pairs, links.sources * num_nodes + targets)
     joined = place >= 0
     if links.times is not None:
         joined[joined] = times[place[joined]] < links.times[joined]

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.config import LinkTask
-from gnnflow.graph.arrays import distinct, places_in
+from gnnflow.graph.arrays import distinct, find_places
 from gnnflow.graph.splits import SPLITS
 from gnnflow.neighbors.pairs import PoolPlan, pool_weights
 from gnnflow.storage.columns import to_numpy
@@ -49,7 +49,7 @@ class KnownLinks:
 
     def are(self, sources: IntArray, targets: IntArray) -> BoolArray:
         """Return which pairs are edges."""
-        return places_in(self.keys, sources * self.num_nodes + targets) >= 0
+        return find_places(self.keys, sources * self.num_nodes + targets) >= 0
 
 
 def sample_links(store: GraphStore, *, size: int = SAMPLED_LINKS) -> LinkSample:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.edges import Fanout, InEdges, by_relation
+from gnnflow.graph.edges import Fanout, InEdges, join_relations
 from gnnflow.storage.columns import combine, to_matrix, to_numpy, to_ragged
 from gnnflow.storage.graph_store import edges_file
 from gnnflow.storage.tables import read_artifact_table
@@ -39,7 +39,7 @@ class Neighbors:
 
     def in_edges(self, partition: int) -> InEdges:
         """Return the in-edges of a partition's nodes in all relations, by local row; sources are dense ids."""
-        return by_relation([self._in_edges(partition, each) for each in range(self.store.schema.num_relations)])
+        return join_relations([self._in_edges(partition, each) for each in range(self.store.schema.num_relations)])
 
     def _in_edges(self, partition: int, relation: int) -> InEdges:
         columns = ("dst", "src", *self.store.edge_columns_of(relation))

@@ -17,7 +17,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees
-from gnnflow.graph.edges import InEdges, by_relation
+from gnnflow.graph.edges import InEdges, join_relations
 from gnnflow.native.walks import Visited, occurrences
 from gnnflow.neighbors.keyed import node_keys
 from gnnflow.neighbors.selection import Selection, target_types
@@ -67,7 +67,7 @@ class WalkViews:
         schema = self.job.schema
         found = {number_of(self.job, kind): self._visited(kind, view) for kind in target_types(self.job.store.schema)}
         each = [found[number] for number in range(schema.num_relations)]
-        edges = by_relation([InEdges(offsets_of(it.kept), it.nodes, weight=it.weight) for it in each])
+        edges = join_relations([InEdges(offsets_of(it.kept), it.nodes, weight=it.weight) for it in each])
         columns = zip(*map(_degrees, each), strict=True)
         in_degree, out_degree, in_weight = (np.stack(of, 1) if schema.is_typed else of[0] for of in columns)
         degrees = Degrees(in_degree, out_degree, in_weight, graph.neighborhood.degrees.types)

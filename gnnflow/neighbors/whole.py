@@ -20,7 +20,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features, NodeFeatures, TypedFeatures
-from gnnflow.graph.edges import InEdges, by_relation
+from gnnflow.graph.edges import InEdges, join_relations
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
@@ -85,7 +85,7 @@ def view_of(graph: GraphInMemory, neighbors: Neighbors, *, seed: int, view: int)
     for number, limit in enumerate(kept):
         keys = graph.keys[starts[number] : starts[number + 1]]
         drawn.append(_sample(edges.relation(number), keys, neighbors, limit=limit, seed=seed, view=view))
-    return replace(graph, neighborhood=replace(graph.neighborhood, edges=by_relation(drawn)), keys=None)
+    return replace(graph, neighborhood=replace(graph.neighborhood, edges=join_relations(drawn)), keys=None)
 
 
 def memory_needed(neighbors: Neighbors, *, with_keys: bool = False) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gnnflow.graph.batch import over_relations
+from gnnflow.graph.batch import sum_relations
 from gnnflow.graph.splits import SPLITS
 from gnnflow.partition.costs import CostArray
 from gnnflow.storage.columns import to_numpy
@@ -106,7 +106,7 @@ def training_targets(store: GraphStore, partition: int) -> IntArray:
 
 def loads_of(store: GraphStore, partition: int) -> IntArray:
     """Return what is to be even of each node of a partition [n, 3]: itself, its in-edges, its training targets."""
-    in_degree = over_relations(store.degrees(partition).in_degree)
+    in_degree = sum_relations(store.degrees(partition).in_degree)
     return np.stack([np.ones_like(in_degree), in_degree, training_targets(store, partition)], axis=1)
 
 

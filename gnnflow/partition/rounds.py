@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.arrays import IntArray, distinct
-from gnnflow.graph.placement import placed_at
+from gnnflow.graph.book import edge_partitions
 from gnnflow.graph.schema import Placement
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
@@ -130,7 +130,7 @@ def move_edges(index: int, inbox: Inbox, *, job: PartitionJob, book: PartitionBo
         src = new_sources[np.searchsorted(old_sources, to_numpy(rows["src"]))]
         for column, ends in {"dst": dst, "src": src}.items():
             rows = rows.set_column(rows.column_names.index(column), column, pa.array(ends))
-        home = placed_at(
+        home = edge_partitions(
             listed.placement, target=book.owner(dst), source=book.owner(src), partitions=book.num_partitions
         )
         emits.append(Emit(f"edges_{number}", rows, home))

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gnnflow.graph.facts import RowCounts
 from gnnflow.graph.labels import BOUNDS, LabelKind
-from gnnflow.graph.row_counts import RowCounts
 from gnnflow.graph.run_facts import Compared, LinkFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
 

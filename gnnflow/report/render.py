@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.graph.row_counts import share_text
+from gnnflow.graph.facts import share_text
 from gnnflow.report import formats
 from gnnflow.report.headline import metric_table, tiles, verdict
 from gnnflow.report.hints import find_hints

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config.graph_section import tables_by_name
 from gnnflow.graph.errors import GuardError, listed
-from gnnflow.graph.row_counts import share_text
+from gnnflow.graph.facts import share_text
 from gnnflow.storage.filesystem import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gnnflow.config import GraphConfig
-    from gnnflow.graph.row_counts import RowCounts
+    from gnnflow.graph.facts import RowCounts
 
 _SHOWN = 10  # reasons of a table
 _STEPS = 1000  # in which a share to allow is named

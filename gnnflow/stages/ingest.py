@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config.graph_section import tables_by_name
 from gnnflow.graph.errors import TableError, listed
-from gnnflow.graph.labels import metrics_to_choose
+from gnnflow.graph.labels import selection_metrics
 from gnnflow.graph.train_labels import unlearnable_labels
 from gnnflow.ingest.job import IngestJob
 from gnnflow.ingest.run import run_rounds
@@ -113,9 +113,9 @@ def _check_partitions(run: StageRun, tables: Tables) -> None:
 def _check_metric(run: StageRun, labelled: NodeTable | EdgeTable) -> None:
     """Raise TableError for a metric that the labels do not define, before anything is computed for it."""
     metric, kind = run.config.train.metric, labelled.schema.label_kind
-    if not labelled.schema.has_labels or metric in metrics_to_choose(kind):
+    if not labelled.schema.has_labels or metric in selection_metrics(kind):
         return
-    label, choices = run.config.graph.label, " or ".join(metrics_to_choose(kind))
+    label, choices = run.config.graph.label, " or ".join(selection_metrics(kind))
     if kind == "regression":
         found = f"column {label!r} holds floats, numbers to predict, and train.metric is {metric}, a metric of classes"
         fix = f"For classes set graph.num_classes, or write them as integers; for numbers set train.metric: {choices}."

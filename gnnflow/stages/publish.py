@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.graph.errors import RegistryError, StorageError
-from gnnflow.graph.figures import metric_text
+from gnnflow.graph.labels import metric_text
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.registry.mlflow import log_version
 from gnnflow.stages import pipeline

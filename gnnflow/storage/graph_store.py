@@ -58,7 +58,7 @@ class GraphStore:
         """Return the store of the same nodes with the relations that a selection committed; without any, itself."""
         if not relations:
             return self
-        facts = self.facts.with_relations(relations)
+        facts = self.facts.replace_relations(relations)
         return GraphStore(self.artifact, facts, self.num_bytes, artifact, self.schema)
 
     @staticmethod

@@ -16,8 +16,7 @@ from gnnflow.executions import clusterbatch, minibatch, reference, sliced
 from gnnflow.executions.plan import EdgeColumns, plan_layer
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.tensors import types_of
-from gnnflow.graph.batch import Block
-from gnnflow.graph.relations import relation_blocks
+from gnnflow.graph.batch import Block, relation_blocks
 from gnnflow.train.streamed.files import Scratch
 from tests.contracts.among_ranks import OnRanks, divided, outputs_on_ranks
 from tests.contracts.dividing import KINDS

@@ -17,7 +17,7 @@ from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.row_exchange import Exchange
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block
-from gnnflow.graph.placement import placed_at
+from gnnflow.graph.book import edge_partitions
 from gnnflow.graph.schema import Placement
 from gnnflow.layers import Model
 from tests.contracts.dividing import owners_of
@@ -77,7 +77,7 @@ def placed_of(of: Divided, exchange: Exchange) -> PlacedEdges:
     edges, (first, last) = of.graph.adjacency.edges, of.bounds[exchange.rank : exchange.rank + 2]
     into = np.repeat(np.arange(edges.num_targets), edges.lengths)
     target, source = (np.searchsorted(of.bounds, ends, side="right") - 1 for ends in (into, edges.sources))
-    here = placed_at(of.placement, target=target, source=source, partitions=exchange.size) == exchange.rank
+    here = edge_partitions(of.placement, target=target, source=source, partitions=exchange.size) == exchange.rank
     near, far = np.flatnonzero(here & (target == exchange.rank)), np.flatnonzero(here & (target != exchange.rank))
     ghosts, row = np.unique(into[far], return_inverse=True)
     return PlacedEdges(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features, TypedFeatures, sampled_block
-from gnnflow.graph.edges import InEdges, by_relation
+from gnnflow.graph.edges import InEdges, join_relations
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.layers import TypedInputs, TypeInputs
 from tests.contracts.in_memory import EDGE_WIDTH, NUM_SETS, with_leaves
@@ -98,7 +98,7 @@ def typed_graph(shape: TypedShape) -> WholeGraph:
     )
     parts = tuple(_features(name, int((types == number).sum()), rng) for number, name in enumerate(schema.types))
     features = parts[0] if is_one and parts[0] is not None else TypedFeatures(types, parts)
-    return WholeGraph(Block(by_relation(relations), num_sources=num_nodes), nodes, features)
+    return WholeGraph(Block(join_relations(relations), num_sources=num_nodes), nodes, features)
 
 
 def sampled_relations(graph: WholeGraph, *, num_layers: int, seed: int) -> list[Block]:

@@ -92,7 +92,7 @@ TOYS = {
     "head": Toy(
         "A head",
         edits={
-            "gnnflow/config/model_keys.py": (_before('"jumping"] = Field(', '"toy", '),),
+            "gnnflow/config/model_section.py": (_before('"jumping"] = Field(', '"toy", '),),
             "gnnflow/layers/model.py": (
                 _before(
                     "        if self.head is not None:\n            rows = affine",
@@ -190,7 +190,7 @@ TOYS = {
         "An updater",
         {"gnnflow/train/ranks/toy.py": "updater.py"},
         {
-            "gnnflow/config/updater_section.py": (
+            "gnnflow/config/train_keys.py": (
                 _kind("ToyUpdater", "Section")("UpdaterConfig = Annotated["),
                 _before("AllReduceConfig | ParameterServerConfig,", "ToyUpdater | "),
             ),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.edges import InEdges, by_relation, edge_scale, sample_scale
+from gnnflow.graph.edges import InEdges, edge_scale, join_relations, sample_scale
 
 limits = st.one_of(st.none(), st.integers(0, 7))
 
@@ -168,7 +168,7 @@ def test_taken_edges_keep_their_leaves(drawn: Drawn, limit: int | None):
 def test_an_edge_without_leaves_is_beside_others_its_own_single_leaf(drawn: Drawn):
     deep = drawn.edges
     flat = replace(deep, sources=np.arange(deep.num_edges), leaves=None)
-    both = by_relation([deep, flat])
+    both = join_relations([deep, flat])
     assert leaves_of(both) == leaves_of(deep) + [[each] for each in range(deep.num_edges)]
     assert leaves_of(both.relation(0)) == leaves_of(deep)
     assert leaves_of(both.relation(1)) == [[each] for each in range(deep.num_edges)]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gnnflow.graph.errors import TrainingError
-from gnnflow.graph.labels import LABEL_KINDS, LabelKind, Metric, check_metric, lower_is_better, metrics_to_choose
+from gnnflow.graph.labels import LABEL_KINDS, LabelKind, Metric, check_metric, lower_is_better, selection_metrics
 from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.ingest import labels as ingest_labels
 from gnnflow.ingest import schema
@@ -49,9 +49,9 @@ def test_the_named_metrics_are_those_that_are_computed(kind: LabelKind):
 
 @pytest.mark.parametrize("kind", LABEL_KINDS)
 def test_every_metric_of_a_kind_can_be_chosen(kind: LabelKind):
-    assert set(metrics_to_choose(kind)) <= set(get_args(Metric))
+    assert set(selection_metrics(kind)) <= set(get_args(Metric))
     for metric in get_args(Metric):
-        if metric in metrics_to_choose(kind):
+        if metric in selection_metrics(kind):
             check_metric(metric, kind)
         else:
             with pytest.raises(TrainingError, match=f"{metric} is not defined for {kind} labels"):

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.edges import InEdges, by_relation
+from gnnflow.graph.edges import InEdges, join_relations
 from tests.graphfeature.random_graphs import graphs
 from tests.graphfeature.random_typed import typed_graphs
 
@@ -30,7 +30,7 @@ def instance_graphs(draw: st.DrawFn, *, min_nodes: int = 1) -> Neighborhood:
     kinds = [first, *draw(st.lists(others, min_size=relations - 1, max_size=relations - 1))]
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     parts = [_with_leaves(graph.edges.relation(r), kind, graph.num_nodes, rng) for r, kind in enumerate(kinds)]
-    edges = by_relation(parts)
+    edges = join_relations(parts)
     return replace(graph, edges=edges)
 
 

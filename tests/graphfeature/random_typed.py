@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features, TypedFeatures
-from gnnflow.graph.edges import InEdges, by_relation
+from gnnflow.graph.edges import InEdges, join_relations
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.graphfeature.neighborhood import Neighborhood
 
@@ -47,7 +47,7 @@ def typed_graphs(draw: st.DrawFn, *, min_nodes: int = 1, arrives: bool = False) 
                 next_arrival=np.sort(rng.random(e)) if arrives else None,
             )
         )
-    edges = by_relation(relations)
+    edges = join_relations(relations)
     in_degree = np.ascontiguousarray(edges.lengths.reshape(4, -1).T)
     return Neighborhood(
         roots=rng.permutation(n)[: rng.integers(1, n + 1)] if n else np.zeros(0, np.int64),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gnnflow.config import model_from_dict
 from gnnflow.executions import clusterbatch, reference
 from gnnflow.graph.batch import Degrees, Features
-from gnnflow.graph.edges import InEdges, by_relation
+from gnnflow.graph.edges import InEdges, join_relations
 from gnnflow.graphfeature.blocks import new_scratch
 from gnnflow.graphfeature.clusters import ClusterRows, cut_clusters
 from gnnflow.graphfeature.neighborhood import Neighborhood
@@ -91,7 +91,7 @@ def test_a_boundary_as_deep_as_the_model_gives_the_targets_exactly(shape: GraphS
 def test_relations_keep_their_own_edges_and_scales():
     first = InEdges(np.array([0, 2, 3, 3, 3]), np.array([1, 2, 3], np.int32))
     second = InEdges(np.array([0, 0, 1, 3, 3]), np.array([0, 0, 3], np.int32))
-    edges = by_relation([first, second])
+    edges = join_relations([first, second])
     in_degree = np.array([[2, 0], [1, 1], [0, 2], [0, 0]])
     nodes = Degrees(in_degree, in_degree, in_degree.astype(np.float32), np.zeros(4, np.int64))
     features = Features(1, dense=np.zeros((4, 1), np.float32))

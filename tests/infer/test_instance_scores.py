@@ -12,7 +12,7 @@ from gnnflow.executions import minibatch, reference
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features, NodeFeatures, TypedFeatures
-from gnnflow.graph.edges import InEdges, by_relation
+from gnnflow.graph.edges import InEdges, join_relations
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.infer.job import InferJob
 from gnnflow.infer.run import run_rounds
@@ -41,7 +41,7 @@ def whole_graph(selection: Selection) -> WholeGraph:
         lists = [selection.instances.get((number, node), []) for node in nodes]
         flat = [each for of in lists for each in of]
         relations.append(_edges(lists, flat, width=width, has_weight=facts.has_weight))
-    edges = by_relation(relations)
+    edges = join_relations(relations)
     parts = [store.degrees(partition) for partition in range(store.num_partitions)]
     columns = [[getattr(each, name) for each in parts] for name in ("in_degree", "out_degree", "in_weight", "types")]
     degrees = Degrees(*(None if of[0] is None else np.concatenate(of) for of in columns))  # type: ignore[arg-type]

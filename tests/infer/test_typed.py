@@ -14,7 +14,7 @@ from gnnflow.config import model_from_dict
 from gnnflow.executions import minibatch, reference
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.graph.batch import Block, Degrees, TypedFeatures, sampled_block
-from gnnflow.graph.edges import InEdges, by_relation
+from gnnflow.graph.edges import InEdges, join_relations
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.infer.choice import Exchange
 from gnnflow.infer.job import InferJob
@@ -111,7 +111,7 @@ def whole_block(neighbors: Neighbors, degrees: Degrees, fanout: Any) -> Block:
         taken.append(edges.take(picked.positions, offsets=picked.offsets))
     relations = range(store.schema.num_relations)
     return sampled_block(
-        by_relation([_end_to_end([each.relation(number) for each in taken]) for number in relations]),
+        join_relations([_end_to_end([each.relation(number) for each in taken]) for number in relations]),
         num_sources=store.facts.num_nodes,
         in_degree=degrees.in_degree,
         sampling=neighbors.sampling,

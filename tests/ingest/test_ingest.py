@@ -12,8 +12,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from gnnflow.graph.facts import GraphFacts
-from gnnflow.graph.row_counts import BadRows, RowCounts
+from gnnflow.graph.facts import BadRows, GraphFacts, RowCounts
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix

@@ -11,7 +11,7 @@ import pytest
 
 from gnnflow.config import GraphConfig
 from gnnflow.graph.errors import GuardError, TableError, TrainingError
-from gnnflow.graph.row_counts import BadRows, RowCounts
+from gnnflow.graph.facts import BadRows, RowCounts
 from gnnflow.stages import pipeline
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import StageContext

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from gnnflow.config import GraphConfig
 from gnnflow.graph.errors import TableError
-from gnnflow.graph.facts import FeatureFacts
-from gnnflow.graph.row_counts import BadRows, RowCounts
+from gnnflow.graph.facts import BadRows, FeatureFacts, RowCounts
 from gnnflow.graph.schema import Relation
 from gnnflow.ingest.subsample import read_subsample
 from gnnflow.progress import Silent

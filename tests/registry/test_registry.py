@@ -16,8 +16,7 @@ import pytest
 
 from gnnflow import registry
 from gnnflow.graph.errors import RegistryError, StorageError
-from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, SelectFacts
-from gnnflow.graph.row_counts import RowCounts
+from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, RowCounts, SelectFacts
 from gnnflow.registry import versions
 from gnnflow.storage.filesystem import join, list_names, read_bytes, read_json
 from gnnflow.storage.manifest import Manifest, commit

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnflow.graph.row_counts import RowCounts
+from gnnflow.graph.facts import RowCounts
 from gnnflow.report import (
     BlowUp,
     EmbeddingSample,

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gnnflow.graph.row_counts import RowCounts
+from gnnflow.graph.facts import RowCounts
 from gnnflow.graph.run_facts import LinkFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
 from gnnflow.report import BlowUp, GraphSummary, Parity, PredictionSample, StageRow

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from gnnflow.graph.row_counts import BadRows, RowCounts
+from gnnflow.graph.facts import BadRows, RowCounts
 from gnnflow.report import (
     EmbeddingSample,
     GraphSummary,

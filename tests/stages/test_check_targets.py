@@ -79,7 +79,7 @@ def test_text_without_a_split_column_runs_where_splits_are_drawn(tmp_path: Path)
 @pytest.mark.parametrize(
     ("labels", "train", "said"),
     [
-        (None, {"loss": {"kind": "huber"}}, "huber is no loss for single labels"),
+        (None, {"loss": {"kind": "huber"}}, "huber does not support single labels"),
         ([number + 0.5 for number in range(60)], {"metric": "mae", "class_weight": "balanced"}, "needs classes"),
     ],
 )
@@ -94,9 +94,13 @@ def test_what_labels_of_text_cannot_be_trained_with_is_said_before_graphflat(
 @pytest.mark.parametrize(
     ("train", "task", "said"),
     [
-        ({"workers": 16}, {}, "15 training targets cannot be dealt evenly to 16 ranks. Set it to 15 or less"),
+        ({"workers": 16}, {}, "15 training targets cannot be divided evenly among 16 ranks. Set it to 15 or less"),
         ({"workers": 4, "batch_size": 1}, {}, "Set it to a number that divides 15, or train.batch_size to 2 or more"),
-        ({"workers": 900, "metric": "mrr"}, {"kind": "link"}, "training targets cannot be dealt evenly to 900 ranks"),
+        (
+            {"workers": 900, "metric": "mrr"},
+            {"kind": "link"},
+            "training targets cannot be divided evenly among 900 ranks",
+        ),
     ],
 )
 def test_fewer_targets_than_ranks_are_said_before_graphflat(
@@ -108,7 +112,7 @@ def test_fewer_targets_than_ranks_are_said_before_graphflat(
     stages, text = refused(config)
     assert stages == ["ingest", "select"]
     assert said in text
-    with pytest.raises(GnnflowError, match="cannot be dealt evenly"):
+    with pytest.raises(GnnflowError, match="cannot be divided evenly"):
         run_stage(StageContext.of(config), "flat")
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gnnflow.config import STAGES
+from gnnflow.graph.book import edge_partitions
 from gnnflow.graph.errors import ConfigError
-from gnnflow.graph.placement import placed_at
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_numpy
@@ -61,7 +61,7 @@ def test_every_edge_is_placed_once_where_its_ends_say_and_sorted(
         for part in parts:
             rows = store.placed_edges(part, columns, relation=number)
             dst, src = to_numpy(rows["dst"]), to_numpy(rows["src"])
-            at = placed_at(PLACED[kind][1], target=book.owner(dst), source=book.owner(src), partitions=4)
+            at = edge_partitions(PLACED[kind][1], target=book.owner(dst), source=book.owner(src), partitions=4)
             assert np.all(at == part)
             assert np.all(np.diff(dst * book.num_nodes + src) >= 0)
             found += rows.to_pylist()

@@ -64,10 +64,10 @@ def test_a_selection_takes_the_place_of_the_relations_and_of_nothing_else(base: 
 def test_one_relation_of_one_type_is_a_graph_without_types(base: GraphStore):
     one = RelationFacts("node__path__node", 5, 0, True, (1, 2), 3, leaves=2)
     bare = replace(base.facts, types=(), relations=(), target="")
-    facts = bare.with_relations((one,))
+    facts = bare.replace_relations((one,))
     assert not facts.schema.is_typed
     assert (facts.num_edges, facts.has_weight, facts.max_in_degree) == (5, True, 3)
     assert facts.leaves_of_relations == (2,)
-    two = bare.with_relations((one, replace(one, name="node__ring__node", leaves=1, degree_bins=(4,))))
+    two = bare.replace_relations((one, replace(one, name="node__ring__node", leaves=1, degree_bins=(4,))))
     assert (two.schema.is_typed, two.target, two.leaves_of_relations) == (True, "node", (2, 1))
     assert (two.num_edges, two.degree_bins) == (10, (5, 2))

@@ -186,9 +186,9 @@ def test_a_loss_that_cannot_be_found_is_explained(name: str, message: str) -> No
 @pytest.mark.parametrize(
     ("label_kind", "loss", "message"),
     [
-        ("regression", "focal", "focal is no loss for regression labels. Set it to standard or huber"),
-        ("single", "huber", "huber is no loss for single labels. Set it to standard or focal"),
-        ("multi", "huber", "huber is no loss for multi labels"),
+        ("regression", "focal", "focal does not support regression labels. Set it to standard or huber"),
+        ("single", "huber", "huber does not support single labels. Set it to standard or focal"),
+        ("multi", "huber", "huber does not support multi labels"),
     ],
 )
 def test_a_loss_that_labels_do_not_have_is_refused(label_kind: str, loss: str, message: str) -> None:

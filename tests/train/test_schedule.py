@@ -118,5 +118,5 @@ def test_a_plateau_lowers_the_rate_after_the_epoch_that_was_not_better() -> None
 def test_a_plateau_needs_a_validation_split() -> None:
     job = job_for(GRAPH, schedule={"kind": "plateau"})
     job = replace(job, entries=[entry for entry in job.entries if entry.split != "valid"])
-    with pytest.raises(TrainingError, match=r"train\.schedule\.kind: a plateau is one of the validation metric"):
+    with pytest.raises(TrainingError, match=r"train\.schedule\.kind: plateau needs the validation metric"):
         train(job, progress=Recording(), open_source=GRAPH.open_source)

@@ -1,6 +1,6 @@
 """Edges that a rank computes for targets of other ranks: which are active in each layer, and what goes where for them.
 
-Where edges are placed at their sources or on a grid (`gnnflow.graph.placement`), a rank holds edges into nodes that it
+Where edges are placed at their sources or on a grid (`gnnflow.graph.book`), a rank holds edges into nodes that it
 does not own. Of such a target, a ghost, it computes the state over its own edges alone and sends this to the owner, who
 merges the states of all ranks. Owners tell holders which ghosts are active in a layer; which rows are active, and how
 they are numbered, is what `active_rows` found, since a target reads the same sources wherever its edges are computed.

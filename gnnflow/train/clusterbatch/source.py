@@ -28,7 +28,7 @@ def open_cluster_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource
     facts, graph = job.neighbors.store.facts, hold_graph(job.neighbors)
     whole, model = graph.neighborhood, build_model(job.model, job.inputs).eval()
     if not edges:
-        whole = replace(whole, degrees=whole.degrees.zeros, edges=whole.edges.none)
+        whole = replace(whole, degrees=whole.degrees.zeros, edges=whole.edges.no_edges)
     clusters = Clusters(whole, facts, model, train.boundary_hops, new_scratch(whole.num_nodes))
     build: NodesOfClusters | PairsOfClusters
     if isinstance(job.task, PairTask):

@@ -50,7 +50,7 @@ class OwnPart:
     @property
     def without_edges(self) -> OwnPart:
         """The same nodes in the graph without its edges."""
-        return replace(self, edges=self.edges.none, nodes=self.nodes.zeros)
+        return replace(self, edges=self.edges.no_edges, nodes=self.nodes.zeros)
 
 
 def partitions_of(rank: int, num_ranks: int, book: PartitionBook) -> range:

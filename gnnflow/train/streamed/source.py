@@ -16,7 +16,7 @@ from gnnflow.config import GlobalBatchConfig
 from gnnflow.executions.row_exchange import Exchange, OneRank, told_by_all
 from gnnflow.executions.streamed import Ring, forward
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.batch import over_relations
+from gnnflow.graph.batch import sum_relations
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.splits import SPLITS
 from gnnflow.kernels.memory import give_back, return_memory
@@ -255,7 +255,7 @@ def _numbering(job: TrainJob, made: Plan, exchange: Exchange, *, targets: IntArr
     degrees = np.zeros((2, book.num_nodes), np.int32)
     for number in range(book.num_partitions if edges else 0):
         held, nodes = store.degrees(number), slice(book.start(number), book.start(number) + book.size(number))
-        degrees[:, nodes] = [over_relations(each) for each in (held.in_degree, held.out_degree)]
+        degrees[:, nodes] = [sum_relations(each) for each in (held.in_degree, held.out_degree)]
     into, out_of = degrees
     if is_typed:
         return numbered_by_type(

@@ -105,7 +105,7 @@ def test_a_shard_that_fits_one_batch_is_the_same_every_epoch() -> None:
 
 
 def test_too_few_targets_for_the_ranks_is_refused() -> None:
-    with pytest.raises(TrainingError, match="3 training targets cannot be dealt evenly to 2 ranks"):
+    with pytest.raises(TrainingError, match="3 training targets cannot be divided evenly among 2 ranks"):
         plan_epoch(entries_of([3]), seed=0, epoch=0, batch_size=1, rank=0, world_size=2)
     with pytest.raises(TrainingError, match="0 training targets"):
         plan_epoch([], seed=0, epoch=0, batch_size=4)

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.batch import Degrees, Features, TypedFeatures, sampled_block
+from gnnflow.graph.batch import Degrees, Features, TypedFeatures, relation_blocks, sampled_block
 from gnnflow.graph.book import PartitionBook
-from gnnflow.graph.edges import InEdges, by_relation, sample_scale
-from gnnflow.graph.relations import relation_blocks
+from gnnflow.graph.edges import InEdges, join_relations, sample_scale
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.neighborhood import Neighborhood
@@ -55,7 +54,7 @@ def typed_graphs(draw: st.DrawFn) -> Typed:
         pair = pair[np.argsort(pair[:, 1], kind="stable")]
         pairs.append(pair)
         parts.append(InEdges(offsets_of(np.bincount(pair[:, 1], minlength=num_targets)), pair[:, 0]))
-    return Typed(types, tuple(pairs), by_relation(parts), num_targets)
+    return Typed(types, tuple(pairs), join_relations(parts), num_targets)
 
 
 @given(typed_graphs())
@@ -128,7 +127,7 @@ def test_columns_that_only_some_relations_have_are_filled() -> None:
     edges = InEdges(np.array([0, 2]), np.array([4, 5]))
     weight, attributes = np.array([2, 3], np.float32), np.array([[1], [2]], np.float32)
     wide = np.array([[5, 6], [7, 8]], np.float32)
-    joined = by_relation(
+    joined = join_relations(
         [
             edges,
             replace(edges, weight=weight, attributes=attributes),
