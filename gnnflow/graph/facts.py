@@ -135,7 +135,7 @@ class GraphFacts:
     clusters: `ClusterBook.starts`, where nodes are ordered by cluster; empty: a partition is one cluster.
     placement: of edges that are computed together; the store then has them a second time, in that order.
     label_unit: set where labels are numbers to predict and some are in the train split.
-    large_columns: unscaled columns of large numbers, by the key that would scale them (`gnnflow.ingest.sizes`).
+    large_columns: unscaled columns of large numbers, by the key that would scale them (`gnnflow.ingest.moments`).
     scales: the scale of each table with scaled columns.
     columns_read: the columns of each table's features or attributes, in their order.
     class_counts: the labelled targets of each class, where there are not too many classes. train_class_counts: the
