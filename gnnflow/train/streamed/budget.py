@@ -241,7 +241,8 @@ def _pass(of: LayerRelations, relation: int, *, size: GraphSize, place: Place, p
     model, layer, several = of.model, of.layers[relation], of.comes_from_several(relation)
     columns = EdgeColumns(size.edge_columns > model.inputs.attribute_width, model.inputs.attribute_width)
     learned, kind = of.index > 0 or model.encoder is not None, layer.levels.instance
-    orders = partial(possible_orders, layer, may_prune=size.may_prune or not size.num_edges, is_joined=of.joins.only is None)
+    may_prune, is_joined = size.may_prune or not size.num_edges, of.joins.only is None
+    orders = partial(possible_orders, layer, may_prune=may_prune, is_joined=is_joined)
     plans = [plan_relation(layer, columns, map_first=each, needs_gradient=learned) for each in orders(learned=learned)]
     none = columns.empty_block()
     source, target = max(each.source.width for each in plans), max(each.target.width for each in plans)

@@ -73,7 +73,8 @@ def test_preparation_does_not_change_batches(prefetch: int, cache: int) -> None:
     for _ in range(2):
         for one, two in zip(plainly.batches(plan), other.batches(plan), strict=True):
             np.testing.assert_array_equal(one.targets, two.targets)
-            np.testing.assert_array_equal(one.tensors.blocks[0].relations[0].block.csr.sources, two.tensors.blocks[0].relations[0].block.csr.sources)
+            csr = [each.tensors.blocks[0].relations[0].block.csr for each in (one, two)]
+            np.testing.assert_array_equal(csr[0].sources, csr[1].sources)
             np.testing.assert_array_equal(one.labels, GRAPH.labels[two.targets])
 
 
