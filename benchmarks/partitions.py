@@ -126,7 +126,7 @@ def epochs_of(group: RankGroup, *, job: TrainJob) -> dict[str, float]:
     objective, seconds, moved, states = Objective(job.label_kind), [], 0, 0
     with open_source(job, exchange=exchange) as source:
         for epoch in range(EPOCHS + 1):
-            (step,) = source.steps(epoch, since=0)
+            step = source.step(epoch, 0)
             before, begin = exchange.sent_bytes, time.perf_counter()
             step.seed()
             loss, count = objective.loss(step.logits(model), step.labels)
