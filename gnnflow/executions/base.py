@@ -5,9 +5,8 @@
     rows   = layer_rows(layer, terms, delivery)              state, self message, finalize, update, per target
 
 A pass knows its layer alone. What the model does around it, dropout before and norm, activation and residual behind,
-`run_layer` adds in the one call that is both halves; on a typed graph `relations.py` adds it once around the passes of
-all relations. An execution whose halves lie in different tasks (`sliced`), or in different passes over the graph (one
-that streams a graph larger than memory), calls them apart.
+`relations.run_layer` adds once around the passes of all relations. An execution whose halves lie in different tasks
+(`sliced`), or in different passes over the graph (one that streams a graph larger than memory), calls them apart.
 
 A new execution is one module here. It provides
 
@@ -145,31 +144,6 @@ class Received:
             yield ReceivedPart(state)
 
 
-def run_layer(
-    model: Model,
-    index: int,
-    *,
-    h: Tensor,
-    nodes: NodeContext,
-    delivery: Delivery,
-    map_first: bool | None = None,
-    stages: Stages = UNTIMED,
-) -> Tensor:
-    """Return layer `index`'s rows of the delivery's targets [T, W], after the activation.
-
-    h and nodes: rows of the nodes that lie here, the T targets first. map_first: where it was decided already, as
-    `is_cheaper_first` does. Raises LayerError where the layer's terms or messages do not have the shapes of the
-    contract.
-    """
-    layer, num_targets = model.layer(index), delivery.num_targets
-    first = maps_first(layer, h, num_targets, delivery.num_edges) if map_first is None else map_first
-    terms = terms_of(layer, model.pre(index, h), nodes=nodes, num_targets=num_targets, map_first=first)
-    shortcut = model.shortcut(index, first_rows(h, num_targets))
-    relu = takes_relu(model, index, is_mapped=first)
-    rows = layer_rows(layer, terms=terms, delivery=delivery, map_first=first, relu=relu, stages=stages)
-    return model.post(index, rows, shortcut, is_activated=relu)
-
-
 def terms_of(layer: Layer, h: Tensor, *, nodes: NodeContext, num_targets: int, map_first: bool) -> Terms:
     """Return source terms of all nodes whose input rows are h, target terms of the first T of them, the targets."""
     source, target = layer_terms(layer, h=h, nodes=nodes, map_first=map_first)
@@ -247,10 +221,14 @@ def updated_rows(layer: Layer, *, target: TermRows, aggregated: Tensor, is_mappe
 
 
 def takes_relu(model: Model, index: int, *, is_mapped: bool) -> bool:
-    """Return whether the relu that the model applies to a layer's rows is left to `updated_rows`, in the same pass."""
-    layer = model.layer(index)
-    behind = layer.value_weight is not None and not is_mapped and layer.linear_update is not None
-    return behind and model.begins_with_relu(index)
+    """Return whether the relu that the model applies to a layer's rows is left to `updated_rows`, in the same pass.
+
+    Not where rows of relations are joined first.
+    """
+    layer = model.relations(index).only
+    if layer is None or layer.value_weight is None or is_mapped or layer.linear_update is None:
+        return False
+    return model.begins_with_relu(index)
 
 
 def _only(parts: Iterator[Part], layer: Layer) -> Part:

@@ -12,18 +12,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import OneBlock, first_rows, run_layer, takes_relu, updated_rows
+from gnnflow.executions.base import first_rows, takes_relu, updated_rows
 from gnnflow.executions.propagate import finished, partial_state, sort_edges, takes_self, whole_rows
-from gnnflow.executions.relations import run_relations
+from gnnflow.executions.relations import run_layer
 from gnnflow.executions.tensors import (
     BatchTensors,
     FirstRows,
-    TypedBlockTensors,
     batch_tensors,
     block_tensors,
+    layer_tensors,
     node_context,
     shared_tensor,
     tensor,
+    types_of,
 )
 from gnnflow.graph.batch import Degrees, Features, InPlaceBatch, MiniBatch, NodeFeatures
 from gnnflow.graph.errors import LayerError
@@ -58,36 +59,32 @@ def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]
         first = tensors.first
         shortcut = None if first.h is None else model.shortcut(0, first.h)
         relu = takes_relu(model, 0, is_mapped=False)
-        out = updated_rows(model.layer(0), target=first.target, aggregated=first.aggregated, is_mapped=False, relu=relu)
+        layer = model.relations(0).layer(0)
+        out = updated_rows(layer, target=first.target, aggregated=first.aggregated, is_mapped=False, relu=relu)
         h = model.post(0, out, shortcut, is_activated=relu)
         rows.append(h)
     for index, block in enumerate(tensors.blocks, len(rows)):
         # The sources of a block are the targets of the one before [S, W].
         assert len(h) == block.num_sources
-        nodes = tensors.nodes.prefix(len(h))
-        if isinstance(block, TypedBlockTensors):
-            h = run_relations(model, index, h=h, nodes=nodes, block=block)
-        else:
-            h = run_layer(model, index, h=h, nodes=nodes, delivery=OneBlock(block))
+        h = run_layer(model, index, h=h, nodes=tensors.nodes.prefix(len(h)), block=block)
         rows.append(h)
     return [first_rows(each, len(h)) for each in rows]
 
 
 def sort_for_backward(model: Model, batch: BatchTensors) -> None:
     """Compute, and keep in the batch, the orders of edges that the backward pass of a model reads."""
-    for index, block in enumerate(batch.blocks, model.num_layers - len(batch.blocks)):
-        parts = [each.block for each in block.relations] if isinstance(block, TypedBlockTensors) else [block]
-        for layer, part in zip(model.layers_at(index), parts, strict=True):
-            sort_edges(layer, part.with_self if takes_self(layer, part) else part)
+    for index, held in enumerate(batch.blocks, model.num_layers - len(batch.blocks)):
+        for layer, part in zip(model.relations(index).layers, held.relations, strict=True):
+            sort_edges(layer, part.block.with_self if takes_self(layer, part.block) else part.block)
 
 
 def aggregates_ahead(model: Model, *, training: bool) -> bool:
     """Return whether what the first layer aggregates is the same in every step, so that it may be prepared."""
-    if model.is_typed:
+    layer = model.relations(0).only
+    if layer is None or model.encoder is not None:
         return False
-    layer = model.layer(0)
     draws = training and (model.config.dropout > 0.0 or layer.coefficient_dropout > 0.0)
-    return model.encoder is None and layer.fixed_terms and layer.uses_coefficients and not draws
+    return layer.fixed_terms and layer.uses_coefficients and not draws
 
 
 @torch.no_grad()
@@ -98,7 +95,7 @@ def first_terms(model: Model, features: NodeFeatures, nodes: Degrees) -> Terms:
     """
     assert isinstance(features, Features)
     assert features.dense is not None
-    return model.layer(0).transform(shared_tensor(features.dense), node_context(nodes))
+    return model.relations(0).layer(0).transform(shared_tensor(features.dense), node_context(nodes))
 
 
 @torch.no_grad()
@@ -107,7 +104,7 @@ def prepared(model: Model, terms: Terms, batch: InPlaceBatch, *, features: NodeF
 
     features: of its neighbourhood. terms: as `first_terms` gave them for the same.
     """
-    layer, block, rows = model.layer(0), block_tensors(batch.first), tensor(batch.rows)
+    layer, block, rows = model.relations(0).layer(0), block_tensors(batch.first), tensor(batch.rows)
     # terms of the T targets
     target = {name: term.index_select(0, rows) for name, term in terms.target.items()}
     if takes_self(layer, block):
@@ -121,8 +118,9 @@ def prepared(model: Model, terms: Terms, batch: InPlaceBatch, *, features: NodeF
         aggregated = finished(layer, state, source=own, target=target, edge=block.edge)
     assert isinstance(features, Features)
     h = tensor(features.take(batch.rows).dense) if model.config.residual else None
+    types, schema = types_of(batch.nodes), model.inputs.schema
     return BatchTensors(
-        tuple(block_tensors(each) for each in batch.blocks),
+        tuple(layer_tensors(each, types[: each.num_sources], schema) for each in batch.blocks),
         node_context(batch.nodes),
         features=None,
         labels=None,

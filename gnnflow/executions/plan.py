@@ -153,9 +153,9 @@ def plan_layers(model: Model, columns: EdgeColumns = NO_COLUMNS) -> tuple[LayerP
 @torch.no_grad()
 def plan_layer(model: Model, index: int, columns: EdgeColumns = NO_COLUMNS) -> LayerPlan:
     """Return the plan of layer `index` where terms are sent, as `plan_layers` does."""
-    layers = model.layers_at(index)
-    plans = tuple(plan_relation(layer, columns, map_first=is_narrower_first(layer)) for layer in layers)
-    return LayerPlan(plans, model.relations(index).out_width if model.is_typed else layers[0].out_width)
+    layers = model.relations(index)
+    plans = tuple(plan_relation(layer, columns, map_first=is_narrower_first(layer)) for layer in layers.layers)
+    return LayerPlan(plans, layers.out_width)
 
 
 def plan_relation(layer: Layer, columns: EdgeColumns, *, map_first: bool, needs_gradient: bool = False) -> RelationPlan:

@@ -1,8 +1,8 @@
 """The plain definition all executions are tested against: the whole graph in memory, every message written out.
 
 It shares the layers' functions with the other executions and nothing else: gathers are indexing, sums are index_add,
-self messages are edges appended to the list. On a typed graph each relation's layer runs over all nodes of the graph,
-with the edges of its relation alone, and the rows of its target type are read. Slow and large on purpose.
+self messages are edges appended to the list. Each relation's layer runs over all nodes of the graph, with the edges of
+its relation alone, and the rows of its target type are read. Slow and large on purpose.
 
 Where edges have leaves, each leaf's terms are written out too, and added up per edge.
 
@@ -52,21 +52,18 @@ def layer_outputs(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] |
     outputs: list[Tensor] = []
     for index in range(model.num_layers):
         block = graph.adjacency if sampled is None else sampled[index]
-        if model.is_typed:
-            out = typed_output(model.relations(index), model.pre(index, h), node=node, types=types, block=block)
-        else:
-            out = layer_output(model.layer(index), model.pre(index, h), node=node, block=block)
+        out = joined_output(model.relations(index), model.pre(index, h), node=node, types=types, block=block)
         h = model.post(index, out, model.shortcut(index, h))
         outputs.append(h)
     return outputs
 
 
-def typed_output(layers: RelationLayers, h: Tensor, *, node: NodeContext, types: Tensor, block: Block) -> Tensor:
-    """Return the rows [N, W] that one layer of a typed graph gives of h [N, in_width]. types: of the rows [N]."""
-    every, out = torch.arange(len(h)), h.new_zeros(len(h), layers.out_width)
+def joined_output(layers: RelationLayers, h: Tensor, *, node: NodeContext, types: Tensor, block: Block) -> Tensor:
+    """Return the rows [N, W] that one layer of a model gives of h [N, in_width]. types: of the rows [N]."""
+    out = h.new_zeros(len(h), layers.out_width)
     for node_type in range(layers.schema.num_types):
         into = layers.schema.relations_into(node_type)
-        nodes = [node.relation(relation, every) for relation in into]
+        nodes = [node.of_relation(relation) for relation in into]
         blocks = [block.relation(relation) for relation in into]
         own = [layers.layer(relation) for relation in into]
         if layers.merges_states and into:

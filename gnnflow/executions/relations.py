@@ -1,8 +1,8 @@
-"""One layer of a model on a typed graph: a pass per relation, joined per type of the targets.
+"""One layer of a model: a pass per relation, joined per type of the targets.
 
-A relation's pass is that of a layer on a graph without types (`base.py`), over the rows that the relation joins. What
-the model does around a layer, dropout before and norm, activation and residual behind, it does once to the rows of all
-types.
+A relation's pass is that of its layer (`base.py`), over the rows that the relation joins. What the model does around a
+layer, dropout before and norm, activation and residual behind, it does once to the rows of all types. A graph without
+types has one relation, whose rows are those of its layer.
 
 Shapes: T targets, S sources, W width.
 """
@@ -12,13 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from gnnflow.executions.base import Delivery, OneBlock, first_rows, layer_rows, maps_first, terms_of, updated_rows
+from gnnflow.executions.base import (
+    Delivery,
+    OneBlock,
+    first_rows,
+    layer_rows,
+    maps_first,
+    takes_relu,
+    terms_of,
+    updated_rows,
+)
 from gnnflow.executions.stages import UNTIMED, Stages
-from gnnflow.executions.tensors import TypedBlockTensors
-from gnnflow.layers import Layer, Model, NodeContext, RelationLayers, Terms
+from gnnflow.executions.tensors import LayerTensors
+from gnnflow.layers import Layer, Model, NodeContext, Terms
+from gnnflow.layers.terms import TypeRows
 
 
 @dataclass(frozen=True)
@@ -34,62 +43,80 @@ class RelationPass:
     map_first: bool
 
 
-def run_relations(model: Model, index: int, *, h: Tensor, nodes: NodeContext, block: TypedBlockTensors) -> Tensor:
+def run_layer(
+    model: Model,
+    index: int,
+    *,
+    h: Tensor,
+    nodes: NodeContext,
+    block: LayerTensors,
+    dropped: Tensor | None = None,
+    map_first: bool | None = None,
+    stages: Stages = UNTIMED,
+) -> Tensor:
     """Return layer `index`'s rows of a block's targets [T, W], after the activation.
 
-    h and nodes: rows of the block's sources [S], the T targets first. Raises LayerError as `run_layer` does.
+    h and nodes: rows of the block's sources [S], the T targets first. dropped [S]: the same after dropout, where they
+    are known; h may then be of the targets alone. map_first: where it was decided already, as `is_cheaper_first` does.
+    Raises LayerError where the layer's terms or messages do not have the shapes of the contract.
     """
-    out = related_rows(model.relations(index), model.pre(index, h), nodes=nodes, block=block)
-    return model.post(index, out, model.shortcut(index, first_rows(h, block.num_targets)))
-
-
-def related_rows(
-    layers: RelationLayers, h: Tensor, *, nodes: NodeContext, block: TypedBlockTensors, stages: Stages = UNTIMED
-) -> Tensor:
-    """Return the rows of a block's targets [T, W] from its sources' rows h [S], before what the model does to them."""
+    sources = model.pre(index, h) if dropped is None else dropped
+    layers = model.relations(index)
 
     def pass_of(relation: int) -> RelationPass:
         stages.enter("transform")
         layer, part = layers.layer(relation), block.relations[relation]
         # the rows that the relation joins, its targets first
-        rows, context = h.index_select(0, part.sources), nodes.relation(relation, part.sources)
-        first = maps_first(layer, rows, part.block.num_targets, part.block.csr.num_edges)
-        terms = terms_of(layer, rows, nodes=context, num_targets=part.block.num_targets, map_first=first)
-        return RelationPass(layer, terms, OneBlock(part.block), first)
+        rows = sources if part.sources is None else sources.index_select(0, part.sources)
+        delivery = OneBlock(part.block)
+        first = maps_first(layer, rows, delivery.num_targets, delivery.num_edges) if map_first is None else map_first
+        context = nodes.of_relation(relation, part.sources)
+        terms = terms_of(layer, rows, nodes=context, num_targets=delivery.num_targets, map_first=first)
+        return RelationPass(layer, terms, delivery, first)
 
-    own = first_rows(h, block.num_targets)
-    return joined_rows(layers, pass_of, h=own, targets=block.targets, places=block.places, stages=stages)
+    return run_passes(model, index, pass_of, h=h, dropped=sources, targets=block.targets, stages=stages)
 
 
-def joined_rows(
-    layers: RelationLayers,
+def run_passes(
+    model: Model,
+    index: int,
     pass_of: Callable[[int], RelationPass],
     *,
     h: Tensor,
-    targets: Sequence[Tensor],
-    places: Tensor,
+    dropped: Tensor,
+    targets: TypeRows,
     stages: Stages = UNTIMED,
 ) -> Tensor:
-    """Return the rows of T targets [T, W], before what the model does to them.
+    """Return layer `index`'s rows of T targets [T, W], after the activation, from a pass per relation.
 
-    pass_of: makes a relation's pass when it is needed: type by type, the relations into it in their order. h: the T
-    targets' own input rows, after dropout. targets and places: as in `TypedBlockTensors`.
+    pass_of: makes a relation's pass when it is needed: type by type, the relations into it in their order. h and
+    dropped: input rows before and after dropout, those of the T targets first.
     """
+    layers, own, relu = model.relations(index), first_rows(dropped, targets.num_rows), False
     of_types = []
-    for node_type, rows_of_type in enumerate(targets):
+    for node_type in range(layers.schema.num_types):
         passes = (pass_of(relation) for relation in layers.schema.relations_into(node_type))
         if layers.merges_states:
             rows = [_merged(held, stages)] if (held := list(passes)) else []
         else:
-            rows = [
-                layer_rows(
-                    each.layer, terms=each.terms, delivery=each.delivery, map_first=each.map_first, stages=stages
+            rows = []
+            for each in passes:
+                relu = takes_relu(model, index, is_mapped=each.map_first)
+                rows.append(
+                    layer_rows(
+                        each.layer,
+                        terms=each.terms,
+                        delivery=each.delivery,
+                        map_first=each.map_first,
+                        relu=relu,
+                        stages=stages,
+                    )
                 )
-                for each in passes
-            ]
-        stages.enter("reduce", over=rows, back="apply")
-        of_types.append(layers.joined(node_type, rows, h.index_select(0, rows_of_type)))
-    return torch.cat(of_types).index_select(0, places)
+        if layers.only is None:
+            stages.enter("reduce", over=rows, back="apply")
+        of_types.append(layers.joined(node_type, rows, targets.of(node_type, own)))
+    shortcut = model.shortcut(index, first_rows(h, targets.num_rows))
+    return model.post(index, targets.joined(of_types), shortcut, is_activated=relu)
 
 
 def _merged(passes: Sequence[RelationPass], stages: Stages) -> Tensor:

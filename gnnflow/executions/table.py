@@ -18,8 +18,7 @@ from gnnflow.layers import Layer, Model
 class Execution:
     """One row: `supports` returns None for a layer the execution runs, else the reason why it does not.
 
-    scores: whether every run scores with it. Which strategy trains on it is `gnnflow.config.pipelines`. is_typed:
-    whether it runs models of typed graphs.
+    scores: whether every run scores with it. Which strategy trains on it is `gnnflow.config.pipelines`.
     """
 
     name: str
@@ -27,7 +26,6 @@ class Execution:
     delivers_by: str
     scores: bool
     supports: Callable[[Layer], str | None]
-    is_typed: bool = True
 
 
 def _every_layer(layer: Layer) -> None:
@@ -104,12 +102,9 @@ def executions_of(strategy: str, *, is_streamed: bool = False) -> tuple[str, ...
 def check_model(model: Model, *, names: Sequence[str]) -> None:
     """Raise LayerError where one of the named executions cannot run one of the model's layers."""
     for index in range(model.num_layers):
-        # a layer per relation on a typed graph, all of one class
-        layer = model.layers_at(index)[0]
+        layer = model.relations(index).layer(0)  # those of all relations are of one class
         for name in names:
             reason = EXECUTIONS[name].supports(layer)
-            if model.is_typed and not EXECUTIONS[name].is_typed:
-                reason = "it runs layers of graphs without types"
             if reason is not None:
                 raise LayerError(
                     f"layer {index + 1}, {type(layer).__name__}, cannot run on the execution {name}: {reason}",

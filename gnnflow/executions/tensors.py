@@ -18,6 +18,7 @@ from gnnflow.graph.relations import relation_blocks
 from gnnflow.graph.schema import UNTYPED, GraphSchema
 from gnnflow.kernels import Csr, Instances
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext, TypedFeatureTensors
+from gnnflow.layers.terms import TypeRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,32 +117,27 @@ class BlockTensors:
 
 @dataclass(frozen=True, eq=False)
 class RelationTensors:
-    """One relation's part of a typed block, a block of T' targets and S' sources.
+    """One relation's part of a layer's block, a block of T' targets and S' sources.
 
-    sources [S']: which of the typed block's source rows its own are, its targets first.
+    sources [S']: which of the layer's source rows its own are, its targets first; None: all.
     """
 
     block: BlockTensors
-    sources: Tensor
+    sources: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class TypedBlockTensors:
-    """A block of several types and relations ready to compute on, taken apart by relation.
-
-    targets: per type, which of the T targets are of it, ascending. places [T]: where each target lies among the targets
-    of all types laid end to end.
-    """
+class LayerTensors:
+    """One layer's block ready to compute on, taken apart by relation. targets: the types of its T targets."""
 
     relations: tuple[RelationTensors, ...]
-    targets: tuple[Tensor, ...]
-    places: Tensor
+    targets: TypeRows
     num_sources: int
 
     @property
     def num_targets(self) -> int:
         """Number of targets T."""
-        return len(self.places)
+        return self.targets.num_rows
 
 
 @dataclass(frozen=True)
@@ -164,7 +160,7 @@ class BatchTensors:
     and nodes belong to the later layers.
     """
 
-    blocks: tuple[BlockTensors | TypedBlockTensors, ...]
+    blocks: tuple[LayerTensors, ...]
     nodes: NodeContext
     features: FeatureTensors | TypedFeatureTensors | None
     labels: Tensor | None
@@ -218,25 +214,26 @@ def node_context(nodes: Degrees) -> NodeContext:
     )
 
 
-def typed_block_tensors(block: Block, types: IntArray, schema: GraphSchema) -> TypedBlockTensors:
-    """Return a typed block's relations as tensors. types: the number of each source row's type [S]."""
-    targets, places = rows_of_types(types[: block.num_targets], schema.num_types)
-    parts = relation_blocks(block, types, schema)
-    return TypedBlockTensors(
-        tuple(RelationTensors(block_tensors(part.block), tensor(part.sources)) for part in parts),
-        targets,
-        places,
-        block.num_sources,
-    )
+def layer_tensors(block: Block, types: IntArray, schema: GraphSchema) -> LayerTensors:
+    """Return a block's relations as tensors. types: the number of each source row's type [S]."""
+    targets = rows_of_types(types[: block.num_targets], schema.num_types)
+    if schema.num_relations == 1 and schema.num_types == 1:
+        parts = [RelationTensors(block_tensors(block))]
+    else:
+        found = relation_blocks(block, types, schema)
+        parts = [RelationTensors(block_tensors(part.block), tensor(part.sources)) for part in found]
+    return LayerTensors(tuple(parts), targets, block.num_sources)
 
 
-def rows_of_types(types: IntArray, num_types: int) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Return the rows of each type, ascending, and where each row lies among those of all types laid end to end."""
+def rows_of_types(types: IntArray, num_types: int) -> TypeRows:
+    """Return which rows are of each type. types: the number of each row's type."""
+    if num_types == 1:
+        return TypeRows(len(types))
     order = np.argsort(types, kind="stable")
     places = np.empty(len(types), np.int64)
     places[order] = np.arange(len(types))
     ends = np.cumsum(np.bincount(types, minlength=num_types))
-    return tuple(tensor(rows) for rows in np.split(order, ends[:-1])), tensor(places)
+    return TypeRows(len(types), tuple(tensor(rows) for rows in np.split(order, ends[:-1])), tensor(places))
 
 
 @overload
@@ -247,7 +244,7 @@ def feature_tensors(features: NodeFeatures) -> FeatureTensors | TypedFeatureTens
     """Return the input features as tensors, in the form they are stored in."""
     if isinstance(features, TypedFeatures):
         parts = (None if part is None else feature_tensors(part) for part in features.parts)
-        return TypedFeatureTensors(tuple(parts), *rows_of_types(features.types, len(features.parts)))
+        return TypedFeatureTensors(tuple(parts), rows_of_types(features.types, len(features.parts)))
     return FeatureTensors(
         features.width,
         dense=tensor(features.dense),
@@ -272,16 +269,10 @@ def types_of(nodes: Degrees) -> IntArray:
 def batch_tensors(batch: MiniBatch, schema: GraphSchema = UNTYPED) -> BatchTensors:
     """Return the whole batch as tensors. Meant for the loading side of a pipeline: it computes nothing.
 
-    schema: of the graph; blocks of a typed one are taken apart by relation here. Layers that have one block in common
-    share its tensors too, and what is derived of them.
+    schema: of the graph. Layers that have one block in common share its tensors too, and what is derived of them.
     """
-    types = types_of(batch.nodes) if schema.is_typed else None
-    made = {
-        id(block): block_tensors(block)
-        if types is None
-        else typed_block_tensors(block, types[: block.num_sources], schema)
-        for block in batch.blocks
-    }
+    types = types_of(batch.nodes)
+    made = {id(block): layer_tensors(block, types[: block.num_sources], schema) for block in batch.blocks}
     return BatchTensors(
         tuple(made[id(block)] for block in batch.blocks),
         node_context(batch.nodes),

@@ -140,6 +140,6 @@ def _layer(
     index: int, inbox: Inbox, job: InferJob, model: Model, layer: int, *, rows: IntArray, runs: Sequence[slice]
 ) -> tuple[Iterator[FloatArray], dict[int, FloatArray]]:
     """Return (layer `layer`'s output of local rows, run by run; outputs carried from earlier layers, whole)."""
-    layer_of = compute_layer if model.is_typed else plain_layer
+    layer_of = plain_layer if model.relations(0).only else compute_layer
     h, own = layer_of(index, inbox, job, model, layer=layer, rows=rows, runs=runs)
     return h, {number: to_matrix(own[f"output_{number}"]) for number in carried_layers(model, layer, job)}

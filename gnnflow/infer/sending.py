@@ -85,7 +85,7 @@ class Sending:
             nodes = degrees.take(self.rows[run])
             # places among the n rows of those that the layer computes here
             kept = self.needed[slice(*np.searchsorted(self.needed, [run.start, run.stop]))] - run.start
-            if model.is_typed:
+            if model.relations(0).only is None:
                 own = {"h": from_matrix(h[kept])}
                 yield from send_terms(
                     self.index, inbox, self.job, model, layer=self.layer, h=h, rows=self.rows, nodes=nodes

@@ -3,7 +3,7 @@
 Nothing here runs the layers over a graph; executions call the pieces in order:
 
     h = encode(features)
-    for each layer l: h = post(l, layer l on pre(l, h), shortcut(l, h))     on a typed graph: relations(l)
+    for each layer l: h = post(l, relations(l) on pre(l, h), shortcut(l, h))
     logits = predict(all layers' outputs)
     scores = score(source rows of logits, target rows)      where targets are pairs
 
@@ -86,6 +86,10 @@ class Model(nn.Module):
         self.inputs = inputs
         self.encoder = encoder
         self.layers = nn.ModuleList(layers)
+        # in a tuple, so that it is not registered: on a graph without types weights are named as those of one layer
+        self._relations = tuple(
+            each if isinstance(each, RelationLayers) else RelationLayers(inputs.schema, [each]) for each in layers
+        )
         widths_read = [layers[index].out_width for index in self.head_layers]
         width = max(widths_read) if self._takes_largest else sum(widths_read)
         self.head = None if config.head == "direct" else nn.Linear(width, inputs.num_outputs)
@@ -141,26 +145,9 @@ class Model(nn.Module):
             return self.encoder.of_type(node_type, features, nodes)
         return self.encode(features)
 
-    @property
-    def is_typed(self) -> bool:
-        """Whether it is of a typed graph: each of its layers is then a layer per relation."""
-        return self.inputs.typed is not None
-
-    def layer(self, index: int) -> Layer:
-        """Return a layer by its index, counted from 0, of a model of a graph without types."""
-        layer = self.layers[index]
-        assert isinstance(layer, Layer)
-        return layer
-
     def relations(self, index: int) -> RelationLayers:
-        """Return the layers of all relations by their index, counted from 0, of a model of a typed graph."""
-        layers = self.layers[index]
-        assert isinstance(layers, RelationLayers)
-        return layers
-
-    def layers_at(self, index: int) -> tuple[Layer, ...]:
-        """Return the layers that compute with this index: one, or on a typed graph one per relation."""
-        return self.relations(index).layers if self.is_typed else (self.layer(index),)
+        """Return the layers of all relations by their index, counted from 0; a graph without types has one relation."""
+        return self._relations[index]
 
     @property
     def drops(self) -> bool:
@@ -191,8 +178,8 @@ class Model(nn.Module):
         """
         if self._gives_scores(index):
             return out
-        name, layer = str(index), self.layers[index]
-        if isinstance(layer, Layer) and layer.never_negative:
+        name, only = str(index), self.relations(index).only
+        if only is not None and only.never_negative:
             is_activated |= self.begins_with_relu(index)
         rows = out if is_activated else self._activation(self.norms[name](out) if name in self.norms else out)
         assert (shortcut is None) == (index not in self._joined), f"layer {index} and its shortcut do not agree"

@@ -1,4 +1,4 @@
-"""One layer of a model on a typed graph: a layer per relation, and per type what makes one row of what they give.
+"""One layer of a model: a layer per relation, and per type what makes one row of what they give.
 
     for each relation r into type t:  z_r = layer_r on r's in-edges, after layer_r's own update
     h' of type t = across_t(z of all r into t)  +  own_t h, where the type has a map of its own
@@ -9,6 +9,8 @@ A type that no relation leads to has the map alone. Where `merges_states` is set
 one aggregation: their states are merged before they are finalized, and the first of them updates the rows.
 
 Parameters that relations share are held here and registered once; their layers refer to them.
+
+A graph without types has one relation: nothing is joined, and the rows are those of its layer (`only`).
 
 Shapes: T targets of one type, R relations, W width.
 """
@@ -72,6 +74,11 @@ class RelationLayers(nn.Module):
     def layers(self) -> tuple[Layer, ...]:
         """The layers of all relations, in the schema's order."""
         return tuple(self.layer(number) for number in range(self.schema.num_relations))
+
+    @property
+    def only(self) -> Layer | None:
+        """The layer whose rows are the new rows as they are; None where rows are joined, or mapped behind it."""
+        return self.layer(0) if len(self.relations) == 1 and not self.own and not self.out else None
 
     def joined(self, node_type: int, rows: Sequence[Tensor], h: Tensor) -> Tensor:
         """Return the new rows [T, W] of nodes of one type.

@@ -42,6 +42,27 @@ class LinearUpdate(NamedTuple):
     weight: Tensor | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class TypeRows:
+    """Says which of N rows are of each node type.
+
+    rows: of each type, ascending. places [N]: where each row lies among the rows of all types laid end to end. Of one
+    type there are neither: it has all rows.
+    """
+
+    num_rows: int
+    rows: tuple[Tensor, ...] = ()
+    places: Tensor | None = None
+
+    def of(self, node_type: int, rows: Tensor) -> Tensor:
+        """Return those of N rows that are of a type."""
+        return rows if self.places is None else rows.index_select(0, self.rows[node_type])
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return N rows from those of each type."""
+        return parts[0] if self.places is None else torch.cat(tuple(parts)).index_select(0, self.places)
+
+
 @dataclass(frozen=True)
 class NodeContext:
     """Full-graph values of each node, float32 [N]. in_weight is the sum of in-edge weights, else the in-degree.
@@ -70,17 +91,15 @@ class NodeContext:
         columns = ("in_degree", "out_degree", "in_weight")
         return NodeContext(*(torch.cat([getattr(self, name), getattr(others, name)]) for name in columns))
 
-    def relation(self, number: int, rows: Tensor) -> NodeContext:
-        """Return the values of the given rows in one relation [len(rows)]."""
-        columns = (self.in_degree, self.out_degree, self.in_weight)
-        return NodeContext(*((each if each.dim() == 1 else each[:, number]).index_select(0, rows) for each in columns))
+    def of_type(self, types: TypeRows, number: int) -> NodeContext:
+        """Return the rows of a type. types: of all rows."""
+        return self.take(types.rows[number]) if types.rows else self
 
-    def of_relation(self, number: int) -> NodeContext:
-        """Return the values of all rows in one relation [N]."""
-        if self.in_degree.dim() == 1:
-            return self
+    def of_relation(self, number: int, rows: Tensor | None = None) -> NodeContext:
+        """Return the values of the given rows in one relation [len(rows)], or of all."""
         columns = (self.in_degree, self.out_degree, self.in_weight)
-        return NodeContext(*(each[:, number].contiguous() for each in columns))
+        own = columns if self.in_degree.dim() == 1 else [each[:, number] for each in columns]
+        return NodeContext(*(each.contiguous() if rows is None else each.index_select(0, rows) for each in own))
 
 
 @dataclass(frozen=True)

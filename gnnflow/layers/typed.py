@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.facts import FeatureFacts
 from gnnflow.graph.schema import GraphSchema
-from gnnflow.layers.terms import FeatureTensors, NodeContext
+from gnnflow.layers.terms import FeatureTensors, NodeContext, TypeRows
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,15 @@ class TypedInputs:
 class TypedFeatureTensors:
     """Node input features of several types, as `TypedFeatures`: one part per type, None where a type has none.
 
-    rows: per type, which of the N rows are of it, ascending. places [N]: where each row lies among the rows of all
-    types laid end to end.
+    types: of the N rows.
     """
 
     parts: tuple[FeatureTensors | None, ...]
-    rows: tuple[Tensor, ...]
-    places: Tensor
+    types: TypeRows
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return len(self.places)
+        return self.types.num_rows
 
     @property
     def of_targets(self) -> FeatureTensors:
@@ -82,8 +80,9 @@ class TypedFeatureTensors:
 
         No columns where the type has none.
         """
-        number = next(number for number, held in enumerate(self.rows) if bool((held == int(rows[0])).any()))
-        part, held = self.parts[number], self.rows[number].cpu().numpy()
+        of_types = [each.cpu() for each in self.types.rows] or [torch.arange(len(self))]
+        number = next(number for number, held in enumerate(of_types) if bool((held == int(rows[0])).any()))
+        part, held = self.parts[number], of_types[number].numpy()
         places: IntArray = np.searchsorted(held, rows)
         return FeatureTensors(0, dense=torch.zeros(len(held), 0)) if part is None else part, places
 
@@ -138,11 +137,11 @@ class TypeEncoder(nn.Module):
 
     def forward(self, features: TypedFeatureTensors, nodes: NodeContext) -> Tensor:
         """Return the rows of all types [N, W], in the rows' order. nodes: of the same rows."""
-        encoded = [
-            encoder(nodes.take(rows) if part is None else part)
-            for encoder, part, rows in zip(self.types, features.parts, features.rows, strict=True)
+        held: list[FeatureTensors | NodeContext] = [
+            nodes.of_type(features.types, number) if part is None else part
+            for number, part in enumerate(features.parts)
         ]
-        return torch.cat(encoded).index_select(0, features.places)
+        return features.types.joined([encoder(each) for encoder, each in zip(self.types, held, strict=True)])
 
     def of_type(self, node_type: int, features: FeatureTensors, nodes: NodeContext) -> Tensor:
         """Return the rows of nodes of one type [N, W]. features: of a type without any they are not read."""

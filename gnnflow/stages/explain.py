@@ -155,7 +155,7 @@ def _relations(config: Config) -> tuple[GraphSchema, tuple[int, ...]]:
 
 
 def _layer(model: Model, index: int, schema: GraphSchema, leaves: tuple[int, ...], columns: EdgeColumns) -> LayerSteps:
-    layers, edge = model.layers_at(index), columns.of_no_edges()
+    layers, edge = model.relations(index).layers, columns.of_no_edges()
     each = zip(schema.relations, plan_layer(model, index, columns).relations, leaves, strict=True)
     relations = tuple(_relation(str(relation), plan, size, edge) for relation, plan, size in each)
     return LayerSteps(
@@ -174,9 +174,9 @@ def _sent(model: Model, index: int) -> str:
 
 
 def _joined(model: Model, index: int) -> str:
-    if not model.is_typed:
-        return "one relation: nothing to join"
     layers = model.relations(index)
+    if layers.only is not None:
+        return "one relation: nothing to join"
     if layers.merges_states:
         return "the relations' states are merged, then finalized once"
     into = {len(layers.schema.relations_into(number)) for number in range(layers.schema.num_types)} - {0}

@@ -94,7 +94,7 @@ def _on_clusterbatch(model, case):
 
 def _on_slices(model, case):
     """GraphInfer in memory, over one to four partitions, which meet only in the packed source terms."""
-    layer = _typed_layer if model.is_typed else _layer
+    layer = _layer if model.relations(0).only is not None else _typed_layer
     rng = np.random.default_rng(case.seed)
     owner = rng.integers(0, rng.integers(1, 5), len(case.graph.nodes))
     partitions = [np.flatnonzero(owner == part) for part in np.unique(owner)]

@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 
 from gnnflow.config import PIPELINES, model_from_dict
 from gnnflow.executions import minibatch, reference, sliced
-from gnnflow.executions.base import BlockPart, OneBlock, run_layer
+from gnnflow.executions.base import BlockPart, OneBlock, maps_first, terms_of
 from gnnflow.executions.plan import EdgeColumns
+from gnnflow.executions.relations import RelationPass, run_passes
 from gnnflow.executions.table import EXECUTIONS, check_model, executions_of
 from gnnflow.executions.tensors import BlockTensors, block_tensors, node_context
 from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import EdgeContext, ModelInputs, build_model
+from gnnflow.layers.terms import TypeRows
 from tests.budget import examples
 from tests.contracts.adapters import ADAPTERS, Case, closing_streams, ran_on
 from tests.contracts.in_memory import (
@@ -118,7 +120,7 @@ def model_for(layer, architecture, shape):
     return build_model(config, inputs).eval()
 
 
-LAYER_OBJECTS = {name: model_for(name, ONE_LAYER, NO_EDGES).layer(0) for name in LAYERS}
+LAYER_OBJECTS = {name: model_for(name, ONE_LAYER, NO_EDGES).relations(0).layer(0) for name in LAYERS}
 TRAINING = sorted({*(pipeline.execution for pipeline in PIPELINES.values()), "streamed"})
 MERGEABLE = [name for name, layer in LAYER_OBJECTS.items() if layer.levels.instance.mergeable]
 
@@ -211,7 +213,7 @@ def test_a_strategy_needs_what_trains_by_it_and_what_scores():
 def test_states_of_parts_of_a_hub_merge_to_the_whole(layer, shape, parts):
     graph, model = whole_graph(shape), model_for(layer, ONE_LAYER | JOINED, shape)
     rng = np.random.default_rng(shape.seed)
-    h = rng.normal(size=(shape.num_nodes, model.layer(0).in_width)).astype(np.float32)
+    h = rng.normal(size=(shape.num_nodes, model.relations(0).in_width)).astype(np.float32)
     terms = sliced.term_slice(model, 0, h=h, nodes=graph.nodes)
     whole = sliced.layer_slice(model, 0, own=terms.target, source=terms.source, block=graph.adjacency)
 
@@ -264,6 +266,15 @@ def chunks_of(block, salt):
     return Chunks(blocks, sources, block.num_targets, block.num_edges, block_tensors(block).edge)
 
 
+def layer_rows_of(model, h, nodes, delivery):
+    """Return the first layer's rows of all nodes, whose in-edges come as a delivery has them."""
+    layer, number, dropped = model.relations(0).layer(0), delivery.num_targets, model.pre(0, h)
+    first = maps_first(layer, h, number, delivery.num_edges)
+    terms = terms_of(layer, dropped, nodes=nodes, num_targets=number, map_first=first)
+    made = RelationPass(layer, terms, delivery, first)
+    return run_passes(model, 0, lambda _: made, h=h, dropped=dropped, targets=TypeRows(number))
+
+
 @pytest.mark.parametrize("layer", MERGEABLE)
 @FEW
 @given(shape=graph_shapes(), parts=st.integers(1, 4), sample=st.booleans())
@@ -272,11 +283,11 @@ def test_chunks_of_the_in_edges_give_the_rows_and_gradients_of_the_whole(layer, 
     graph, model = whole_graph(shape), model_for(layer, ONE_LAYER | JOINED, shape)
     block = sampled_blocks(graph, num_layers=1, seed=shape.seed)[0] if sample else graph.adjacency
     salt = np.random.default_rng(shape.seed).integers(0, parts, block.num_edges)
-    h, nodes = torch.randn(len(graph.nodes), model.layer(0).in_width), node_context(graph.nodes)
-    blame = torch.randn(len(h), model.layer(0).out_width)
+    h, nodes = torch.randn(len(graph.nodes), model.relations(0).in_width), node_context(graph.nodes)
+    blame = torch.randn(len(h), model.relations(0).out_width)
     ran = []
     for delivery in (chunks_of(block, salt), OneBlock(block_tensors(block))):
-        rows = run_layer(model, 0, h=h, nodes=nodes, delivery=delivery)
+        rows = layer_rows_of(model, h, nodes, delivery)
         ran.append((rows, gradients(model, rows, blame)))
     (rows, found), (expected, wanted) = ran
     assert_equal(rows, expected)
@@ -298,7 +309,7 @@ def test_a_layer_that_needs_all_in_edges_at_once_refuses_parts_of_them(layer):
     graph, model = whole_graph(GraphShape(4, ((0, 1), (2, 1), (3, 1)), seed=3)), model_for(layer, ONE_LAYER, NO_EDGES)
     h, nodes = torch.from_numpy(graph.features.dense), node_context(graph.nodes)
     with pytest.raises(LayerError, match=r"its targets' in-edges come in 2 parts, and states of \w+ do not merge"):
-        run_layer(model, 0, h=h, nodes=nodes, delivery=chunks_of(graph.adjacency, np.array([0, 1, 1])))
+        layer_rows_of(model, h, nodes, chunks_of(graph.adjacency, np.array([0, 1, 1])))
 
 
 def test_a_batch_for_another_depth_is_refused():
@@ -333,7 +344,7 @@ def test_attention_drops_normalised_coefficients(execution):
     shape = GraphShape(degree, edges, seed=1)
     graph = whole_graph(shape)
     model = model_for("gat", {"head": "direct", "layers": 1, "dropout": 0.0, "attention_dropout": rate}, shape)
-    layer = model.layer(0)
+    layer = model.relations(0).layer(0)
     with torch.no_grad():
         layer.attend_source.zero_()
         layer.attend_target.zero_()

@@ -103,7 +103,7 @@ def has_kink(rows):
 
 
 @pytest.mark.table(46)
-@pytest.mark.parametrize("execution", [name for name, row in EXECUTIONS.items() if row.is_typed])
+@pytest.mark.parametrize("execution", EXECUTIONS)
 @pytest.mark.parametrize("kind", KINDS)
 @FEW
 @given(shape=typed_shapes(), architecture=ARCHITECTURES, sample=st.booleans())
@@ -123,7 +123,7 @@ def test_scores_of_a_typed_graph_equal_reference(execution, kind, shape, archite
 
 
 @pytest.mark.table(34)
-@pytest.mark.parametrize("execution", [name for name in TRAINING if EXECUTIONS[name].is_typed])
+@pytest.mark.parametrize("execution", TRAINING)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in TIED])
 @FEW
 @given(shape=typed_shapes(), architecture=ARCHITECTURES)

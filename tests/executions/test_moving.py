@@ -8,16 +8,18 @@ import pytest
 import torch
 
 from gnnflow.executions.moving import Mover, mapped, tensors_of
-from gnnflow.executions.tensors import BatchTensors, BlockTensors
+from gnnflow.executions.tensors import BatchTensors, BlockTensors, LayerTensors, RelationTensors
 from gnnflow.kernels import Csr
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
+from gnnflow.layers.terms import TypeRows
 
 
 def batch() -> BatchTensors:
     csr = Csr(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1]), 2)
     block = BlockTensors(csr, EdgeContext(3, torch.ones(3), None), None, torch.ones(3))
     nodes = NodeContext(*(torch.ones(2) for _ in range(3)))
-    return BatchTensors((block,), nodes, FeatureTensors(4, dense=torch.randn(2, 4)), None)
+    layer = LayerTensors((RelationTensors(block),), TypeRows(2), 2)
+    return BatchTensors((layer,), nodes, FeatureTensors(4, dense=torch.randn(2, 4)), None)
 
 
 def test_on_the_cpu_a_batch_is_handed_over_as_it_is():
@@ -30,13 +32,13 @@ def test_on_the_cpu_a_batch_is_handed_over_as_it_is():
 
 def test_every_tensor_of_a_batch_is_moved_and_what_is_derived_stays_behind():
     given = batch()
-    _ = given.blocks[0].csr.transposed
+    _ = given.blocks[0].relations[0].block.csr.transposed
     held = len(list(tensors_of(given)))
     moved = mapped(given, torch.clone)
-    assert isinstance(moved.blocks[0].csr, Csr)
-    assert moved.blocks[0].csr.num_sources == 2
+    assert isinstance(moved.blocks[0].relations[0].block.csr, Csr)
+    assert moved.blocks[0].relations[0].block.csr.num_sources == 2
     assert moved.labels is None
-    assert "transposed" not in vars(moved.blocks[0].csr)
+    assert "transposed" not in vars(moved.blocks[0].relations[0].block.csr)
     found = list(tensors_of(moved))
     assert len(found) == 8 < held
     assert not {each.data_ptr() for each in found} & {each.data_ptr() for each in tensors_of(given)}

@@ -24,7 +24,7 @@ SPARSE = replace(INPUTS, sparse=True)
 
 def widths(config, inputs=INPUTS):
     model = build_model(config, inputs)
-    return [(model.layer(index).in_width, model.layer(index).out_width) for index in range(model.num_layers)]
+    return [(model.relations(index).in_width, model.relations(index).out_width) for index in range(model.num_layers)]
 
 
 def test_attention_layers_widen_by_their_heads_and_the_last_averages_them():
@@ -95,8 +95,10 @@ def test_a_residual_layer_with_norm_is_that_of_pyg(kind, head):
     node, h = node_context(graph.nodes), torch.from_numpy(graph.features.dense)
     outputs = reference.layer_outputs(model, graph)
     for index in range(2 if head == "direct" else 3):
-        layer = functools.partial(reference.layer_output, model.layer(index), node=node, block=graph.adjacency)
-        if model.layer(index).in_width != model.layer(index).out_width:  # theirs has no residual between widths
+        layer = functools.partial(
+            reference.layer_output, model.relations(index).layer(0), node=node, block=graph.adjacency
+        )
+        if model.relations(index).in_width != model.relations(index).out_width:  # theirs has no residual between widths
             plain = pyg.DeepGCNLayer(layer, model.norms[str(index)], torch.relu, block="plain")(h)
             expected = plain + h @ model.joins[str(index)].weight.T
         else:

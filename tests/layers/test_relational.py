@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gnnflow.config import HANConfig, SAGEConfig, model_from_dict
-from gnnflow.executions.reference import typed_output
+from gnnflow.executions.reference import joined_output
 from gnnflow.executions.tensors import node_context
 from gnnflow.graph.batch import Degrees
 from gnnflow.graph.errors import ConfigError
@@ -49,7 +49,7 @@ class Compared:
             self.edges[relation.source, relation.name, relation.target] = torch.from_numpy(ends)
 
     def run(self, layers) -> dict[str, torch.Tensor]:
-        out = typed_output(layers, self.h, node=self.node, types=self.types, block=self.block)
+        out = joined_output(layers, self.h, node=self.node, types=self.types, block=self.block)
         return {name: out[self.types == number] for number, name in enumerate(self.schema.types)}
 
 
@@ -141,7 +141,7 @@ def test_heads_of_a_last_han_layer_are_averaged_into_scores_and_stand_side_by_si
     for head, width in (("direct", 3), ("linear", 8), ("jumping", 8)):
         config = model_from_dict({"kind": "han", "hidden": 4, "heads": 2, "output_heads": 5, "head": head})
         last = build_model(config, ModelInputs(0, 3, typed=TypedShape(SCHEMA, (2,) * 4, (3,) * 5, seed=0).inputs))
-        assert {layer.out_width for layer in last.layers_at(1)} == {width}
+        assert {layer.out_width for layer in last.relations(1).layers} == {width}
 
 
 def test_semantic_attention_weighs_each_nodes_relations_by_a_softmax():
@@ -203,7 +203,7 @@ def test_types_of_other_widths_meet_in_the_width_of_the_layers_rows():
     model = build_model(
         model_from_dict({"kind": "gat", "hidden": 4, "heads": 2}), ModelInputs(0, 3, typed=shape.inputs)
     )
-    widths = [(layer.in_width, layer.out_width) for index in range(2) for layer in model.layers_at(index)]
+    widths = [(layer.in_width, layer.out_width) for index in range(2) for layer in model.relations(index).layers]
     assert widths == [(8, 8)] * 5 + [(8, 3)] * 5
 
 

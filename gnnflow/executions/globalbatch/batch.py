@@ -28,12 +28,12 @@ from gnnflow.executions.plan import EdgeColumns, RelationPlan, plan_relation
 from gnnflow.executions.row_exchange import Exchange, Route, swapped
 from gnnflow.executions.tensors import (
     BlockTensors,
-    TypedBlockTensors,
+    LayerTensors,
     block_tensors,
     feature_tensors,
+    layer_tensors,
     model_features,
     node_context,
-    typed_block_tensors,
     types_of,
 )
 from gnnflow.graph.batch import Degrees, NodeFeatures
@@ -47,15 +47,15 @@ class RankLayer:
 
     block: the in-edges of its T targets, or where there is mirrored those from own rows alone. mirrored: those that
     read mirrors, its sources the M mirrors, or own rows and then mirrors where it reads_own. route: None where no rank
-    reads another's rows. mirror_nodes: what the graph knows of the mirrors, on a typed graph alone.
+    reads another's rows. mirror_nodes: what the graph knows of the mirrors, where rows travel and not terms.
     """
 
-    block: BlockTensors | TypedBlockTensors
-    mirrored: BlockTensors | None
-    reads_own: bool
+    block: LayerTensors
     route: Route | None
     totals: Totals
-    mirror_nodes: NodeContext | None
+    mirror_nodes: NodeContext | None = None
+    mirrored: BlockTensors | None = None
+    reads_own: bool = False
 
     @property
     def num_targets(self) -> int:
@@ -95,35 +95,38 @@ def rank_batch(
         # layers that read one block share its tensors: what is worked out from them, such as edges by source, is kept
         same = index and layer.block is rows.layers[index - 1].block
         before = layers[-1] if same and isinstance(layers[-1], RankLayer) else None
-        if model.is_typed:
-            parts = _typed(layer, before, nodes, exchange=exchange, schema=model.inputs.schema)
-        elif layer.traffic is None or not _merges(model.layer(index)):
-            whole = before is not None and before.mirrored is None
-            block = before.block if before is not None and whole else block_tensors(layer.block)
-            parts = RankLayer(block, None, False, _route(layer), layer.totals, None)  # noqa: FBT003
+        only, schema = model.relations(index).only, model.inputs.schema
+        if only is None or layer.traffic is None or not _merges(only):
+            # every rank asks for its mirrors' degrees where rows travel, whether it has any or not
+            mirrors = _degrees_of_mirrors(layer, nodes, exchange) if only is None else None
+            layers.append(_whole(layer, before, nodes, mirrors, schema=schema))
         else:
-            parts = _split(layer, before)
-        layers.append(parts)
+            layers.append(_split(layer, before, schema=schema))
     inputs = feature_tensors(model_features(features, model.inputs.schema))
     return RankBatch(inputs, node_context(nodes), tuple(layers))
 
 
-def _typed(
-    layer: ActiveLayer, before: RankLayer | None, nodes: Degrees, *, exchange: Exchange, schema: GraphSchema
+def _whole(
+    layer: ActiveLayer, before: RankLayer | None, nodes: Degrees, mirrors: Degrees | None, *, schema: GraphSchema
 ) -> RankLayer:
-    """Return a layer of a typed graph. Every rank asks for its mirrors' degrees here, whether it has any or not."""
-    mirrors = _degrees_of_mirrors(layer, nodes, exchange)
-    types = np.concatenate([types_of(nodes)[: layer.num_own], types_of(mirrors)])
-    block = typed_block_tensors(layer.block, types, schema) if before is None else before.block
-    return RankLayer(block, None, False, _route(layer), layer.totals, node_context(mirrors))  # noqa: FBT003
+    """Return a layer whose in-edges are one block. mirrors: their degrees, where rows travel."""
+    context = None if mirrors is None else node_context(mirrors)
+    if before is not None and before.mirrored is None:
+        return RankLayer(before.block, _route(layer), layer.totals, context)
+    types = types_of(nodes)[: layer.num_own]
+    types = types if mirrors is None else np.concatenate([types, types_of(mirrors)])
+    return RankLayer(layer_tensors(layer.block, types, schema), _route(layer), layer.totals, context)
 
 
-def _split(layer: ActiveLayer, before: RankLayer | None) -> RankLayer:
-    reads_own = layer.block.edges.leaves is not None
+def _split(layer: ActiveLayer, before: RankLayer | None, *, schema: GraphSchema) -> RankLayer:
+    """Return a layer of one relation whose in-edges are split by their sources."""
     if before is not None and before.mirrored is not None:
-        return RankLayer(before.block, before.mirrored, reads_own, _route(layer), layer.totals, None)
-    own, mirrored = (block_tensors(part) for part in split_by_mirrors(layer))
-    return RankLayer(own, mirrored, reads_own, _route(layer), layer.totals, None)
+        block, mirrored = before.block, before.mirrored
+    else:
+        own, others = split_by_mirrors(layer)
+        block, mirrored = layer_tensors(own, np.zeros(own.num_sources, np.int64), schema), block_tensors(others)
+    reads_own = layer.block.edges.leaves is not None
+    return RankLayer(block, _route(layer), layer.totals, mirrored=mirrored, reads_own=reads_own)
 
 
 def _merges(layer: Layer) -> bool:
@@ -132,9 +135,9 @@ def _merges(layer: Layer) -> bool:
 
 def takes_states(model: Model, index: int) -> str | None:
     """Return None where a layer can be computed where its edges are placed, else why rows go to its targets."""
-    if model.is_typed:
+    layer = model.relations(index).only
+    if layer is None:
         return "on a typed graph a row is sent once for all relations"
-    layer = model.layer(index)
     if layer.uses_propagate or not _merges(layer):
         return f"states of {type(layer.levels.instance).__name__} do not merge"
     return None
@@ -142,7 +145,7 @@ def takes_states(model: Model, index: int) -> str | None:
 
 @torch.no_grad()
 def _plan(model: Model, index: int, layer: ActiveLayer) -> RelationPlan:
-    edges, of = layer.block.edges, model.layer(index)
+    edges, of = layer.block.edges, model.relations(index).layer(0)
     columns = EdgeColumns(edges.weight is not None, 0 if edges.attributes is None else edges.attributes.shape[1])
     needs_gradient = index > 0 or model.encoder is not None
     return plan_relation(of, columns, map_first=is_cheaper_first(of, layer.totals, needs_gradient=needs_gradient))

@@ -7,8 +7,8 @@
 A layer's terms are computed at each node's owner (NN-Transform). Source terms of rows that other ranks read leave at
 once; meanwhile the edges between own rows are aggregated (Gather, Sum), then those from mirrors, and the states of both
 are merged (Reduce). An aggregation whose states do not merge, and a layer that takes all in-edges at once, waits for
-the rows first. `update` runs at the owner (NN-Apply). On a typed graph it is the input rows that travel, after dropout:
-a row once, however many relations read it.
+the rows first. `update` runs at the owner (NN-Apply). Of several relations it is the input rows that travel, after
+dropout: a row once, however many relations read it.
 
 Where the store has edges placed at their sources or on a grid, a layer may be computed there instead, and states go to
 the targets (`placed.py`), where that is fewer bytes.
@@ -32,7 +32,6 @@ from gnnflow.executions.base import (
     first_rows,
     is_cheaper_first,
     layer_rows,
-    run_layer,
     takes_relu,
     terms_of,
     updated_rows,
@@ -45,13 +44,9 @@ from gnnflow.executions.globalbatch.placed import (
     route_of,
 )
 from gnnflow.executions.propagate import finished, partial_state, takes_self
-from gnnflow.executions.relations import related_rows
+from gnnflow.executions.relations import run_layer
 from gnnflow.executions.row_exchange import Exchange, depart
 from gnnflow.executions.stages import UNTIMED, Stages
-from gnnflow.executions.tensors import (
-    BlockTensors,
-    TypedBlockTensors,
-)
 from gnnflow.kernels.draws import repeated_draws
 from gnnflow.layers import (
     Layer,
@@ -115,40 +110,87 @@ def _layer_output(
     stages: Stages,
 ) -> Tensor:
     stages.enter("transform", over=[h], back="apply" if index else "")
+    dropped = model.pre(index, h)
     if isinstance(layer, PlacedTensors):
-        return _placed_output(model, index, h, held=layer, nodes=nodes, exchange=exchange, stages=stages)
-    if model.is_typed:
-        return _typed_output(model, index, h, held=layer, nodes=nodes, exchange=exchange, stages=stages)
-    assert isinstance(layer.block, BlockTensors)
-    of, num_targets = model.layer(index), layer.num_targets
-    first = is_cheaper_first(of, layer.totals, needs_gradient=h.requires_grad)
-    if layer.route is None:
-        if not num_targets:
-            return model.post(index, _no_rows({"h": h}, of), model.shortcut(index, h[:0]))
-        whole = OneBlock(layer.block)
-        return run_layer(model, index, h=h, nodes=nodes, delivery=whole, map_first=first, stages=stages)
-    terms = terms_of(of, model.pre(index, h), nodes=nodes, num_targets=num_targets, map_first=first)
+        return _placed_output(model, index, h, dropped, held=layer, nodes=nodes, exchange=exchange, stages=stages)
+    if layer.route is not None and model.relations(index).only is not None:
+        return _by_terms(model, index, h, dropped, held=layer, nodes=nodes, exchange=exchange, stages=stages)
+    return _by_rows(model, index, h, dropped, held=layer, nodes=nodes, exchange=exchange, stages=stages)
+
+
+def _by_terms(
+    model: Model,
+    index: int,
+    h: Tensor,
+    dropped: Tensor,
+    *,
+    held: RankLayer,
+    nodes: NodeContext,
+    exchange: Exchange,
+    stages: Stages,
+) -> Tensor:
+    """Return a layer's rows of one relation, whose terms travel."""
+    assert held.route is not None
+    of, num_targets = model.relations(index).layer(0), held.num_targets
+    first = is_cheaper_first(of, held.totals, needs_gradient=h.requires_grad)
+    terms = terms_of(of, dropped, nodes=nodes, num_targets=num_targets, map_first=first)
     shortcut = model.shortcut(index, first_rows(h, num_targets))
     if not num_targets:  # still one of those that send rows, and hear of their gradients
-        rows = _no_rows(depart(exchange, layer.route, terms.source, stages=stages).arrive(), of)
+        rows = _no_rows(depart(exchange, held.route, terms.source, stages=stages).arrive(), of)
         return model.post(index, rows, shortcut)
     relu = takes_relu(model, index, is_mapped=first)
-    if layer.mirrored is None:
-        departed = depart(exchange, layer.route, terms.source, stages=stages)
-        delivery, terms = OneBlock(layer.block), Terms(_joined(departed.terms, departed.arrive()), terms.target)
+    if held.mirrored is None:
+        departed = depart(exchange, held.route, terms.source, stages=stages)
+        delivery = OneBlock(held.block.relations[0].block)
+        terms = Terms(_joined(departed.terms, departed.arrive()), terms.target)
         rows = layer_rows(of, terms=terms, delivery=delivery, map_first=first, relu=relu, stages=stages)
     else:
-        found = _aggregated(of, terms, layer, exchange, stages)
+        found = _aggregated(of, terms, held, exchange, stages)
         rows = updated_rows(of, target=terms.target, aggregated=found, is_mapped=first, relu=relu)
     return model.post(index, rows, shortcut, is_activated=relu)
 
 
-def _placed_output(
-    model: Model, index: int, h: Tensor, *, held: PlacedTensors, nodes: NodeContext, exchange: Exchange, stages: Stages
+def _by_rows(
+    model: Model,
+    index: int,
+    h: Tensor,
+    dropped: Tensor,
+    *,
+    held: RankLayer,
+    nodes: NodeContext,
+    exchange: Exchange,
+    stages: Stages,
 ) -> Tensor:
-    of, num_targets = model.layer(index), held.num_targets
+    """Return a layer's rows of any relations, where input rows travel, a row once for all of them, or nothing does."""
+    layers, arrived = model.relations(index), {"h": dropped}
+    if held.route is not None:
+        assert held.mirror_nodes is not None
+        departed = depart(exchange, held.route, {"h": dropped}, stages=stages)
+        arrived = departed.arrive()
+        dropped, nodes = torch.cat([departed.terms["h"], arrived["h"]]), nodes.joined(held.mirror_nodes)
+    if not held.num_targets:
+        return model.post(index, _no_rows(arrived, layers), model.shortcut(index, h[:0]))
+    only, first = layers.only, None
+    if only is not None:
+        first = is_cheaper_first(only, held.totals, needs_gradient=h.requires_grad)
+    block = held.block
+    return run_layer(model, index, h=h, dropped=dropped, nodes=nodes, block=block, map_first=first, stages=stages)
+
+
+def _placed_output(
+    model: Model,
+    index: int,
+    h: Tensor,
+    dropped: Tensor,
+    *,
+    held: PlacedTensors,
+    nodes: NodeContext,
+    exchange: Exchange,
+    stages: Stages,
+) -> Tensor:
+    of, num_targets = model.relations(index).layer(0), held.num_targets
     first = is_cheaper_first(of, held.totals, needs_gradient=h.requires_grad)
-    terms = terms_of(of, model.pre(index, h), nodes=nodes, num_targets=num_targets, map_first=first)
+    terms = terms_of(of, dropped, nodes=nodes, num_targets=num_targets, map_first=first)
     shortcut, relu = model.shortcut(index, first_rows(h, num_targets)), takes_relu(model, index, is_mapped=first)
     found = aggregated_by_place(of, terms, held, exchange, stages)
     rows = updated_rows(of, target=terms.target, aggregated=found, is_mapped=first, relu=relu)
@@ -171,10 +213,10 @@ def _joined(own: Mapping[str, Tensor], received: Mapping[str, Tensor]) -> dict[s
 
 def _aggregated(layer: Layer, terms: Terms, held: RankLayer, exchange: Exchange, stages: Stages) -> Tensor:
     """Return what each target aggregates [T, H, D (+ A)]: of own rows while others are on their way, then of these."""
-    assert isinstance(held.block, BlockTensors)
     assert held.mirrored is not None
     assert held.route is not None
-    own = held.block.with_self if takes_self(layer, held.block) else held.block
+    block = held.block.relations[0].block
+    own = block.with_self if takes_self(layer, block) else block
     stages.enter("gather_sum", over=terms.source.values(), back="transform")
     departed = depart(exchange, held.route, terms.source, stages=stages)
     terms = Terms(departed.terms, terms.target)
@@ -187,27 +229,9 @@ def _aggregated(layer: Layer, terms: Terms, held: RankLayer, exchange: Exchange,
     others = partial_state(layer, source=source, target=terms.target, block=held.mirrored, onto=onto)
     stages.enter("reduce")
     whole = others if kind.adds else kind.merge(state, others)
-    has_self = own is not held.block
+    has_self = own is not block
     found = finished(layer, whole, source=terms.source, target=terms.target, edge=own.edge, has_self=has_self)
     stages.enter("apply", over=[found], back="reduce")
     # behind that hook: what is aggregated may be the state itself
     stages.enter("apply", over=[*(() if kind.adds else state.values()), *others.values()], back="gather_sum")
     return found
-
-
-def _typed_output(
-    model: Model, index: int, h: Tensor, *, held: RankLayer, nodes: NodeContext, exchange: Exchange, stages: Stages
-) -> Tensor:
-    assert isinstance(held.block, TypedBlockTensors)
-    dropped, num_targets = model.pre(index, h), held.num_targets
-    shortcut, sources = model.shortcut(index, first_rows(h, num_targets)), dropped
-    if held.route is not None:
-        departed = depart(exchange, held.route, {"h": dropped}, stages=stages)
-        if not num_targets:
-            rows = _no_rows(departed.arrive(), model.relations(index))
-            return model.post(index, rows, shortcut)
-        sources = torch.cat([departed.terms["h"], departed.arrive()["h"]])
-    assert held.mirror_nodes is not None
-    every = nodes.joined(held.mirror_nodes)
-    out = related_rows(model.relations(index), sources, nodes=every, block=held.block, stages=stages)
-    return model.post(index, out, shortcut)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gnnflow.executions.base import is_narrower_first, layer_terms
 from gnnflow.executions.moving import beside
-from gnnflow.executions.relations import RelationPass, joined_rows
+from gnnflow.executions.relations import RelationPass, run_passes
 from gnnflow.executions.sliced.slices import Gathered, check_evaluating, delivery_of, float_array
 from gnnflow.executions.sliced.term_arrays import SliceTerms, arrays_to_terms, terms_to_arrays
 from gnnflow.executions.tensors import node_context, rows_of_types, tensor, types_of
@@ -41,9 +41,8 @@ def relation_terms(model: Model, index: int, relation: int, *, h: FloatArray, no
     """
     check_evaluating(model)
     rows, context = beside(model.device, (tensor(h), node_context(nodes)))
-    every = torch.arange(len(rows), device=rows.device)
     layer = model.relations(index).layer(relation)
-    return _as_arrays(_terms(layer, model.pre(index, rows), context.relation(relation, every)))
+    return _as_arrays(_terms(layer, model.pre(index, rows), context.of_relation(relation)))
 
 
 @torch.no_grad()
@@ -58,20 +57,20 @@ def relations_slice(
     """
     check_evaluating(model)
     layers = model.relations(index)
-    targets, places = rows_of_types(types_of(nodes), layers.schema.num_types)
-    rows, context, held = beside(model.device, (tensor(h), node_context(nodes), (*targets, places)))
+    targets = rows_of_types(types_of(nodes), layers.schema.num_types)
+    rows, context, targets = beside(model.device, (tensor(h), node_context(nodes), targets))
     dropped = model.pre(index, rows)
 
     def pass_of(relation: int) -> RelationPass:
         # the relation's targets among the T, and their own terms
-        layer, own_rows = layers.layer(relation), held[layers.schema.target_types[relation]]
-        own = _terms(layer, dropped.index_select(0, own_rows), context.relation(relation, own_rows))
+        layer, target_type = layers.layer(relation), layers.schema.target_types[relation]
+        degrees = context.of_type(targets, target_type).of_relation(relation)
+        own = _terms(layer, targets.of(target_type, dropped), degrees)
         gathered = gather(relation, _as_arrays(own))
         source = beside(model.device, arrays_to_terms(gathered.source))
         return RelationPass(layer, Terms(source, own.target), delivery_of(model, gathered), is_narrower_first(layer))
 
-    out = joined_rows(layers, pass_of, h=dropped, targets=held[:-1], places=held[-1])
-    return float_array(model.post(index, out, model.shortcut(index, rows)))
+    return float_array(run_passes(model, index, pass_of, h=rows, dropped=dropped, targets=targets))
 
 
 def relation_order(model: Model) -> list[int]:

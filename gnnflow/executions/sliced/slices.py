@@ -86,7 +86,7 @@ def term_slice(model: Model, index: int, *, h: FloatArray, nodes: Degrees) -> Sl
 def kept_layout(model: Model, index: int) -> TermLayout:
     """Return how what `term_slice` keeps of a target is packed; it may have no terms."""
     none = torch.zeros(0, device=model.device)
-    h, nodes = none.new_zeros(0, model.layer(index).in_width), NodeContext(none, none, none)
+    h, nodes = none.new_zeros(0, model.relations(index).layer(0).in_width), NodeContext(none, none, none)
     return TermLayout.of(_terms(model, index, h, nodes).target)
 
 
@@ -112,7 +112,7 @@ def partial_slice(
     which one the block's edges are of, on a typed graph.
     """
     check_evaluating(model)
-    layer = model.layers_at(index)[relation]
+    layer = model.relations(index).layer(relation)
     _check_mergeable(layer, index)
     part = BlockPart(_beside(model, block_tensors(block)), _tensors(model, source))
     return terms_to_arrays(part.state(layer, _tensors(model, own)))
@@ -134,7 +134,7 @@ def finish_slice(
     message.
     """
     check_evaluating(model)
-    _check_mergeable(model.layer(index), index)
+    _check_mergeable(model.relations(index).layer(0), index)
     terms = Terms(_tensors(model, own_source), _tensors(model, own))
     gathered = Gathered(own_source, None, states, columns)
     return _rows(model, index, terms, delivery_of(model, gathered))
@@ -188,7 +188,7 @@ def _tensors(model: Model, arrays: TermArrays) -> dict[str, Tensor]:
 
 def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext) -> Terms:
     """Return a layer's terms of nodes, with the model's shortcut among what stays at their owner."""
-    layer = model.layer(index)
+    layer = model.relations(index).layer(0)
     terms = layer_terms(layer, h=model.pre(index, h), nodes=nodes, map_first=is_narrower_first(layer))
     shortcut = model.shortcut(index, h)
     return terms if shortcut is None else Terms(terms.source, {**terms.target, _SHORTCUT: shortcut})
@@ -197,7 +197,7 @@ def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext) -> Terms:
 def _rows(model: Model, index: int, terms: Terms, delivery: Delivery) -> FloatArray:
     own = dict(terms.target)
     shortcut = own.pop(_SHORTCUT, None)
-    layer = model.layer(index)
+    layer = model.relations(index).layer(0)
     first = is_narrower_first(layer)
     relu = takes_relu(model, index, is_mapped=first)
     rows = layer_rows(layer, terms=Terms(terms.source, own), delivery=delivery, map_first=first, relu=relu)

@@ -44,7 +44,7 @@ class MergedStates:
     def __init__(
         self, model: Model, index: int, relation: int = 0, *, own: TermArrays, sample_scale: FloatArray | None
     ) -> None:
-        self._model, self._layer = model, model.layers_at(index)[relation]
+        self._model, self._layer = model, model.relations(index).layer(relation)
         self._own = self._tensors(own)
         self._scale = None if sample_scale is None else beside(model.device, tensor(sample_scale))
         self._state: State = {}

@@ -195,10 +195,10 @@ class _Backward(EdgesBack):
     def _none_of(self, rows: Tensor) -> list[Tensor]:
         """Return no rows of a type, which nothing may read: so its parameters have zeros for a gradient, and not none.
 
-        Elsewhere the rows of all types are one tensor.
+        Elsewhere the rows of all types are one tensor. One relation alone leaves no parameter unread.
         """
         with torch.enable_grad():
-            return [rows[:0]] if self.run.model.is_typed else []
+            return [rows[:0]] if self.run.layers[0].joins.only is None else []
 
     def _after(self, index: int, out: Tensor, held: Own, *, place: tuple[int, int]) -> OfNodes:
         """Return what the next layer makes of some rows."""

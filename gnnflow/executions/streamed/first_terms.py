@@ -35,7 +35,8 @@ def are_features(of: LayerRelations, source: Named) -> bool:
     source: source terms of no nodes, of a layer whose edges learn nothing.
     """
     model, value = of.model, source.get("value")
-    if of.index or model.encoder is not None or model.is_typed or of.comes_from_several(0) or value is None:
+    is_joined = of.joins.only is None
+    if of.index or model.encoder is not None or is_joined or of.comes_from_several(0) or value is None:
         return False
     return value.shape[1:].numel() == of.layers[0].in_width
 

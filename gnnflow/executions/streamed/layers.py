@@ -176,7 +176,6 @@ class StreamedLayers:
         found: dict[int, Terms] = {}
         for key in of.keys_at(node_type):
             if key.kind == "own":
-                assert of.joins is not None
                 own = of.joins.own_rows(node_type, first_rows(h, num_targets))
                 assert own is not None
                 made[key] = {"rows": own}
@@ -216,7 +215,7 @@ class StreamedLayers:
     def last_phase(self, index: int, interval: int, states: States, own: Own) -> Tensor:
         """Return some nodes' rows after a layer [n, W] from their whole states."""
         model, of, node_type = self.model, self.layers[index], self.graph.types[interval]
-        relu = of.joins is None and takes_relu(model, index, is_mapped=self.maps_first(index))
+        relu = takes_relu(model, index, is_mapped=self.maps_first(index))
         rows = [
             updated_rows(
                 of.layers[relation],
@@ -227,10 +226,7 @@ class StreamedLayers:
             )
             for relation in of.states_at(node_type)
         ]
-        if of.joins is None:
-            out = rows[0]
-        else:
-            out = of.joins.joined_with(node_type, rows, own.terms.get(Key("own", node_type), {}).get("rows"))
+        out = of.joins.joined_with(node_type, rows, own.terms.get(Key("own", node_type), {}).get("rows"))
         shortcut = None if own.h is None else model.shortcut(index, self.input_rows(interval, own.h, own.nodes))
         return model.post(index, out, shortcut, is_activated=relu)
 
@@ -241,7 +237,7 @@ class StreamedLayers:
     def load_own(self, index: int, interval: int) -> Own:
         """Read what the phase behind a layer needs beside the states."""
         h = self.load_input(index, interval) if self.layers[index].has_shortcut else None
-        follows = index + 1 < self.model.num_layers or (self.model.is_typed and isinstance(h, FeatureTensors))
+        follows = index + 1 < self.model.num_layers or isinstance(h, FeatureTensors)
         nodes = self.graph.nodes(interval) if follows else None
         return Own(read(self.rooms[index], self.layers[index].behind(self.graph.types[interval]), interval), h, nodes)
 

@@ -3,8 +3,6 @@
     vertex phase    source terms, terms of the targets, and rows through a map of the type's own, per node of a type
     edge phase      states, per relation into a type; or per type, where relations into one are parts of one aggregation
 
-A model of a graph without types has one type and one relation.
-
 Shapes: n rows of an interval.
 """
 
@@ -55,12 +53,12 @@ class LayerRelations:
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """The layer of each relation."""
-        return self.model.layers_at(self.index)
+        return self.joins.layers
 
-    @cached_property
-    def joins(self) -> RelationLayers | None:
-        """What joins relations; None on a graph without types."""
-        return self.model.relations(self.index) if self.model.is_typed else None
+    @property
+    def joins(self) -> RelationLayers:
+        """What joins relations."""
+        return self.model.relations(self.index)
 
     @property
     def schema(self) -> GraphSchema:
@@ -70,7 +68,7 @@ class LayerRelations:
     @property
     def out_width(self) -> int:
         """Columns of the rows after the layer."""
-        return self.layers[0].out_width if self.joins is None else self.joins.out_width
+        return self.joins.out_width
 
     @cached_property
     def has_shortcut(self) -> bool:
@@ -98,8 +96,8 @@ class LayerRelations:
 
     def state_of(self, relation: int) -> int:
         """Return the relation as whose state that of a relation is kept: the first into its type, where they merge."""
-        merges = self.joins is not None and self.joins.merges_states
-        return self.schema.relations_into(self.schema.target_types[relation])[0] if merges else relation
+        first = self.schema.relations_into(self.schema.target_types[relation])[0]
+        return first if self.joins.merges_states else relation
 
     def states_at(self, node_type: int) -> list[int]:
         """Return the relations whose states nodes of a type have."""
@@ -126,7 +124,7 @@ class LayerRelations:
             if target_type == node_type:
                 found += [Key("self", relation)] * self.has_self(relation)
                 found.append(Key("target", relation))
-        if self.joins is not None and str(node_type) in self.joins.own:
+        if str(node_type) in self.joins.own:
             found.append(Key("own", node_type))
         return found
 

@@ -156,7 +156,7 @@ def layer_widths(model: Model, index: int, asked: Asked) -> list[TypeWidths]:
         TypeWidths(
             into=[passes[number] for number in schema.relations_into(node_type)],
             out_of=[each for number, each in enumerate(passes) if of.source_type(number) in (None, node_type)],
-            merges=joined is not None and joined.merges_states,
+            merges=joined.merges_states,
             h=in_width if index else max(in_width, columns),
             own=of.out_width if Key("own", node_type) in of.keys_at(node_type) else 0,
             out=of.out_width,
@@ -184,7 +184,7 @@ def _made(of: LayerRelations, relation: int, asked: Asked, block: BlockTensors) 
     """Return what a relation's layer makes in each way."""
     layer, learned = of.layers[relation], of.index > 0 or of.model.encoder is not None
     found = []
-    for first in _ways(layer, asked, learned=learned, is_typed=of.model.is_typed):
+    for first in _ways(layer, asked, learned=learned, is_joined=of.joins.only is None):
         plan = plan_relation(layer, asked.columns(of.model), map_first=first, needs_gradient=learned)
         source, target = plan.terms
         found.append(_Way(plan, added(layer, None, source=source, target=target, block=block, with_slopes=True)))
@@ -233,7 +233,7 @@ def _own_bytes(of: LayerRelations, relation: int, asked: Asked) -> int:
     nodes = NodeContext(*[torch.ones(own_edges.NODES)] * 3)
     h = torch.zeros(own_edges.NODES, layer.in_width, requires_grad=True)
     found = []
-    for first in _ways(layer, asked, learned=True, is_typed=of.model.is_typed):
+    for first in _ways(layer, asked, learned=True, is_joined=of.joins.only is None):
         terms = terms_of(layer, h, nodes=nodes, num_targets=own_edges.NODES, map_first=first)
         found.append(own_edges.own_bytes_per_edge(layer, terms, attributes=attributes, weighted=asked.weighted))
     return max(found)
@@ -263,7 +263,7 @@ def _has_numbers(layer: Layer, terms: Terms, block: BlockTensors) -> bool:
     return not (plain and native.accepts(messages.csr, messages.value))
 
 
-def _ways(layer: Layer, asked: Asked, *, learned: bool, is_typed: bool) -> list[bool]:
+def _ways(layer: Layer, asked: Asked, *, learned: bool, is_joined: bool) -> list[bool]:
     """Return whether training or scoring applies a layer's linear map first, or whether either may be.
 
     Of as many targets as sources numbers of rows and edges do not matter; fewer targets speak for the map behind. Two
@@ -271,7 +271,7 @@ def _ways(layer: Layer, asked: Asked, *, learned: bool, is_typed: bool) -> list[
     """
     found: set[bool] = set()
     for needs_gradient in {learned, False}:
-        counts = _COUNTS if is_typed else _COUNTS[:1]
+        counts = _COUNTS if is_joined else _COUNTS[:1]
         firsts = {is_cheaper_first(layer, each, needs_gradient=needs_gradient) for each in counts}
         found |= firsts | ({False} if True in firsts and asked.may_prune else set())
     return sorted(found)

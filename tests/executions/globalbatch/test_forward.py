@@ -127,7 +127,7 @@ def test_states_are_sent_where_they_are_fewer_and_rows_where_these_are():
         found = on_ranks(2, moved, table=table)
         assert [placed for placed, _ in found] == [are_states] * 2
         # one row, or one state: a sum and a count
-        assert max(sent for _, sent in found) <= 4 * (model.layer(0).in_width + 1)
+        assert max(sent for _, sent in found) <= 4 * (model.relations(0).in_width + 1)
 
 
 # Ranks that are threads share a generator: what attention drops, behind the exchange, is asked of one rank alone.
@@ -197,9 +197,9 @@ def test_a_row_is_sent_once_however_many_edges_read_it():
     routes = on_ranks(2, sent, table=table)
     assert sum(routes[owner][0]) == 1
     assert sum(routes[1 - owner][0]) == 0
-    terms = model.layer(0).transform(torch.zeros(1, model.layer(0).in_width), _one_node()).source
+    terms = model.relations(0).layer(0).transform(torch.zeros(1, model.relations(0).in_width), _one_node()).source
     columns = sum(each[0].numel() for each in terms.values())
-    assert max(moved for _, moved in routes) <= 4 * max(columns, columns - model.layer(0).in_width + width)
+    assert max(moved for _, moved in routes) <= 4 * max(columns, columns - model.relations(0).in_width + width)
 
 
 def _one_node():

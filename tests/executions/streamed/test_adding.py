@@ -39,7 +39,7 @@ def layer_and_terms(model, attributes=0):
     torch.manual_seed(0)
     inputs = ModelInputs(WIDTH, 3, attribute_width=attributes)
     built = build_model(model_from_dict({**model, "layers": 1, "hidden": 6}), inputs)
-    layer = built.layer(0)
+    layer = built.relations(0).layer(0)
 
     def terms(rows):
         degrees = torch.arange(rows) % 4 + 0.0

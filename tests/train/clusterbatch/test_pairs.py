@@ -67,7 +67,8 @@ def test_a_pair_comes_once_per_epoch_with_the_cluster_of_its_target_and_without_
         ends = {frozenset(pair) for pair in zip(head.sources.tolist(), head.candidates[:, 0].tolist(), strict=True)}
         if case == "links":
             for block in blocks:
-                edges = zip(block.csr.sources.tolist(), block.csr.targets.tolist(), strict=True)
+                csr = block.relations[0].block.csr
+                edges = zip(csr.sources.tolist(), csr.targets.tolist(), strict=True)
                 assert not ends & {frozenset(edge) for edge in edges}
     first, resumed, later = ([step.batch.head.ends[1] for step in each] for each in (steps, again, other))
     assert all(torch.equal(one, two) for one, two in zip(first[1:], resumed, strict=True))

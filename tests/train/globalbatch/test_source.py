@@ -136,7 +136,7 @@ def test_a_baseline_is_the_same_nodes_without_edges(folder: Path):
     job = job_for(folder, baseline=True)
     with open_source(job, edges=False) as source:
         (step,) = source.steps(0, since=0)
-    assert step.batch.layers[0].block.csr.num_edges == 0
+    assert step.batch.layers[0].block.relations[0].block.csr.num_edges == 0
     assert not any(each.any() for each in (step.batch.nodes.in_degree, step.batch.nodes.out_degree))
     assert "baseline.test.accuracy" in train(job, progress=Silent()).metrics
 

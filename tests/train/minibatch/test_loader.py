@@ -72,7 +72,8 @@ def test_preparation_does_not_change_batches(prefetch: int, cache: int) -> None:
         for _ in range(2):
             for one, two in zip(plainly.batches(plan.since(0)), other.batches(plan.since(0)), strict=True):
                 np.testing.assert_array_equal(one.targets, two.targets)
-                np.testing.assert_array_equal(one.tensors.blocks[0].csr.sources, two.tensors.blocks[0].csr.sources)
+                blocks = [each.tensors.blocks[0].relations[0].block for each in (one, two)]
+                np.testing.assert_array_equal(*(each.csr.sources for each in blocks))
                 np.testing.assert_array_equal(one.labels, GRAPH.labels[two.targets])
 
 
@@ -132,7 +133,7 @@ def test_no_thread_outlives_the_loader() -> None:
 def test_a_graph_without_edges_has_no_neighbours_and_no_degrees() -> None:
     with loader_of(Reads(), edges=False) as loader:
         batch = next(loader.batches(plan_evaluation(VALID, batch_size=16)))
-    assert [block.csr.num_edges for block in batch.tensors.blocks] == [0, 0]
+    assert [block.relations[0].block.csr.num_edges for block in batch.tensors.blocks] == [0, 0]
     assert len(batch.tensors.nodes.in_degree) == 16
     assert not batch.tensors.nodes.in_weight.any()
     assert not batch.tensors.nodes.in_degree.any()

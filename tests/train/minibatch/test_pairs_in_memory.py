@@ -70,7 +70,10 @@ def test_an_epoch_of_its_own_sample_sees_other_edges(tmp_path: Path) -> None:
     config = config_of(tmp_path, "links", train={**STORE, "resample": "epoch"}, **SAMPLED)
     with open_store_source(job_of(config)) as source:
         seen = [
-            sum(int(step.batch.tensors.blocks[0].csr.sources.sum()) for step in source.steps(epoch, since=0))
+            sum(
+                int(step.batch.tensors.blocks[0].relations[0].block.csr.sources.sum())
+                for step in source.steps(epoch, since=0)
+            )
             for epoch in (0, 1)
         ]
     assert seen[0] != seen[1]
