@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gnnflow.executions.reference_edges import EdgeList, aggregate, edge_list, over_leaves
-from gnnflow.executions.tensors import feature_tensors, model_features, node_context, tensor, types_of
+from gnnflow.executions.tensors import feature_tensors, node_context, tensor, types_of
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures
 from gnnflow.kernels import Csr
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, RelationLayers, Terms
@@ -47,7 +47,7 @@ def forward(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] | None 
 def layer_outputs(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] | None = None) -> list[Tensor]:
     """Return the rows [N, W] that each layer gives, in layer order."""
     node = node_context(graph.nodes)
-    h = model.encode(feature_tensors(model_features(graph.features, model.inputs.schema)), node)
+    h = model.encode(feature_tensors(graph.features), node)
     types = tensor(types_of(graph.nodes))
     outputs: list[Tensor] = []
     for index in range(model.num_layers):

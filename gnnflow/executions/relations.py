@@ -1,8 +1,8 @@
 """One layer of a model: a pass per relation, joined per type of the targets.
 
-A relation's pass is that of its layer (`base.py`), over the rows that the relation joins. What the model does around a
-layer, dropout before and norm, activation and residual behind, it does once to the rows of all types. A graph without
-types has one relation, whose rows are those of its layer.
+A relation's layer passes (`base.py`) over the rows that the relation joins. What the model does around a layer, dropout
+before and norm, activation and residual behind, it does once to the rows of all types. A graph without types has one
+relation, whose layer gives the rows.
 
 Shapes: T targets, S sources, W width.
 """
@@ -90,7 +90,7 @@ def run_passes(
     """Return layer `index`'s rows of T targets [T, W], after the activation, from a pass per relation.
 
     pass_of: makes a relation's pass when it is needed: type by type, the relations into it in their order. h and
-    dropped: input rows before and after dropout, those of the T targets first.
+    dropped: input rows before and after dropout, the T targets' first.
     """
     layers, own, relu = model.relations(index), first_rows(dropped, targets.num_rows), False
     of_types = []

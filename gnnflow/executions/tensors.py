@@ -254,13 +254,6 @@ def feature_tensors(features: NodeFeatures) -> FeatureTensors | TypedFeatureTens
     )
 
 
-def model_features(features: NodeFeatures, schema: GraphSchema) -> NodeFeatures:
-    """Return features as a model of the schema reads them: by type, also where a typed graph has one type alone."""
-    if not schema.is_typed or isinstance(features, TypedFeatures):
-        return features
-    return TypedFeatures(np.zeros(len(features), np.int64), (features,))
-
-
 def types_of(nodes: Degrees) -> IntArray:
     """Return the number of each row's type [N]."""
     return np.zeros(len(nodes), np.int64) if nodes.types is None else nodes.types
@@ -276,7 +269,7 @@ def batch_tensors(batch: MiniBatch, schema: GraphSchema = UNTYPED) -> BatchTenso
     return BatchTensors(
         tuple(made[id(block)] for block in batch.blocks),
         node_context(batch.nodes),
-        feature_tensors(model_features(batch.features, schema)),
+        feature_tensors(batch.features),
         tensor(batch.labels),
     )
 

@@ -94,9 +94,15 @@ class InferJob:
         facts = self.neighbors.store.facts
         return EdgeColumns(facts.has_weight, facts.attribute_width)
 
+    @property
+    def keeps_terms(self) -> bool:
+        """Whether targets keep their terms, as those of one relation are: of several they keep their input rows."""
+        schema = self.neighbors.store.schema
+        return schema.num_types == schema.num_relations == 1
+
     def channel(self, what: str, layer: int, relation: int) -> str:
         """Return the channel in which something travels that each relation has of its own."""
-        return f"{what}_{layer}_{relation}" if self.neighbors.store.schema.is_typed else f"{what}_{layer}"
+        return f"{what}_{layer}_{relation}"
 
     def source_channels(self, layer: int) -> tuple[str, ...]:
         """Return the channels in which the source terms of a layer travel, one per relation."""

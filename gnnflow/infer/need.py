@@ -4,8 +4,8 @@ D_K are the targets; D_{l-1} is D_l and the sources of D_l's in-edges. Each part
 once, and the owners answer in the order they were asked, so source rows travel without their ids. A source that is a
 target of the same partition is at hand and not asked for.
 
-On a typed graph a source is asked for once per relation that reads it, since each relation has a layer of its own. It
-is at hand there where it is a target of the same relation, from and to one type.
+A source is asked for once per relation that reads it, since each relation has a layer of its own. It is at hand there
+where it is a target of the same relation, from and to one type.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Sends:
 
 def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutput:
     """Ask the owners for the sources of this partition's in-edges at a layer."""
-    store, book = job.neighbors.store, job.neighbors.store.book
+    book = job.neighbors.store.book
     # local rows this layer computes here, ascending [T]
     rows = targets_of(index, job) if layer == job.num_layers else computed_rows(index, inbox, job, layer)
     reads = layer_reads(index, job, layer=layer, rows=rows)
     asked = {"node": np.concatenate([each.asked for each in reads])}
-    if store.schema.is_typed:
+    if len(reads) > 1:
         asked["relation"] = np.repeat(np.arange(len(reads)), [len(each.asked) for each in reads])
     states, sent = ask_for_states(reads, job, layer)
     counts: dict[str, Any] = {"rows": len(rows), "sources": len(asked["node"]), "sent": sent}
@@ -111,7 +111,7 @@ def sends_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> tuple[Sends
     # local row of each that is asked for, and the partition that asked
     rows = np.concatenate([to_numpy(piece["node"]) for piece in pieces]) - store.book.start(index)
     destination = np.repeat(np.arange(len(pieces)), [piece.num_rows for piece in pieces])
-    if not store.schema.is_typed:
+    if store.schema.num_relations == 1:
         return (Sends(rows, destination),)
     relation = np.concatenate([to_numpy(piece["relation"]) for piece in pieces])
     of_relations = (np.flatnonzero(relation == number) for number in range(store.schema.num_relations))

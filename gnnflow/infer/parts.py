@@ -3,7 +3,8 @@
 Where nothing is gained by parts a relation's in-edges are one block, as if all rows had been there from the start.
 Where some partitions send states, or there are more rows than a task should hold, the state over the edges that are at
 hand comes first and the others are merged to it, each while the next is fetched: rows by ascending partition, then
-states by ascending partition, whatever arrives first. A graph without types is one relation.
+states by ascending partition, whatever arrives first. Of one relation a target keeps its terms; of several its input
+row, from which its own terms for every relation into its type are computed where it lives.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gnnflow.executions.sliced import (
     SliceTerms,
     gathered_runs,
     kept_layout,
+    relations_slice,
     room_for,
 )
 from gnnflow.infer.reads import layer_reads
@@ -45,23 +47,30 @@ _PIECES_AHEAD = 2
 """How many pieces are fetched, or wait fetched, while one is merged: memory holds no more of them."""
 
 
-def plain_layer(
+def compute_layer(
     index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, rows: IntArray, runs: Sequence[slice]
 ) -> tuple[Iterator[FloatArray], pa.Table]:
-    """Return layer `layer`'s output of local rows [T] of a graph without types, and what was kept of them for it.
-
-    The output comes run by run.
-    """
-    (plan,) = plans_of(index, inbox, job, layer)
-    arrival = Arrival.of(index, job, plan, layer=layer, relation=0)
-    wanted = [(f"own_{layer}", index), *arrival.wanted]
-    with fetching(inbox, wanted, ahead=pieces_ahead(job, [plan], wanted)) as pieces:
-        (reads,) = layer_reads(index, job, layer=layer, rows=rows)
-        first = arrival.first(reads)
+    """Return layer `layer`'s output of local rows [T], run by run, and what was kept of them for it."""
+    plans, order = plans_of(index, inbox, job, layer), model.relations(layer - 1).order
+    arrivals = [Arrival.of(index, job, plan, layer=layer, relation=number) for number, plan in enumerate(plans)]
+    wanted = [(f"own_{layer}", index), *(piece for relation in order for piece in arrivals[relation].wanted)]
+    with fetching(inbox, wanted, ahead=pieces_ahead(job, plans, wanted)) as pieces:
+        reads = layer_reads(index, job, layer=layer, rows=rows)
+        begun = {order[0]: arrivals[order[0]].first(reads[order[0]])}  # while what was kept is fetched
         own = next(pieces)
-        kept = _kept(own, model, layer, job.edge_columns)
-        gathered = arrival.gathered(pieces, reads, first, model, kept=kept, room=room_for(runs))
-    return gathered_runs(model, layer - 1, own=kept.target, gathered=gathered, runs=runs), own
+
+        def gather(relation: int, kept: SliceTerms, room: int = 0) -> Gathered:
+            arrival, of = arrivals[relation], reads[relation]
+            first = begun.pop(relation) if relation in begun else arrival.first(of)
+            return arrival.gathered(pieces, of, first, model, kept=kept, room=room)
+
+        if job.keeps_terms:
+            kept = _kept(own, model, layer, job.edge_columns)
+            gathered = gather(0, kept, room_for(runs))
+            return gathered_runs(model, layer - 1, own=kept.target, gathered=gathered, runs=runs), own
+        nodes = job.neighbors.store.degrees(index).take(rows)
+        h = relations_slice(model, layer - 1, h=to_matrix(own["h"]), nodes=nodes, gather=gather)
+        return (h[run] for run in runs), own
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 Received rows arrive in the order they were asked for, ascending dense id, so an edge finds its source by binary search
 and no ids are sent. Slice 0 encodes features; slice K, the last, also scores and writes predictions. `parts.py`
-computes a layer while rows arrive, `sending.py` sends what it gives run by run, as rows or states (`states.py`); what
-a typed graph has of its own is in `relations.py`.
+computes a layer while rows arrive, `sending.py` sends what it gives run by run, as rows or states (`states.py`).
 """
 
 from __future__ import annotations
@@ -17,19 +16,17 @@ import torch
 from gnnflow.executions.sliced import embedding_slice, encode_slice, prediction_slice
 from gnnflow.infer.need import rows_by_type, rows_of_layer
 from gnnflow.infer.pairs import commit_predictions, send_ends
-from gnnflow.infer.parts import plain_layer
+from gnnflow.infer.parts import compute_layer
 from gnnflow.infer.predictions import prediction_columns, scores_of
-from gnnflow.infer.relations import compute_layer, features_by_type
 from gnnflow.infer.sending import Sending, carried_layers
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.storage.columns import as_ids, combine, from_matrix, take_rows, to_matrix
-from gnnflow.storage.graph_store import features_of
+from gnnflow.storage.columns import as_ids, combine, from_matrix, to_matrix
+from gnnflow.storage.graph_store import read_features
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from gnnflow.graph.arrays import FloatArray, IntArray
-    from gnnflow.graph.batch import NodeFeatures
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Emit, Inbox
@@ -41,12 +38,9 @@ def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     sending = Sending.of(index, inbox, job, layer=1)
     # local rows that the first layer reads [N], and their features
     rows = sending.rows
-    features: NodeFeatures
-    if store.schema.is_typed:
-        features, nodes = features_by_type(store, index, rows), store.degrees(index).take(rows)
-    else:
-        table = take_rows(store.nodes(index, store.feature_columns).combine_chunks(), rows)
-        features, nodes = features_of(table, store.facts.features.width), None
+    features = read_features(store, {index: rows})
+    # what nodes of types without features are encoded from
+    nodes = store.degrees(index).take(rows) if None in store.facts.features_of_types else None
 
     def emits() -> Generator[Emit]:
         with job.computing(index) as model:
@@ -140,6 +134,5 @@ def _layer(
     index: int, inbox: Inbox, job: InferJob, model: Model, layer: int, *, rows: IntArray, runs: Sequence[slice]
 ) -> tuple[Iterator[FloatArray], dict[int, FloatArray]]:
     """Return (layer `layer`'s output of local rows, run by run; outputs carried from earlier layers, whole)."""
-    layer_of = plain_layer if model.relations(0).only else compute_layer
-    h, own = layer_of(index, inbox, job, model, layer=layer, rows=rows, runs=runs)
+    h, own = compute_layer(index, inbox, job, model, layer=layer, rows=rows, runs=runs)
     return h, {number: to_matrix(own[f"output_{number}"]) for number in carried_layers(model, layer, job)}

@@ -20,13 +20,12 @@ from gnnflow.executions.sliced import kept_layout, term_slice
 from gnnflow.graph.arrays import distinct
 from gnnflow.infer.need import Sends, rows_of_layer, sends_of
 from gnnflow.infer.relation_task import PackedRows, RelationTask
-from gnnflow.infer.relations import send_terms
 from gnnflow.infer.target_states import send_targets
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.storage.columns import from_matrix
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Iterator
 
     from gnnflow.executions.sliced import SliceTerms
     from gnnflow.graph.arrays import FloatArray, IntArray
@@ -66,7 +65,7 @@ class Sending:
     def runs(self) -> list[slice]:
         """The runs of the N rows that are sent one by one."""
         number, store = 1, self.job.neighbors.store
-        if not store.schema.is_typed and not self.job.exchange.askers.get(self.job.need_layer(self.layer)):
+        if self.job.keeps_terms and not self.job.exchange.askers.get(self.job.need_layer(self.layer)):
             sent = len(self.sends[0].rows) * self.job.exchange.layers[self.layer - 1][0].row
             number = min(max(sent // (store.num_partitions * _LEAST_PIECE_BYTES), 1), _MOST_RUNS)
         bounds = np.linspace(0, len(self.rows), number + 1).astype(int).tolist()
@@ -82,39 +81,39 @@ class Sending:
         degrees = self.job.neighbors.store.degrees(self.index)
         numbers = carried_layers(model, self.layer, self.job)
         for run, h in zip(self.runs, computed, strict=True):
-            nodes = degrees.take(self.rows[run])
+            rows, nodes = self.rows[run], degrees.take(self.rows[run])
             # places among the n rows of those that the layer computes here
             kept = self.needed[slice(*np.searchsorted(self.needed, [run.start, run.stop]))] - run.start
-            if model.relations(0).only is None:
-                own = {"h": from_matrix(h[kept])}
-                yield from send_terms(
-                    self.index, inbox, self.job, model, layer=self.layer, h=h, rows=self.rows, nodes=nodes
-                )
-            else:
-                own = yield from self._terms(model, inbox, run, h=h, nodes=nodes, kept=kept)
+            own = {} if self.job.keeps_terms else {"h": from_matrix(h[kept])}
+            for relation, sends in enumerate(self.sends):
+                task = RelationTask(self.index, inbox, self.job, model, self.layer, relation)
+                terms_of = self._terms(task, rows, h, nodes)
+                asked = rows if self.job.keeps_terms else distinct(sends.rows)
+                terms = terms_of(asked)
+                packed = task.plan.source.pack(terms.source)
+                yield from task.send_sources(PackedRows(asked, packed), sends.among(rows))
+                yield from send_targets(task, terms_of)
+                if self.job.keeps_terms:
+                    own["source"] = from_matrix(packed[kept])
+                    layout = kept_layout(model, self.layer - 1)
+                    if layout.names:
+                        own["target"] = from_matrix(layout.pack(terms.target)[kept])
             outputs = {**{number: rows[run] for number, rows in carried.items()}, self.layer - 2: h}
             own |= {f"output_{number}": from_matrix(outputs[number][kept]) for number in numbers}
             yield Emit(f"own_{self.layer}", pa.table(own), np.full(len(kept), self.index))
 
     def _terms(
-        self, model: Model, inbox: Inbox, run: slice, *, h: FloatArray, nodes: Degrees, kept: IntArray
-    ) -> Generator[Emit, None, dict[str, pa.Array]]:
-        """Yield source terms and states of a run on a graph without types; return what its targets keep."""
-        rows, task = self.rows[run], RelationTask(self.index, inbox, self.job, model, self.layer, 0)
-        # terms of the n rows; source terms packed [n, K]
-        terms = term_slice(model, self.layer - 1, h=h, nodes=nodes)
-        packed = task.plan.source.pack(terms.source)
-        yield from task.send_sources(PackedRows(rows, packed), self.sends[0].among(rows))
+        self, task: RelationTask, rows: IntArray, h: FloatArray, nodes: Degrees
+    ) -> Callable[[IntArray], SliceTerms]:
+        """Return what gives a relation's terms of some of the rows: made of all at once, where they are kept."""
 
-        def terms_of(wanted: IntArray) -> SliceTerms:
-            return terms.take(np.searchsorted(rows, wanted))
+        def terms_at(places: IntArray | slice) -> SliceTerms:
+            return term_slice(task.model, self.layer - 1, task.relation, h=h[places], nodes=nodes.take(places))
 
-        yield from send_targets(task, terms_of)
-        own = {"source": from_matrix(packed[kept])}
-        layout = kept_layout(model, self.layer - 1)
-        if layout.names:
-            own["target"] = from_matrix(layout.pack(terms.target)[kept])
-        return own
+        if not self.job.keeps_terms:
+            return lambda wanted: terms_at(np.searchsorted(rows, wanted))
+        terms = terms_at(slice(None))
+        return lambda wanted: terms if wanted is rows else terms.take(np.searchsorted(rows, wanted))
 
 
 def carried_layers(model: Model, layer: int, job: InferJob) -> list[int]:

@@ -35,7 +35,7 @@ from gnnflow.layers.encoders import BagEncoder, LinearEncoder, encoder_of
 from gnnflow.layers.kinds import build_layer, build_relations
 from gnnflow.layers.place import Place
 from gnnflow.layers.relational import RelationLayers
-from gnnflow.layers.terms import FeatureTensors, NodeContext
+from gnnflow.layers.terms import FeatureTensors, NodeContext, TypeRows
 from gnnflow.layers.typed import TypedFeatureTensors, TypedInputs, TypeEncoder
 
 
@@ -124,11 +124,13 @@ class Model(nn.Module):
         return (max(self.num_layers - 2, 0),) if self.config.head == "direct" else self.head_layers
 
     def encode(self, features: FeatureTensors | TypedFeatureTensors, nodes: NodeContext | None = None) -> Tensor:
-        """Return the rows the first layer starts from [N, W]. nodes: of the same rows, read on a typed graph alone."""
-        if isinstance(features, TypedFeatureTensors):
-            assert self.encoder is not None
+        """Return the rows the first layer starts from [N, W]. nodes: of the same rows, for types without features."""
+        if isinstance(self.encoder, TypeEncoder):
+            if isinstance(features, FeatureTensors):
+                features = TypedFeatureTensors((features,), TypeRows(len(features)))
             typed: Tensor = self.encoder(features, nodes)
             return typed
+        assert isinstance(features, FeatureTensors)
         if self.encoder is not None:
             rows: Tensor = self.encoder(features)
             return rows

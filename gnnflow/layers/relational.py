@@ -63,6 +63,8 @@ class RelationLayers(nn.Module):
         joined = [] if out_width is None else reached
         self.out = nn.ModuleDict({str(number): glorot_linear(width, self.out_width) for number in joined})
         self.own = nn.ModuleDict({str(number): glorot_linear(self.in_width, self.out_width) for number in mapped})
+        # in a tuple, so that it is not registered a second time
+        self._only = (layers[0] if len(layers) == 1 and not mapped and not joined else None,)
 
     def layer(self, relation: int) -> Layer:
         """Return the layer of a relation, by its number in the schema."""
@@ -76,9 +78,15 @@ class RelationLayers(nn.Module):
         return tuple(self.layer(number) for number in range(self.schema.num_relations))
 
     @property
+    def order(self) -> tuple[int, ...]:
+        """The relations in the order in which they are computed: type after type of their targets."""
+        schema = self.schema
+        return tuple(relation for of in range(schema.num_types) for relation in schema.relations_into(of))
+
+    @property
     def only(self) -> Layer | None:
         """The layer whose rows are the new rows as they are; None where rows are joined, or mapped behind it."""
-        return self.layer(0) if len(self.relations) == 1 and not self.own and not self.out else None
+        return self._only[0]
 
     def joined(self, node_type: int, rows: Sequence[Tensor], h: Tensor) -> Tensor:
         """Return the new rows [T, W] of nodes of one type.
@@ -86,7 +94,7 @@ class RelationLayers(nn.Module):
         rows: what each relation into the type gives them [T, W], in the schema's order; one where states are merged. h:
         the same nodes' input rows [T, in_width].
         """
-        return self.joined_with(node_type, rows, self.own_rows(node_type, h))
+        return rows[0] if self.only is not None else self.joined_with(node_type, rows, self.own_rows(node_type, h))
 
     def own_rows(self, node_type: int, h: Tensor) -> Tensor | None:
         """Return what nodes of one type add of their own [T, W], from their input rows; None where they add nothing."""

@@ -97,6 +97,8 @@ class NodeContext:
 
     def of_relation(self, number: int, rows: Tensor | None = None) -> NodeContext:
         """Return the values of the given rows in one relation [len(rows)], or of all."""
+        if rows is None and self.in_degree.dim() == 1:
+            return self
         columns = (self.in_degree, self.out_degree, self.in_weight)
         own = columns if self.in_degree.dim() == 1 else [each[:, number] for each in columns]
         return NodeContext(*(each.contiguous() if rows is None else each.index_select(0, rows) for each in own))

@@ -15,7 +15,6 @@ from torch import Tensor
 from gnnflow.executions import clusterbatch, minibatch, reference, sliced
 from gnnflow.executions.plan import EdgeColumns, plan_layer
 from gnnflow.executions.reference import WholeGraph
-from gnnflow.executions.sliced import relations as sliced_relations
 from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Block
 from gnnflow.graph.relations import relation_blocks
@@ -144,7 +143,7 @@ def _typed_layer(model, case, index, rows, partitions):
         for h, nodes in zip(rows, partitions, strict=True):
             own = types[nodes] == source_type
             degrees = case.graph.nodes.take(nodes[own])
-            terms = sliced_relations.relation_terms(model, index, number, h=h[own], nodes=degrees)
+            terms = sliced.term_slice(model, index, number, h=h[own], nodes=degrees)
             sent[number][nodes[own]] = layouts[number].pack(terms.source)
     given = []
     for h, nodes in zip(rows, partitions, strict=True):
@@ -159,7 +158,7 @@ def _typed_layer(model, case, index, rows, partitions):
             return sliced.Gathered(layout.unpack(rows), part.block)
 
         degrees = case.graph.nodes.take(nodes)
-        given.append(sliced_relations.relations_slice(model, index, h=h, nodes=degrees, gather=gather))
+        given.append(sliced.relations_slice(model, index, h=h, nodes=degrees, gather=gather))
     return given
 
 

@@ -61,7 +61,7 @@ def test_a_slice_sends_four_files_where_it_sends_rows_alone(tmp_path: Path, exch
             return records
 
     run_rounds(job, Heard(str(tmp_path / "work"), Synchronous()))
-    assert {(each["source_1"], each["own_1"]) for each in sent} == {(files, files)}
+    assert {(each["source_1_0"], each["own_1"]) for each in sent} == {(files, files)}
 
 
 def test_runs_give_the_same_bytes_again_whether_written_behind_or_after(tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ def test_graphinfer_keeps_the_exchange_of_two_slices_at_most(graph: Path, monkey
 
     monkeypatch.setattr(RoundRunner, "run", watching)
     pipeline.run_quietly(small(graph, model={"kind": "gcn", "layers": 3, "hidden": 4}, neighbors={}))
-    assert kept == [{"own_1", "source_1"}, {"own_2", "source_2"}, {"own_3", "source_3"}, set()]
+    assert kept == [{"own_1", "source_1_0"}, {"own_2", "source_2_0"}, {"own_3", "source_3_0"}, set()]
 
 
 def test_an_error_leaves_an_artifact_that_it_did_not_make(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,6 @@ from gnnflow.executions.tensors import (
     block_tensors,
     feature_tensors,
     layer_tensors,
-    model_features,
     node_context,
     types_of,
 )
@@ -102,8 +101,7 @@ def rank_batch(
             layers.append(_whole(layer, before, nodes, mirrors, schema=schema))
         else:
             layers.append(_split(layer, before, schema=schema))
-    inputs = feature_tensors(model_features(features, model.inputs.schema))
-    return RankBatch(inputs, node_context(nodes), tuple(layers))
+    return RankBatch(feature_tensors(features), node_context(nodes), tuple(layers))
 
 
 def _whole(

@@ -21,6 +21,7 @@ Shapes: N rows, T targets, M mirrors, C outputs, W width.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -87,7 +88,7 @@ def layer_outputs(
     h, outputs = model.encode(batch.features, batch.nodes), []
     for index, layer in enumerate(batch.layers):
         own = batch.nodes.prefix(len(h))
-        compute = partial(_layer_output, model, index, layer=layer, nodes=own, exchange=exchange, stages=stages)
+        compute = partial(_Pass(model, index, own, exchange, stages).output, layer)
         if recompute and torch.is_grad_enabled():
             # An early stop would leave out the end of an exchange that other ranks wait in.
             with set_checkpoint_early_stop(False):
@@ -99,102 +100,64 @@ def layer_outputs(
     return [first_rows(each, batch.layers[-1].num_targets) for each in outputs]
 
 
-def _layer_output(
-    model: Model,
-    index: int,
-    h: Tensor,
-    *,
-    layer: RankLayer | PlacedTensors,
-    nodes: NodeContext,
-    exchange: Exchange,
-    stages: Stages,
-) -> Tensor:
-    stages.enter("transform", over=[h], back="apply" if index else "")
-    dropped = model.pre(index, h)
-    if isinstance(layer, PlacedTensors):
-        return _placed_output(model, index, h, dropped, held=layer, nodes=nodes, exchange=exchange, stages=stages)
-    if layer.route is not None and model.relations(index).only is not None:
-        return _by_terms(model, index, h, dropped, held=layer, nodes=nodes, exchange=exchange, stages=stages)
-    return _by_rows(model, index, h, dropped, held=layer, nodes=nodes, exchange=exchange, stages=stages)
+@dataclass(frozen=True)
+class _Pass:
+    """One layer of a step. nodes: of the layer's input rows."""
 
+    model: Model
+    index: int
+    nodes: NodeContext
+    exchange: Exchange
+    stages: Stages
 
-def _by_terms(
-    model: Model,
-    index: int,
-    h: Tensor,
-    dropped: Tensor,
-    *,
-    held: RankLayer,
-    nodes: NodeContext,
-    exchange: Exchange,
-    stages: Stages,
-) -> Tensor:
-    """Return a layer's rows of one relation, whose terms travel."""
-    assert held.route is not None
-    of, num_targets = model.relations(index).layer(0), held.num_targets
-    first = is_cheaper_first(of, held.totals, needs_gradient=h.requires_grad)
-    terms = terms_of(of, dropped, nodes=nodes, num_targets=num_targets, map_first=first)
-    shortcut = model.shortcut(index, first_rows(h, num_targets))
-    if not num_targets:  # still one of those that send rows, and hear of their gradients
-        rows = _no_rows(depart(exchange, held.route, terms.source, stages=stages).arrive(), of)
-        return model.post(index, rows, shortcut)
-    relu = takes_relu(model, index, is_mapped=first)
-    if held.mirrored is None:
-        departed = depart(exchange, held.route, terms.source, stages=stages)
-        delivery = OneBlock(held.block.relations[0].block)
-        terms = Terms(_joined(departed.terms, departed.arrive()), terms.target)
-        rows = layer_rows(of, terms=terms, delivery=delivery, map_first=first, relu=relu, stages=stages)
-    else:
-        found = _aggregated(of, terms, held, exchange, stages)
+    def output(self, held: RankLayer | PlacedTensors, h: Tensor) -> Tensor:
+        """Return the layer's rows of this rank's targets [T, W], from its input rows h."""
+        self.stages.enter("transform", over=[h], back="apply" if self.index else "")
+        dropped, layers = self.model.pre(self.index, h), self.model.relations(self.index)
+        if isinstance(held, PlacedTensors) or (held.route is not None and layers.only is not None):
+            return self._by_terms(held, h, dropped)
+        return self._by_rows(held, h, dropped)
+
+    def _by_terms(self, held: RankLayer | PlacedTensors, h: Tensor, dropped: Tensor) -> Tensor:
+        """Return the rows of a layer of one relation, whose terms travel, or states of edges that lie elsewhere."""
+        model, index, num_targets = self.model, self.index, held.num_targets
+        of, first = model.relations(index).layer(0), self._maps_first(held, h)
+        terms = terms_of(of, dropped, nodes=self.nodes, num_targets=num_targets, map_first=first)
+        shortcut, relu = model.shortcut(index, first_rows(h, num_targets)), takes_relu(model, index, is_mapped=first)
+        if isinstance(held, PlacedTensors):
+            found = aggregated_by_place(of, terms, held, self.exchange, self.stages)
+        elif held.mirrored is not None and num_targets:
+            found = _aggregated(of, terms, held, self.exchange, self.stages)
+        else:
+            assert held.route is not None
+            departed = depart(self.exchange, held.route, terms.source, stages=self.stages)
+            if not num_targets:  # still one of those that send rows, and hear of their gradients
+                return model.post(index, _no_rows(departed.arrive(), of), shortcut)
+            delivery = OneBlock(held.block.relations[0].block)
+            terms = Terms(_joined(departed.terms, departed.arrive()), terms.target)
+            rows = layer_rows(of, terms=terms, delivery=delivery, map_first=first, relu=relu, stages=self.stages)
+            return model.post(index, rows, shortcut, is_activated=relu)
         rows = updated_rows(of, target=terms.target, aggregated=found, is_mapped=first, relu=relu)
-    return model.post(index, rows, shortcut, is_activated=relu)
+        return model.post(index, rows, shortcut, is_activated=relu)
 
+    def _by_rows(self, held: RankLayer, h: Tensor, dropped: Tensor) -> Tensor:
+        """Return the rows of a layer whose input rows travel, a row once for all relations, or nothing does."""
+        model, index, nodes, arrived = self.model, self.index, self.nodes, {"h": dropped}
+        if held.route is not None:
+            assert held.mirror_nodes is not None
+            departed = depart(self.exchange, held.route, {"h": dropped}, stages=self.stages)
+            arrived = departed.arrive()
+            dropped, nodes = torch.cat([departed.terms["h"], arrived["h"]]), nodes.joined(held.mirror_nodes)
+        if not held.num_targets:
+            return model.post(index, _no_rows(arrived, model.relations(index)), model.shortcut(index, h[:0]))
+        first = None if model.relations(index).only is None else self._maps_first(held, h)
+        stages, block = self.stages, held.block
+        return run_layer(model, index, h=h, dropped=dropped, nodes=nodes, block=block, map_first=first, stages=stages)
 
-def _by_rows(
-    model: Model,
-    index: int,
-    h: Tensor,
-    dropped: Tensor,
-    *,
-    held: RankLayer,
-    nodes: NodeContext,
-    exchange: Exchange,
-    stages: Stages,
-) -> Tensor:
-    """Return a layer's rows of any relations, where input rows travel, a row once for all of them, or nothing does."""
-    layers, arrived = model.relations(index), {"h": dropped}
-    if held.route is not None:
-        assert held.mirror_nodes is not None
-        departed = depart(exchange, held.route, {"h": dropped}, stages=stages)
-        arrived = departed.arrive()
-        dropped, nodes = torch.cat([departed.terms["h"], arrived["h"]]), nodes.joined(held.mirror_nodes)
-    if not held.num_targets:
-        return model.post(index, _no_rows(arrived, layers), model.shortcut(index, h[:0]))
-    only, first = layers.only, None
-    if only is not None:
-        first = is_cheaper_first(only, held.totals, needs_gradient=h.requires_grad)
-    block = held.block
-    return run_layer(model, index, h=h, dropped=dropped, nodes=nodes, block=block, map_first=first, stages=stages)
-
-
-def _placed_output(
-    model: Model,
-    index: int,
-    h: Tensor,
-    dropped: Tensor,
-    *,
-    held: PlacedTensors,
-    nodes: NodeContext,
-    exchange: Exchange,
-    stages: Stages,
-) -> Tensor:
-    of, num_targets = model.relations(index).layer(0), held.num_targets
-    first = is_cheaper_first(of, held.totals, needs_gradient=h.requires_grad)
-    terms = terms_of(of, dropped, nodes=nodes, num_targets=num_targets, map_first=first)
-    shortcut, relu = model.shortcut(index, first_rows(h, num_targets)), takes_relu(model, index, is_mapped=first)
-    found = aggregated_by_place(of, terms, held, exchange, stages)
-    rows = updated_rows(of, target=terms.target, aggregated=found, is_mapped=first, relu=relu)
-    return model.post(index, rows, shortcut, is_activated=relu)
+    def _maps_first(self, held: RankLayer | PlacedTensors, h: Tensor) -> bool:
+        """Return whether a layer of one relation maps its values first: the same on every rank."""
+        layer = self.model.relations(self.index).layer(0)
+        return is_cheaper_first(layer, held.totals, needs_gradient=h.requires_grad)
 
 
 def _no_rows(received: Mapping[str, Tensor], layer: Layer | RelationLayers) -> Tensor:

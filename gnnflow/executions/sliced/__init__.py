@@ -1,8 +1,7 @@
-"""A model cut into slices for GraphInfer. Read `slices.py` first, then `relations.py`, a layer of a typed graph."""
+"""A model cut into slices for GraphInfer. Read `slices.py` first."""
 
 from __future__ import annotations
 
-from gnnflow.executions.sliced.relations import relation_order, relation_terms, relations_slice
 from gnnflow.executions.sliced.runs import gathered_runs, room_for
 from gnnflow.executions.sliced.slices import (
     Gathered,
@@ -13,6 +12,7 @@ from gnnflow.executions.sliced.slices import (
     layer_slice,
     partial_slice,
     prediction_slice,
+    relations_slice,
     term_slice,
 )
 from gnnflow.executions.sliced.states import MergedStates
@@ -30,8 +30,6 @@ __all__ = [
     "layer_slice",
     "partial_slice",
     "prediction_slice",
-    "relation_order",
-    "relation_terms",
     "relations_slice",
     "room_for",
     "term_slice",

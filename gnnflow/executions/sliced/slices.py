@@ -1,22 +1,27 @@
 """A model cut into slices for GraphInfer (AGL section 3.4): pure functions of one partition, NumPy in and NumPy out.
 
-    h = encode_slice(features)                                       once, at each node's owner
+    h = encode_slice(features, nodes)                                once, at each node's owner
     for each layer k:
-        terms = term_slice(k, h, nodes)                              at the owner, who packs and sends the source terms
-        h = layer_slice(k, own terms, source terms received, block)  at the target's owner
+        for each relation r:
+            terms = term_slice(k, r, h, nodes of an end of r)        at the owner, who packs and sends the source terms
+        h = layer_slice(k, own terms, source terms received, block)  at the target's owner, of one relation
+        h = relations_slice(k, h, nodes, gather)                     at the target's owner, of several
+            gather(r, own terms)                                     what came of r's in-edges: rows or states
     prediction_slice(outputs)                                        at the owner
 
 What is given is computed on the device that holds the model, and comes back to the memory of the machine.
 
-Only source terms travel, as one float32 row per node. A target whose edges lie in several places gets one
-`partial_slice` each; `finish_slice` merges them in the order given, which must be the same in every run.
+Only source terms travel, as one float32 row per node and relation that reads it. Of one relation its own terms stay
+with a target; of several its input row, from which the owner computes its terms for every relation into its type. A
+target whose edges lie in several places gets one `partial_slice` each; `finish_slice` merges them in the order given,
+which must be the same in every run.
 
-Shapes: N nodes, T targets, S sources, W width, C outputs, K packed width of a node's source terms.
+Shapes: N nodes, T targets, T' of one type, S sources, W width, C outputs, K packed width of a node's source terms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,12 +40,16 @@ from gnnflow.executions.base import (
 )
 from gnnflow.executions.moving import Held, beside
 from gnnflow.executions.plan import NO_COLUMNS, EdgeColumns, TermArrays, TermLayout
-from gnnflow.executions.sliced.term_arrays import (
-    SliceTerms,
-    arrays_to_terms,
-    terms_to_arrays,
+from gnnflow.executions.relations import RelationPass, run_passes
+from gnnflow.executions.sliced.term_arrays import SliceTerms, arrays_to_terms, terms_to_arrays
+from gnnflow.executions.tensors import (
+    block_tensors,
+    feature_tensors,
+    node_context,
+    rows_of_types,
+    tensor,
+    types_of,
 )
-from gnnflow.executions.tensors import block_tensors, feature_tensors, model_features, node_context, tensor
 from gnnflow.graph.arrays import Array, FloatArray
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures
 from gnnflow.graph.errors import LayerError
@@ -68,18 +77,21 @@ class Gathered:
 
 @torch.no_grad()
 def encode_slice(model: Model, features: NodeFeatures, nodes: Degrees | None = None) -> FloatArray:
-    """Return the rows the first layer starts from [N, W]. nodes: of the same rows, needed on a typed graph."""
+    """Return the rows the first layer starts from [N, W]. nodes: of the same rows, for types without features."""
     check_evaluating(model)
-    held = _beside(model, feature_tensors(model_features(features, model.inputs.schema)))
+    held = _beside(model, feature_tensors(features))
     return float_array(model.encode(held, None if nodes is None else _beside(model, node_context(nodes))))
 
 
 @torch.no_grad()
-def term_slice(model: Model, index: int, *, h: FloatArray, nodes: Degrees) -> SliceTerms:
-    """Return layer `index`'s terms of the nodes whose input rows are h [N, W]."""
+def term_slice(model: Model, index: int, relation: int = 0, *, h: FloatArray, nodes: Degrees) -> SliceTerms:
+    """Return layer `index`'s terms in a relation, of nodes of one type whose input rows are h [N, W].
+
+    Those of its source type have source terms, those of its target type target terms; the others mean nothing.
+    """
     check_evaluating(model)
-    terms = _terms(model, index, _beside(model, tensor(h)), _beside(model, node_context(nodes)))
-    return SliceTerms(terms_to_arrays(terms.source), terms_to_arrays(terms.target))
+    rows, context = _beside(model, (tensor(h), node_context(nodes)))
+    return _as_arrays(_terms(model, index, rows, context.of_relation(relation), relation=relation))
 
 
 @torch.no_grad()
@@ -137,7 +149,7 @@ def finish_slice(
     _check_mergeable(model.relations(index).layer(0), index)
     terms = Terms(_tensors(model, own_source), _tensors(model, own))
     gathered = Gathered(own_source, None, states, columns)
-    return _rows(model, index, terms, delivery_of(model, gathered))
+    return _rows(model, index, terms, _delivery_of(model, gathered))
 
 
 def gathered_slice(model: Model, index: int, *, own: TermArrays, gathered: Gathered) -> FloatArray:
@@ -154,7 +166,35 @@ def gathered_slice(model: Model, index: int, *, own: TermArrays, gathered: Gathe
     )
 
 
-def delivery_of(model: Model, gathered: Gathered) -> Delivery:
+@torch.no_grad()
+def relations_slice(
+    model: Model, index: int, *, h: FloatArray, nodes: Degrees, gather: Callable[[int, SliceTerms], Gathered]
+) -> FloatArray:
+    """Return layer `index`'s rows of T targets [T, W], after the activation.
+
+    h and nodes: input rows, degrees and types of the targets. gather: gives what came of a relation's in-edges for its
+    T' targets, which are all of the T of the type that it leads to, from their own terms in it; called once per
+    relation in the order of `RelationLayers.order`.
+    """
+    check_evaluating(model)
+    layers = model.relations(index)
+    targets = rows_of_types(types_of(nodes), layers.schema.num_types)
+    rows, context, targets = _beside(model, (tensor(h), node_context(nodes), targets))
+    dropped = model.pre(index, rows)
+
+    def pass_of(relation: int) -> RelationPass:
+        # the relation's targets among the T, and their own terms
+        layer, target_type = layers.layer(relation), layers.schema.target_types[relation]
+        degrees = context.of_type(targets, target_type).of_relation(relation)
+        own = layer_terms(layer, h=targets.of(target_type, dropped), nodes=degrees, map_first=is_narrower_first(layer))
+        gathered = gather(relation, _as_arrays(own))
+        terms = Terms(_tensors(model, gathered.source), own.target)
+        return RelationPass(layer, terms, _delivery_of(model, gathered), is_narrower_first(layer))
+
+    return float_array(run_passes(model, index, pass_of, h=rows, dropped=dropped, targets=targets))
+
+
+def _delivery_of(model: Model, gathered: Gathered) -> Delivery:
     """Return what delivers the edges that were gathered."""
     if gathered.block is not None:
         return OneBlock(_beside(model, block_tensors(gathered.block)))
@@ -186,11 +226,16 @@ def _tensors(model: Model, arrays: TermArrays) -> dict[str, Tensor]:
     return _beside(model, arrays_to_terms(arrays))
 
 
-def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext) -> Terms:
-    """Return a layer's terms of nodes, with the model's shortcut among what stays at their owner."""
-    layer = model.relations(index).layer(0)
+def _as_arrays(terms: Terms) -> SliceTerms:
+    return SliceTerms(terms_to_arrays(terms.source), terms_to_arrays(terms.target))
+
+
+def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext, *, relation: int = 0) -> Terms:
+    """Return a relation's terms of nodes; where terms stay at their owner, with the model's shortcut among them."""
+    layers = model.relations(index)
+    layer = layers.layer(relation)
     terms = layer_terms(layer, h=model.pre(index, h), nodes=nodes, map_first=is_narrower_first(layer))
-    shortcut = model.shortcut(index, h)
+    shortcut = None if layers.only is None else model.shortcut(index, h)
     return terms if shortcut is None else Terms(terms.source, {**terms.target, _SHORTCUT: shortcut})
 
 

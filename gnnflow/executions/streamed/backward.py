@@ -121,7 +121,7 @@ class _Backward(EdgesBack):
         if above is not None:
             release(above)
         if blame is not None:
-            for relation in of.order:
+            for relation in of.joins.order:
                 for sources in self._sources(index, relation, blame):
                     self._edge_phase(index, relation, blame, sources)
             give_back()  # pieces of the edge phase are of other sizes than what comes next asks for

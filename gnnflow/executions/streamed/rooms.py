@@ -88,12 +88,6 @@ class LayerRelations:
             return not self.predicts
         return self.index + 1 < self.model.num_layers and LayerRelations(self.model, self.index + 1).has_shortcut
 
-    @cached_property
-    def order(self) -> tuple[int, ...]:
-        """The relations in the order in which they are aggregated: type after type of their targets."""
-        schema = self.schema
-        return tuple(relation for of in range(schema.num_types) for relation in schema.relations_into(of))
-
     def state_of(self, relation: int) -> int:
         """Return the relation as whose state that of a relation is kept: the first into its type, where they merge."""
         first = self.schema.relations_into(self.schema.target_types[relation])[0]

@@ -91,7 +91,7 @@ class StreamedRun(StreamedLayers):
         self.tidy()
         for index in range(self.model.num_layers):
             self.make_room_behind(index)
-            for relation in self.layers[index].order:
+            for relation in self.layers[index].joins.order:
                 self._edge_phase(index, relation)
             self._finish_alone(index)
             if not self.keeps:

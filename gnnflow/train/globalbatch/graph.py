@@ -5,7 +5,7 @@ Shapes: N own nodes, L labelled ones among them that have a split, C outputs, R 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from gnnflow.executions.globalbatch import PlacedEdges
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.batch import Block, Degrees, Features, NodeFeatures, TypedFeatures, sampled_block
+from gnnflow.graph.batch import Block, Degrees, NodeFeatures, sampled_block
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.edges import Fanout, InEdges
 from gnnflow.graph.errors import TrainingError
@@ -22,7 +22,7 @@ from gnnflow.graphfeature.neighborhood import join_degrees, join_edges
 from gnnflow.graphfeature.shards import labels_of
 from gnnflow.neighbors.selected import Neighbors, edges_by_row
 from gnnflow.storage.columns import take_rows, to_numpy
-from gnnflow.storage.graph_store import GraphStore, features_of
+from gnnflow.storage.graph_store import GraphStore, read_features
 
 _NO_TARGETS = (np.empty(0, np.int64),) * 3
 
@@ -153,26 +153,3 @@ def targets_by_split(store: GraphStore, partitions: Sequence[int]) -> IntArray:
 
 def _rows_of_targets(table: pa.Table) -> IntArray:
     return np.flatnonzero((to_numpy(table["split"]) >= 0) & to_numpy(table["labelled"]))
-
-
-def read_features(store: GraphStore, rows: Mapping[int, IntArray]) -> NodeFeatures:
-    """Return the features of some nodes by partition and place there, ascending: in dense id order."""
-    book = store.book
-    parts: list[Features | None] = []
-    for node_type, facts in enumerate(store.facts.features_of_types):
-        if facts is None:
-            parts.append(None)
-            continue
-        tables = []
-        for partition, held in rows.items():
-            run, columns = book.rows(partition, node_type), store.feature_columns_of(node_type)
-            table = store.nodes(partition, columns, node_type=node_type)
-            # rows of this type, numbered within it
-            own = held[(held >= run.start) & (held < run.stop)] - run.start
-            tables.append(table if len(own) == table.num_rows else take_rows(table, own))
-        parts.append(features_of(pa.concat_tables(tables).combine_chunks(), facts.width))
-    if not store.schema.is_typed:
-        assert parts[0] is not None
-        return parts[0]
-    ids = np.concatenate([held + book.start(partition) for partition, held in rows.items()])
-    return TypedFeatures(book.type_of(ids), tuple(parts))

@@ -23,7 +23,7 @@ from gnnflow.graph.edges import Fanout, InEdges
 from gnnflow.graphfeature.neighborhood import join_degrees, join_edges
 from gnnflow.layers.model import Model
 from gnnflow.neighbors.selected import Neighbors
-from gnnflow.train.globalbatch.graph import read_features
+from gnnflow.storage.graph_store import read_features
 
 
 @torch.no_grad()
