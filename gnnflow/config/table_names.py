@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gnnflow.graph.schema import qualified
+
 if TYPE_CHECKING:
     from gnnflow.config.graph_section import GraphConfig
 
 
 def node_tables_by_name(graph: GraphConfig) -> dict[str, str]:
     """Return where the node table of each type lies, in the order of the types."""
-    return {f"nodes/{name}" if graph.schema.is_typed else "nodes": uri for name, uri in graph.node_tables.items()}
+    return {qualified("nodes", graph.schema.name_of(kind), "/"): uri for kind, uri in graph.node_tables.items()}
 
 
 def edge_tables_by_name(graph: GraphConfig) -> dict[str, str]:
     """Return where each edge table lies, in the order of the relations that have one."""
-    return {f"edges/{name}" if graph.schema.is_typed else "edges": uri for name, uri in graph.edge_tables.items()}
+    return {qualified("edges", graph.schema.name_of(kind), "/"): uri for kind, uri in graph.edge_tables.items()}
 
 
 def tables_by_name(graph: GraphConfig) -> dict[str, str]:

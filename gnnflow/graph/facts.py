@@ -102,7 +102,7 @@ class GraphFacts:
     by cluster; empty: a partition is one cluster. placement: where edges are computed together; the store then has them
     a second time, in that order. label_unit: where labels are numbers to predict and some are in the train split.
     large_columns: those of large numbers that nothing scales, by the key of the config that would
-    (`gnnflow.ingest.sizes`). scales: by what the columns of each table are scaled that has such. columns_read: of each
+    (`gnnflow.ingest.moments`). scales: what scales the columns of each table that has such. columns_read: of each
     table the columns that its features or attributes were read from, in their order. class_counts: the labelled targets
     of each class, where there are classes and not very many. train_class_counts: the train targets of each class, or
     with each label where a target has several.

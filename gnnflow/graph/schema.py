@@ -78,6 +78,10 @@ class GraphSchema:
         """Whether there is more than one type or relation."""
         return self.num_types > 1 or self.num_relations > 1
 
+    def name_of(self, kind: str | Relation) -> str:
+        """Return the name of a type or relation in files, keys and facts: empty where the graph is untyped."""
+        return str(kind) if self.is_typed else ""
+
     @cached_property
     def source_types(self) -> tuple[int, ...]:
         """The number of the type that each relation starts at [R]."""
@@ -91,6 +95,11 @@ class GraphSchema:
     def relations_into(self, node_type: int) -> tuple[int, ...]:
         """Return the numbers of the relations that lead to a type, ascending."""
         return tuple(number for number, target in enumerate(self.target_types) if target == node_type)
+
+
+def qualified(what: str, name: str, mark: str = "-") -> str:
+    """Return what a table, file or round of one type or relation is called; its name may be empty."""
+    return f"{what}{mark}{name}" if name else what
 
 
 UNTYPED = GraphSchema(("node",), (Relation("node", "edge", "node"),))

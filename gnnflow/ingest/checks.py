@@ -6,6 +6,7 @@ A row with several faults is counted under the first. Shapes: R rows, V values i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,24 +20,36 @@ from gnnflow.ingest.numbers import MOST_SCALED, can_be_scaled, fits_float32, flo
 from gnnflow.storage.columns import combine, take_rows, to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.fields import ColumnPart
     from gnnflow.storage.user_tables import Chunk
 
+Column = Any  # pa.Array: pyarrow ships no complete types
+
 _SHOWN, _LETTERS = 3, 60
 _PLACE_SHIFT = 40
 _INT64_MAX = 2**63 - 1
-_OURS = ("reason", "file", "row")
+_RESERVED = ("reason", "file", "row")
+_MOST_IDS = 1 << 24  # of a graph with more, only ids of the first partitions are compared
+_SPACES = r"[\s\p{Z}\x{200b}\x{feff}]+"
+_NUMBER = r"^\+?0*([0-9]+)(?:\.0*)?$"
+# a difference between two ids, and the change that makes them equal then
+_DIFFERENCES: tuple[tuple[str, Callable[[Column], Column]], ...] = (
+    ("in spaces", partial(pc.replace_substring_regex, pattern=_SPACES, replacement="")),
+    ("in its Unicode form", partial(pc.utf8_normalize, form="NFKC")),
+    ("in case", pc.utf8_lower),
+    ("in how a number is written", partial(pc.replace_substring_regex, pattern=_NUMBER, replacement=r"\1")),
+)
 
 
 @dataclass(frozen=True)
 class Fault:
     """Rows of a table that break the contract, why, and what would mend them.
 
-    column: as the user's table calls it. held_in: the column of these rows that has its values, where another has.
+    column: its name in the user's table. held_in: the column that holds its values here, where the name differs.
     """
 
     reason: str
@@ -60,7 +73,7 @@ class Separated:
 
     @property
     def counts(self) -> dict[str, Any]:
-        """What a task's record says of the rows that were set aside."""
+        """The counts of quarantined rows for a task's record."""
         return {"rows_quarantined": self.bad.num_rows, "reasons": self.reasons}
 
 
@@ -135,7 +148,8 @@ def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool, sc
         # length of each row's list of indices and of values [R], -1 where it is null
         lengths = [np.nan_to_num(to_numpy(pc.list_value_length(c)).astype(np.float64), nan=-1) for c in (index, value)]
         uneven = np.flatnonzero(lengths[0] != lengths[1])
-        faults.append(Fault("as many values as indices needed", f"{stem}_value", uneven, "Align them."))
+        reason, fix = "as many values as indices needed", "Write one value per index."
+        faults.append(Fault(reason, f"{stem}_value", uneven, fix))
         faults.append(_value_fault(value, f"{stem}_value", "feature value", is_list=True, scaling=scaling))
     return faults
 
@@ -160,7 +174,7 @@ def weight_faults(table: pa.Table, column: str) -> list[Fault]:
     if values.null_count < len(values):  # a column of nulls alone may have no type to cast
         known = np.nan_to_num(floats_of(values), nan=0.0)
         negative = np.flatnonzero(known < 0)
-        # as float32 it would be nothing, or so coarse that shares of a sum are not what they were
+        # float32 rounds it to zero, or so coarsely that its share of a sum changes
         small = np.flatnonzero((known > 0) & (known < np.finfo(np.float32).tiny))
     return [
         Fault("weight is negative", column, negative, "Write weights of zero or more."),
@@ -175,7 +189,7 @@ def weight_faults(table: pa.Table, column: str) -> list[Fault]:
 
 
 def input_positions(chunk_number: int, rows: Array) -> IntArray:
-    """Return one integer per row that remembers its chunk and row through every exchange."""
+    """Return one integer per row that encodes its chunk and row, and keeps them through every exchange."""
     return (np.int64(chunk_number) << _PLACE_SHIFT) + rows.astype(np.int64)
 
 
@@ -210,7 +224,7 @@ def separate(
     if len(bad) and policy == "fail":
         raise _error(table, faults[reason[bad[0]]], chunks, place, num_bad=len(bad))
     texts = np.array([fault.reason for fault in faults] or [""], dtype=object)
-    quarantined = _without_our_names(take_rows(table, bad) if len(bad) else table.slice(0, 0))
+    quarantined = _rename_reserved(take_rows(table, bad) if len(bad) else table.slice(0, 0))
     quarantined = quarantined.append_column("reason", pa.array(texts[reason[bad]], pa.string()))
     # file and first row of every chunk, and the number of each faulty row's chunk [B]
     files = np.array([chunk.uri for chunk in chunks] or [""], dtype=object)
@@ -224,10 +238,10 @@ def separate(
     return Separated(np.flatnonzero(reason < 0), quarantined.append_column("row", pa.array(row)), reasons)
 
 
-def _without_our_names(rows: pa.Table) -> pa.Table:
-    """Return the rows; a column of theirs that is called as one we add is called `given_...`."""
+def _rename_reserved(rows: pa.Table) -> pa.Table:
+    """Return the rows with `given_` before the names of columns that the quarantine adds."""
     names = rows.column_names
-    for name in _OURS:
+    for name in _RESERVED:
         while name in names:
             free = f"given_{name}"
             while free in names:
@@ -237,7 +251,7 @@ def _without_our_names(rows: pa.Table) -> pa.Table:
 
 
 def first_rows(rows: IntArray, place: IntArray) -> IntArray:
-    """Return the first of some faulty rows in input order: those that an error shows."""
+    """Return the first faulty rows in input order, which an error shows."""
     return rows[np.argsort(place[rows], kind="stable")][:_SHOWN]
 
 
@@ -261,3 +275,24 @@ def _error(table: pa.Table, fault: Fault, chunks: Sequence[Chunk], place: IntArr
 def _shown(value: object) -> str:
     """Return the beginning of a value; text in quotes, so that spaces at its ends are seen."""
     return repr(value[:_LETTERS]) if isinstance(value, str) else str(value)[:_LETTERS]
+
+
+def near_id(unknown: Column, ids: Iterable[Column]) -> str:
+    """Return how one of a few unknown ids differs from an id that exists, as a sentence; "" where none is near.
+
+    unknown: text. ids: those that exist, part by part; the first that is near is taken.
+    """
+    unknown, compared = unknown.cast(pa.large_string()), 0
+    for part in ids:
+        compared += len(part)
+        if compared > _MOST_IDS:
+            break
+        text = part.cast(pa.large_string())
+        for how, alike in _DIFFERENCES:
+            # number of the unknown id that each id resembles [len(part)], null for none
+            like = pc.index_in(alike(text), value_set=alike(unknown))
+            if len(found := np.flatnonzero(to_numpy(pc.is_valid(like)))):
+                pair = text[int(found[0])].as_py(), unknown[like[int(found[0])].as_py()].as_py()
+                held, asked = map(ascii if "Unicode" in how else repr, pair)
+                return f"The id {held} exists, and {asked} differs from it only {how}."
+    return ""

@@ -1,12 +1,12 @@
-"""What each round of ingest does to the edges of one chunk or partition. Pure but for the files a task commits.
+"""The rounds of ingest over edges: what a task does to one chunk or partition. Pure but for the files it commits.
 
-An edge visits the partition of its source, then that of its destination; each end's dense id is looked up where that
+An edge visits the partition of its source, then its destination's; each end's dense id is looked up where that
 node lives, so no task ever needs more than one partition's ids. Edges end sorted by (destination, source, place in the
 input), and equal pairs are numbered in that order, which makes every edge's key unique and reproducible.
 
 With T types, E edge tables and R relations the tasks of a round are, in this order: chunks table by table; for each
-partition its types, its edge tables, or its relations. `book` has the nodes of a type in a partition as one part, as if
-it were a partition: what is said of parts below. Without types a part is a partition.
+partition its types, its edge tables, or its relations. `book` counts the nodes of a type in a partition as a
+part; without types a part is a partition.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
-from gnnflow.ingest.checks import Fault, Separated, first_rows, place_of, separate
-from gnnflow.ingest.moments import scaled
-from gnnflow.ingest.near_ids import near_id
-from gnnflow.ingest.rows import read_rows, take_kept
-from gnnflow.ingest.sizes import count_numbers
+from gnnflow.ingest.checks import Fault, Separated, first_rows, near_id, place_of, separate
+from gnnflow.ingest.moments import count_numbers, scaled
 from gnnflow.ingest.source import (
     edge_column_names,
     edge_columns,
     edge_faults,
     edge_number_types,
+    read_rows,
+    take_kept,
 )
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
@@ -105,7 +104,7 @@ def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: Partition
 def _resolve(
     rows: pa.Table, inbox: Inbox, job: IngestJob, book: PartitionBook, *, source: EdgeTable, part: int, column: str
 ) -> tuple[pa.Table, Separated, IntArray]:
-    """Return the edges one of whose ends is a node of a part, what became of all edges, and that end's dense id."""
+    """Return the edges whose end `column` is a node of a part, the checked rows, and the ends' dense ids."""
     ids = combine(inbox.read("node_rows", tasks=[part], partition=part)["id"])
     # local row of the node that each edge names [E], null where the node table has no such id
     found = pc.index_in(combine(rows[column]), value_set=ids)
@@ -121,7 +120,7 @@ def _resolve(
     fix = f"{near} Write both alike{letters}" if near else f"Add the node, or drop the edge{letters}"
     fault = Fault(f"{side} is not an id of {of}", side, missing, fix, held_in=column)
     checked = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
-    # the same for the edges that are kept
+    # local row of the node, for each edge that is kept
     local = to_numpy(found.fill_null(-1)).astype(np.int64)[checked.kept]
     return take_kept(rows, checked.kept), checked, local + book.start(part)
 
@@ -135,14 +134,14 @@ def _ids_of_type(inbox: Inbox, job: IngestJob, *, node_type: int) -> Iterator[An
 def resolve_destinations(
     index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales
 ) -> TaskOutput:
-    """Replace destination ids by dense ids and keys; build the in-edges, or first send edges both ways.
+    """Replace destination ids by dense ids and keys, then build the in-edges, or send edges and reverses on.
 
-    scales: what is applied to the attributes of each table's edges.
+    scales: of the attributes of each table's edges.
     """
     rows, done = known_edges(index, inbox, job=job, book=book, scales=scales)
     source = job.tables.edges[index % len(job.tables.edges)]
     if source.reverse is not None:
-        both, relation = both_ways(rows, source)
+        both, relation = with_reverses(rows, source)
         home = book.owner(to_numpy(both["dst"])) // job.graph.num_types
         return replace(done, emits=(Emit("edges_both", both, home * job.graph.num_relations + relation),))
     # Without reverses every relation has a table, and both are in the order of their names.
@@ -168,7 +167,7 @@ def known_edges(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
     return KnownEdges(rows, TaskOutput(files=files, counts=counts))
 
 
-def both_ways(rows: pa.Table, source: EdgeTable) -> DirectedEdges:
+def with_reverses(rows: pa.Table, source: EdgeTable) -> DirectedEdges:
     """Return a table's edges and their reverses, and the number of the relation that each is of.
 
     Where both are of one relation, a loop is its own reverse and is kept once.
@@ -183,8 +182,8 @@ def both_ways(rows: pa.Table, source: EdgeTable) -> DirectedEdges:
     return DirectedEdges(pa.concat_tables([rows, back]).combine_chunks(), relation)
 
 
-def build_both_ways(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Build the in-edges of a partition in one relation from edges sent both ways."""
+def build_with_reverses(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
+    """Build a partition's in-edges in one relation from edges and their reverses."""
     num_tables = len(job.tables.edges)
     source = job.tables.table_of(index % job.graph.num_relations)
     tasks = range(source.number, job.partitions * num_tables, num_tables)
@@ -194,14 +193,14 @@ def build_both_ways(index: int, inbox: Inbox, *, job: IngestJob, book: Partition
 def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
     """Write a partition's in-edges in one relation, sorted by destination; out-degrees are counted at the owners."""
     partition, relation = divmod(index, job.graph.num_relations)
-    source, name = job.tables.table_of(relation), str(job.graph.relations[relation])
+    source = job.tables.table_of(relation)
     part = partition * job.graph.num_types + job.graph.target_types[relation]
     src, dst, place = (to_numpy(rows[column]) for column in ("src", "dst", "place"))
     # the order by (destination, source, place in the input) [E]; a pair of dense ids is one integer
     order = _edge_order((dst - book.start(part)) * book.num_nodes + src, place)
     src, dst = src[order], dst[order]
-    named = name if job.graph.is_typed else ""
-    columns = _edge_columns(src, dst, rows, order, schema=source.schema, relation=named)
+    name = job.graph.name_of(job.graph.relations[relation])
+    columns = _edge_columns(src, dst, rows, order, schema=source.schema, relation=name)
     weight = columns.get("weight")
     file = edges_file(partition, job.graph, relation=relation)
     entry = commit_table(job.artifact, file, pa.table(columns), row_group_size=1 << 20)
@@ -231,7 +230,7 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
 def _edge_columns(
     src: IntArray, dst: IntArray, rows: pa.Table, order: IntArray, *, schema: EdgeSchema, relation: str
 ) -> dict[str, Any]:
-    """Return the columns that the store has of edges: rows [E] in order, ends as they lie there."""
+    """Return the columns of edges in the store. src, dst: in the order of the store, rows [E]: in the given `order`."""
     # what identifies each edge, whatever the partitioning [E]
     ends, number = (to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order]), occurrences(dst, src)
     columns = {"dst": dst, "src": src, "edge_key": edge_keys(*ends, number, relation=relation)}
@@ -264,14 +263,14 @@ def _edge_order(pair: IntArray, place: IntArray) -> IntArray:
     """Return the order by (pair, place): one stable sort, since parallel edges come in input order."""
     order = np.argsort(pair, kind="stable")
     pair, place = pair[order], place[order]
-    # Not so where edges were sent both ways: an edge may meet the reverse of an earlier one.
+    # with reverses an edge may come before the reverse of an earlier one
     if np.any((pair[1:] == pair[:-1]) & (place[1:] < place[:-1])):
         order = order[np.lexsort((place, pair))]
     return order
 
 
 def occurrences(dst: IntArray, src: IntArray) -> IntArray:
-    """Return each edge's number among those of the same pair; pairs lie together."""
+    """Return each edge's number among the edges of the same pair [E]; pairs lie together."""
     if not len(dst):
         return np.zeros(0, np.int64)
     # whether an edge is the first of its pair [E], and the positions of those

@@ -1,4 +1,4 @@
-"""What the columns of the user's tables hold, read from their schemas.
+"""Columns of the user's tables, dense and sparse: reads what they hold from their schemas, and checks it.
 
 Raises TableError with the file and column where a table breaks its contract.
 """
@@ -13,19 +13,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.agreed_schema import holds_lists, holds_numbers, holds_text, holds_times
-from gnnflow.storage.user_tables import plain, read_chunk
+from gnnflow.storage.agreed_schema import files_of, holds_lists, holds_numbers, holds_text, holds_times
+from gnnflow.storage.user_tables import plain, read_chunk, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gnnflow.config import GraphConfig
     from gnnflow.graph.facts import IdType
+    from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.text_types import TextType
     from gnnflow.storage.user_tables import Chunk
 
 
 _PLAIN = ", such as 1234.5: without separators of thousands, units or signs of currency."
 _FIRST = {b"text": "text", b"number": "integer beyond 64 bits"}
+_FEATURE_DIM = b"feature_dim"
+_WIDTH = re.compile(rb"[0-9]{1,10}")
+_MAX_WIDTH = 2**31 - 1
+_MAX_FOUND_WIDTH = 1 << 24  # wider only where someone says so: a model has a row of weights per feature
 _DATE = re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -38,8 +44,8 @@ class ColumnPart:
     is_list: bool
 
 
-def one_for_all(role: str, name: str, num_tables: int) -> str:
-    """Return what helps where a table lacks a column that a key names for several tables; empty where it is for one."""
+def shared_name_fix(role: str, name: str, num_tables: int) -> str:
+    """Return the fix for a missing column whose name serves several tables; empty for one table."""
     if num_tables == 1:
         return ""
     return (
@@ -51,7 +57,7 @@ def one_for_all(role: str, name: str, num_tables: int) -> str:
 def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str = "") -> pa.Field:
     """Return a column's field; raise TableError where there is none.
 
-    role: the key of the config that names it. fix: what helps, where another value of the key does not.
+    role: the config key that names it. fix: replaces the advice to change that key.
     """
     if name not in schema.names:
         raise TableError(
@@ -63,12 +69,12 @@ def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str 
 
 
 def is_unknown(field: pa.Field, chunks: Sequence[Chunk]) -> bool:
-    """Return whether nothing says what a column would hold: it is of a CSV file that is a header alone."""
+    """Return whether a column's type is unknown, as in a CSV file that is a header alone."""
     return bool(pa.types.is_null(field.type)) and not any(chunk.num_rows for chunk in chunks)
 
 
 def id_type_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str = "") -> IdType:
-    """Return of which type the ids of a column are. role, fix: as for `field_of`."""
+    """Return the type of a column's ids. role, fix: as for `field_of`."""
     found = plain(field_of(schema, chunk, name, role, fix=fix).type)
     if pa.types.is_integer(found):
         return "int64"
@@ -94,15 +100,15 @@ def part_of(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str, *,
         return ColumnPart(name, 1, is_list=False)
     if not holds_lists(found) or not holds_numbers(found.value_type):
         raise TableError(
-            f"column {name!r} is {found}, not numbers{text_at(field)}",
+            f"column {name!r} is {found}, not numbers{first_text(field)}",
             where=chunks[0].uri,
-            fix=_how_to_write(found, chunks[0].types.get(name)),
+            fix=_number_fix(found, chunks[0].types.get(name)),
         )
     return ColumnPart(name, list_width(found, chunks, name), is_list=True)
 
 
-def _how_to_write(found: pa.DataType, text: TextType | None) -> str:
-    """Return what helps where a column is neither of numbers nor of times. text: what a column of a CSV file is."""
+def _number_fix(found: pa.DataType, text: TextType | None) -> str:
+    """Return the fix for a column of neither numbers nor times. text: the type of a CSV column."""
     if holds_lists(found) and holds_times(found.value_type):
         return "Write a column for each place of the list, or lists of seconds since 1970."
     if text is not None and _DATE.match(text.text):
@@ -115,15 +121,15 @@ def _how_to_write(found: pa.DataType, text: TextType | None) -> str:
     return f"Write numbers or lists of numbers{_PLAIN}" + ("" if text else " Write dates as dates or timestamps.")
 
 
-def text_at(field: pa.Field) -> str:
-    """Return where a column of text stops being numbers, or integers of 64 bits, if that was seen."""
+def first_text(field: pa.Field) -> str:
+    """Return the first row of a text column that is no number, or no 64-bit integer, if one was seen."""
     held = field.metadata or {}
     found = [(what, held[kind]) for kind, what in _FIRST.items() if kind in held]
     return "".join(f" (the first {what} is {place.decode()})" for what, place in found)
 
 
 def list_width(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> int:
-    """Return how long a column's lists are: as its type says, or its first list that holds anything."""
+    """Return the length of a column's lists, by its type or by the first list that is not empty."""
     is_fixed = pa.types.is_fixed_size_list(found)
     if is_fixed and found.list_size:
         return int(found.list_size)
@@ -151,13 +157,75 @@ def weight_is_number(schema: pa.Schema, chunks: Sequence[Chunk], name: str) -> b
     field: Any = schema.field(name)
     if not holds_numbers(field.type) and not is_unknown(field, chunks):
         raise TableError(
-            f"column {name!r} is {field.type}, not a weight{text_at(field)}",
+            f"column {name!r} is {field.type}, not a weight{first_text(field)}",
             where=chunks[0].uri,
             fix=f"Write weights as numbers{_PLAIN}",
         )
     return True
 
 
-def shown(stated: bytes) -> str:
-    """Return what a file's metadata states, as an error tells it."""
+def quoted(stated: bytes) -> str:
+    """Return the beginning of a metadata value, quoted for an error."""
     return repr(stated[:60].decode(errors="replace"))
+
+
+def sparse_stem(schema: pa.Schema, table: SourceTable, features: Sequence[str], config: GraphConfig) -> str | None:
+    """Return the stem of the sparse features' columns `_index` and `_value`; None where features are dense."""
+    stems = [name for name in features if name not in schema.names and f"{name}_index" in schema.names]
+    if stems and len(features) > 1:
+        raise TableError(
+            f"graph.features mixes the sparse column {stems[0]!r} with others",
+            where=table.uri,
+            fix="Use one sparse feature, or dense columns only.",
+        )
+    if stems and config.normalize == "standard":
+        raise TableError(
+            "normalize: standard would make sparse features dense",
+            where=table.uri,
+            fix="Use normalize: row or none for x_index/x_value.",
+        )
+    if not stems:
+        return None
+    check_list_of(schema, table.chunks[0], f"{stems[0]}_index", pa.types.is_integer, "integers")
+    if f"{stems[0]}_value" in schema.names:
+        check_list_of(schema, table.chunks[0], f"{stems[0]}_value", holds_numbers, "numbers")
+    return stems[0]
+
+
+def sparse_width(table: SourceTable, stem: str, config: GraphConfig) -> int:
+    """Return the width of sparse features, from the config, the files' metadata, or the largest index."""
+    if config.feature_dim is not None:
+        return config.feature_dim
+    stated = {width for chunk in files_of(table.chunks) if (width := _stated_width(chunk)) is not None}
+    if len(stated) > 1:
+        raise TableError(
+            f"files state different widths: {', '.join(map(str, sorted(stated)))}",
+            where=f"{table.uri}, metadata feature_dim",
+            fix="Write one, or set graph.feature_dim.",
+        )
+    if stated:
+        return stated.pop()
+    width = 1
+    for chunk in table.chunks:
+        largest = pc.max(pc.list_flatten(read_chunk(chunk, [f"{stem}_index"]).column(0))).as_py()
+        if largest is not None and largest >= _MAX_FOUND_WIDTH:
+            raise TableError(
+                f"column {stem + '_index'!r}: the largest index is {largest:,}",
+                where=chunk.place,
+                fix="Number features from 0 without gaps, or set graph.feature_dim (up to 2147483647).",
+            )
+        width = max(width, 1 + (largest or 0))
+    return width
+
+
+def _stated_width(chunk: Chunk) -> int | None:
+    stated = (schema_of(chunk).metadata or {}).get(_FEATURE_DIM)
+    if stated is None:
+        return None
+    if not _WIDTH.fullmatch(stated) or not 0 < int(stated) <= _MAX_WIDTH:
+        raise TableError(
+            f"is {quoted(stated)}, not a width from 1 to {_MAX_WIDTH}",
+            where=f"{chunk.uri}, metadata feature_dim",
+            fix="Write the number of feature columns, or set graph.feature_dim.",
+        )
+    return int(stated)

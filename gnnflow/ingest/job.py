@@ -1,4 +1,4 @@
-"""What every task of ingest knows: the tables, where to write, and how types, relations and tasks are numbered."""
+"""The job of ingest, known to every task: tables, artifact, and the numbers of types, relations and tasks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class TableNames(NamedTuple):
-    """What the node tables and the edge tables are called in facts, in the order of the job's tables."""
+    """The names of node and edge tables in facts, in the order of the job's tables."""
 
     nodes: list[str]
     edges: list[str]
 
 
 class ScaledTable(NamedTuple):
-    """A table that has columns to scale by `standard`, and how many."""
+    """A table with columns to scale by `standard`, and their number."""
 
     name: str
     uri: str
@@ -49,9 +49,9 @@ class NumberedTable(NamedTuple):
 
 @dataclass(frozen=True)
 class IngestJob:
-    """What every ingest task knows: where to write, and the tables, whose chunks an error may have to name.
+    """The job that every ingest task gets: where to write, and the tables, whose chunks an error may name.
 
-    scales: what columns are scaled by where that is not for the tables to say (`graph.scaled_as`).
+    scales: given scales of columns, which then do not follow from the tables (`graph.scaled_as`).
     """
 
     artifact: str
@@ -66,28 +66,28 @@ class IngestJob:
 
     @property
     def targets(self) -> EdgeTargets | None:
-        """What is asked of the edge table where targets are edges; None where they are nodes."""
+        """The task's demands on the edge tables; None where targets are nodes."""
         return self.tables.targets
 
     @property
     def partitions(self) -> int:
-        """How many partitions the store gets."""
+        """Number of partitions of the store."""
         assert self.config.partitions is not None, "a resolved run has a number of partitions"
         return self.config.partitions
 
     @property
     def destinations(self) -> int:
-        """How many tasks rows are sent to at most: those of the round that has most."""
+        """Number of tasks of the largest round, which bounds the destinations of rows."""
         return self.partitions * max(self.graph.num_types, self.graph.num_relations)
 
     @property
     def table_names(self) -> TableNames:
-        """What the node tables and the edge tables are called in facts, in the order of `tables`."""
+        """The names of node and edge tables in facts, in the order of `tables`."""
         return TableNames([*node_tables_by_name(self.config)], [*edge_tables_by_name(self.config)])
 
     @property
     def scaled_tables(self) -> list[ScaledTable]:
-        """Name, place and number of columns of each table that has such to scale by `standard`."""
+        """The tables with columns to scale by `standard`."""
         found: list[ScaledTable] = []
         nodes, edges = self.table_names
         if self.config.normalize == "standard":
@@ -104,19 +104,19 @@ class IngestJob:
 
     @cached_property
     def given_scales(self) -> Scales:
-        """By what the tables are scaled that have columns to scale, where it is not for these to say."""
+        """The given scales of tables that have columns to scale."""
         return {each.name: self.scales[each.name] for each in self.scaled_tables if each.name in self.scales}
 
     def node_table(self, task: int) -> NumberedTable:
-        """Return the number of a type and its table, one of whose chunks a task reads."""
+        """Return the node table of which a task reads a chunk, with the number of its type."""
         return next(NumberedTable(*each) for each in enumerate(self.tables.nodes) if task in each[1].tasks)
 
     def edge_table(self, task: int) -> EdgeTable:
-        """Return the edge table one of whose chunks a task reads."""
+        """Return the edge table of which a task reads a chunk."""
         return next(table for table in self.tables.edges if task in table.tasks)
 
     def first_column(self, node_type: int) -> int:
-        """Return the number of a type's first counted column among those of all types."""
+        """Return the number of a type's first counted column among the counted columns of all types."""
         return sum(len(column_names(table.schema)) for table in self.tables.nodes[:node_type])
 
     def home_of(self, ids: pa.Array) -> IntArray:

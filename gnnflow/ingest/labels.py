@@ -1,22 +1,25 @@
-"""The label column of each label kind: which rows are faulty, which carry a label, and how labels are stored.
+"""Labels of each kind: faulty rows, labelled rows, the stored column, and the counts that shape a model's outputs.
 
 Shapes: R rows, W width of a list of labels.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.graph.labels import UNLABELLED
+from gnnflow.graph.errors import TableError
+from gnnflow.graph.labels import LABEL_KINDS, UNLABELLED, LabelUnit
+from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import Fault
+from gnnflow.ingest.moments import Moments, moments_of, scale_of
 from gnnflow.ingest.numbers import fits_float32
 from gnnflow.storage.agreed_schema import holds_text
-from gnnflow.storage.columns import combine, from_matrix, to_numpy
+from gnnflow.storage.columns import combine, from_matrix, to_matrix, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,8 +27,13 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.schema import TableSchema
+    from gnnflow.mapreduce.rounds import TaskRecord
 
+_TRAIN = SPLITS.index("train")
+_MANY_CLASSES = 4096
+_MOST_LOST = 0.01  # of the deviation: a model's error hides it
 _SHOWN = 5  # names of classes in a refusal
 _MOST = 2**62  # above any class number; holds in int64 and as a float
 
@@ -34,7 +42,7 @@ Column = Any  # pa.Array: pyarrow ships no complete types
 
 @dataclass(frozen=True)
 class _LabelColumn:
-    """What is done with a label column of one kind. Every function takes the column as one Arrow array of R rows."""
+    """Functions over a label column of one kind. Each takes the column as one Arrow array of R rows."""
 
     faults: Callable[[Column, TableSchema, GraphConfig], list[Fault]]
     labelled: Callable[[Column], Array]
@@ -60,7 +68,7 @@ def label_column(table: pa.Table, schema: TableSchema, config: GraphConfig) -> p
 
 
 def rounding(table: pa.Table, schema: TableSchema, config: GraphConfig) -> dict[str, float]:
-    """Return by how much a number to predict is missed at most where it is stored; nothing for other labels."""
+    """Return the largest rounding error of numbers to predict; nothing for other labels."""
     if schema.label_kind != "regression":
         return {}
     numbers = _float_labels(combine(table.column(config.label_column)))
@@ -171,3 +179,75 @@ _COLUMNS: dict[LabelKind, _LabelColumn] = {
     "multi": _LabelColumn(_list_faults, _has_list, _label_matrix),
     "regression": _LabelColumn(_number_faults, _has_number, _numbers),
 }
+
+
+def label_counts(rows: pa.Table, kind: LabelKind) -> dict[str, Any]:
+    """Return the counts of a task's labels. rows: targets with the store's columns label and split."""
+    traits, label, is_train = LABEL_KINDS[kind], rows["label"], to_numpy(rows["split"]) == _TRAIN
+    if traits.is_class:
+        numbers = to_numpy(label)
+        held = numbers[numbers >= 0]
+        largest = int(held.max(initial=-1))
+        if largest >= _MANY_CLASSES:  # nobody reads counts of so many classes
+            return {"label_max": largest}
+        trained_on = np.bincount(numbers[is_train & (numbers >= 0)]).tolist()
+        return {"label_max": largest, "class_counts": np.bincount(held).tolist(), "train_class_counts": trained_on}
+    if traits.has_classes:
+        positives = (to_matrix(label)[is_train] > 0).sum(axis=0)
+        return {"train_class_counts": positives.tolist()} if len(positives) <= _MANY_CLASSES else {}
+    numbers = np.asarray(to_numpy(label), np.float64)[is_train]
+    return {"label_moments": asdict(moments_of(numbers[:, None]))}
+
+
+def num_classes_of(records: Sequence[TaskRecord], job: IngestJob) -> int:
+    """Return the number of a model's outputs for these targets."""
+    if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class:
+        return job.tables.labelled.schema.label_width
+    largest = max(record.counts.get("label_max", -1) for record in records)
+    return job.config.classes_given or max(largest + 1, 2)
+
+
+def class_counts_of(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
+    """Return the number of targets per class; nothing where there are very many classes, or none."""
+    return _added("class_counts", records, job)
+
+
+def train_class_counts_of(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
+    """Return the number of train targets per class or label; nothing where there are very many."""
+    return _added("train_class_counts", records, job)
+
+
+def _added(key: str, records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
+    counted = [record.counts[key] for record in records if key in record.counts]
+    if not counted or len(counted) < sum("label_max" in record.counts for record in records):
+        return ()
+    # targets of each class, over all tasks
+    total = np.zeros(max(num_classes_of(records, job), *map(len, counted)), np.int64)
+    for each in counted:
+        total[: len(each)] += np.asarray(each, np.int64)
+    return tuple(total.tolist()) if total.any() else ()
+
+
+def check_digits(read: Sequence[TaskRecord], targets: Sequence[TaskRecord], job: IngestJob) -> None:
+    """Raise TableError where float32, which stores labels, rounds away the differences of numbers to predict.
+
+    read: records of the tasks that read the tables; targets: of the tasks that counted labels.
+    """
+    lost, unit = max((record.counts.get("label_rounding", 0.0) for record in read), default=0.0), label_unit_of(targets)
+    if unit is not None and lost > _MOST_LOST * unit.deviation:
+        raise TableError(
+            f"column {job.config.label_column!r}: float32 rounds its numbers by up to {lost:.3g}, too much for a "
+            f"standard deviation of {unit.deviation:.3g} around {unit.mean:.6g}",
+            where=job.tables.labelled.uri,
+            fix="Subtract a constant, such as the smallest number, and add it to the predictions.",
+        )
+
+
+def label_unit_of(records: Sequence[TaskRecord]) -> LabelUnit | None:
+    """Return the unit of numbers to predict; None for other labels, or without train targets."""
+    found = [Moments(**record.counts["label_moments"]) for record in records if "label_moments" in record.counts]
+    if not any(part.rows for part in found):
+        return None
+    scale = scale_of(found)
+    # rounded to float32: the last digits of float64 sums depend on the partitions, and a model must not
+    return LabelUnit(float(np.float32(scale.mean[0])), float(np.float32(scale.deviation[0])))

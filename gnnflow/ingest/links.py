@@ -1,13 +1,13 @@
-"""Where edges are the targets: which are held out, and that no edge carries messages that would tell of one.
+"""The rounds of ingest over edges that are targets: splits them, and removes copies of held-out edges from messages.
 
-An edge's split is a function of its two ends, whichever comes first, or of its time, or a column of the table. A column
-may put an edge and its reverse into different splits: then the later split (train, valid, test) has both. So each
-held-out pair is told to the owners of both its ends, who leave every copy of an earlier split out. Where edges have
-times this is not asked: an earlier edge between the same ends is history, and a later one is hidden where the pair is
-scored (`graphfeature/times.py`).
+An edge's split is a function of its two ends in either order, or of its time, or a column of the table. A column may
+put an edge and its reverse into different splits: then the later split (train, valid, test) has both. So each held-out
+pair is sent to the owners of both its ends, who leave out every copy of an earlier split. Edges with times keep their
+copies: an earlier edge between the same ends is history, and a later one is hidden where the pair is scored
+(`graphfeature/times.py`).
 
-With types targets are the edges of one table, and a held-out pair is told to every relation that joins the types of its
-ends, in either direction: the reverse of its own, and any other, whose edges may be the same ones written again.
+With types targets are the edges of one table, and a held-out pair is sent to every relation that joins the types of its
+ends, in either direction: the reverse relation, and any other, whose edges may be the same ones written again.
 
 Shapes: E edges, H held-out pairs, P targets, R relations.
 """
@@ -24,7 +24,7 @@ from gnnflow.graph.arrays import places_in
 from gnnflow.graph.hashing import combine
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import edge_rounds
-from gnnflow.ingest.label_counts import label_counts
+from gnnflow.ingest.labels import label_counts
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling import edge_keys
@@ -49,7 +49,7 @@ _OF_TARGETS = ("split", "label", "labelled")
 
 
 def sample_times(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Do what `edge_rounds.resolve_sources` does, and send a sample of the times of targets to one task."""
+    """Resolve sources as `edge_rounds.resolve_sources` does, and send a sample of target times to one task."""
     assert job.targets is not None
     done = edge_rounds.resolve_sources(index, inbox, job=job, book=book)
     if index % len(job.tables.edges) != job.targets.table:
@@ -65,7 +65,7 @@ def sample_times(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBoo
 
 
 def bound_times(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
-    """Say from which times on edges are held out: one task, from the samples of all."""
+    """Find the times from which on edges are held out: one task, from the samples of all."""
     assert job.targets is not None
     split = job.targets.task.split
     assert split.kind == "time"
@@ -84,7 +84,7 @@ def split_edges(
     scales: Scales,
     bounds: TimeBounds | None,
 ) -> TaskOutput:
-    """Send a table's edges into a partition on: those that carry messages, and of targets these and held-out pairs."""
+    """Send on a table's edges that carry messages into a partition, with its targets and held-out pairs."""
     assert job.targets is not None
     rows, done = edge_rounds.known_edges(index, inbox, job=job, book=book, scales=scales)
     partition, number = divmod(index, len(job.tables.edges))
@@ -95,15 +95,15 @@ def split_edges(
             carries = time_splits(to_numpy(rows["time"]), bounds) <= _TRAIN
         return replace(done, emits=(_carrying(rows, carries, table, job=job, book=book),))
     src, dst = to_numpy(rows["src"]), to_numpy(rows["dst"])
-    # split code of each edge [E]; one without a label is no target, nor is a loop where edges are what is looked for
+    # split code of each edge [E]; -1 for an edge without a label, and for a loop where links are predicted
     is_target = _are_targets(rows, src, dst, job=job)
     codes = _codes(rows, job, bounds) if job.targets.are_split else np.full(len(is_target), -1)
     split = np.where(is_target, codes, -1).astype(np.int8)
-    # Labels of edges are published for all; links are told from pairs that are none.
+    # every labelled edge is published with its attributes; links are compared with random pairs, which have none
     pairs = _without(rows, ("split", "weight") if job.targets.are_all_edges else ("split", "weight", "attributes"))
     pairs = pairs.append_column("split", pa.array(split))
     pairs = take_rows(pairs, np.flatnonzero((split >= 0) | job.targets.are_all_edges))
-    # Where the last edges are held out, none as late as these carries messages, whether it is a target or not.
+    # where the last edges by time are held out, no edge that late carries messages, target or not
     carries = ((codes if bounds is not None else split) <= _TRAIN) | job.targets.held_out_carry
     held = (split > _TRAIN) & job.targets.hides_copies
     home = partition * job.graph.num_relations + table.relation
@@ -116,7 +116,7 @@ def split_edges(
 
 
 def _are_targets(rows: pa.Table, source: Array, target: Array, *, job: IngestJob) -> Array:
-    """Return which edges of the targets' table may be targets [E]. source, target: what tells nodes of a type apart."""
+    """Return which edges of the targets' table may be targets [E]. source, target: ids or keys of their ends."""
     assert job.targets is not None
     if job.targets.are_all_edges:
         return to_numpy(rows["labelled"]) if job.targets.have_labels else np.zeros(rows.num_rows, bool)
@@ -125,17 +125,17 @@ def _are_targets(rows: pa.Table, source: Array, target: Array, *, job: IngestJob
 
 
 def _carrying(rows: pa.Table, carries: Array, table: EdgeTable, *, job: IngestJob, book: PartitionBook) -> Emit:
-    """Return the edges of a table that carry messages, and their reverses where these are asked for, on their way."""
+    """Send the edges of a table that carry messages, and their reverses where the config adds them."""
     edges = _without(take_rows(rows, np.flatnonzero(carries)), _OF_TARGETS)
     relation: int | IntArray = table.relation
     if table.reverse is not None:
-        edges, relation = edge_rounds.both_ways(edges, table)
+        edges, relation = edge_rounds.with_reverses(edges, table)
     home = book.owner(to_numpy(edges["dst"])) // job.graph.num_types
     return Emit("edges_both", edges, home * job.graph.num_relations + relation)
 
 
 def _held(src: IntArray, dst: IntArray, split: Array, table: EdgeTable, *, job: IngestJob, book: PartitionBook) -> Emit:
-    """Return held-out pairs [H], both ways, on their way to every relation whose edges may join their ends."""
+    """Send held-out pairs [H], in both directions, to every relation whose edges may join their ends."""
     ways = ((table.source, table.target, src, dst), (table.target, table.source, dst, src))
     of_relations = zip(job.graph.source_types, job.graph.target_types, strict=True)
     found = [
@@ -161,20 +161,20 @@ def _codes(rows: pa.Table, job: IngestJob, bounds: TimeBounds | None) -> Array:
     if split.kind == "time":
         assert bounds is not None
         return time_splits(to_numpy(rows["time"]), bounds)
-    assert split.kind == "random", "edges that are in splits are asked for theirs"
+    assert split.kind == "random", "split codes are asked only of edges in splits"
     keys = _pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"]), job=job)
     return random_splits(keys, seed=job.targets.seed, valid=split.valid, test=split.test)
 
 
 def _pair_keys(source: KeyArray, target: KeyArray, *, job: IngestJob) -> KeyArray:
-    """Return the key of each target [E]: of an edge and its reverse the same, where both may be of one relation."""
+    """Return the key of each target [E]; an edge and its reverse in one relation have the same."""
     assert job.targets is not None
     table = job.tables.edges[job.targets.table]
     return pair_keys(source, target) if table.source == table.target else combine(source, target)
 
 
 def build_links(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Build a partition's relation from the edges that carry messages, without held-out copies; write its targets."""
+    """Build a relation's in-edges in a partition without held-out copies, and write the targets among them."""
     assert job.targets is not None
     partition, relation = divmod(index, job.graph.num_relations)
     table = job.tables.table_of(relation)
@@ -197,18 +197,18 @@ def build_links(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
 
 
 def _with_keys(pairs: pa.Table, relation: int, *, job: IngestJob, book: PartitionBook) -> pa.Table:
-    """Return targets with their keys in (dst, src) order, those of one pair in the order of the table or as one [P]."""
+    """Return targets with keys, sorted by (dst, src); parallel edges in table order, or as one target [P]."""
     assert job.targets is not None
     pairs = take_rows(pairs, np.lexsort((to_numpy(pairs["place"]), _pair(pairs, book))))
     number = edge_rounds.occurrences(to_numpy(pairs["dst"]), to_numpy(pairs["src"]))
-    name = str(job.graph.relations[relation]) if job.graph.is_typed else ""
+    name = job.graph.name_of(job.graph.relations[relation])
     keys = edge_keys(to_numpy(pairs["dst_key"]), to_numpy(pairs["src_key"]), number, relation=name)
     pairs = pairs.append_column("key", pa.array(keys))
     return take_rows(pairs, np.flatnonzero(number == 0)) if job.targets.are_pairs else pairs
 
 
 def _tasks(table: int, job: IngestJob) -> range:
-    """Return the tasks of a round over (partition, edge table) that are of one table."""
+    """Return the tasks of one table in a round over (partition, edge table)."""
     num_tables = len(job.tables.edges)
     return range(table, job.partitions * num_tables, num_tables)
 
@@ -231,8 +231,10 @@ def _pair(table: pa.Table, book: PartitionBook) -> IntArray:
 def _latest(table: pa.Table, book: PartitionBook) -> tuple[IntArray, Array]:
     """Return the distinct held-out pairs, ascending [H], and the latest split that each is in."""
     pair, split = _pair(table, book), to_numpy(table["split"])
+    # ascending pairs, and for one pair ascending splits
     order = np.lexsort((split, pair))
     pair, split = pair[order], split[order]
+    # whether each row is the last of its pair
     last = np.ones(len(pair), bool)
     last[:-1] = pair[1:] != pair[:-1]
     return pair[last], split[last]
@@ -240,6 +242,7 @@ def _latest(table: pa.Table, book: PartitionBook) -> tuple[IntArray, Array]:
 
 def _split_of(pairs: IntArray, held: IntArray, split: Array) -> Array:
     """Return the split code that each pair is held out for, -1 for none."""
+    # each pair's position among the held-out ones, -1 where it is none of them
     place = places_in(held, pairs)
     found, is_held = np.full(len(pairs), -1, np.int8), place >= 0
     found[is_held] = split[place[is_held]]

@@ -1,7 +1,7 @@
-"""What each round of ingest does to the nodes of one chunk or part: read, ordered by id, written. Pure but for files.
+"""The rounds of ingest over nodes: reads, sorts and writes one chunk or part. Pure but for the files a task commits.
 
-Nodes are dealt to partitions by the hash of their id and numbered in id order, so dense ids depend on neither file nor
-row order. Tasks are numbered as `gnnflow.ingest.edge_rounds` says.
+The hash of a node's id chooses its partition, and nodes are numbered in id order, so dense ids depend on neither file
+nor row order. Tasks are numbered as `gnnflow.ingest.edge_rounds` says.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
 from gnnflow.ingest.checks import Fault, separate
-from gnnflow.ingest.label_counts import label_counts
-from gnnflow.ingest.moments import scaled
-from gnnflow.ingest.rows import read_rows, take_kept
-from gnnflow.ingest.sizes import count_numbers
+from gnnflow.ingest.labels import label_counts
+from gnnflow.ingest.moments import count_numbers, scaled
 from gnnflow.ingest.source import (
     node_column_names,
     node_columns,
     node_faults,
     node_number_types,
+    read_rows,
+    take_kept,
 )
 from gnnflow.ingest.statistics import count_rows
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, to_numpy
-from gnnflow.storage.graph_store import nodes_file
+from gnnflow.storage.columns import combine, id_keys, take_rows, to_numpy
+from gnnflow.storage.graph_store import degree_column, nodes_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
 
 
 def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
-    """Give a part's nodes their order, by id, set repeated ids aside, and count what the plan needs to know."""
+    """Sort a part's nodes by id, set repeated ids aside, and count what the next rounds need."""
     partition, node_type = divmod(index, job.graph.num_types)
     source = job.tables.nodes[node_type]
     rows = inbox.read("nodes", tasks=source.tasks).combine_chunks()
@@ -98,7 +98,7 @@ def _node_counts(rows: pa.Table, node_type: int, job: IngestJob) -> dict[str, An
 
 
 def write_nodes(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales) -> TaskOutput:
-    """Write a part's node rows with their degrees. scales: what is applied to dense features, by table."""
+    """Write a part's node rows with their degrees. scales: of dense features, by table."""
     partition, node_type = divmod(index, job.graph.num_types)
     rows = inbox.read("node_rows", tasks=[index])
     degrees = _degrees(index, inbox, job=job, book=book)
@@ -106,7 +106,7 @@ def write_nodes(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
         "id": combine(rows["id"]),
         "node": book.start(index) + np.arange(book.size(index)),
         "key": id_keys(rows["id"]),
-        **{name: from_matrix(held) if job.graph.is_typed else held[:, 0].copy() for name, held in degrees.items()},
+        **{name: degree_column(held, job.graph) for name, held in degrees.items()},
         **{name: combine(rows[name]) for name in rows.column_names if name != "id"},
     }
     if (scale := scales.get(job.table_names.nodes[node_type])) is not None:
@@ -117,7 +117,7 @@ def write_nodes(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
     counts = {
         "degree_bins": _degree_bins(total),
         "max_in_degree": int(total.max(initial=0)),
-        # of the relations that lead to this type alone, by their numbers
+        # by number, only the relations that lead to this type
         "relations": {
             str(relation): [_degree_bins(in_degree[:, relation]), int(in_degree[:, relation].max(initial=0))]
             for relation in job.graph.relations_into(node_type)

@@ -1,4 +1,4 @@
-"""Numbers as the user's columns hold them: integers, decimals, true and false, times or floats, read as floats.
+"""Numbers of the user's columns, read as floats: integers, decimals, booleans, times and floats.
 
 Shapes: V values.
 """
@@ -31,7 +31,7 @@ _WORD = 8
 
 
 def floats_of(values: Any) -> Array:
-    """Return the numbers of an Arrow array as floats [V], NaN where null: floats as they are, others as float64.
+    """Return the numbers of an Arrow array as floats [V], NaN where null; others than floats as float64.
 
     A boolean is 0 or 1; a date or timestamp counts seconds since 1970, whatever unit its type has.
     """
@@ -51,7 +51,7 @@ def floats_of(values: Any) -> Array:
 
 
 def fits_float32(values: Any) -> Array:
-    """Return which values are numbers that float32 holds [V]; a null is none."""
+    """Return which values are finite as float32 [V]; a null is not."""
     if values.null_count == len(values):
         return np.zeros(len(values), bool)  # a column of nulls alone may have no type to cast
     with np.errstate(over="ignore"):
@@ -59,9 +59,9 @@ def fits_float32(values: Any) -> Array:
 
 
 def can_be_scaled(values: Any, rows: IntArray, scale: ColumnScale | None) -> Array:
-    """Return which values are numbers that scaling takes, and that float32 holds then [V]; a null is none.
+    """Return which values scaling accepts and float32 holds after it [V]; a null is not.
 
-    rows [V]: that the values belong to. scale: of these columns, None where it follows from them: then no number lies
+    rows [V]: the row of each value. scale: of these columns, None where it follows from them: then no number lies
     further from the mean than float32 holds.
     """
     if values.null_count == len(values):
@@ -70,7 +70,7 @@ def can_be_scaled(values: Any, rows: IntArray, scale: ColumnScale | None) -> Arr
     fits = np.abs(numbers) <= MOST_SCALED
     if scale is None:
         return np.asarray(fits)
-    # which of its row's values each is [V]; rows of another length are faulted as such
+    # position of each value in its row [V]; rows of another length have a fault already
     place = np.minimum(np.arange(len(rows)) - np.searchsorted(rows, rows), scale.width - 1)
     with np.errstate(over="ignore"):
         scaled = (numbers - np.asarray(scale.mean)[place]) / np.asarray(scale.deviation)[place]
@@ -78,9 +78,9 @@ def can_be_scaled(values: Any, rows: IntArray, scale: ColumnScale | None) -> Arr
 
 
 def count_rounded(table: pa.Table, types: Mapping[str, FloatType]) -> dict[str, Any]:
-    """Return what a task counts of columns of faultless rows some of whose numbers lose digits: bits, and by how much.
+    """Return a task's count of columns whose numbers lose digits: the bits that are kept, and the largest error.
 
-    types: of each column of numbers the type that it is rounded to first.
+    types: the type that each column of numbers is rounded to first.
     """
     found = {}
     for name, dtype in types.items():
@@ -94,9 +94,9 @@ def count_rounded(table: pa.Table, types: Mapping[str, FloatType]) -> dict[str, 
 
 
 def _loses_digits(values: Any, dtype: FloatType) -> Array:
-    """Return which numbers [V] do not come back to their last digit from floats; of booleans none.
+    """Return which numbers [V] change in their last digit as floats; no boolean does.
 
-    The last digit of a time is a second, and of a float a unit: digits behind the point are never all there.
+    The last digit of a time is a second, and of a float a unit: floats never hold all decimals.
     """
     found = values.type
     if pa.types.is_integer(found):
@@ -107,7 +107,7 @@ def _loses_digits(values: Any, dtype: FloatType) -> Array:
     if pa.types.is_floating(found):
         return np.asarray(np.abs(numbers - numbers.astype(dtype)) > 1 / 2)
     unit = 10.0**-found.scale if pa.types.is_decimal(found) else 1.0
-    # beyond the digits of float64 itself, neighbours may be one number before anything is compared
+    # beyond the digits of float64 itself, neighbours may be equal before they are compared
     return np.asarray((np.abs(numbers - numbers.astype(dtype)) > unit / 2) | (np.spacing(np.abs(numbers)) > unit))
 
 

@@ -1,4 +1,4 @@
-"""What ingest tells later stages: the rows of each table and the facts of the graph, from the records of its rounds."""
+"""The facts of the graph and the rows of each table, computed from the records of the rounds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, TypeFacts
 from gnnflow.graph.row_counts import BadRows, RowCounts
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest.label_counts import class_counts_of, label_unit_of, num_classes_of, train_class_counts_of
-from gnnflow.ingest.sizes import large_columns
+from gnnflow.ingest.labels import class_counts_of, label_unit_of, num_classes_of, train_class_counts_of
+from gnnflow.ingest.moments import large_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rounded:
-    """How many bits the numbers of a column were rounded to, and by how much at most."""
+    """The bits that a column's numbers were rounded to, and the largest error."""
 
     bits: int
     lost: float
@@ -36,7 +36,7 @@ class Rounded:
 
 @dataclass(frozen=True)
 class Records:
-    """The records of every round, in the order in which the rounds ran. edges: one list per round after the reading."""
+    """The records of every round, in their order. edges: a list for each round after the reading."""
 
     job: IngestJob
     node_read: Sequence[TaskRecord]
@@ -60,7 +60,7 @@ class Records:
 
     @property
     def rounded(self) -> dict[str, dict[str, Rounded]]:
-        """The columns of each table whose numbers lost digits, of those that have some."""
+        """The columns whose numbers lost digits, by table; other tables are left out."""
         names, tables = self.job.table_names, self.job.tables
         read = [(name, _of(self.node_read, each.tasks)) for name, each in zip(names.nodes, tables.nodes, strict=True)]
         read += [(name, _of(self.edge_read, each.tasks)) for name, each in zip(names.edges, tables.edges, strict=True)]
@@ -117,7 +117,7 @@ def facts_of(
     columns: tuple[ColumnCounts, ...],
     scales: dict[str, ColumnScale],
 ) -> GraphFacts:
-    """Return what there is to know of the graph store that the rounds wrote."""
+    """Return the facts of the graph store that the rounds wrote."""
     labelled, nodes = job.tables.labelled.schema, job.tables.nodes
     edges = [table.schema for table in job.tables.edges]
     target = nodes[job.config.target_type].schema
@@ -143,8 +143,8 @@ def facts_of(
         has_time=any(schema.has_time for schema in edges),
         types=_type_facts(job, steps) if job.graph.is_typed else (),
         relations=_relation_facts(job, steps) if job.graph.is_typed else (),
-        target=job.graph.types[job.config.target_type] if job.graph.is_typed else "",
-        target_relation=str(job.config.target_edges) if job.graph.is_typed and job.targets else "",
+        target=job.graph.name_of(job.graph.types[job.config.target_type]),
+        target_relation=job.graph.name_of(job.config.target_edges) if job.targets else "",
         label_unit=label_unit_of(steps.targets),
         large_columns=_large_columns(job, steps),
         scales=scales,
@@ -155,7 +155,7 @@ def facts_of(
 
 
 def columns_read(job: IngestJob) -> dict[str, tuple[str, ...]]:
-    """Return of each table the columns that its features or attributes are read from, in their order."""
+    """Return the columns that features or attributes are read from, by table, in their order."""
     nodes, edges = job.table_names
     read = [table.schema.columns_read for table in job.tables.nodes]
     read += [table.schema.columns_read for table in job.tables.edges]
@@ -163,10 +163,8 @@ def columns_read(job: IngestJob) -> dict[str, tuple[str, ...]]:
 
 
 def _large_columns(job: IngestJob, steps: Records) -> dict[str, tuple[str, ...]]:
-    """Return the columns of large numbers, with the type or relation where there are several, by what scales them."""
-    types, relations = ([str(each) for each in of] for of in (job.graph.types, job.config.edge_tables))
-    if not job.graph.is_typed:
-        types, relations = [""], [""]
+    """Return the columns of large numbers, by the config key that would scale them."""
+    types, relations = ([*map(job.graph.name_of, of)] for of in (job.graph.types, job.config.edge_tables))
     features = [table.schema.features for table in job.tables.nodes]
     attributes = [table.schema.attributes for table in job.tables.edges]
     found = {
@@ -219,14 +217,14 @@ def _added(bins: Iterable[Sequence[int]]) -> tuple[int, ...]:
 
 
 def total(records: Sequence[TaskRecord], key: str) -> int:
-    """Return the sum of one of the records' counts; those without it count nothing."""
+    """Return the sum of one of the records' counts; a record without it counts 0."""
     return sum(int(record.counts.get(key, 0)) for record in records)
 
 
 def _row_counts(
     name: str, read: Sequence[TaskRecord], last: Sequence[TaskRecord], every: Sequence[TaskRecord]
 ) -> RowCounts:
-    """Return the rows of a table, from the records of the rounds that read it, kept it and set rows of it aside."""
+    """Return the rows of a table. read, last, every: records that read, kept, and may have set aside its rows."""
     rows_in, rows_out, quarantined = (
         total(read, "rows_in"),
         total(last, "rows_out"),
@@ -237,16 +235,16 @@ def _row_counts(
 
 
 def _reasons(records: Sequence[TaskRecord]) -> tuple[BadRows, ...]:
-    """Return how many rows each reason set aside, the most frequent first."""
+    """Return the number of rows that each reason set aside, the most frequent first."""
     counted: Counter[tuple[str, str]] = Counter()
     for record in records:
         counted.update({(column, reason): rows for column, reason, rows in record.counts.get("reasons", ())})
-    # by name where as many went, whatever the order of tasks
+    # equal counts by name, so the order of tasks does not matter
     ordered = sorted(counted.items(), key=lambda each: (-each[1], each[0]))
     return tuple(BadRows(column, reason, rows) for (column, reason), rows in ordered)
 
 
 def count_splits(records: Sequence[TaskRecord]) -> dict[str, int]:
-    """Return the targets of each split, and as `none` those without one."""
+    """Return the number of targets of each split, and of targets without one as `none`."""
     counted = np.sum([record.counts["splits"] for record in records if "splits" in record.counts], axis=0)
     return dict(zip(("none", *SPLITS), (int(count) for count in counted), strict=True))

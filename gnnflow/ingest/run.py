@@ -1,4 +1,4 @@
-"""The rounds of ingest in order, and what the plan learns between them: dense id offsets, classes, column scales."""
+"""The order of ingest's rounds, and the values computed between them: dense id offsets, classes, column scales."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.row_counts import RowCounts
 from gnnflow.ingest import edge_rounds, links, node_rounds
-from gnnflow.ingest.label_counts import check_digits
+from gnnflow.ingest.labels import check_digits
 from gnnflow.ingest.moments import scales_of
 from gnnflow.ingest.records import Records, Rounded, count_splits, facts_of, node_row_counts, total
-from gnnflow.ingest.statistics import CHANNEL, TYPE_MARK, column_names, merge_counts, statistics_of
+from gnnflow.ingest.statistics import CHANNEL, column_names, marked, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.writing import FileEntry
 
-_ALONE = "What is scored alone needs none: set graph.label to null."
+_ALONE = "To score without training, set graph.label to null."
 _FEW_CLASSES = 1000
 
 
 @dataclass(frozen=True)
 class IngestResult:
-    """What ingest committed: its files in order, its rows in and out, and the facts later stages read.
+    """The committed files in order, the rows in and out, and the facts that later stages read.
 
     rounded: the columns of each table whose numbers lost digits.
     """
@@ -50,9 +50,9 @@ class IngestResult:
 def run_rounds(
     job: IngestJob, runner: RoundRunner, *, check_rows: Callable[[Mapping[str, RowCounts]], None]
 ) -> IngestResult:
-    """Run ingest. Raises TableError for the first bad row under `fail`, and for splits nothing can be trained on.
+    """Run ingest. Raises TableError for the first bad row under `fail`, and for splits without train or valid targets.
 
-    check_rows: raises where too many rows of a table were set aside, which may be why a split has none.
+    check_rows: raises where too many rows of a table were set aside, which may be why a split is empty.
     """
     parts, send = job.partitions * job.graph.num_types, job.destinations
     read = runner.run(
@@ -69,7 +69,7 @@ def run_rounds(
     counts = {CHANNEL: "nodes_sort"}
     merge = Round("nodes_statistics", job.partitions, send, merge_counts, counts, frozenset(counts))
     counted = statistics_of(runner.run(merge), _column_names(job))
-    # its parts are the nodes of each type in each partition
+    # a part is the nodes of one type in one partition
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
     edge_read, edges, edge_scales = _edge_rounds(job, runner, book)
     scales = scales_of(job.table_names.nodes, nodes, given=job.given_scales)
@@ -99,7 +99,7 @@ def _builder(job: IngestJob) -> str:
 def _edge_rounds(
     job: IngestJob, runner: RoundRunner, book: PartitionBook
 ) -> tuple[list[TaskRecord], list[list[TaskRecord]], dict[str, ColumnScale]]:
-    """Return the records of the reading and of each round after it, and by what attributes are scaled."""
+    """Return the records of the reading and of each round after it, and the scales of attributes."""
     tables, send = job.partitions * len(job.tables.edges), job.destinations
     read = runner.run(
         Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(edge_rounds.read_edges, job=job))
@@ -121,14 +121,14 @@ def _edge_rounds(
         reads = dict.fromkeys(("edges_both", "pairs", "held"), "edges_dst")
         steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
     elif job.config.reverse_edges:
-        build = partial(edge_rounds.build_both_ways, job=job, book=book)
+        build = partial(edge_rounds.build_with_reverses, job=job, book=book)
         reads = {"edges_both": "edges_dst"}
         steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
     return read, steps, scales
 
 
 def _bounds(job: IngestJob, runner: RoundRunner) -> links.TimeBounds:
-    """Return from which times on edges are in valid, and in test."""
+    """Return the times from which on edges are in valid, and in test."""
     step = Round("times", 1, 1, partial(links.bound_times, job=job), {"times": "edges_src"}, frozenset({"times"}))
     (record,) = runner.run(step)
     valid, test = record.counts["bounds"]
@@ -170,17 +170,16 @@ def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowC
 
 
 def _column_names(job: IngestJob) -> list[str]:
-    """Return the names of the counted columns of all types, each with its type's where there are several."""
-    named = zip(job.graph.types, job.tables.nodes, strict=True)
+    """Return the names of the counted columns of all types."""
     return [
-        f"{kind}{TYPE_MARK}{column}" if job.graph.is_typed else column
-        for kind, table in named
+        marked(job.graph.name_of(kind), column)
+        for kind, table in zip(job.graph.types, job.tables.nodes, strict=True)
         for column in column_names(table.schema)
     ]
 
 
 def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
-    """Raise TableError for a class number that no count of rows explains: a model has one output per class."""
+    """Raise TableError for a class number above any sensible count of classes: a model has an output per class."""
     if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class or job.config.classes_given is not None:
         return
     largest = max(record.counts.get("label_max", -1) for record in records)

@@ -1,7 +1,7 @@
-"""What the user's tables hold, read from their schemas before any row is: one schema per table.
+"""The schema of each of the user's tables, read before any row.
 
-Raises TableError with the file and column where a table breaks its contract. Of labels a table says their kind, by the
-column's type, and the names of classes, in its metadata.
+Raises TableError with the file and column where a table breaks its contract. The label column's type says the kind of
+labels, and the table's metadata may name classes.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import pyarrow as pa
 
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
+from gnnflow.graph.schema import qualified
 from gnnflow.ingest.fields import (
     ColumnPart,
     field_of,
+    first_text,
     id_type_of,
     is_unknown,
     list_width,
-    one_for_all,
     part_of,
-    shown,
+    quoted,
+    shared_name_fix,
+    sparse_stem,
+    sparse_width,
     split_is_text,
-    text_at,
     weight_is_number,
 )
-from gnnflow.ingest.sparse_schema import sparse_stem, sparse_width
 from gnnflow.ingest.times import time_of
 from gnnflow.storage.agreed_schema import files_of, holds_lists, holds_numbers, holds_text
 from gnnflow.storage.user_tables import schema_of
@@ -48,10 +50,10 @@ _CLASS_NAMES = b"label_classes"
 
 @dataclass(frozen=True, kw_only=True)
 class TableSchema:
-    """What a table of nodes or of edges says of targets; nothing where its rows are none.
+    """Labels and splits of a table of nodes or edges; the defaults where its rows are no targets.
 
-    class_names are those of the config or of the table's metadata, by class number, where there may be fewer or more
-    than classes. drawn: how splits are found, where no column says them.
+    class_names: from the config or the table's metadata, by class number, perhaps fewer or more than classes. drawn:
+    the shares of a random split, where no column says the splits.
     """
 
     label_kind: LabelKind = "none"
@@ -62,21 +64,21 @@ class TableSchema:
 
     @property
     def has_labels(self) -> bool:
-        """Whether the table has a label column that is read."""
+        """True where a label column is read."""
         return LABEL_KINDS[self.label_kind].has_labels
 
     @property
     def reads_split(self) -> bool:
-        """Whether a column says which split a target is in."""
+        """True where a column names the splits of targets."""
         return self.has_split and self.drawn is None
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSchema(TableSchema):
-    """How to read a type's node table.
+    """A type's node table.
 
     Dense features are the concatenation of `features`; sparse ones are the columns `<sparse>_index`/`<sparse>_value`.
-    is_target: the type's rows of the store have labels and splits, if only to say that there are none.
+    is_target: the type's rows in the store have columns of labels and splits, perhaps without any value.
     """
 
     id_type: IdType = "int64"
@@ -88,7 +90,7 @@ class NodeSchema(TableSchema):
 
     @property
     def has_features(self) -> bool:
-        """Whether the type's nodes have features."""
+        """True where the type's nodes have features."""
         return self.sparse is not None or bool(self.features)
 
     @property
@@ -99,11 +101,11 @@ class NodeSchema(TableSchema):
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSchema(TableSchema):
-    """How to read a relation's edge table.
+    """A relation's edge table.
 
-    src_type, dst_type: of the ids of its ends. targets: where edges are, of this table or another one; is_target: of
-    this. time: what edges' times are, "" without; those of another table than the targets' have them where it has the
-    column.
+    src_type, dst_type: the types of the ids of its ends. targets: set where edges of any table are targets; is_target:
+    edges of this table are. time: the unit of edges' times, "" without; a table without targets has times where it has
+    the column.
     """
 
     src_type: IdType = "int64"
@@ -116,7 +118,7 @@ class EdgeSchema(TableSchema):
 
     @property
     def has_time(self) -> bool:
-        """Whether edges have times."""
+        """True where edges have times."""
         return bool(self.time)
 
     @property
@@ -138,19 +140,19 @@ def read_node_schema(
     targets: EdgeTargets | None = None,
     drawn: DrawnSplit | None = None,
 ) -> NodeSchema:
-    """Return how to read a type's node table. Reads schemas, and first rows where a width is only in the rows.
+    """Return the schema of a type's node table. Reads schemas, and first rows where only these show a width.
 
-    targets: where edges are, so that no label of a node is read. drawn: how labelled nodes are split without a column.
+    targets: set where edges are targets, so no node label is read. drawn: the random split of labelled nodes.
     """
     _refuse_empty(table)
     found, chunks = table.schema(), table.chunks
     features = _features_there(found, config, node_type)
     sparse = sparse_stem(found, table, features, config)
-    of_ids = one_for_all("graph.id", config.id, len(config.node_tables))
+    of_ids = shared_name_fix("graph.id", config.id, len(config.node_tables))
     id_type = id_type_of(found, chunks[0], config.id, "graph.id", fix=of_ids)
     kind_name = config.schema.types[node_type]
     role, fix = _role("graph.features", config.features, kind_name), ""
-    if config.schema.is_typed and not isinstance(config.features, Mapping):
+    if is_shared(config.features, config):
         fix = f"Write the column, or give graph.features as {{type: columns}} with those that {kind_name} has."
     dense = () if sparse else tuple(part_of(found, chunks, name, role, fix=fix) for name in features)
     is_target = node_type in config.target_types
@@ -180,19 +182,19 @@ def read_edge_schema(
     number: int = 0,
     targets: EdgeTargets | None = None,
 ) -> EdgeSchema:
-    """Return how to read an edge table, as `read_node_schema` does. nodes: the schemas of the types, in their order."""
+    """Return the schema of an edge table. nodes: the schemas of the node tables, in the order of the types."""
     own = targets if targets is not None and targets.table == number else None
-    if own is not None or not config.schema.is_typed:  # of several relations one may have no edges today
+    if own is not None or not config.schema.is_typed:  # one of several relations may have no edges today
         _refuse_empty(table)
     found, chunks = table.schema(), table.chunks
     for role, column in (("graph.src", config.src), ("graph.dst", config.dst)):
-        of_ids = one_for_all(role, column, len(config.edge_tables))
+        of_ids = shared_name_fix(role, column, len(config.edge_tables))
         held = id_type_of(found, chunks[0], column, role, fix=of_ids)
         ids = f"{config.id!r} of {node_table(config, table.ids[column])}"
         _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
     relation = list(config.edge_tables)[number]
     asked = config.edge_features_of(relation)
-    if config.schema.is_typed and not isinstance(config.edge_features, Mapping):
+    if is_shared(config.edge_features, config):
         asked = tuple(name for name in asked if name in found.names)
     role = _role("graph.edge_features", config.edge_features, str(relation))
     kind, width = _label_of_edges(found, chunks, config, own)
@@ -211,6 +213,11 @@ def read_edge_schema(
     )
 
 
+def is_shared(columns: Sequence[str] | Mapping[str, Sequence[str]], config: GraphConfig) -> bool:
+    """Return whether one list of columns serves the tables of a typed graph, of which some may lack them."""
+    return config.schema.is_typed and not isinstance(columns, Mapping)
+
+
 def _role(key: str, columns: Sequence[str] | Mapping[str, Sequence[str]], name: str) -> str:
     """Return the key of the config that names a table's columns."""
     return f"{key}.{name}" if isinstance(columns, Mapping) else key
@@ -222,18 +229,16 @@ def _refuse_empty(table: SourceTable) -> None:
 
 
 def _features_there(found: pa.Schema, config: GraphConfig, node_type: int) -> tuple[str, ...]:
-    """Return the feature columns to read: those asked of the type; none where a list for all types is not of it."""
+    """Return a type's feature columns; none where a list that all types share names no column of its table."""
     asked = config.features_of(config.schema.types[node_type])
-    if config.schema.is_typed and not isinstance(config.features, Mapping):
-        is_there = any(name in found.names or f"{name}_index" in found.names for name in asked)
-        return asked if is_there else ()
-    return asked
+    is_there = any(name in found.names or f"{name}_index" in found.names for name in asked)
+    return asked if is_there or not is_shared(config.features, config) else ()
 
 
 def _label_of_edges(
     found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, targets: EdgeTargets | None
 ) -> tuple[LabelKind, int]:
-    """Return the kind and width of the labels of edges; raise TableError for what the table does not say of targets."""
+    """Return the kind and width of the labels of edges. Raises TableError where a column of targets is missing."""
     if targets is None:
         return "none", 0
     if targets.by_column:
@@ -255,28 +260,28 @@ def _label_of_edges(
 
 
 def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relation: Relation) -> str:
-    """Return what the times of a relation's table are, "" where it has none.
+    """Return the unit of times in a relation's table, "" where it has none.
 
-    Raises TableError where it has none and joins the types that targets join: its edges may be those of the targets
-    once more, turned round perhaps, and without times a target would be scored from itself.
+    Raises TableError where it has none and joins the types that targets join: it may list the targets' edges again,
+    perhaps reversed, and without times a target would be scored from itself.
     """
     target = config.target_edges
     if relation != target and config.timestamp not in found.names:
         if {relation.source, relation.target} != {target.source, target.target}:
             return ""
         raise TableError(
-            f"has no column {config.timestamp!r} (graph.timestamp), and may list edges of {target} once more",
+            f"has no column {config.timestamp!r} (graph.timestamp), and may list edges of {target} again",
             where=edges[0].uri,
-            fix="Write the column. An edge that was always there has the earliest time.",
+            fix="Write the column. Give an edge that was always there the earliest time.",
         )
-    of_times = one_for_all("graph.timestamp", config.timestamp, len(config.edge_tables))
+    of_times = shared_name_fix("graph.timestamp", config.timestamp, len(config.edge_tables))
     field = field_of(found, edges[0], config.timestamp, "graph.timestamp", fix=of_times)
     return "" if is_unknown(field, edges) else time_of(field, edges)
 
 
 def node_table(config: GraphConfig, node_type: int) -> str:
     """Return what an error calls the node table of a type."""
-    return f"the node table of {config.schema.types[node_type]}" if config.schema.is_typed else "the node table"
+    return qualified("the node table", config.schema.name_of(config.schema.types[node_type]), " of ")
 
 
 def _check_same_type(edges: IdType, nodes: IdType, chunk: Chunk, column: str, ids: str) -> None:
@@ -289,7 +294,7 @@ def _check_same_type(edges: IdType, nodes: IdType, chunk: Chunk, column: str, id
 
 
 def _label_of(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> tuple[LabelKind, int]:
-    """Return the kind and the width of the label column; none and 0 where the table has none, or none is to be read."""
+    """Return the kind and width of the label column; none and 0 where none is read."""
     if config.label_column not in schema.names:
         if config.label is not None and "label" in config.model_fields_set:
             field_of(schema, nodes[0], config.label_column, "graph.label")
@@ -306,13 +311,13 @@ def _label_of(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) ->
             return kind, width
     named = "List the names of classes in graph.classes. " if holds_text(found) else ""
     raise TableError(
-        f"column {config.label_column!r} is {found}, not a label{text_at(schema.field(config.label_column))}",
+        f"column {config.label_column!r} is {found}, not a label{first_text(schema.field(config.label_column))}",
         where=nodes[0].uri,
         fix=f"{named}Write classes as integers from 0, targets as floats, or several labels as lists of 0/1.",
     )
 
 
-# How the label column of each kind is recognised by its type.
+# the column types of each kind of label
 _LABEL_TYPES: dict[LabelKind, Callable[[pa.DataType], bool]] = {
     "single": lambda found: bool(pa.types.is_integer(found) or pa.types.is_boolean(found)),
     "regression": lambda found: bool(pa.types.is_floating(found)),
@@ -332,7 +337,7 @@ def _check_names(width: int, chunk: Chunk, config: GraphConfig, kind: LabelKind)
 
 
 def _class_names_of(nodes: Sequence[Chunk], config: GraphConfig) -> tuple[str, ...]:
-    """Return the names of the classes: the config's, or those that the table's metadata states, in all files alike."""
+    """Return the names of the classes, from the config or from the metadata, which is the same in all files."""
     if config.classes is not None:
         return config.classes
     names: tuple[str, ...] = ()
@@ -358,7 +363,7 @@ def _read_class_names(stated: bytes, chunk: Chunk) -> tuple[str, ...]:
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise TableError(
-            f"is {shown(stated)}, not a JSON list of names",
+            f"is {quoted(stated)}, not a JSON list of names",
             where=f"{chunk.uri}, metadata label_classes",
             fix="Write one name per class, in the order of their numbers, or leave the metadata out.",
         )

@@ -1,11 +1,11 @@
-"""User rows into our columns: ids as int64 or string, features as a matrix or sparse rows, labels and splits as codes.
+"""Turns a chunk of a user's table into the store's columns: ids, features, labels, splits, weights and times.
 
 Everything here sees one chunk of one table and knows nothing of partitions.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,27 +15,33 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import (
     Fault,
     id_faults,
+    input_positions,
     number_faults,
+    separate,
     sparse_faults,
     split_faults,
     weight_faults,
 )
-from gnnflow.ingest.labels import is_labelled, label_column, label_faults
-from gnnflow.ingest.numbers import floats_of
+from gnnflow.ingest.labels import is_labelled, label_column, label_faults, rounding
+from gnnflow.ingest.numbers import count_rounded, floats_of
 from gnnflow.ingest.times import time_faults, times_of
+from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling.pairs import random_splits
-from gnnflow.storage.columns import combine, from_matrix, from_ragged, id_keys, to_numpy, to_ragged
+from gnnflow.storage.columns import combine, from_matrix, from_ragged, id_keys, take_rows, to_numpy, to_ragged
+from gnnflow.storage.user_tables import read_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gnnflow.config import GraphConfig
-    from gnnflow.graph.arrays import Array, FloatArray
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.fields import ColumnPart
+    from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.numbers import FloatType
     from gnnflow.ingest.schema import EdgeSchema, NodeSchema, TableSchema
+    from gnnflow.ingest.tables import EdgeTable, NodeTable
     from gnnflow.ingest.targets import DrawnSplit
 
 
@@ -58,23 +64,23 @@ def edge_column_names(schema: EdgeSchema, config: GraphConfig) -> list[str]:
 
 
 def node_number_types(schema: NodeSchema, config: GraphConfig) -> dict[str, FloatType]:
-    """Return the columns of numbers of the node table, each with the type that its numbers are rounded to first."""
+    """Return the number columns of the node table, each with the type that it is rounded to first."""
     names = [part.name for part in schema.features]
     if schema.sparse and schema.sparse_has_value:
         names.append(f"{schema.sparse}_value")
-    return dict.fromkeys(names, read_as(config.normalize))
+    return dict.fromkeys(names, number_type(config.normalize))
 
 
 def edge_number_types(schema: EdgeSchema, config: GraphConfig) -> dict[str, FloatType]:
-    """Return the columns of numbers of the edge table, each with the type that its numbers are rounded to first."""
-    types = dict.fromkeys((part.name for part in schema.attributes), read_as(config.edge_normalize))
+    """Return the number columns of the edge table, each with the type that it is rounded to first."""
+    types = dict.fromkeys((part.name for part in schema.attributes), number_type(config.edge_normalize))
     return types | ({config.weight: np.float32} if schema.has_weight else {})
 
 
 def node_faults(
     table: pa.Table, schema: NodeSchema, config: GraphConfig, *, scale: ColumnScale | None = None
 ) -> list[Fault]:
-    """Return every fault of a chunk of nodes. scale: by what its features are scaled, where they do not say it."""
+    """Return every fault of a chunk of nodes. scale: the given scale of its features, if there is one."""
     faults, scaling = id_faults(table, config.id), config.normalize
     if schema.sparse:
         width, has_value = schema.feature_width, schema.sparse_has_value
@@ -91,7 +97,7 @@ def node_faults(
 def edge_faults(
     table: pa.Table, schema: EdgeSchema, config: GraphConfig, *, scale: ColumnScale | None = None
 ) -> list[Fault]:
-    """Return every fault of a chunk of edges that can be seen without the nodes. scale: as of `node_faults`."""
+    """Return every fault of a chunk of edges that can be seen without the nodes. scale: as for `node_faults`."""
     faults = id_faults(table, config.src) + id_faults(table, config.dst)
     if schema.has_weight:
         faults += weight_faults(table, config.weight)
@@ -106,13 +112,13 @@ def edge_faults(
     return faults + number_faults(table, schema.attributes, "edge attribute", scaling=scaling, scale=scale)
 
 
-def read_as(scaling: str) -> FloatType:
-    """Return the type numbers are read as: scaling computes in float64 and rounds its result, not what it reads."""
+def number_type(scaling: str) -> FloatType:
+    """Return the type that numbers are read as: scaling computes in float64 and rounds its result."""
     return np.float32 if scaling == "none" else np.float64
 
 
 def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> dict[str, pa.Array]:
-    """Return our columns of faultless node rows: id; of targets labelled, label, split; x or x_index/x_value."""
+    """Return the store's columns of faultless node rows: id; for targets labelled, label, split; features."""
     columns = {"id": _ids(table.column(config.id), schema.id_type)}
     if schema.is_target:
         labelled = _labelled(table, schema, config)
@@ -127,7 +133,7 @@ def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> di
     if not schema.has_features:
         return columns
     if not schema.sparse:
-        x = dense_matrix(table, schema.features, read_as(config.normalize))
+        x = dense_matrix(table, schema.features, number_type(config.normalize))
         if config.normalize == "row":
             # each row's sum of magnitudes [rows, 1]; a row of zeros stays zero
             total = np.abs(x).sum(1, keepdims=True)
@@ -143,7 +149,7 @@ def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> di
 
 
 def edge_columns(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> dict[str, pa.Array]:
-    """Return our columns of faultless edge rows: src_id, dst_id, weight, attributes; of targets label, split, time."""
+    """Return the store's columns of faultless edge rows: ends, weight, attributes; for targets split, label, time."""
     columns = {
         "src_id": _ids(table.column(config.src), schema.src_type),
         "dst_id": _ids(table.column(config.dst), schema.dst_type),
@@ -151,14 +157,14 @@ def edge_columns(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> di
     if schema.has_weight:
         columns["weight"] = pa.array(floats_of(combine(table.column(config.weight))).astype(np.float32))
     if schema.attributes:
-        columns["attributes"] = from_matrix(dense_matrix(table, schema.attributes, read_as(config.edge_normalize)))
+        columns["attributes"] = from_matrix(dense_matrix(table, schema.attributes, number_type(config.edge_normalize)))
     if schema.has_split:
         columns["split"] = pa.array(_split_codes(table, config.split))
     if schema.has_labels:
         columns["labelled"] = pa.array(is_labelled(table, schema, config))
         columns["label"] = label_column(table, schema, config)
     if schema.has_time:
-        # days, seconds or finer, as the column counts them: all that is asked of times is which is earlier
+        # in the column's own unit, since times are only compared
         columns["time"] = pa.array(times_of(table.column(config.timestamp), time=schema.time))
     return columns
 
@@ -200,12 +206,12 @@ def _drawn_codes(ids: pa.Array, labelled: Array, drawn: DrawnSplit) -> Array:
 
 
 def _sparse_values(table: pa.Table, schema: NodeSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:
-    """Return the values of sparse rows one after another [V], or None where all are one. offsets: [rows + 1]."""
+    """Return the values of sparse rows, concatenated [V]; None where every value is 1. offsets: [rows + 1]."""
     lengths = np.diff(offsets)
     value: FloatArray | None = None
     if schema.sparse_has_value:
         held = pc.list_flatten(combine(table.column(f"{schema.sparse}_value")))
-        value = floats_of(held).astype(read_as(config.normalize))
+        value = floats_of(held).astype(number_type(config.normalize))
     if config.normalize != "row":
         return value
     ones = np.ones(offsets[-1]) if value is None else value
@@ -213,3 +219,42 @@ def _sparse_values(table: pa.Table, schema: NodeSchema, config: GraphConfig, off
     rows = np.repeat(np.arange(len(lengths)), lengths)
     total = np.bincount(rows, np.abs(ones), minlength=len(lengths))
     return np.asarray(ones / np.where(total > 0, total, 1)[rows], np.float32)
+
+
+class FaultlessRows(NamedTuple):
+    """Rows of a chunk, the place of each in the input [n], and the task's files and counts."""
+
+    rows: pa.Table
+    place: IntArray
+    done: TaskOutput
+
+
+def read_rows(
+    source: NodeTable | EdgeTable,
+    number: int,
+    job: IngestJob,
+    *,
+    names: Sequence[str],
+    numbers: Mapping[str, FloatType],
+    faults: Callable[[pa.Table], list[Fault]],
+) -> FaultlessRows:
+    """Return the faultless rows of a table's chunk.
+
+    names: the columns to read. numbers: the number columns, with the type that each is rounded to first.
+    """
+    table = read_chunk(source.chunks[number], names)
+    # an integer per row that encodes its chunk and row [n]
+    place = input_positions(number, np.arange(table.num_rows))
+    found = separate(table, faults(table), chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    rows = take_kept(table, found.kept)
+    lost = {**rounding(rows, source.schema, job.config), **count_rounded(rows, numbers)}
+    done = TaskOutput(
+        files=job.set_aside(f"{source.stem}-read-{number:05d}", found.bad),
+        counts={"rows_in": table.num_rows, **found.counts, **lost},
+    )
+    return FaultlessRows(rows, place[found.kept], done)
+
+
+def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:
+    """Return the kept rows; the table itself where all rows are kept."""
+    return table if len(kept) == table.num_rows else take_rows(table.combine_chunks(), kept)

@@ -1,4 +1,4 @@
-"""How each feature column is distributed: exact counts per value, merged over partitions, thinned for the manifest.
+"""Distributions of feature columns: exact counts per value, merged over partitions, thinned for the manifest.
 
 A value counts under its code: the upper 16 bits of its float32, put in the order of the numbers. So bins are the same
 for every table and run, need no pass for the smallest and largest value, and merge by addition; a bin is 0.8 percent of
@@ -7,10 +7,14 @@ others the manifest keeps the smallest code and the ends of fifty ranges that ho
 
 Of wide tables 256 columns are kept, evenly spaced from the first to the last. Sparse features count as one column: the
 number of entries per row. Columns are seen as the table holds them (after `normalize: row`, before `standard`).
+
+Drift of a column is its population stability index over deciles of the earlier table, or over classes: PSI = sum over
+bins of (p_new - p_old) ln(p_new / p_old). By custom 0.1 is worth a look and 0.25 is a shift.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +27,7 @@ from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.ingest.schema import NodeSchema
@@ -38,6 +42,13 @@ MAX_RANGES = 50
 _CODES = 1 << 16
 _SIGN = np.uint32(1 << 31)
 _BEYOND = 3.5e38
+_DECILES = np.arange(1, 10) / 10
+_PRIOR = 0.5  # rows added to each bin, so that an empty one has a logarithm
+
+
+def marked(name: str, column: str) -> str:
+    """Return a column's name after its type's or relation's, which is empty where the graph has no types."""
+    return f"{name}{TYPE_MARK}{column}" if name else column
 
 
 def rows_up_to(column: ColumnCounts, codes: IntArray) -> FloatArray:
@@ -86,9 +97,9 @@ def _chosen(schema: NodeSchema) -> IntArray:
 
 
 def count_rows(rows: pa.Table, schema: NodeSchema, *, partitions: int, first: int = 0) -> Emit:
-    """Return one partition's counts, each column on its way to the partition that merges it.
+    """Return one partition's counts, each column sent to the partition that merges it.
 
-    first: the number of the first of these columns among those of all types.
+    first: the number of the first of these columns among the columns of all types.
     """
     columns: list[FloatArray] = []
     if schema.sparse:
@@ -157,3 +168,55 @@ def statistics_of(records: Sequence[TaskRecord], names: Sequence[str]) -> tuple[
         ColumnCounts(names[column], tuple(held["codes"]), tuple(held["counts"]), held["exact"])
         for column, held in sorted(merged.items())
     )
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The index, and how much of it chance alone gives tables of this size: its mean plus four deviations."""
+
+    psi: float
+    chance: float
+
+
+def drift_of(before: ColumnCounts, after: ColumnCounts) -> Drift:
+    """Return how far a column moved. Equal columns give exactly 0."""
+    cuts = _cuts(before)
+    return _moved(_rows(before, cuts), _rows(after, cuts))
+
+
+def class_drift(before: Mapping[Hashable, int], after: Mapping[Hashable, int]) -> Drift:
+    """Return how far labels moved. A class with targets in either table is a bin."""
+    held = [name for name in {**before, **after} if before.get(name) or after.get(name)]
+    old, new = (np.array([counts.get(name, 0) for name in held], np.float64) for counts in (before, after))
+    return _moved(old, new)
+
+
+def _moved(old: Array, new: Array) -> Drift:
+    """Return the drift of rows by bin.
+
+    Without a shift PSI is distributed as (1 / rows before + 1 / rows after) times chi-squared with bins - 1 degrees of
+    freedom (Yurdakul, Statistical properties of the population stability index, 2018), which gives `chance`.
+    """
+    degrees = len(old) - 1
+    chance = (degrees + 4 * np.sqrt(2 * degrees)) * (1 / max(old.sum(), 1) + 1 / max(new.sum(), 1))
+    # share of the rows in each bin, before and after [bins]
+    before, after = ((held + _PRIOR) / (held + _PRIOR).sum() for held in (old, new))
+    return Drift(float(np.sum((after - before) * np.log(after / before))), float(chance))
+
+
+def _cuts(column: ColumnCounts) -> IntArray:
+    """Return the codes that end a bin: the deciles, ties once; rows above the last are one more bin.
+
+    Where the smallest value alone fills a decile, smaller values get a separate bin: otherwise a constant column
+    that falls would look unchanged.
+    """
+    # rows up to each code [B], and the codes in which a decile ends
+    running = np.cumsum(column.counts)
+    codes = np.asarray(column.codes, np.int64)
+    cuts = np.unique(codes[np.searchsorted(running, _DECILES * running[-1])])
+    return np.r_[codes[0] - 1, cuts] if cuts[0] == codes[0] else cuts
+
+
+def _rows(column: ColumnCounts, cuts: IntArray) -> Array:
+    """Return the rows of each bin, of which there is one more than there are cuts."""
+    return np.asarray(np.diff(np.r_[0.0, rows_up_to(column, cuts), float(column.rows)]))

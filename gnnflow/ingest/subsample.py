@@ -1,14 +1,14 @@
-"""A small graph like a large one, from its tables: what a plan rehearses a run on.
+"""Cuts small graphs from the tables of a large one, on which a plan rehearses a run.
 
-Of K nodes one stays, chosen by the hash of its id, with all edges that lead to it: in-degrees are those of the graph. A
-source that did not stay is replaced by one that did, drawn as often as that is a source itself, so that nodes with many
-edges are met as often as in the graph. That is a scale-down sample of nodes (Leskovec and Faloutsos, "Sampling from
-large graphs", KDD 2006); what keeps more of a graph's shape, walks, would need the graph in memory first. K is a power
-of four: the nodes of a smaller subsample are among those of a larger one, and all are cut from one reading of the ids.
+One node of K stays, chosen by the hash of its id, with all edges that lead to it, so in-degrees do not change. A source
+that did not stay is replaced by one that did, drawn as often as it is a source itself, so nodes with many edges are as
+frequent as in the graph. This is a scale-down sample of nodes (Leskovec and Faloutsos, "Sampling from large graphs",
+KDD 2006); walks would keep more of a graph's shape, but need the graph in memory first. K is a power of four: a larger
+subsample has all nodes of a smaller one, and one reading of the ids serves all.
 
-The rows of a table that subsamples are cut from are read once, held by column, and written as the table is written.
-Columns of features, the wide ones, are those of a table's first rows, in turn; of the others a row keeps its own. A
-split that the table has is in every subsample, by some of its rows.
+The rows of a table that subsamples are cut from are read once, held by column, and written in the table's format.
+Feature columns, which are wide, repeat the table's first rows in turn; a row keeps its values in other columns. Every
+subsample has some rows of each split of the table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
-from gnnflow.ingest.fields import field_of, one_for_all
+from gnnflow.ingest.fields import field_of, shared_name_fix
 from gnnflow.ingest.tables import sources_of
 from gnnflow.storage.columns import id_keys
 from gnnflow.storage.filesystem import join
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 STEP = 4
 """A subsample has as many times the nodes of the next smaller one."""
 
-_FEWEST_NODES = 256  # of a type: where fewer would stay more do, and edges are left out by a hash of their own
-_FEWEST_DRAWN = 64  # sources to draw from: fewer are no sample of which nodes have many edges
+_FEWEST_NODES = 256  # of a type: small types keep more nodes, and a second hash drops some of their edges
+_FEWEST_DRAWN = 64  # sources to draw from: fewer do not show which nodes have many edges
 _OWN = seed_word("subsample")
 _FEWEST_OF_SPLIT = 8  # rows of each split in a subsample
 
 
 @dataclass(frozen=True)
 class _Held:
-    """Of one table the rows that a subsample may have [R], the keys of their ids [R] by column, and first features.
+    """A table's rows that a subsample may have [R], the keys of their ids by column [R], and first features.
 
     examples: rows of each split; labels: the columns of labels and splits. num_rows: of the table; is_text: it is CSV.
     """
@@ -67,14 +67,14 @@ class _Held:
 
     @property
     def num_bytes(self) -> int:
-        """What it takes of memory."""
+        """Bytes that the rows and keys take in memory."""
         tables = (self.rows, self.features, *self.examples.values())
         return int(sum(each.nbytes for each in tables)) + sum(each.nbytes for each in self.keys.values())
 
 
 @dataclass
 class _Reading:
-    """How tables are read, and how far: as_text says of each node type whether its ids are compared as text."""
+    """The state of reading the ids. as_text: for each node type, whether its ids are compared as text."""
 
     config: GraphConfig
     as_text: tuple[bool, ...]
@@ -82,27 +82,20 @@ class _Reading:
     chunks: int
     done: int = 0
 
-    @staticmethod
-    def of(
-        config: GraphConfig, as_text: tuple[bool, ...], sources: Sequence[SourceTable], progress: Progress
-    ) -> _Reading:
-        """Return it before the first chunk of these tables."""
-        return _Reading(config, as_text, progress, sum(len(each.chunks) for each in sources))
-
-    def read(self) -> None:
+    def advance(self) -> None:
         """Take note of one more chunk."""
         self.done += 1
         self.progress.step("reading ids", self.done, self.chunks, {})
 
 
 def _stays(keys: KeyArray, one_in: int) -> npt.NDArray[np.bool_]:
-    """Return which keys are among those of which one in so many stays."""
+    """Return which keys stay where one in so many does."""
     found: npt.NDArray[np.bool_] = keys % np.uint64(one_in) == 0
     return found
 
 
 def _settled(source: SourceTable) -> SourceTable:
-    """Return a table with the types of what its folders' names give; columns of CSV files stay text, as written."""
+    """Return a table with the types of columns in folder names; columns of CSV files stay text."""
     if any(chunk.csv for chunk in source.chunks):
         return source
     surveys = [survey(chunk, source.columns) for chunk in source.chunks]
@@ -110,7 +103,7 @@ def _settled(source: SourceTable) -> SourceTable:
 
 
 def _about_rows(source: SourceTable) -> int:
-    """Return how many rows a table has: of text about, by those of its first block."""
+    """Return the number of rows of a table, estimated from the first block where it is text."""
     first = source.chunks[0]
     if first.num_rows is None:
         return int(read_chunk(first, schema_of(first).names[:1]).num_rows) * len(source.chunks)
@@ -118,25 +111,26 @@ def _about_rows(source: SourceTable) -> int:
 
 
 def _types_of_text(tables: Sequence[tuple[SourceTable, pa.Schema]], num_types: int) -> tuple[bool, ...]:
-    """Return of each node type whether a table writes its ids as text. Raises TableError where a column is missing."""
+    """Return for each node type whether its ids are text. Raises TableError where a column is missing."""
     text = [False] * num_types
     for source, schema in tables:
         roles = ("graph.id",) if len(source.ids) == 1 else ("graph.src", "graph.dst")
         for (column, number), role in zip(source.ids.items(), roles, strict=True):
-            fix = one_for_all(role, column, sum(len(other.ids) == len(source.ids) for other, _ in tables))
+            fix = shared_name_fix(role, column, sum(len(other.ids) == len(source.ids) for other, _ in tables))
             found = field_of(schema, source.chunks[0], column, role, fix=fix)
             text[number] |= not pa.types.is_integer(found.type)
     return tuple(text)
 
 
 def _read_held(source: SourceTable, schema: pa.Schema, reading: _Reading, *, share: int, thinned: int = 1) -> _Held:
-    """Return the rows of a table that a subsample may have: those whose last id stays, of `share` one.
+    """Return the rows of a table whose last id stays, one in `share`.
 
-    thinned: of these again one in so many, by a hash of all their ids.
+    thinned: keep only one in so many of these, by a hash of all their ids.
     """
     config = reading.config
     wide = (source.numbers - {config.weight}) | {f"{name}_index" for name in source.numbers}
     names = [name for name in schema.names if name in source.columns - wide]
+    features = [name for name in schema.names if name in wide]
     examples: dict[str, pa.Table] = {}
     kept: list[pa.Table] = []
     keys: list[list[KeyArray]] = []
@@ -152,11 +146,11 @@ def _read_held(source: SourceTable, schema: pa.Schema, reading: _Reading, *, sha
         _add_examples(examples, table, config.split)
         kept.append(table.take(pa.array(rows)))
         keys.append([each[rows] for each in own])
-        reading.read()
+        reading.advance()
     return _Held(
         pa.concat_tables(kept, promote_options="permissive"),
         {name: np.concatenate(each) for name, each in zip(source.ids, zip(*keys, strict=True), strict=True)},
-        _first_features(source, [name for name in schema.names if name in wide], sum(map(len, kept))),
+        read_chunk(source.chunks[0], features).slice(0, max(sum(map(len, kept)), 1)) if features else pa.table({}),
         examples,
         (config.label_column, config.split),
         num_rows,
@@ -168,9 +162,9 @@ def _read_held(source: SourceTable, schema: pa.Schema, reading: _Reading, *, sha
 def _write_held(
     held: _Held, rows: IntArray, stem: str, *, chunks: int, columns: Mapping[str, pa.Array] | None = None
 ) -> str:
-    """Write rows of a table as a file in its format, and return where. columns: what takes the place of its own.
+    """Write rows of a table as a file in its format, and return its URI. columns: replace the table's columns.
 
-    chunks: how many it has at least; more where those of the table are smaller.
+    chunks: the fewest pieces of the file; there are more where the table's pieces are smaller.
     """
     table = _with_every_split(held, held.rows.take(pa.array(rows)))
     for name, column in (columns or {}).items():
@@ -190,12 +184,12 @@ def _write_held(
 
 
 def _keys(ids: pa.ChunkedArray, *, as_text: bool) -> KeyArray:
-    """Return keys that have nothing to do with those by which nodes are put into partitions."""
+    """Return keys that are independent of the keys that choose partitions."""
     return combine(id_keys(pc.cast(ids, pa.large_string()) if as_text else ids), _OWN)
 
 
 def _add_examples(examples: dict[str, pa.Table], table: pa.Table, split: str) -> None:
-    """Add rows of each split that a chunk has, where there are too few of it so far."""
+    """Add a chunk's rows of each split that has too few examples so far."""
     if split not in table.column_names:
         return
     column = pc.cast(table[split], pa.large_string())
@@ -208,7 +202,7 @@ def _add_examples(examples: dict[str, pa.Table], table: pa.Table, split: str) ->
 
 
 def _with_every_split(held: _Held, table: pa.Table) -> pa.Table:
-    """Return the rows with labels and splits such that each split has some: those of examples, where it has too few."""
+    """Return the rows with labels and splits of examples in some, so that no split is missing."""
     split = held.labels[1]
     if not held.examples or split not in table.column_names:
         return table
@@ -228,19 +222,14 @@ def _with_every_split(held: _Held, table: pa.Table) -> pa.Table:
     return table
 
 
-def _first_features(source: SourceTable, names: Sequence[str], most: int) -> pa.Table:
-    """Return so many rows of the table's features, or those of its first chunk."""
-    return read_chunk(source.chunks[0], names).slice(0, max(most, 1)) if names else pa.table({})
-
-
 def _blanks_as_nulls(table: pa.Table) -> pa.Table:
-    """Return text with nothing where it is empty: a blank field is written as nothing, not as two quotes."""
+    """Return text with null for an empty string, so a blank field is written without quotes."""
     columns = [pc.if_else(pc.equal(column, ""), None, column) for column in table.columns]
     return pa.table(columns, names=table.column_names)
 
 
 class TableRows(NamedTuple):
-    """How many rows the graph's node and edge tables have."""
+    """Numbers of rows of the graph's node and edge tables."""
 
     nodes: int
     edges: int
@@ -248,7 +237,7 @@ class TableRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Subsample:
-    """What subsamples are cut from: the rows of the largest one, of each table, and how many nodes a type has about."""
+    """The rows of the largest subsample, by table, and about how many nodes each type of the graph has."""
 
     config: GraphConfig
     nodes: tuple[_Held, ...]
@@ -257,18 +246,18 @@ class Subsample:
 
     @property
     def num_rows(self) -> TableRows:
-        """How many rows the graph's node and edge tables have."""
+        """Numbers of rows of the graph's node and edge tables."""
         return TableRows(sum(each.num_rows for each in self.nodes), sum(each.num_rows for each in self.edges))
 
     @property
     def num_bytes(self) -> int:
-        """What it takes of memory."""
+        """Bytes that the rows take in memory."""
         return sum(each.num_bytes for each in (*self.nodes, *self.edges))
 
     def write(self, folder: str, *, one_in: int, chunks: int) -> GraphConfig:
         """Write the subsample of one node in so many, and return the config that names its tables.
 
-        chunks: what a table is cut into at least, so that as many tasks can read it. One in one is the graph itself.
+        chunks: the fewest pieces of a table, so that as many tasks can read it. One in one is the graph itself.
         """
         graph, types = self.config, self.config.schema.types
         if one_in == 1:
@@ -294,12 +283,12 @@ class Subsample:
         return np.flatnonzero(_stays(keys, _share(self.num_nodes[number], one_in)))
 
     def _edges(self, held: _Held, ends: tuple[int, int], one_in: int) -> tuple[IntArray, pa.Array]:
-        """Return the rows of a table's edges that stay, and the ids that these come from."""
+        """Return the rows of a table's edges that stay, and the ids of their sources."""
         from_share, to_share = (_share(self.num_nodes[number], one_in) for number in ends)
         source, target = held.keys[self.config.src], held.keys[self.config.dst]
         rows = np.flatnonzero(_stays(target, to_share) & _stays(combine(source, target), one_in // to_share))
         known = _stays(source, from_share)
-        # Drawn from all rows that are held: these tell better than this subsample's which nodes have many edges.
+        # drawn from all held rows, which show better than this subsample's rows which nodes have many edges
         drawn, ids = np.flatnonzero(known), held.rows[self.config.src].combine_chunks()
         if len(drawn) < _FEWEST_DRAWN:
             own = self._rows_of(ends[0], one_in)
@@ -310,16 +299,16 @@ class Subsample:
 
 
 class SubsampleLevels(NamedTuple):
-    """What subsamples are cut from, and of how many nodes one stays in each."""
+    """The rows that subsamples are cut from, and for each subsample the K of its one node in K."""
 
     subsample: Subsample
     levels: tuple[int, ...]
 
 
 def levels(num_edges: int, *, smallest: int, largest: int) -> tuple[int, ...]:
-    """Return of how many nodes one stays in each subsample, from about `smallest` edges to `largest` at most.
+    """Return the K of each subsample's one node in K, from about `smallest` edges to `largest` at most.
 
-    Two at least: of a small graph a quarter, and all of it.
+    There are two at least: a quarter of a small graph, and all of it.
     """
     finest, coarsest = 1, STEP
     while num_edges > largest * finest:
@@ -335,7 +324,7 @@ def levels(num_edges: int, *, smallest: int, largest: int) -> tuple[int, ...]:
 def read_subsample(
     config: GraphConfig, *, targets: EdgeTargets | None, smallest: int, largest: int, progress: Progress
 ) -> SubsampleLevels:
-    """Return what subsamples of a graph's tables are cut from, and their `levels`. Reads all ids once.
+    """Return the rows that subsamples are cut from, and their `levels`. Reads all ids once.
 
     Raises TableError for tables that cannot be read, or lack a column of ids.
     """
@@ -344,7 +333,8 @@ def read_subsample(
     found = levels(sum(_about_rows(each) for each in edges), smallest=smallest, largest=largest)
     finest, types = found[-1], config.schema.types
     tables = [(each, each.schema()) for each in (*nodes, *edges)]
-    reading = _Reading.of(config, _types_of_text(tables, len(types)), [*nodes, *edges], progress)
+    num_chunks = sum(len(each.chunks) for each in (*nodes, *edges))
+    reading = _Reading(config, _types_of_text(tables, len(types)), progress, num_chunks)
     node_tables, edge_tables = tables[: len(nodes)], tables[len(nodes) :]
     held_nodes = [
         _read_held(*table, reading, share=_share(count, finest))
@@ -358,7 +348,7 @@ def read_subsample(
 
 
 def _share(nodes: int, one_in: int) -> int:
-    """Return of how many nodes of a type one stays: fewer than of the graph's, where else hardly any would."""
+    """Return a type's K of one node in K: smaller than the graph's where hardly any node would stay."""
     while one_in > 1 and nodes < _FEWEST_NODES * one_in:
         one_in //= STEP
     return one_in

@@ -1,7 +1,6 @@
-"""The tables of a graph as tasks know them: a node table per type and an edge table per relation, each read its way.
+"""The tables of a graph as tasks know them: a node table per type and an edge table per relation.
 
-A graph without types has one of each. Rounds run over (table, chunk) or (partition, table), so every table here says
-which tasks are its own.
+Rounds run over (table, chunk) or (partition, table), so every table here knows its tasks.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from gnnflow.graph.errors import TableError
-from gnnflow.ingest.schema import node_table, read_edge_schema, read_node_schema
+from gnnflow.graph.schema import qualified
+from gnnflow.ingest.schema import is_shared, node_table, read_edge_schema, read_node_schema
 from gnnflow.ingest.text import edge_source, node_source, settle_text
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.text_types import beyond_integers
@@ -35,8 +35,8 @@ _WEIGHT = "weight"  # of a table that has it; a name that is given is meant
 class NodeTable:
     """The node table of one type.
 
-    stem: how the files of its rows that were set aside are called. first: the number of its first chunk among those of
-    all node tables.
+    stem: begins the names of its quarantine files. first: the number of its first chunk among the chunks of all node
+    tables.
     """
 
     stem: str
@@ -55,9 +55,9 @@ class NodeTable:
 class EdgeTable:
     """The edge table of one relation.
 
-    number: among the edge tables. relation, reverse: the numbers of the relations that its edges and their reverses
-    are of, the same without types; reverse is None where none are added. source, target: the numbers of the types its
-    edges join. ends: what an error calls the ids of each.
+    number: among the edge tables. relation, reverse: the numbers of the relations of its edges and their reverses, the
+    same without types; reverse is None where none are added. source, target: the numbers of the types that its edges
+    join. ends: what an error calls the ids of each.
     """
 
     stem: str
@@ -80,19 +80,19 @@ class EdgeTable:
 
 @dataclass(frozen=True)
 class Tables:
-    """All tables of a graph: T node tables in the order of its types, edge tables in that of their relations."""
+    """All tables of a graph: T node tables in the order of its types, edge tables in the order of relations."""
 
     nodes: tuple[NodeTable, ...]
     edges: tuple[EdgeTable, ...]
 
     @property
     def targets(self) -> EdgeTargets | None:
-        """What is asked of the edge tables where targets are edges; None where they are nodes."""
+        """The task's demands on the edge tables; None where targets are nodes."""
         return self.edges[0].schema.targets
 
     @property
     def labelled(self) -> NodeTable | EdgeTable:
-        """The table whose rows are targets, which are labelled where anything is."""
+        """The table whose rows are targets, the only rows that may have labels."""
         if self.targets is not None:
             return self.edges[self.targets.table]
         return next(table for table in self.nodes if table.schema.is_target)
@@ -115,7 +115,7 @@ def sources_of(
     targets: EdgeTargets | None,
     found: Mapping[str, TableFiles] | None = None,
 ) -> SourceTables:
-    """Return the node and the edge tables that a config names. found: their files, where these are known, by URI."""
+    """Return the node and the edge tables that a config names. found: known files, by URI."""
     listed = found or {}
     nodes = [
         node_source(scan(listed.get(uri, absolute(uri))), config, node_type=number)
@@ -141,9 +141,9 @@ def read_tables(
     found: Mapping[str, TableFiles] | None = None,
     drawn: DrawnSplit | None = None,
 ) -> Tables:
-    """Return the tables that a config names and how each is read. Reads text once, of other files only schemas.
+    """Return the tables that a config names. Reads text once, and only the schemas of other files.
 
-    drawn: how labelled nodes are split, where no column says it. Raises TableError for tables that break their
+    drawn: the random split of labelled nodes, where no column has one. Raises TableError for tables that break their
     contract.
     """
     nodes, edges = sources_of(config, targets=targets, found=found)
@@ -159,7 +159,7 @@ def tables_of(
     targets: EdgeTargets | None,
     drawn: DrawnSplit | None = None,
 ) -> Tables:
-    """Return how each of these tables is read, the types of whose text are settled."""
+    """Return the tables of sources whose text has its types."""
     schemas = [
         read_node_schema(table, config, node_type=number, targets=targets, drawn=drawn)
         for number, table in enumerate(nodes)
@@ -211,47 +211,46 @@ def _firsts(tables: Sequence[SourceTable]) -> list[int]:
 
 
 def _stems(what: str, names: Sequence[str | Relation], config: GraphConfig) -> list[str]:
-    return [f"{what}-{name}" if config.schema.is_typed else what for name in names]
+    return [qualified(what, config.schema.name_of(name)) for name in names]
 
 
 def _reverse(config: GraphConfig, relation: Relation) -> int | None:
-    """Return the number of the relation that the reverses of a table's edges are of."""
+    """Return the number of the relation of a table's reverse edges; None without these."""
     if not config.reverse_edges:
         return None
     return config.schema.relations.index(config.reverses.get(relation, relation))
 
 
 def _refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
-    """Raise TableError where a column that is named for all tables is in none of them."""
+    """Raise TableError where no table has a column that is named for all."""
     if config.weight != _WEIGHT and not any(schema.has_weight for schema in edges):
         raise TableError(
             f"no edge table has a column {config.weight!r}",
             where="graph.weight",
             fix="Name the column of weights, or leave the key out where edges have none.",
         )
-    if not config.schema.is_typed:
-        return
     has_none = not any(schema.has_features for schema in nodes)
-    if has_none and isinstance(config.features, tuple) and "features" in config.model_fields_set:
+    if has_none and is_shared(config.features, config) and "features" in config.model_fields_set:
+        assert isinstance(config.features, tuple)
         raise TableError(
             f"no node table has any of the columns {', '.join(config.features)}",
             where="graph.features",
-            fix="Name columns of theirs, or give {type: columns}.",
+            fix="Name columns of these tables, or give {type: columns}.",
         )
-    if isinstance(config.edge_features, tuple):
+    if is_shared(config.edge_features, config):
         held = {part.name for schema in edges for part in schema.attributes}
         if missing := [name for name in config.edge_features if name not in held]:
             raise TableError(
                 f"no edge table has a column {missing[0]!r}",
                 where="graph.edge_features",
-                fix="Name columns of theirs, or give {relation: columns}.",
+                fix="Name columns of these tables, or give {relation: columns}.",
             )
 
 
 def _refuse_other_times(
     edges: Sequence[SourceTable], schemas: Sequence[EdgeSchema], config: GraphConfig, *, target: int
 ) -> None:
-    """Raise TableError where times are not as those of the targets' table, to which they are compared as numbers."""
+    """Raise TableError where a table's times have another unit than the targets'; they are compared as numbers."""
     for table, schema in zip(edges, schemas, strict=True):
         if schema.has_time and schema.time != schemas[target].time:
             raise TableError(
@@ -261,8 +260,8 @@ def _refuse_other_times(
             )
 
 
-def without_times(tables: Tables, config: GraphConfig, tell: Callable[[str], None]) -> None:
-    """Tell which relations' edges are seen at any time, because their table has no times and those of targets have."""
+def report_missing_times(tables: Tables, config: GraphConfig, tell: Callable[[str], None]) -> None:
+    """Report relations without times in a graph with times: targets see their edges at any time."""
     if not any(table.schema.has_time for table in tables.edges):
         return
     for name, table in zip(config.edge_tables, tables.edges, strict=True):
@@ -270,16 +269,16 @@ def without_times(tables: Tables, config: GraphConfig, tell: Callable[[str], Non
             tell(f"{name}: its table has no column {config.timestamp}, so its edges are taken to be older than all")
 
 
-def with_rounded_text(tables: Tables, names: Sequence[str], tell: Callable[[str], None]) -> None:
-    """Tell which columns of CSV files are of integers beyond 64 bits. names: of the tables, those of nodes first."""
+def report_rounded_text(tables: Tables, names: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Report columns of CSV files with integers beyond 64 bits. names: of the tables, node tables first."""
     read = [table.chunks for table in tables.nodes] + [table.chunks for table in tables.edges]
     for name, chunks in zip(names, read, strict=True):
         for text in beyond_integers(chunks[0].types if chunks else {}):
             tell(f"{name}: {text}")
 
 
-def without_features(tables: Tables, config: GraphConfig, tell: Callable[[str], None]) -> None:
-    """Tell which types have no features because a list for all types names no column of their tables."""
+def report_missing_features(tables: Tables, config: GraphConfig, tell: Callable[[str], None]) -> None:
+    """Report types without features, since a list for all types names no column of their tables."""
     if not isinstance(config.features, tuple):
         return
     for name, table in zip(config.schema.types, tables.nodes, strict=True):

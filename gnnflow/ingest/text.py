@@ -1,8 +1,7 @@
-"""Which types the columns of CSV files and of folders' names have: agreed over all tables before any row is ingested.
+"""The types of columns in CSV files and folder names, agreed over all tables before any row is ingested.
 
-Ids of a node type are integers only where all of them, in its table and in those of its edges, are written as one; a
-table whose columns have types already has decided.
-Other columns agree over all blocks of all files of their table.
+Ids of a node type are integers only where its table and its edge tables write all of them as integers; in a table with
+column types the type decides. Other columns agree over all blocks of all files of their table.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """The chunks of one table and the columns of it that may be read: all, those of ids, and those of numbers.
+    """The chunks of one table and the columns that may be read: all, id columns, and number columns.
 
-    uri: where it lies; key: the key of the config that says so. ids: of each column the number of the node type whose
-    ids it holds.
+    key: the config key that names its uri. ids: for each id column the number of its node type.
     """
 
     uri: str
@@ -61,7 +59,7 @@ def node_source(chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int 
 def edge_source(
     chunks: Sequence[Chunk], config: GraphConfig, *, number: int = 0, also: Sequence[str] = ()
 ) -> SourceTable:
-    """Return one edge table with the columns that may be read. also: those of edges that are targets."""
+    """Return one edge table with the columns that may be read. also: columns of edges that are targets."""
     relation, uri = list(config.edge_tables.items())[number]
     numbers = frozenset([config.weight, *config.edge_features_of(relation)])
     columns = numbers.union([config.src, config.dst], also)

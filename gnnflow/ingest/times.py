@@ -1,8 +1,8 @@
-"""Times of edges: what a column of them counts, which rows are faulty, and the integers that the store holds.
+"""Times of edges: the unit of a column, its faulty rows, and the integers in the store.
 
 A column is of integers, dates or timestamps, or of text of ISO 8601: `2024-01-31`, or `2024-01-31T23:59:59.5+01:00`
-with as many parts as there are. Times of one column are compared to each other, so either all of a column of text have
-a time zone or none has. Shapes: R rows.
+or fewer parts. Times of one column are compared with each other, so in a column of text either all have a time zone or
+none has. Shapes: R rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
 from gnnflow.ingest.checks import Fault
-from gnnflow.ingest.fields import text_at
+from gnnflow.ingest.fields import first_text
 from gnnflow.storage.agreed_schema import holds_text, holds_times, meaning_of
 from gnnflow.storage.columns import combine, to_numpy
 from gnnflow.storage.user_tables import read_chunk
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _INT64_MAX = 2**63 - 1
 _TEXT, _ZONED_TEXT = "text of times", "text of times with a zone"
 _WRITE = "Write times as integers, dates or timestamps, or as text such as 2024-01-31 or 2024-01-31T23:59:59Z."
-# a day that exists: of months of 31 and of 30 days, of February, and the last of February in leap years
+# an existing day: in months of 31 days, of 30 days, in February, and 29 February in leap years
 _DAY = (
     r"(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
     r"|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
@@ -45,21 +45,21 @@ Column = Any  # pa.Array | pa.ChunkedArray: pyarrow ships no complete types
 
 
 def time_of(field: pa.Field, chunks: Sequence[Chunk]) -> str:
-    """Return what the numbers of a column of times mean: integers of the user's own, or a unit, and whether of a zone.
+    """Return the meaning of a column of times: plain integers, or a unit, with a time zone or without.
 
-    Reads rows of text alone, until there is one. Raises TableError where the column holds no times.
+    Reads rows only of text, up to the first time. Raises TableError where the column holds no times.
     """
     if holds_text(field.type):
         return _text_time(field, chunks)
     if not pa.types.is_integer(field.type) and not holds_times(field.type):
         raise TableError(
-            f"column {field.name!r} is {field.type}, not a time{text_at(field)}", where=chunks[0].uri, fix=_WRITE
+            f"column {field.name!r} is {field.type}, not a time{first_text(field)}", where=chunks[0].uri, fix=_WRITE
         )
     return meaning_of(field.type)
 
 
 def time_faults(table: pa.Table, column: str, *, time: str) -> list[Fault]:
-    """Fault edges without a time, or with one that is beyond int64, or no text of a time. time: as `time_of` says."""
+    """Fault edges whose time is missing, beyond int64, or not written as one. time: as `time_of` returns it."""
     times = combine(table.column(column))
     faults = [Fault("time is null", column, np.flatnonzero(to_numpy(pc.is_null(times))), "Give every edge a time.")]
     if pa.types.is_uint64(times.type):
@@ -69,18 +69,18 @@ def time_faults(table: pa.Table, column: str, *, time: str) -> list[Fault]:
 
 
 def times_of(column: pa.ChunkedArray, *, time: str) -> IntArray:
-    """Return the times of faultless rows [R] in the unit of their column, those of text in microseconds."""
+    """Return the times of faultless rows [R] in the unit of their column, times of text in microseconds."""
     times = combine(column)
     if holds_text(times.type):
         text = pc.replace_substring_regex(_text(times), _BELOW_MICROSECONDS, r"\1")
         times = text.cast(pa.timestamp("us", "UTC" if time == _ZONED_TEXT else None))
-    # Arrow turns days into integers of 32 bits alone.
+    # Arrow casts days only to 32-bit integers
     days = times.cast(pa.int32()) if pa.types.is_date32(times.type) else times
     return np.asarray(to_numpy(days.cast(pa.int64())))
 
 
 def _text_time(field: pa.Field, chunks: Sequence[Chunk]) -> str:
-    """Return what a column of text holds, by the first time in it."""
+    """Return the meaning of a column of text, by the first time in it."""
     for chunk in chunks:
         text = _text(read_chunk(chunk, [field.name]).column(0))
         if text.null_count == len(text):
@@ -91,7 +91,7 @@ def _text_time(field: pa.Field, chunks: Sequence[Chunk]) -> str:
         row = pc.index(pc.is_valid(text), value=True).as_py()
         shown = f"row {chunk.first_row + row}: {text[row].as_py()[:60]!r}"
         raise TableError(
-            f"column {field.name!r} is text, not a time ({shown}){text_at(field)}", where=chunk.place, fix=_WRITE
+            f"column {field.name!r} is text, not a time ({shown}){first_text(field)}", where=chunk.place, fix=_WRITE
         )
     return _TEXT  # every row is null, and faulted where it is read
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.graph.errors import GuardError, StorageError, listed
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.schema import Relation
-from gnnflow.ingest.drift import Drift, class_drift, drift_of
-from gnnflow.ingest.statistics import TYPE_MARK
+from gnnflow.ingest.statistics import TYPE_MARK, Drift, class_drift, drift_of
 from gnnflow.stages.base import Artifact, StageResult
 from gnnflow.storage.manifest import committed, read_manifest
 from gnnflow.storage.run_folder import latest_run, read_run

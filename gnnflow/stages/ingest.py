@@ -11,7 +11,7 @@ from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.graph.train_labels import unlearnable_labels
 from gnnflow.ingest.job import IngestJob
 from gnnflow.ingest.run import run_rounds
-from gnnflow.ingest.tables import read_tables, with_rounded_text, without_features, without_times
+from gnnflow.ingest.tables import read_tables, report_missing_features, report_missing_times, report_rounded_text
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
@@ -46,9 +46,9 @@ def work(run: StageRun) -> Made:
     tables = read_tables(graph, run.rounds, targets=targets, found=found, drawn=drawn)
     if drawn is not None:
         tell(f"splits: {drawn.text}; no column is read for them")
-    with_rounded_text(tables, list(tables_by_name(graph)), tell)
-    without_features(tables, graph, tell)
-    without_times(tables, graph, tell)
+    report_rounded_text(tables, list(tables_by_name(graph)), tell)
+    report_missing_features(tables, graph, tell)
+    report_missing_times(tables, graph, tell)
     schema = tables.labelled.schema
     _check_partitions(run, tables)
     _check_metric(run, tables.labelled)

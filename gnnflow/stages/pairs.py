@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from gnnflow.graph.errors import ScoringError, StorageError, TableError
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.graph.schema import Relation
+from gnnflow.ingest.checks import near_id
 from gnnflow.ingest.fields import id_type_of
-from gnnflow.ingest.near_ids import near_id
 from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute, is_below

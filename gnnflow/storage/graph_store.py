@@ -9,7 +9,7 @@ It is nothing but a manifest's facts and an artifact's URI, so it travels to wor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +18,14 @@ from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, SelectFacts
 from gnnflow.graph.labels import LABEL_KINDS
-from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
+from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy, to_ragged
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.tables import count_values, iter_artifact_table, read_artifact_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.schema import GraphSchema
     from gnnflow.storage.manifest import Manifest
 
@@ -199,6 +199,11 @@ def degrees_of(table: pa.Table, *, types: IntArray | None = None) -> Degrees:
         return Degrees(*(to_numpy(table[name]) for name in DEGREE_COLUMNS))
     in_degree, out_degree = (to_matrix(table[name], np.int64) for name in ("in_degree", "out_degree"))
     return Degrees(in_degree, out_degree, to_matrix(table["in_weight"]), types)
+
+
+def degree_column(degrees: Array, schema: GraphSchema) -> Any:
+    """Return degrees [N, R] as a column of lists of R, or of numbers where the graph is untyped."""
+    return from_matrix(degrees) if schema.is_typed else degrees[:, 0].copy()
 
 
 def nodes_file(partition: int, schema: GraphSchema, *, node_type: int = 0) -> str:

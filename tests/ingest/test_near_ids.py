@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from gnnflow.graph.errors import TableError
-from gnnflow.ingest import near_ids
-from gnnflow.ingest.near_ids import near_id
+from gnnflow.ingest import checks
+from gnnflow.ingest.checks import near_id
 from tests.ingest.test_tables_as_given import NUM_NODES, edge_columns, ingest, node_columns, write
 
 
@@ -39,7 +39,7 @@ def test_other_ids_are_not_near(exists: str) -> None:
 
 
 def test_of_a_large_graph_the_first_partitions_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near_ids, "_MOST_IDS", 3)
+    monkeypatch.setattr(checks, "_MOST_IDS", 3)
     assert near_id(pa.array(["k5"]), (pa.array(each) for each in (["a"], ["b", "k5 "])))
     assert not near_id(pa.array(["k5"]), (pa.array(each) for each in (["a", "b"], ["b", "k5 "])))
 

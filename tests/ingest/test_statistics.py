@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from gnnflow.graph.facts import ColumnCounts, GraphFacts
-from gnnflow.ingest.drift import drift_of
 from gnnflow.ingest.fields import ColumnPart
 from gnnflow.ingest.schema import NodeSchema
 from gnnflow.ingest.statistics import (
@@ -23,6 +22,7 @@ from gnnflow.ingest.statistics import (
     codes_of,
     column_names,
     count_rows,
+    drift_of,
     merge_counts,
     rows_up_to,
     statistics_of,

@@ -236,7 +236,7 @@ def test_classes_that_no_row_has_are_named(tmp_path: Path, shift: int, found: st
 def test_numbers_that_float32_cannot_tell_apart_are_refused(tmp_path: Path, numbers: list[float]) -> None:
     write_graph(tmp_path)
     set_labels(tmp_path, pa.array([numbers[each % 3] for each in range(60)]))
-    with pytest.raises(TableError, match=r"column 'label': float32 misses its numbers by up to .*Take a constant off"):
+    with pytest.raises(TableError, match=r"column 'label': float32 rounds its numbers by up to .*Subtract a constant"):
         told(tmp_path, train={"metric": "mae"})
 
 
