@@ -34,7 +34,7 @@ from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.stages.base import ArtifactResult, StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import combine, to_numpy
-from gnnflow.storage.removal import remove_tree
+from gnnflow.storage.writing import remove_tree
 
 FANOUT = (15, 10)
 BATCH = 1024

@@ -54,8 +54,7 @@ from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.storage.removal import remove_tree
-from gnnflow.storage.writing import copy_file
+from gnnflow.storage.writing import copy_file, remove_tree
 
 PROTOCOL = "limited"
 WAYS = {

@@ -32,7 +32,7 @@ from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix, to_numpy
-from gnnflow.storage.removal import remove_tree
+from gnnflow.storage.writing import remove_tree
 
 SOURCES: dict[str, dict[str, str]] = {
     "shards": {},

@@ -45,7 +45,7 @@ from gnnflow.stages.base import ArtifactResult, StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.storage.removal import remove_tree
+from gnnflow.storage.writing import remove_tree
 from gnnflow.train.reproducible import compute_settings
 
 WALKS, LENGTH, TOP_K = 10, 3, 10

@@ -28,12 +28,20 @@ from gnnflow.datasets.edge_headers import (
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name, type_name
 from gnnflow.graph.errors import ConfigError, TableError, listed
 from gnnflow.graph.schema import UNTYPED
-from gnnflow.storage.agreed_schema import agreed_schema, holds_text
 from gnnflow.storage.columns import combine
 from gnnflow.storage.csv_blocks import CsvFile, open_csv
 from gnnflow.storage.table_files import require_file
 from gnnflow.storage.text_types import TextType, beyond_integers, convert, facts_of
-from gnnflow.storage.user_tables import csv_chunks, read_typed, read_whole, scan, schema_of, settled
+from gnnflow.storage.user_tables import (
+    agreed_schema,
+    csv_chunks,
+    holds_text,
+    read_typed,
+    read_whole,
+    scan,
+    schema_of,
+    settled,
+)
 
 _RELATION = "to"  # where the file has no name for it
 Column = str | int

@@ -13,9 +13,8 @@ import pyarrow as pa
 from gnnflow.datasets.tables import refuse_others
 from gnnflow.graph.errors import ConfigError
 from gnnflow.storage.filesystem import join
-from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.tables import write_table
-from gnnflow.storage.writing import move_folder
+from gnnflow.storage.writing import move_folder, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

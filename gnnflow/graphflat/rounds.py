@@ -230,17 +230,13 @@ def _node_rows(inbox: Inbox, job: FlatJob) -> tuple[IntArray, Degrees, NodeFeatu
     tables = [_sorted_by(inbox.read(channel).combine_chunks(), "node") for channel in job.node_channels]
     kinds = zip(tables, facts.features_of_types, strict=True)
     parts = tuple(None if kind is None else features_of(table, kind.width) for table, kind in kinds)
-    if not facts.schema.is_typed:
-        features = parts[0]
-        assert features is not None
-        return to_numpy(tables[0]["node"]), degrees_of(tables[0]), features
-    common = pa.concat_tables([table.select(["node", *DEGREE_COLUMNS]) for table in tables]).combine_chunks()
-    types = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
-    nodes = to_numpy(common["node"])
-    # nodes of all types in dense id order, in which those of one type come as they lie in their own table
+    nodes, degrees = np.concatenate([to_numpy(table["node"]) for table in tables]), degrees_of(tables)
+    if degrees.types is None:
+        assert parts[0] is not None
+        return nodes, degrees, parts[0]
+    # the order of all types' nodes by dense id [N]; nodes of one type keep the order of their table
     order = np.argsort(nodes, kind="stable")
-    degrees = degrees_of(common, types=types).take(order)
-    return nodes[order], degrees, TypedFeatures(types[order], parts)
+    return nodes[order], degrees.take(order), TypedFeatures(degrees.types[order], parts)
 
 
 def _sorted_by(table: pa.Table, column: str) -> pa.Table:

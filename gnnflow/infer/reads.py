@@ -19,7 +19,6 @@ import numpy as np
 from gnnflow.graph.arrays import distinct, offsets_of
 from gnnflow.graph.batch import Block, sampled_block
 from gnnflow.infer.choice import PairCounts
-from gnnflow.storage.columns import to_matrix, to_numpy
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
@@ -121,10 +120,8 @@ class LayerReads:
         """The targets' full-graph in-degrees in the relation [T]."""
         store = self.job.neighbors.store
         node_type = store.schema.target_types[self.relation]
-        column = store.nodes(self.index, ["in_degree"], node_type=node_type)["in_degree"]
         rows = self.rows - store.book.rows(self.index, node_type).start
-        of_type = to_matrix(column, np.int64)[:, self.relation] if store.schema.is_typed else to_numpy(column)
-        found: IntArray = of_type[rows]
+        found: IntArray = store.in_degrees(self.index, self.relation)[rows]
         return found
 
     def of_owners(self, owners: Array) -> Block:

@@ -13,8 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.agreed_schema import files_of, holds_lists, holds_numbers, holds_text, holds_times
-from gnnflow.storage.user_tables import plain, read_chunk, schema_of
+from gnnflow.storage.user_tables import (
+    files_of,
+    holds_lists,
+    holds_numbers,
+    holds_text,
+    holds_times,
+    plain,
+    read_chunk,
+    schema_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

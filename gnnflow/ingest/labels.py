@@ -18,8 +18,8 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import Fault
 from gnnflow.ingest.moments import Moments, moments_of, scale_of
 from gnnflow.ingest.numbers import fits_float32
-from gnnflow.storage.agreed_schema import holds_text
 from gnnflow.storage.columns import combine, from_matrix, to_matrix, to_numpy
+from gnnflow.storage.user_tables import holds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -32,8 +32,7 @@ from gnnflow.ingest.fields import (
     weight_is_number,
 )
 from gnnflow.ingest.times import time_of
-from gnnflow.storage.agreed_schema import files_of, holds_lists, holds_numbers, holds_text
-from gnnflow.storage.user_tables import schema_of
+from gnnflow.storage.user_tables import files_of, holds_lists, holds_numbers, holds_text, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,8 +26,8 @@ from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.model import Model, ModelInputs, build_model
 from gnnflow.layers.typed import TypedInputs
 from gnnflow.storage.filesystem import join
-from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
 from gnnflow.storage.verified import read_verified
+from gnnflow.storage.workspace import DESCRIPTION, WEIGHTS
 from gnnflow.storage.writing import FileEntry, encode_json, write_atomic
 
 FORMAT = 1

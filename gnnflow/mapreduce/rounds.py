@@ -25,9 +25,8 @@ from gnnflow.mapreduce.exchange import Emit, Inbox, channel_folder
 from gnnflow.progress import Silent
 from gnnflow.storage.documents import read_document, write_document
 from gnnflow.storage.filesystem import join, list_names
-from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.verified import entries_of, is_whole
-from gnnflow.storage.writing import FileEntry
+from gnnflow.storage.writing import FileEntry, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

@@ -23,11 +23,12 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.schema import qualified
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.selected import NEXT_ARRIVAL
 from gnnflow.sampling import arrivals, priorities, top_k, top_k_ungrouped
-from gnnflow.storage.columns import take_rows, to_matrix, to_numpy
+from gnnflow.storage.columns import take_rows, to_numpy
 from gnnflow.storage.graph_store import edges_file
 from gnnflow.storage.tables import commit_table
 
@@ -72,7 +73,7 @@ class RelationJob:
     def round_name(self, step: str) -> str:
         """Return the name of the relation's own round of a step."""
         schema = self.store.schema
-        return f"{step}-{schema.relations[self.relation]}" if schema.is_typed else step
+        return qualified(step, schema.name_of(schema.relations[self.relation]))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -92,9 +93,8 @@ class RelationJob:
     def targets(self, partition: int) -> tuple[IntArray, int]:
         """Return the in-degree of each node the relation may lead to [nodes], and the dense id of the first of them."""
         store, node_type = self.store, self.store.schema.target_types[self.relation]
-        column = store.nodes(partition, ["in_degree"], node_type=node_type)["in_degree"]
         first = store.book.start(partition) + store.book.rows(partition, node_type).start
-        return (to_matrix(column, np.int64)[:, self.relation] if store.schema.is_typed else to_numpy(column)), first
+        return store.in_degrees(partition, self.relation), first
 
 
 @dataclass(frozen=True)

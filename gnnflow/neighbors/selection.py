@@ -20,8 +20,8 @@ from gnnflow.graph.facts import RelationFacts
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
-from gnnflow.storage.columns import from_matrix, to_numpy
-from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_file, edges_file
+from gnnflow.storage.columns import to_numpy
+from gnnflow.storage.graph_store import DEGREE_COLUMNS, degree_column, degrees_file, edges_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def write_degrees(index: int, inbox: Inbox, *, job: Selection) -> TaskOutput:
     for node_type in range(schema.num_types):
         rows = book.rows(index, node_type)
         of_type = {name: held[rows] for name, held in degrees.items()}
-        columns = {name: from_matrix(held) if schema.is_typed else held[:, 0].copy() for name, held in of_type.items()}
+        columns = {name: degree_column(held, schema) for name, held in of_type.items()}
         files.append(commit_table(job.artifact, degrees_file(index, schema, node_type=node_type), pa.table(columns)))
     bins = {}
     for number, target in enumerate(schema.target_types):

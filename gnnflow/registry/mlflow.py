@@ -19,7 +19,7 @@ from gnnflow.graph.errors import RegistryError
 from gnnflow.graph.secrets import without_secrets
 from gnnflow.registry.versions import CONFIG
 from gnnflow.storage.filesystem import join
-from gnnflow.storage.model_files import WEIGHTS
+from gnnflow.storage.workspace import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

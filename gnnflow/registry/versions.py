@@ -25,10 +25,9 @@ from gnnflow.registry.signature import Signature, signature_of
 from gnnflow.storage.documents import encode_document, read_document, write_document
 from gnnflow.storage.filesystem import exists, join, list_names, read_bytes
 from gnnflow.storage.manifest import read_facts, read_manifest
-from gnnflow.storage.model_files import MODEL_FILES
 from gnnflow.storage.run_folder import METRICS, check_run, read_metrics, read_run
 from gnnflow.storage.verified import entries_of, is_whole, read_verified
-from gnnflow.storage.workspace import VERSION, Workspace, same_run
+from gnnflow.storage.workspace import MODEL_FILES, VERSION, Workspace, same_run
 from gnnflow.storage.writing import FileEntry, create_exclusive, encode_json, write_atomic
 
 CONFIG = "config.json"

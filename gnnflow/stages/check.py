@@ -25,8 +25,7 @@ from gnnflow.stages.start import check_start
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import committed, facts_if_committed, read_manifest
-from gnnflow.storage.removal import remove_file
-from gnnflow.storage.writing import write_atomic
+from gnnflow.storage.writing import remove_file, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

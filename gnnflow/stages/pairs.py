@@ -20,14 +20,13 @@ from gnnflow.graph.run_facts import InferFacts
 from gnnflow.graph.schema import Relation
 from gnnflow.ingest.checks import near_id
 from gnnflow.ingest.fields import id_type_of
-from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute, is_below
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.run_folder import find_run, read_run
 from gnnflow.storage.table_files import format_of
 from gnnflow.storage.tables import read_artifact_table, write_table
-from gnnflow.storage.user_tables import read_whole, scan
+from gnnflow.storage.user_tables import agreed_schema, read_whole, scan
 from gnnflow.storage.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal, memory_here, rehearse
 from gnnflow.stages.train import model_inputs
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import committed
-from gnnflow.storage.removal import remove_empty_folder, remove_tree
+from gnnflow.storage.writing import remove_empty_folder, remove_tree
 
 if TYPE_CHECKING:
     from gnnflow.ingest.subsample import Subsample

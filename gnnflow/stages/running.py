@@ -28,12 +28,11 @@ from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.stages.base import Artifact, ArtifactResult, Made, StageContext, StageResult, StageRun
 from gnnflow.stages.check import check_run
 from gnnflow.stages.work_folder import elapsed_before, has_work, keep_elapsed, work_on
-from gnnflow.storage.attempts import claim, complete
 from gnnflow.storage.filesystem import list_names
 from gnnflow.storage.lease import LEASE, is_abandoned, sole_worker
-from gnnflow.storage.manifest import Manifest, commit, committed, read_manifest
-from gnnflow.storage.removal import remove_tree
+from gnnflow.storage.manifest import Manifest, claim, commit, committed, complete, read_manifest
 from gnnflow.storage.verified import check_file
+from gnnflow.storage.writing import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

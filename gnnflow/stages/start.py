@@ -18,10 +18,9 @@ from gnnflow.registry.versions import CONFIG
 from gnnflow.storage.documents import read_document
 from gnnflow.storage.filesystem import absolute, exists, join
 from gnnflow.storage.manifest import digest_of, read_manifest
-from gnnflow.storage.model_files import MODEL_FILES, WEIGHTS
 from gnnflow.storage.run_folder import read_run
 from gnnflow.storage.verified import entries_of, read_verified, remedy
-from gnnflow.storage.workspace import MANIFEST, RUN, VERSION
+from gnnflow.storage.workspace import MANIFEST, MODEL_FILES, RUN, VERSION, WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -21,7 +21,7 @@ from gnnflow.stages.curves import open_curves
 from gnnflow.stages.link_facts import tell_link_facts
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.storage.filesystem import join
-from gnnflow.storage.removal import remove_tree
+from gnnflow.storage.writing import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.storage.documents import read_document, write_document
 from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.lease import LEASE
-from gnnflow.storage.removal import remove_file, remove_tree
+from gnnflow.storage.writing import remove_file, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

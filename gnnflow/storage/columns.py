@@ -48,7 +48,7 @@ def to_matrix(column: Column, dtype: type[np.number[Any]] = np.float32) -> Array
 
 
 def as_ids(ids: Any, id_type: IdType) -> Any:
-    """Return ids as integers or text; those that are so already as they are."""
+    """Return ids as integers or text, unchanged where they are already."""
     is_integer = pa.types.is_integer(ids.type)
     if is_integer == (id_type == "int64"):
         return ids
@@ -56,7 +56,7 @@ def as_ids(ids: Any, id_type: IdType) -> Any:
 
 
 def from_matrix(matrix: Array) -> Any:
-    """Return a matrix [n, width] as a fixed-size-list column of its own element type."""
+    """Return a matrix [n, width] as a fixed-size-list column of the same element type."""
     flat = pa.array(np.ascontiguousarray(matrix).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
 
@@ -99,7 +99,7 @@ def _matrix(array: Any) -> Array:
 
 
 def id_keys(column: Column) -> KeyArray:
-    """Return the 64-bit key of each id (int64 or string), the same whatever table or partition it is read from."""
+    """Return the 64-bit key of each id (int64 or string), which depends on the id alone."""
     array = combine(column)
     if pa.types.is_integer(array.type):
         return hash_integers(to_numpy(array))

@@ -1,8 +1,8 @@
-"""CSV as text: a file is cut into blocks of bytes at line ends; a block is read as columns of text, letter by letter.
+"""Reads CSV as text: cuts a file into blocks of bytes at line ends, and reads a block as columns of text.
 
-What the text means is decided elsewhere, over all blocks (`text_types.py`). A block holds the lines that begin in its
-span, so a task reads its own bytes and the rest of its last line. A gzipped file cannot be cut and is one block. Where
-a file is cut no quoted field may hold a line break; such a file is refused rather than cut within a field.
+`text_types.py` decides the types of the text over all blocks. A block holds the lines that begin in its span, so a task
+reads its bytes and the rest of its last line. A gzipped file cannot be cut and is one block. In a file that is cut no
+quoted field may hold a line break; such a file is refused, since a cut might lie within a field.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class CsvFile:
 
 
 def open_csv(uri: str, *, separator: str = ",", header: bool = True, comments: bool = False) -> CsvFile:
-    """Return a CSV file, its head read. comments: lines before the first row that begin with `#` are skipped.
+    """Return a CSV file after reading its head. comments: skip lines before the first row that begin with `#`.
 
     Raises TableError for an empty file, one that is not UTF-8 text, and a header that does not end.
     """
@@ -89,8 +89,8 @@ def open_csv(uri: str, *, separator: str = ",", header: bool = True, comments: b
 def read_text(file: CsvFile, span: Span, columns: Sequence[str], *, check: bool) -> pa.Table:
     """Return columns of one block as large_string, without nulls.
 
-    check: also look whether lines and rows agree, which one pass over a table has to do once. Raises TableError for
-    bytes that are no UTF-8, lines of another number of fields than the header, and quotes that do not close.
+    check: also check that lines and rows agree, which one pass over a table has to do. Raises TableError for invalid
+    UTF-8, a different number of fields than in the header, and quotes that do not close.
     """
     data, begin = _block(file, span)
     if check:
@@ -110,7 +110,7 @@ def read_text(file: CsvFile, span: Span, columns: Sequence[str], *, check: bool)
 
 
 def _parsed(file: CsvFile, data: bytes, columns: Sequence[str], *, ragged: list[Any]) -> pa.Table:
-    """Return columns of a block's lines, or the first one. ragged: gets what Arrow says of lines of other lengths."""
+    """Return columns of a block's lines, or the first one. ragged: gets the lines with a different number of fields."""
 
     def note(row: Any) -> str:
         ragged.append(row)
@@ -135,7 +135,7 @@ def _parsed(file: CsvFile, data: bytes, columns: Sequence[str], *, ragged: list[
 
 
 def _head(uri: str, *, zipped: bool) -> bytes:
-    """Return the first bytes of the text, up to and with its first line where that is long."""
+    """Return the first bytes of the text, and all of its first line where that is long."""
     with open_input(uri) as stream:
         try:
             text: Any = gzip.GzipFile(fileobj=stream) if zipped else stream
@@ -151,7 +151,7 @@ def _head(uri: str, *, zipped: bool) -> bytes:
 
 
 def _no_gzip(uri: str) -> TableError:
-    return TableError("is no whole gzip file: truncated or damaged", where=uri, fix="Write or copy the file again.")
+    return TableError("is not a whole gzip file: truncated or damaged", where=uri, fix="Write or copy the file again.")
 
 
 def _first_line(uri: str, content: bytes) -> bytes:
@@ -175,7 +175,7 @@ def _names(uri: str, line: bytes, separator: str) -> tuple[str, ...]:
     except UnicodeDecodeError as error:
         raise TableError("line 1 is not UTF-8", where=uri, fix=_REWRITE) from error
     except csv.Error as error:
-        raise TableError("its first line is no header", where=uri, fix=_REWRITE) from error
+        raise TableError("its first line is not a header", where=uri, fix=_REWRITE) from error
 
 
 def _size(uri: str) -> int | None:
@@ -185,11 +185,11 @@ def _size(uri: str) -> int | None:
 
 
 def _block(file: CsvFile, span: Span) -> tuple[bytes, int]:
-    """Return (the lines that begin in a span, the place of their first byte in the file)."""
+    """Return the lines that begin in a span, and the place of their first byte in the file."""
     start, stop = span
     if file.size is None or stop is None:
         return _whole(file.uri)[start:], start
-    # From the byte before the span: where that ends a line, the span begins with one.
+    # read one byte more before the span: if it ends a line, the span begins with a line
     before = start if start == file.start else start - 1
     data = _read(file.uri, before, stop)
     if before < start:
@@ -220,7 +220,7 @@ def _whole(uri: str) -> bytes:
 def _read(uri: str, start: int, stop: int) -> bytes:
     fs, path = resolve(uri)
     found: bytes = fs.cat_file(path, start=start, end=stop)
-    # A web server that knows no ranges sends everything.
+    # a web server without range requests sends everything
     return found if len(found) <= stop - start else found[start:stop]
 
 
@@ -228,7 +228,7 @@ def _refuse_foreign(uri: str, content: bytes) -> None:
     if content.startswith(_GZIP):
         raise TableError("is gzip, not text", where=uri, fix="Give it a name that ends in .csv.gz.")
     if content.startswith(_UTF16) or b"\0" in content:
-        raise TableError("is not UTF-8 text: UTF-16, or no text at all", where=uri, fix=_REWRITE)
+        raise TableError("is not UTF-8 text, but UTF-16 or binary", where=uri, fix=_REWRITE)
 
 
 def _decode(uri: str, data: bytes, begin: int) -> None:
@@ -240,7 +240,7 @@ def _decode(uri: str, data: bytes, begin: int) -> None:
 
 
 def _line_of(uri: str, begin: int, data: bytes, offset: int) -> int:
-    """Return the number of the line, from 1, that a byte of a block is in. Reads what lies before the block again."""
+    """Return the number of the line that holds a byte of a block, from 1. Reads the bytes before the block again."""
     line = 1 + data.count(b"\n", 0, offset)
     if uri.lower().endswith(".gz"):
         return line + _whole(uri).count(b"\n", 0, begin)
@@ -248,7 +248,7 @@ def _line_of(uri: str, begin: int, data: bytes, offset: int) -> int:
 
 
 def _num_lines(data: bytes) -> int:
-    """Return how many lines hold anything."""
+    """Return the number of lines that are not empty."""
     if b"\r" not in data and b"\n\n" not in data and not data.startswith(b"\n"):
         return data.count(b"\n") + (not data.endswith(b"\n"))
     values = np.frombuffer(data, np.uint8)
@@ -257,7 +257,7 @@ def _num_lines(data: bytes) -> int:
 
 
 def _refuse_quotes(file: CsvFile, span: Span, data: bytes, begin: int) -> None:
-    """Raise TableError for a quoted field that does not close, or that has a line break in a file that is cut."""
+    """Raise TableError for a quoted field that does not close, or breaks a line of a file that is cut."""
     separator = re.escape(file.separator.encode())
     quoted = re.compile(rb"(?:\A|(?<=[\r\n])|(?<=" + separator + rb'))"([^"]*+(?:""[^"]*+)*+)("?)')
     for field in quoted.finditer(data):
@@ -272,14 +272,14 @@ def _refuse_quotes(file: CsvFile, span: Span, data: bytes, begin: int) -> None:
                 f"line {_line_of(file.uri, begin, data, field.start())}: a quoted field holds a line break, or a quote "
                 f"does not close; files above {BLOCK_BYTES >> 20} MiB are read in pieces that end with a line",
                 where=file.uri,
-                fix="Take line breaks out of the fields, split the file, or write Parquet.",
+                fix="Remove line breaks from the fields, split the file, or write Parquet.",
             )
 
 
 def _ragged(file: CsvFile, data: bytes, begin: int, ragged: Sequence[Any]) -> TableError:
     if not ragged or ragged[0].number is None:
         return TableError("cannot be read as CSV", where=file.uri, fix=_REWRITE)
-    # the row's first byte, were every row one line
+    # the first byte of the row, if every row is one line
     ends = [match.start() for match in re.finditer(rb"\n+", data)]
     offset = ends[min(ragged[0].number - 2, len(ends) - 1)] + 1 if ragged[0].number > 1 and ends else 0
     return TableError(

@@ -1,7 +1,7 @@
-"""JSON documents that know when they were changed: one key holds a checksum over the others.
+"""JSON documents with a checksum over their other keys, which detects changes.
 
-Manifests, run records, versions, aliases and task records are such documents. One that an earlier version of gnnflow
-wrote has no checksum and is read as it is.
+Manifests, run records, versions, aliases and task records are such documents. Documents of earlier versions of gnnflow
+have no checksum and are read without a check.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def encode_document(value: Mapping[str, Any]) -> bytes:
 
 
 def write_document(uri: str, value: Mapping[str, Any], *, durable: bool = True) -> FileEntry:
-    """Write a document atomically. durable: on a local disk it survives a power failure, its name included."""
+    """Write a document atomically. durable: on a local disk it and its name survive a power failure."""
     entry = write_atomic(uri, encode_document(value), durable=durable)
     if durable:
         sync_folder(uri.rsplit("/", 1)[0])
@@ -35,7 +35,7 @@ def write_document(uri: str, value: Mapping[str, Any], *, durable: bool = True) 
 def read_document(uri: str, *, fix: str) -> dict[str, Any]:
     """Return a document without its checksum.
 
-    fix: what the error advises. Raises StorageError where it is missing, is no JSON object, or was changed.
+    fix: the error's advice. Raises StorageError where it is missing, is not a JSON object, or was changed.
     """
     held = load_document(uri, fix=fix)
     check_document(held, uri=uri, fix=fix)
@@ -43,7 +43,7 @@ def read_document(uri: str, *, fix: str) -> dict[str, Any]:
 
 
 def load_document(uri: str, *, fix: str) -> dict[str, Any]:
-    """Return a document with its checksum, which is still to be looked at."""
+    """Return a document with its checksum, unchecked."""
     try:
         held = read_json(uri)
     except StorageError as error:
@@ -56,7 +56,7 @@ def load_document(uri: str, *, fix: str) -> dict[str, Any]:
 
 
 def check_document(held: Mapping[str, Any], *, uri: str, fix: str) -> None:
-    """Raise StorageError where a document's values are not those its checksum was made of."""
+    """Raise StorageError where a document's values do not match its checksum."""
     expected = held.get(CHECKSUM)
     found = digest_of({key: value for key, value in held.items() if key != CHECKSUM})
     if expected is not None and expected != found:

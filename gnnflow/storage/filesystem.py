@@ -1,7 +1,6 @@
-"""Places and reading: bytes at a URI, which is a folder, `memory://` or any object store fsspec knows.
+"""Opens and reads files at a URI: a local path, `memory://` or any object store that fsspec knows.
 
-Writing is in `writing.py`, deletion in `removal.py`. Filesystems are opened where they are used, never carried across a
-fork.
+`writing.py` writes and deletes. Filesystems are opened where they are used, never carried across a fork.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _TIMES = ("mtime", "created", "LastModified", "Last-Modified")
 
 @dataclass(frozen=True)
 class Stamp:
-    """What tells one version of an input file from another unread: name, size, and ETag or modified time."""
+    """The version of an input file, known without reading it: name, size, and ETag or modified time."""
 
     name: str
     size: int
@@ -48,26 +47,26 @@ class Resolved(NamedTuple):
 def resolve(uri: str) -> Resolved:
     """Return the filesystem of a URI and the path on it.
 
-    Raises StorageError for an unknown scheme, with a secret, and for a path that is not UTF-8: documents of a run name
-    places as text. What holds `::` is a chain of fsspec's only with `://`. A library would tell of a secret in words of
-    its own, where nobody knows it for one.
+    Raises StorageError for an unknown scheme, for a secret in the URI, which a library would repeat in its errors, and
+    for a path that is not UTF-8, since a run's documents name places as text. A URI with `::` is a chain of fsspec's
+    only with `://`.
     """
     if found := secret_in(uri):
         raise StorageError(f"holds {found}", where=uri, fix="Give it to the storage library through the environment.")
     fs, path = _filesystem_of(uri)
     try:
         path.encode()
-    except UnicodeEncodeError as error:  # halves of characters stand for such bytes
+    except UnicodeEncodeError as error:  # surrogates stand for such bytes
         fix = "Rename that folder or file."
         raise StorageError("a name in this path is not UTF-8", where=path, fix=fix) from error
     return Resolved(fs, path)
 
 
 def _filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    if "::" in uri and "://" not in uri:  # a file's name, which would be read as a chain: another file
+    if "::" in uri and "://" not in uri:  # a file's name, which fsspec would read as a chain
         return LocalFileSystem(use_listings_cache=False), absolute(uri)
     try:
-        # A worker lives long: a listing it kept would hide new files, and give overwritten ones their old size.
+        # no cached listings: in a long-lived worker they would hide new files and keep old sizes
         fs, path = url_to_fs(uri, use_listings_cache=False)
     except (ValueError, ImportError) as error:
         raise StorageError(
@@ -84,7 +83,7 @@ def join(uri: str, *parts: str) -> str:
 
 
 def absolute(uri: str) -> str:
-    """Return a URI that means the same in every process: local places, `file://` too, become absolute paths."""
+    """Return a URI that means the same in every process: local paths and `file://` become absolute paths."""
     scheme, mark, path = uri.partition("://")
     if mark and not (path and scheme in LocalFileSystem.protocol):
         return uri
@@ -92,7 +91,7 @@ def absolute(uri: str) -> str:
 
 
 def is_below(uri: str, folder: str) -> bool:
-    """Return whether a URI is a folder or something below it, however the two are written, through links as well."""
+    """Return whether a URI is a folder or lies below it, after links are resolved."""
     (fs, path), (other, above) = _real(uri), _real(folder)
     return fs.protocol == other.protocol and f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")
 
@@ -121,7 +120,7 @@ def size_of(uri: str) -> int | None:
 
 @located
 def age_of(uri: str) -> float | None:
-    """Return how many seconds ago a file was written; None where there is none, or its store does not say."""
+    """Return the seconds since a file was written; None where there is none, or its store has no times."""
     fs, path = resolve(uri)
     try:
         return time.time() - float(fs.modified(path).timestamp())
@@ -156,7 +155,7 @@ def open_arrow(uri: str) -> pa.NativeFile:
     try:
         if not isinstance(fs, LocalFileSystem):
             return pa.PythonFile(_open(fs, path), mode="r")
-        # An empty file cannot be mapped; as a plain one it fails where its format is read, which says more.
+        # an empty file cannot be mapped; opened as a plain file it fails with a clearer error
         return pa.memory_map(path) if Path(path).stat().st_size else pa.OSFile(path)
     except FileNotFoundError as error:
         raise StorageError("no such file", where=uri, fix=_MISSING) from error
@@ -170,7 +169,7 @@ def _open(fs: fsspec.AbstractFileSystem, path: str) -> IO[bytes]:
             raise FileNotFoundError(path)
         size = found.get("size")  # None where an HTTP server does not say
         if size and size <= _SMALL_BYTES:
-            # Both ends given: s3fs asks for the size once more where they are not.
+            # with both ends, s3fs does not ask for the size again
             return io.BytesIO(fs.cat_file(path, start=0, end=size))
     opened: IO[bytes] = fs.open(path, "rb")
     return opened
@@ -184,7 +183,7 @@ def read_bytes(uri: str) -> bytes:
 
 
 def read_json(uri: str, *, fix: str = "The file is damaged: delete its folder and run again.") -> Any:
-    """Return a JSON document. Raises StorageError where it is missing or broken; fix: what to do about the latter."""
+    """Return a JSON document. Raises StorageError where it is missing or broken; fix: advice for the latter."""
     content = read_bytes(uri)
     try:
         return json.loads(content)
@@ -199,13 +198,13 @@ def has_pattern(text: str) -> bool:
 
 @located
 def stamp(uri: str) -> Stamp:
-    """Return what identifies an input file's version, unread. Raises StorageError where it is missing."""
+    """Return an input file's version without reading it. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
     try:
         found = fs.info(path)
     except FileNotFoundError as error:
         raise StorageError("no such file", where=uri, fix="Check the path in the config.") from error
     tag = found.get("ETag") or found.get("etag")
-    # A local file's `created` is when its inode last changed, which copying with the old time of change does not keep.
+    # a local file's `created` is the inode's last change, so a copy that keeps the time of change still differs
     version = str(tag) if tag else " ".join(str(found[key]) for key in _TIMES if found.get(key))
     return Stamp(path.rsplit("/", 1)[-1], int(found["size"]), version)

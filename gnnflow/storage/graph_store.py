@@ -1,9 +1,7 @@
 """The graph store as later stages read it: per partition the node rows, and the in-edges sorted by destination.
 
-With types there is a file of nodes per partition and type and one of edges per partition and relation, and all are
-numbered as `GraphFacts.schema` numbers them. A graph without types has one of each.
-
-It is nothing but a manifest's facts and an artifact's URI, so it travels to workers as it is.
+There is a file of nodes per partition and type and one of edges per partition and relation, numbered as in
+`GraphFacts.schema`. A store is only a manifest's facts and an artifact's URI, so it is cheap to send to workers.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, SelectFacts
 from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.schema import qualified
 from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy, to_ragged
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.tables import count_values, iter_artifact_table, read_artifact_table
@@ -34,11 +33,11 @@ DEGREE_COLUMNS = ("in_degree", "out_degree", "in_weight")
 
 @dataclass(frozen=True)
 class GraphStore:
-    """A committed graph store. facts: what its manifest says, without the column statistics, which no task needs.
+    """A committed graph store. facts: of its manifest, without the column statistics, which no task needs.
 
-    Where neighbours were selected that are other than direct ones, the store has their relations instead of its own
-    (`selected`): edges and degrees are then read from `selection`, the artifact of the selection, and facts tell of
-    these relations; written is the schema by which the files of nodes are named.
+    Where selected neighbours are not direct ones, the store has their relations instead (`selected`): edges and degrees
+    then come from `selection`, the artifact of the selection, and facts describe these relations; written is the schema
+    that names the files of nodes.
     """
 
     artifact: str
@@ -55,7 +54,7 @@ class GraphStore:
         return GraphStore(artifact, replace(facts, columns=()), sum(kept))
 
     def selected(self, artifact: str, relations: Sequence[RelationFacts]) -> GraphStore:
-        """Return the store of the same nodes with the relations that a selection committed; without any, itself."""
+        """Return the store of the same nodes with a selection's relations; itself where there are none."""
         if not relations:
             return self
         facts = self.facts.with_relations(relations)
@@ -63,23 +62,23 @@ class GraphStore:
 
     @staticmethod
     def of_run(artifact: str, selection: str) -> GraphStore:
-        """Return the store that stages after select compute on, from the committed artifacts of store and selection."""
+        """Return the store that stages after select read, from the committed artifacts of store and selection."""
         store = GraphStore.of(artifact, read_manifest(artifact))
         return store.selected(selection, read_facts(selection, read_manifest(selection), SelectFacts).relations)
 
     @property
     def book(self) -> PartitionBook:
-        """Which partition owns which dense ids."""
+        """The partition book: the range of dense ids that each partition owns."""
         return self.facts.book
 
     @property
     def num_partitions(self) -> int:
-        """How many partitions there are."""
+        """Number of partitions."""
         return self.book.num_partitions
 
     @property
     def feature_columns(self) -> tuple[str, ...]:
-        """The columns that hold node features; with types, those of the target type's."""
+        """The columns that hold node features, of the target type where the graph has types."""
         return _feature_columns(self.facts.features)
 
     def feature_columns_of(self, node_type: int) -> tuple[str, ...]:
@@ -89,11 +88,11 @@ class GraphStore:
 
     @property
     def edge_columns(self) -> tuple[str, ...]:
-        """The columns an edge carries beside its ends and key; with types, those that edges of some relation carry."""
+        """The columns of an edge besides its ends and key; with types, the columns of any relation."""
         return self._edge_columns(self.facts)
 
     def edge_columns_of(self, relation: int) -> tuple[str, ...]:
-        """Return the columns that an edge of one relation carries beside its ends and key."""
+        """Return the columns of an edge of one relation besides its ends and key."""
         return self._edge_columns(self.facts.relations[relation] if self.facts.relations else self.facts)
 
     def _edge_columns(self, of: GraphFacts | RelationFacts) -> tuple[str, ...]:
@@ -102,11 +101,11 @@ class GraphStore:
 
     @property
     def pair_columns(self) -> tuple[str, ...]:
-        """What a pair that is to be predicted carries beside its ends, key and split, each a column of its own."""
+        """The columns of a pair to predict besides its ends, key and split."""
         if self.facts.targets == "nodes":
             return ()
         labels = ("label",) if LABEL_KINDS[self.facts.label_kind].has_labels else ()
-        # links are told from pairs that are no edges and have no attributes
+        # links are compared with random pairs, which have no attributes
         of_edges = self.facts.label_kind != "link"
         attributes = ("attributes",) if of_edges and self.facts.pair_attribute_width else ()
         return (*labels, *attributes, "time") if self.facts.has_time else (*labels, *attributes)
@@ -121,7 +120,7 @@ class GraphStore:
         name = nodes_file(partition, self.written or self.schema, node_type=node_type)
         if not self.selection or not set(columns) & set(DEGREE_COLUMNS):
             return read_artifact_table(self.artifact, name, columns)
-        # degrees are those in the selection's relations, and lie with these
+        # degrees of the selection's relations lie in its artifact
         held = [each for each in columns if each in DEGREE_COLUMNS]
         degrees = read_artifact_table(self.selection, degrees_file(partition, self.schema, node_type=node_type), held)
         others = [each for each in columns if each not in held]
@@ -129,7 +128,7 @@ class GraphStore:
         return pa.table({each: (degrees if each in held else nodes)[each] for each in columns})
 
     def num_entries(self, partition: int, *, node_type: int = 0) -> int:
-        """Return about how many entries the sparse features of a partition's nodes of one type have; 0 of others.
+        """Return about how many sparse entries a partition's nodes of one type have; 0 without sparse features.
 
         A row without an entry counts as one. No row is read.
         """
@@ -142,7 +141,7 @@ class GraphStore:
     def edges(self, partition: int, columns: Sequence[str], *, relation: int = 0) -> pa.Table:
         """Return columns of a partition's in-edges in one relation, sorted by (dst, src, occurrence).
 
-        Those of a selection are sorted by dst, each node's in priority order, and src may be a list of leaves.
+        Selected edges are sorted by dst, each node's in priority order, and src may be a list of leaves.
         """
         name = edges_file(partition, self.schema, relation=relation)
         return read_artifact_table(self.selection or self.artifact, name, columns)
@@ -150,7 +149,7 @@ class GraphStore:
     def placed_edges(self, partition: int, columns: Sequence[str], *, relation: int = 0) -> pa.Table:
         """Return columns of the edges in one relation that a partition computes, sorted by (dst, src, occurrence).
 
-        They are its in-edges, unless `GraphFacts.placement` puts them elsewhere; then neither end need be its own.
+        They are its in-edges, unless `GraphFacts.placement` puts them elsewhere; then neither end need lie in it.
         """
         if not self.facts.placement:
             return self.edges(partition, columns, relation=relation)
@@ -159,16 +158,19 @@ class GraphStore:
 
     def degrees(self, partition: int) -> Degrees:
         """Return the degrees of a partition's nodes, all types one after the other."""
-        if not self.schema.is_typed:
-            return degrees_of(self.nodes(partition, DEGREE_COLUMNS))
-        tables = [self.nodes(partition, DEGREE_COLUMNS, node_type=number) for number in range(self.schema.num_types)]
-        types = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
-        return degrees_of(pa.concat_tables(tables).combine_chunks(), types=types)
+        kinds = range(self.schema.num_types)
+        return degrees_of([self.nodes(partition, DEGREE_COLUMNS, node_type=number) for number in kinds])
+
+    def in_degrees(self, partition: int, relation: int) -> IntArray:
+        """Return the in-degrees in one relation of the nodes it leads to in a partition [N]."""
+        node_type = self.schema.target_types[relation]
+        column = self.nodes(partition, ["in_degree"], node_type=node_type)["in_degree"]
+        return to_matrix(column, np.int64)[:, relation] if _is_per_relation(column) else to_numpy(column)
 
     def pairs(self, partition: int, columns: Sequence[str]) -> pa.Table:
         """Return columns (src, dst, key, split, and `pair_columns`) of the pairs that lead to a partition.
 
-        In (dst, src) order, those of the same ends in the order of the table. A split of -1: not to be predicted.
+        In (dst, src) order, parallel edges in the order of the table. A split of -1: not to be predicted.
         """
         return read_artifact_table(self.artifact, pairs_file(partition), columns)
 
@@ -193,12 +195,19 @@ def features_of(table: pa.Table, width: int) -> Features:
     return Features(width, offsets=offsets, index=index.astype(np.int64), value=value)
 
 
-def degrees_of(table: pa.Table, *, types: IntArray | None = None) -> Degrees:
-    """Return the degrees of rows. types [N]: of a graph with types, whose degrees are lists, one per relation."""
-    if types is None:
+def degrees_of(tables: Sequence[pa.Table]) -> Degrees:
+    """Return the degrees of nodes from a table per type: [N], or [N, R] with types where the graph is typed."""
+    table = pa.concat_tables([each.select(DEGREE_COLUMNS) for each in tables]).combine_chunks()
+    if not _is_per_relation(table["in_degree"]):
         return Degrees(*(to_numpy(table[name]) for name in DEGREE_COLUMNS))
     in_degree, out_degree = (to_matrix(table[name], np.int64) for name in ("in_degree", "out_degree"))
+    types = np.repeat(np.arange(len(tables)), [each.num_rows for each in tables])
     return Degrees(in_degree, out_degree, to_matrix(table["in_weight"]), types)
+
+
+def _is_per_relation(column: Any) -> bool:
+    """Return whether a column of degrees has a list of R degrees per node, as typed graphs do."""
+    return bool(pa.types.is_fixed_size_list(column.type))
 
 
 def degree_column(degrees: Array, schema: GraphSchema) -> Any:
@@ -208,23 +217,17 @@ def degree_column(degrees: Array, schema: GraphSchema) -> Any:
 
 def nodes_file(partition: int, schema: GraphSchema, *, node_type: int = 0) -> str:
     """Return the name of a partition's nodes of one type below the artifact of a store."""
-    if not schema.is_typed:
-        return _file("nodes", partition)
-    return f"nodes-{schema.types[node_type]}-{partition:05d}.parquet"
+    return _file(qualified("nodes", schema.name_of(schema.types[node_type])), partition)
 
 
 def degrees_file(partition: int, schema: GraphSchema, *, node_type: int = 0) -> str:
     """Return the name of the degrees of a partition's nodes of one type below the artifact of a selection."""
-    if not schema.is_typed:
-        return _file("degrees", partition)
-    return f"degrees-{schema.types[node_type]}-{partition:05d}.parquet"
+    return _file(qualified("degrees", schema.name_of(schema.types[node_type])), partition)
 
 
 def edges_file(partition: int, schema: GraphSchema, *, relation: int = 0) -> str:
     """Return the name of a partition's in-edges in one relation below the artifact of a store or of `select`."""
-    if not schema.is_typed:
-        return _file("edges", partition)
-    return f"edges-{schema.relations[relation]}-{partition:05d}.parquet"
+    return _file(qualified("edges", schema.name_of(schema.relations[relation])), partition)
 
 
 def placed_file(partition: int, schema: GraphSchema, *, relation: int = 0) -> str:

@@ -1,11 +1,11 @@
 """One run does a stage's work; another that wants the same waits for it.
 
 The lease is a file in the stage's work folder that its holder renews. A waiter takes it over when it stops changing, or
-at once when its holder was a process that this one could see and that is gone, so a killed run never blocks the next.
-Who can be seen is a matter of the machine's boot and the pid namespace: host names and pids repeat between containers.
-A lease that cannot be read is one whose holder is unknown: it goes by time alone. A lease only saves work: stages write
-the same bytes whoever runs them, or keep their attempts apart (`attempts.py`), so two holders for a moment (a stalled
-disk, a split network, a laptop that sleeps) corrupt nothing.
+at once when its holder was a visible process that is gone, so a killed run never blocks the next. A process is visible
+on the same boot of the machine and in the same pid namespace: host names and pids repeat between containers. The holder
+of an unreadable lease is unknown, so only time ends it. A lease only saves work: every run of a stage writes the same
+bytes, or keeps its attempts apart (`manifest.claim`), so two holders for a moment (a stalled disk, a split network, a
+laptop that sleeps) corrupt nothing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.filesystem import age_of, join, list_names, read_bytes
-from gnnflow.storage.removal import remove_empty_folder, remove_file
-from gnnflow.storage.writing import create_exclusive, write_atomic
+from gnnflow.storage.writing import create_exclusive, remove_empty_folder, remove_file, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +39,7 @@ _ABANDONED_SECONDS = 900.0  # by two machines' clocks, which may differ
 
 @dataclass(frozen=True)
 class _Holder:
-    """Who holds a lease. place: where its pid means something, "" where that is not known; born: its start there."""
+    """The holder of a lease. place: where its pid is unique, "" where that is unknown; born: its start there."""
 
     owner: str
     place: str
@@ -50,9 +49,9 @@ class _Holder:
 
 @contextmanager
 def sole_worker(work: str, *, done: Callable[[], bool], progress: Progress) -> Iterator[bool]:
-    """Yield True once this process holds the lease of a work folder, or False when the work got done meanwhile.
+    """Yield True once this process holds the lease of a work folder, or False when another did the work meanwhile.
 
-    A work folder that the block has emptied but for the lease is gone at its end.
+    A work folder that holds only the lease at the end of the block is deleted.
     """
     uri = join(work, LEASE)
     owner = uuid.uuid4().hex
@@ -67,7 +66,7 @@ def sole_worker(work: str, *, done: Callable[[], bool], progress: Progress) -> I
     finally:
         stop.set()
         renewer.join()
-        # The work is done or has failed already: a store that does not answer now leaves a lease that expires.
+        # the work is over: if the store does not answer now, the lease expires
         with suppress(OSError, StorageError):
             if _holds(uri, owner):
                 _remove_unfinished(work)
@@ -76,7 +75,7 @@ def sole_worker(work: str, *, done: Callable[[], bool], progress: Progress) -> I
 
 
 def _remove_unfinished(work: str) -> None:
-    """Delete what a holder was writing when it was killed. Who claims the lease just now writes its own again."""
+    """Delete temporary files of the lease from killed holders. A claimant that loses its file writes it again."""
     for name in list_names(work):
         if LEASE in name and name != LEASE:
             remove_file(join(work, name))
@@ -85,7 +84,7 @@ def _remove_unfinished(work: str) -> None:
 def is_abandoned(work: str) -> bool:
     """Return whether a work folder holds files and nobody works there.
 
-    None holds it then, or its holder was seen to be gone, or has not renewed its lease for long.
+    Nobody then holds the lease, or its holder is gone, or has not renewed it for long.
     """
     if not list_names(work):
         return False
@@ -150,7 +149,7 @@ def _read(uri: str) -> bytes | None:
 
 
 def _holder_of(content: bytes | None) -> _Holder | None:
-    """Return who holds the lease; None where it does not say so as this version writes it."""
+    """Return the holder of a lease; None where the file is not as this version writes it."""
     try:
         held = json.loads(content or b"")
         holder = _Holder(str(held["owner"]), str(held["place"]), int(held["pid"]), str(held["born"]))
@@ -160,7 +159,7 @@ def _holder_of(content: bytes | None) -> _Holder | None:
 
 
 def _is_gone(holder: _Holder) -> bool:
-    """Return whether the holder was a process this one could see, and no longer runs."""
+    """Return whether the holder was a visible process and no longer runs."""
     if not holder.place or holder.place != _place():
         return False
     try:
@@ -168,13 +167,13 @@ def _is_gone(holder: _Holder) -> bool:
     except ProcessLookupError:
         return True
     except (PermissionError, OverflowError):
-        pass  # it runs and is another user's, or is no pid at all
+        pass  # another user's process, or an invalid pid
     born = _start_ticks(holder.pid)
     return bool(born and holder.born and born != holder.born)
 
 
 def _place() -> str:
-    """Return what tells apart the places where a pid means one process: this boot of the machine and pid namespace.
+    """Return an id of this boot of the machine and this pid namespace, in which a pid is unique.
 
     "" where the system does not say, or shows the processes of another namespace.
     """
@@ -189,7 +188,7 @@ def _place() -> str:
 
 
 def _start_ticks(pid: int) -> str:
-    """Return when a process of this place started, in the kernel's ticks; "" where that cannot be seen."""
+    """Return a process's start in kernel ticks; "" where it is not visible."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
     except (OSError, IndexError):

@@ -2,7 +2,14 @@
 
 A stage writes its files, then one `manifest.json` naming them. Without it the folder is no artifact; with it the
 artifact never changes. The digest covers the files' digests in order, so equal content means an equal digest; the
-document's own checksum covers all that the manifest says.
+document's checksum covers the whole manifest.
+
+Of several attempts at one artifact, the first that claims it becomes the artifact, whole, and no other ever does. Two
+runs may make a stage at once: one stalls (a laptop sleeps, a container is paused), another takes over its lease, and
+the first wakes up. That is harmless where both write the same bytes. A training may give other bytes each time, with
+servers that do not wait, stolen batches, or another kind of processor. Such an attempt has a separate folder. A claim,
+which is created once, names it, and whoever finds the claim completes the artifact from the named attempt: all who do
+so copy the same bytes, however late they are.
 """
 
 from __future__ import annotations
@@ -17,11 +24,14 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.documents import CHECKSUM, check_document, encode_document, load_document
+from gnnflow.storage.documents import CHECKSUM, check_document, encode_document, load_document, read_document
 from gnnflow.storage.filesystem import exists, join, size_of
-from gnnflow.storage.verified import entries_of, remedy
+from gnnflow.storage.verified import entries_of, read_verified, remedy
 from gnnflow.storage.workspace import MANIFEST
-from gnnflow.storage.writing import FileEntry, create_exclusive, sync_folder
+from gnnflow.storage.writing import FileEntry, create_exclusive, remove_file, sync_folder, write_atomic
+
+CLAIM = "claim.json"
+_ATTEMPT = "attempt"
 
 Facts = TypeVar("Facts")
 
@@ -30,10 +40,10 @@ Facts = TypeVar("Facts")
 class Manifest:
     """Files, rows and facts that a stage made.
 
-    `facts` are the stage's own (see `gnnflow.graph.facts`); `timings` are seconds per round and never enter the digest.
-    `code` has a hash of the source of each of the user's own modules that the stage ran. `inputs` names the
-    fingerprints of the artifacts it was made of, and `made_of` their digests, which tell two models of one fingerprint
-    apart; an earlier version of gnnflow wrote none.
+    `facts` depend on the stage (see `gnnflow.graph.facts`); `timings` are seconds per round and never enter the digest.
+    `code` has a hash of the source of each user module that the stage ran. `inputs` names the fingerprints of the
+    artifacts it read, and `made_of` their digests, which distinguish two models of one fingerprint; an earlier version
+    of gnnflow wrote none.
     """
 
     stage: str
@@ -72,7 +82,7 @@ def digest_of(files: tuple[FileEntry, ...]) -> str:
 def commit(artifact: str, manifest: Manifest) -> Manifest:
     """Write the manifest, which makes the artifact exist, and return it with digest and versions filled in.
 
-    One that is there stays. On a local disk the files' names are on it before the manifest's is.
+    An existing manifest stays. On a local disk the files' names are synced before the manifest's.
     """
     versions = {**library_versions(), **manifest.versions}
     complete = replace(manifest, digest=digest_of(manifest.files), versions=versions)
@@ -106,7 +116,7 @@ def read_manifest(artifact: str) -> Manifest:
 
 
 def read_facts(artifact: str, manifest: Manifest, kind: type[Facts]) -> Facts:
-    """Return a manifest's facts as the frozen values they are. Raises StorageError where they are not of that kind."""
+    """Return a manifest's facts as a frozen dataclass. Raises StorageError where they are not of that kind."""
     try:
         facts: Facts = _adapter(cast("Any", kind)).validate_python(manifest.facts)
     except ValidationError as error:
@@ -122,7 +132,7 @@ def read_facts(artifact: str, manifest: Manifest, kind: type[Facts]) -> Facts:
 
 @functools.cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """Return what validates facts of a kind, made once: to make it takes longer than to read a manifest."""
+    """Return the validator for a kind of facts, cached because building it takes longer than reading a manifest."""
     return TypeAdapter(kind)
 
 
@@ -155,3 +165,39 @@ def library_versions() -> dict[str, str]:
         "numpy": np.__version__,
         "pyarrow": pa.__version__,
     }
+
+
+def claim(artifact: str, *, work: str, attempt: str) -> None:
+    """Commit a finished attempt as the artifact, or complete the artifact from the attempt that claimed it first.
+
+    work: the folder of attempts; attempt: this attempt's folder there, with its files and manifest.
+    """
+    create_exclusive(join(artifact, CLAIM), encode_document({_ATTEMPT: attempt}))
+    complete(artifact, work=work)
+    remove_file(join(artifact, CLAIM))  # a claim that was made after another attempt had been committed
+
+
+def complete(artifact: str, *, work: str) -> bool:
+    """Return whether an artifact is committed, after committing it where an attempt in `work` has claimed it.
+
+    Raises StorageError where the attempt that claimed it is gone.
+    """
+    if committed(artifact):
+        return True
+    if not exists(join(artifact, CLAIM)):
+        return committed(artifact)  # by another just now
+    fix = remedy(artifact)
+    try:
+        attempt = join(work, str(read_document(join(artifact, CLAIM), fix=fix)[_ATTEMPT]))
+        manifest = read_manifest(attempt)
+        for entry in manifest.files:
+            write_atomic(join(artifact, entry.name), read_verified(attempt, entry.name))
+    except StorageError as error:
+        if committed(artifact):  # by another, who then removed the attempt
+            return True
+        raise StorageError(
+            f"was begun from an attempt that is incomplete: {error.problem}", where=artifact, fix=fix
+        ) from error
+    commit(artifact, manifest)
+    remove_file(join(artifact, CLAIM))
+    return True

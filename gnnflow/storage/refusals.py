@@ -1,7 +1,7 @@
-"""What operating systems and storage libraries raise, as our errors: the place, what is the matter, what to do.
+"""Turns errors of operating systems and storage libraries into ours: the place, the problem and the fix.
 
-`located` goes around every function that touches a filesystem, and the command line asks `refusal_of` once more about
-what no function was around (a stream that broke while it was read). Of a library's message at most a line is kept.
+`located` wraps every function that touches a filesystem, and the command line calls `refusal_of` for errors outside of
+these (a stream that broke while it was read). At most a line of a library's message is kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIXES = {
     errno.ENFILE: f"Close other programs' files: {_KEPT}.",
     errno.ENOMEM: f"Free memory, or raise graph.partitions: {_KEPT}.",
 }
-# A path that cannot be what it is meant to be, whatever the machine's state.
+# paths that are wrong, whatever the machine's state
 _WRONG_PATHS = {
     errno.ENOTDIR: "Part of the path is a file: set another place, or move the file away.",
     errno.EEXIST: "There is a file where a folder is needed: set another place, or move the file away.",
@@ -51,7 +51,7 @@ _ACCESS = (
     f"AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL): {_KEPT}."
 )
 _LONGEST_REASON = 200
-# What botocore says of an endpoint that is no URL, in an error of its own or a ValueError.
+# botocore's messages about an endpoint that is not a URL
 _BAD_ENDPOINT = re.compile(
     r"Invalid endpoint: (?P<plain>.*)|Custom endpoint `(?P<quoted>.*)` was not a valid URI", re.DOTALL
 )
@@ -64,7 +64,7 @@ _HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?(/\S*)?")
 def located(
     function: Callable[Concatenate[str, Parameters], Result],
 ) -> Callable[Concatenate[str, Parameters], Result]:
-    """Return the function, whose first argument is a URI, with what storage raises as our errors about that URI."""
+    """Wrap a function whose first argument is a URI, so that storage errors become our errors about that URI."""
 
     @wraps(function)
     def call(uri: str, /, *args: Parameters.args, **options: Parameters.kwargs) -> Result:
@@ -76,7 +76,7 @@ def located(
 
 @contextmanager
 def locating(uri: str) -> Iterator[None]:
-    """Raise what storage raises in the block as our errors about the URI."""
+    """Turn storage errors in the block into our errors about the URI."""
     try:
         yield
     except GnnflowError:
@@ -89,9 +89,9 @@ def locating(uri: str) -> Iterator[None]:
 
 
 def refusal_of(error: BaseException, *, where: str = "") -> GnnflowError | None:
-    """Return our error for what the machine or a storage library raised; None for anything else.
+    """Return our error for an error of the machine or a storage library; None for anything else.
 
-    where: the place it is about; without it the one that the error itself names.
+    where: the place it is about; by default the place that the error names.
     """
     if isinstance(error, MemoryError) or _is_short_of_memory(error):
         return MachineError(
@@ -117,7 +117,7 @@ def refusal_of(error: BaseException, *, where: str = "") -> GnnflowError | None:
 
 
 def _wrong_place(error: BaseException, *, where: str) -> StorageError | None:
-    """Return the refusal of a path or an object store's address that no machine could open; None for anything else."""
+    """Return our error for an invalid path or object store address; None for anything else."""
     if isinstance(error, ValueError) and "null byte" in str(error):
         return StorageError("holds a NUL character", where=where.replace("\0", "\\0"), fix="Write the path without it.")
     found = _BAD_ENDPOINT.match(str(error))
@@ -125,7 +125,7 @@ def _wrong_place(error: BaseException, *, where: str) -> StorageError | None:
         return None
     endpoint = found["plain"] or found["quoted"] or ""
     place = next((name for name in _ENDPOINTS if os.environ.get(name) == endpoint), _ELSEWHERE)
-    address = endpoint.rpartition("@")[2]  # without a scheme nobody would know a password before it for one
+    address = endpoint.rpartition("@")[2]  # without a password, which nothing masks where there is no scheme
     scheme, _, host = address.strip().rpartition(":/")
     url = f"{'https' if scheme == 'https' else 'http'}://{host.lstrip('/')}"
     right = f"{url}." if _HOST.fullmatch(host.lstrip("/")) and url != address else _RIGHT_ENDPOINT
@@ -134,7 +134,7 @@ def _wrong_place(error: BaseException, *, where: str) -> StorageError | None:
 
 
 def _is_short_of_memory(error: BaseException) -> bool:
-    """Return whether torch, a new thread or the import of a library raised for want of memory, by its message."""
+    """Return whether torch, a new thread or an import ran out of memory, by the message."""
     said = {
         RuntimeError: ("allocate memory", "start new thread"),
         ImportError: ("failed to map segment", "allocate memory"),
@@ -143,7 +143,7 @@ def _is_short_of_memory(error: BaseException) -> bool:
 
 
 def _dangling(path: object) -> str:
-    """Return where a symbolic link leads that leads nowhere; "" for anything else."""
+    """Return the missing target of a symbolic link; "" for anything else."""
     with suppress(OSError):  # a name that is too long, or has a file before its end, is no link
         link = Path(path) if isinstance(path, str) else Path()
         return str(link.readlink()) if link.is_symlink() and not link.exists() else ""

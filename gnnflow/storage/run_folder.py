@@ -1,8 +1,8 @@
-"""A run's folder as it is read: its record, which lists its files, and the metrics.
+"""Reads a run's folder: its record, which lists its files, and the metrics.
 
     runs/<name>/<fingerprint>/run.json, metrics.json, predictions/*.parquet, report.html
 
-The record is written last and is the run's commit. What it lists can be made again from the run's artifacts.
+The record is written last and is the run's commit. The run's artifacts can make the listed files again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def find_run(run: str, *, workspace: Workspace) -> str:
 
 
 def read_run(run: str) -> dict[str, Any]:
-    """Return a run's record with its artifacts where they lie now. Raises StorageError for none, or a damaged one."""
+    """Return a run's record with its artifacts where they lie now. Raises StorageError for a missing or damaged one."""
     where, fix = join(run, RUN), remedy(run, RUN)
     if not exists(where):
         raise StorageError("this run is not complete", where=run, fix="Run `gnnflow run CONFIG` first.")
@@ -56,7 +56,7 @@ def read_run(run: str) -> dict[str, Any]:
     if missing := _KEYS - record.keys():
         raise StorageError(f"is not a run's record: it lacks {', '.join(sorted(missing))}", where=where, fix=fix)
     own = join(absolute(run)).rsplit("/", 1)[1]
-    if record.get("run", own) != own:  # an earlier version did not say whose record it is
+    if record.get("run", own) != own:  # an earlier version did not name the run
         raise StorageError(f"is the record of run {record['run']}", where=where, fix=fix)
     home = Workspace.of(run)
     return {**record, "artifacts": {stage: home.now_at(artifact) for stage, artifact in record["artifacts"].items()}}
@@ -76,7 +76,7 @@ def read_metrics(run: str) -> dict[str, float]:
 
 
 def files_of(run: str, record: dict[str, Any]) -> tuple[FileEntry, ...]:
-    """Return the files of a run: those its record lists, or, where an earlier version listed none, its predictions."""
+    """Return the files in a run's record, or its predictions where an earlier version listed none."""
     if "files" in record:
         return entries_of(record["files"], where=join(run, RUN), fix=remedy(run, RUN))
     if "infer" not in record["artifacts"]:
@@ -86,7 +86,7 @@ def files_of(run: str, record: dict[str, Any]) -> tuple[FileEntry, ...]:
 
 
 def damaged_files(run: str) -> tuple[str, ...]:
-    """Return which files of a completed run are gone or not as its record lists them; the record itself is one."""
+    """Return the files of a completed run, its record included, that are missing or differ from the record."""
     try:
         files = files_of(run, read_run(run))
     except StorageError:
@@ -95,7 +95,7 @@ def damaged_files(run: str) -> tuple[str, ...]:
 
 
 def check_run(run: str) -> None:
-    """Raise StorageError for the first file of a completed run that is gone or not as its record lists it."""
+    """Raise StorageError for the first file of a completed run that is missing or differs from the record."""
     record = read_run(run)
     for entry in files_of(run, record):
         if "files" in record:

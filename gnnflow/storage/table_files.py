@@ -1,4 +1,4 @@
-"""Which files a user's table consists of: one file, a folder's, or a glob's. Nothing is opened here.
+"""Finds the files of a user's table: one file, a folder's, or a glob's. Opens none.
 
 The conventions are pyarrow.dataset's. Below the table's folder a name that starts with `_` or `.` is skipped, a
 folder's as well as a file's (`_temporary`, `.ipynb_checkpoints`), and a folder called `key=value` gives every row under
@@ -36,7 +36,7 @@ _FORMATS: dict[str, Format] = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
-# Folders that say which files of a table count; Iceberg's has the same name as many others, and files of its own.
+# log folders that say which files of a table are current; Iceberg's has a common name, so its files are checked too
 _LOGS = {
     "_delta_log": "Delta Lake",
     ".hoodie": "Hudi",
@@ -54,7 +54,7 @@ _SHOWN = 3
 class TableFile:
     """One file of a table.
 
-    name: its path below the table's folder; of a lone file its own name. keys: the columns its folders' names give.
+    name: its path below the table's folder, or the name of a single file. keys: the columns in folder names.
     """
 
     uri: str
@@ -64,7 +64,7 @@ class TableFile:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The files of a table in order, and the names below its folder that were left out."""
+    """The files of a table in order, and the skipped names below its folder."""
 
     uri: str
     files: tuple[TableFile, ...]
@@ -72,7 +72,7 @@ class TableFiles:
 
     @property
     def summary(self) -> str:
-        """What was taken and what was not, in one line."""
+        """The files, key columns and skipped names in one line."""
         count, keys = len(self.files), dict.fromkeys(key for file in self.files for key, _ in file.keys)
         text = f"{count} file{'s' * (count > 1)} of {self.uri}"
         if keys:
@@ -84,14 +84,14 @@ class TableFiles:
 
 
 def format_of(name: str) -> Format | None:
-    """Return the format a file's name says, whatever its case; None where it says none."""
+    """Return the format by a file's suffix, in any case; None for another suffix."""
     lower = name.lower()
     return next((found for suffix, found in _FORMATS.items() if lower.endswith(suffix)), None)
 
 
 @located
 def find_table_files(uri: str) -> TableFiles:
-    """Return a table's files. Raises StorageError where there are none, and for what is no file or folder."""
+    """Return a table's files. Raises StorageError where there are none, and for pipes and devices."""
     if "\0" in uri:
         raise StorageError("a path cannot hold a NUL byte", where=repr(uri), fix="Check the path in the config.")
     fs, path = resolve(uri)
@@ -111,7 +111,7 @@ def find_table_files(uri: str) -> TableFiles:
 
 
 def require_file(uri: str) -> None:
-    """Raise StorageError where a local path is no regular file: reading a pipe or a device may never end."""
+    """Raise StorageError where a local path is not a regular file: reading a pipe or device may never end."""
     if "\0" in uri:
         raise StorageError("a path cannot hold a NUL byte", where=repr(uri), fix="Check the path.")
     fs, path = resolve(uri)
@@ -120,7 +120,7 @@ def require_file(uri: str) -> None:
 
 
 def _below(fs: Any, path: str) -> tuple[str, list[str]]:
-    """Return (folder, paths of files): the path itself, or everything below it. Skips nothing."""
+    """Return the folder and the paths of files: the path itself, or all below it. Skips nothing."""
     try:
         kind = "directory" if isinstance(fs, LocalFileSystem) and Path(path).is_dir() else fs.info(path)["type"]
     except FileNotFoundError:
@@ -141,11 +141,11 @@ def _below_a_glob(fs: Any, path: str) -> tuple[str, list[str]]:
 
 
 def _walk(folder: str) -> Iterator[str]:
-    """Yield every file below a local folder, links followed; a folder met again ends in `/` and is not entered."""
+    """Yield every file below a local folder, through links; a repeated folder ends in `/` and is not entered."""
     _refuse_special(folder, stat.S_IFREG)
     seen: set[str] = set()
     for here, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
-        # Links last: one back up would never end, and one to a sibling would read it twice.
+        # links last, so that a link to a parent or a sibling counts as repeated
         folders.sort(key=lambda name: (Path(here, name).is_symlink(), name))
         again = [name for name in folders if _again(f"{here}/{name}", seen)]
         folders[:] = [name for name in folders if name not in again]
@@ -192,7 +192,7 @@ def _chosen(uri: str, base: str, found: Sequence[str], *, asked: str, local: boo
         keys = () if path == asked else _keys_of(name)
         files.append(TableFile(scheme + path if scheme and "://" not in path else path, name, keys))
     if not files:
-        instead = f" ({len(skipped)} files there are none of these, or hidden)" if skipped else ""
+        instead = f" ({len(skipped)} files there are hidden or of another format)" if skipped else ""
         raise StorageError(
             f"no such table{instead}", where=uri, fix=f"Give a file, a folder or a glob of {', '.join(_FORMATS)} files."
         )
@@ -221,7 +221,7 @@ def _keys_of(name: str) -> Keys:
 
 
 def _log_among(names: Iterable[str]) -> str:
-    """Return the folder that says which files of a table count, of names that lie in it; "" where there is none."""
+    """Return the log folder that one of these names lies in; "" where none does."""
     for name in names:
         *folders, last = name.split("/")
         for log in _LOGS.keys() & set(folders):
@@ -231,10 +231,10 @@ def _log_among(names: Iterable[str]) -> str:
 
 
 def _refuse_logged(uri: str, log: str, beginning: str) -> None:
-    """Raise StorageError for a table whose log says which of its files count: others there hold rows long deleted."""
+    """Raise StorageError for a table with a log of its current files: other files may hold deleted rows."""
     if log:
         raise StorageError(
-            f"{beginning} of {_LOGS[log]}: what counts of its files is in {log}, which is not read",
+            f"{beginning} of {_LOGS[log]}: its current files are listed in {log}, which gnnflow does not read",
             where=uri,
             fix="Write its current rows out as Parquet. Where nothing was ever deleted or replaced there, "
             "name the files by a glob such as *.parquet.",
@@ -242,16 +242,16 @@ def _refuse_logged(uri: str, log: str, beginning: str) -> None:
 
 
 def _refuse_below_a_log(fs: Any, uri: str, folder: str) -> None:
-    """Raise StorageError for a folder inside of such a table: a partition of it, or where it keeps its data."""
+    """Raise StorageError for a folder inside of a table with a log: a partition, or its folder of data."""
     above = folder
     for _ in range(_LEVELS_ABOVE):
         above = above.rpartition("/")[0]
         if not above.strip("/"):
             return
-        with suppress(OSError):  # it may not be listed, and what is asked for may be read all the same
-            beside = [f"{path}/any" for path in _names_in(fs, above)]
-            beside += [f"metadata/{name}" for name in _names_in(fs, f"{above}/metadata")]
-            _refuse_logged(uri, _log_among(beside), f"lies in {above}, a table")
+        with suppress(OSError):  # the table may be readable where the folder above it is not
+            siblings = [f"{path}/any" for path in _names_in(fs, above)]
+            siblings += [f"metadata/{name}" for name in _names_in(fs, f"{above}/metadata")]
+            _refuse_logged(uri, _log_among(siblings), f"lies in {above}, a table")
 
 
 def _names_in(fs: Any, folder: str) -> list[str]:
@@ -262,9 +262,9 @@ def _names_in(fs: Any, folder: str) -> list[str]:
 
 
 def _refuse_copies(uri: str, files: Sequence[TableFile]) -> None:
-    """Raise StorageError where a folder holds files of two formats: the same rows are likely there twice."""
+    """Raise StorageError where a folder holds files of two formats, likely with the same rows twice."""
     formats = {format_of(file.name): file.name for file in reversed(files)}
-    # the names without their suffix, and a file called so
+    # a file of each name without its suffix
     stems: dict[str, str] = {}
     for file in files:
         suffix = max((each for each in _FORMATS if file.name.lower().endswith(each)), key=len, default="")

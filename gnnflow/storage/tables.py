@@ -1,4 +1,4 @@
-"""Our own Parquet files: written whole with the same bytes for the same table, read by columns or in pieces."""
+"""Writes and reads the store's Parquet files: equal tables give equal bytes; reads columns or pieces."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _DAMAGED = "The file is truncated or damaged: delete the folder it lies in and r
 def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None, level: int | None = None) -> FileEntry:
     """Write a Parquet file atomically. The same table gives the same bytes.
 
-    Columns that zstd would hardly shrink (float features, hashes) are left as they are: a mapped file's uncompressed
-    columns are read without a copy. level: of zstd, by default its own.
+    Columns that zstd would hardly shrink (float features, hashes) stay uncompressed: in a mapped file they are read
+    without a copy. level: of zstd; None is its default.
     """
     sink = pa.BufferOutputStream()
     codecs = {_leaf(field): _codec(table[field.name]) for field in table.schema}
@@ -40,13 +40,13 @@ def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None,
         "compression_level": None
         if level is None
         else {leaf: level for leaf, codec in codecs.items() if codec == "zstd"},
-        # Dictionaries pay for repeated strings; for floats, ids and blobs they cost time and memory, then are given up.
+        # dictionaries pay for repeated strings; for floats, ids and blobs they only cost time and memory
         "use_dictionary": [
             field.name
             for field in table.schema
             if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
         ],
-        # The smallest and largest blob says nothing and takes longer to find than the file to write.
+        # the smallest and largest blob are useless, and slower to find than the file is to write
         "write_statistics": [
             field.name
             for field in table.schema
@@ -71,7 +71,7 @@ def _leaf(field: pa.Field) -> str:
 def _codec(column: pa.ChunkedArray) -> str:
     """Return the compression of a column: zstd where a sample of it shrinks by a fifth, else none.
 
-    The sample is a function of the rows, never of how they lie in memory, so that equal tables give equal files.
+    The sample depends on the rows, not on their layout in memory, so that equal tables give equal files.
     """
     values = combine(column.take(pa.array(_spread(len(column), _SAMPLE_ROWS)))).buffers()[-1]
     sample = b"" if values is None else np.frombuffer(values, np.uint8)[_spread(values.size, _SAMPLE_BYTES)].tobytes()
@@ -80,7 +80,7 @@ def _codec(column: pa.ChunkedArray) -> str:
 
 
 def _spread(length: int, run: int) -> IntArray:
-    """Return the positions of _SAMPLES runs spread over 0 .. length - 1; all of them where the runs would overlap."""
+    """Return the positions of _SAMPLES runs spread over 0 .. length - 1; all positions where runs would overlap."""
     if length <= _SAMPLES * run:
         return np.arange(length)
     starts = np.linspace(0, length - run, _SAMPLES).astype(np.int64)
@@ -88,7 +88,7 @@ def _spread(length: int, run: int) -> IntArray:
 
 
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return a Parquet file of ours. Raises StorageError where it is missing, truncated or damaged."""
+    """Return a Parquet file of the store. Raises StorageError where it is missing, truncated or damaged."""
     with open_arrow(uri) as stream:
         return _decode(stream, columns, where=uri)
 
@@ -100,7 +100,7 @@ def read_artifact_table(artifact: str, name: str, columns: Sequence[str] | None 
 
 
 def count_values(artifact: str, name: str, column: str) -> int:
-    """Return how many values the lists of a column have, by the file's footer alone; an empty list counts as one."""
+    """Return the number of values in a column of lists, from the file's footer; an empty list counts as one."""
     with open_verified(artifact, name) as stream, _readable(join(artifact, name)):
         held = pq.ParquetFile(stream).metadata
         groups = [held.row_group(number) for number in range(held.num_row_groups)]
@@ -121,13 +121,13 @@ def iter_artifact_table(
 
 def _decode(stream: pa.NativeFile, columns: Sequence[str] | None, *, where: str) -> pa.Table:
     with _readable(where):
-        # A mapped file's uncompressed columns are then views of it, not copies.
+        # without pre-buffering, uncompressed columns of a mapped file are views, not copies
         return pq.ParquetFile(stream, pre_buffer=False).read(None if columns is None else list(columns))
 
 
 @contextmanager
 def _readable(where: str) -> Iterator[None]:
-    """Turn what Arrow raises for bytes that are no Parquet into an error that names the file."""
+    """Turn Arrow's errors for invalid Parquet into an error that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, KeyError) as error:

@@ -1,8 +1,8 @@
-"""What columns of text mean: found block by block, agreed over all blocks of a table, and only then converted.
+"""Types of text columns: found block by block, agreed over all blocks of a table, and only then converted.
 
 A column is of integers where every value is one, of numbers where every value is one, and so on; otherwise it stays
-text. Ids are told more strictly: they are integers only where each is written as Python writes that integer, so that
-`00012`, `0x33` and `1e5` arrive as they are.
+text. The rule for ids is stricter: they are integers only where each is written as Python writes that integer, so that
+`00012`, `0x33` and `1e5` stay text.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _TYPES: dict[Kind, pa.DataType] = {
 
 @dataclass(frozen=True)
 class TextFacts:
-    """What every value of some rows is. text_row: the first row that is no number, None where all are; text: it.
+    """Properties that all values of some rows share. text_row: the first row that is not a number, or None; text: it.
 
-    Of integers alone, some beyond 64 bits, the first of these.
+    Where all are integers, and some beyond 64 bits, it is the first of these.
     """
 
     rows: int
@@ -58,9 +58,9 @@ class TextFacts:
 
 @dataclass(frozen=True)
 class TextType:
-    """What a column of text is read as. text: the first value that is no number; text_row, text_file: its place.
+    """The type of a column of text. text: the first value that is not a number; text_row, text_file: its place.
 
-    Of numbers that are integers, some beyond 64 bits, the first of these.
+    Where all are integers, and some beyond 64 bits, it is the first of these.
     """
 
     kind: Kind
@@ -75,15 +75,15 @@ class TextType:
 
     @property
     def place(self) -> str:
-        """Where that first value stands, and it; empty where there is none."""
+        """The first value that is not a number, with its place; empty where there is none."""
         return "" if self.text_row is None else f"{self.text!r} in {self.text_file}, row {self.text_row}"
 
 
 def facts_of(column: Column) -> TextFacts:
-    """Return what the values of a text column are."""
+    """Return the properties of a text column's values."""
     raw = combine(column)
-    filled = _without(raw, _NULLS).drop_null()
-    # Most columns show in their first values what they are not.
+    filled = _nulled(raw, _NULLS).drop_null()
+    # the first values rule out most columns
     if _is_exact(filled[:_HEAD]) and _is_exact(filled):
         return TextFacts(len(raw), len(filled), exact=True, integer=True, number=True, boolean=not len(filled))
     values = _trimmed(raw)
@@ -101,7 +101,7 @@ def facts_of(column: Column) -> TextFacts:
 
 
 def agreed(found: Sequence[tuple[str, int, TextFacts]]) -> TextType:
-    """Return what a column is read as, from (file, first row, facts) of every block."""
+    """Return the type of a column, from (file, first row, facts) of every block."""
     given = [(file, first, facts) for file, first, facts in found if facts.values]
     if not given:
         return TextType("nothing")
@@ -116,7 +116,7 @@ def agreed(found: Sequence[tuple[str, int, TextFacts]]) -> TextType:
 
 
 def _number_type(given: Sequence[tuple[str, int, TextFacts]]) -> TextType:
-    """Return how a column of numbers is read: with its first integer beyond 64 bits, where it is of integers alone."""
+    """Return the type of a number column, with the first integer beyond 64 bits where all are integers."""
     beyond = [each for each in given if each[2].text_row is not None]
     if not beyond or not all(facts.integer or facts.text_row is not None for _, _, facts in given):
         return TextType("number")
@@ -125,21 +125,21 @@ def _number_type(given: Sequence[tuple[str, int, TextFacts]]) -> TextType:
 
 
 def beyond_integers(types: Mapping[str, TextType]) -> Iterator[str]:
-    """Yield a sentence or two for each column that is of integers beyond 64 bits. types: by the column's name."""
+    """Yield a warning for each column of integers beyond 64 bits. types: by the column's name."""
     for name, found in types.items():
         if found.kind == "number" and found.place:
             yield (
                 f"column {name!r} holds integers beyond 64 bits, the first is {found.place}: they are read as floats "
-                "of 53 bits. If they are codes and no quantities, leave the column out."
+                "of 53 bits. If they are codes, not quantities, leave the column out."
             )
 
 
 def convert(column: Column, found: TextType) -> Column:
-    """Return a text column as what it was agreed to be; an empty field is null, and so are `null` and `NULL`."""
+    """Return a text column with its agreed type; an empty field, `null` and `NULL` are null."""
     text = combine(column)
     match found.kind:
         case "text id" | "integer id":
-            return _without(text, _NULLS).cast(found.type)
+            return _nulled(text, _NULLS).cast(found.type)
         case "integer":
             return _unsigned(_trimmed(text)).cast(found.type)
         case "boolean":
@@ -149,15 +149,15 @@ def convert(column: Column, found: TextType) -> Column:
         case "number":
             return _trimmed(text).cast(found.type)
         case _:
-            return _without(text, _NULLS)
+            return _nulled(text, _NULLS)
 
 
-def _without(text: Column, words: Column) -> Column:
+def _nulled(text: Column, words: Column) -> Column:
     return pc.if_else(pc.is_in(text, value_set=words), pa.scalar(None, text.type), text)
 
 
 def _trimmed(text: Column) -> Column:
-    return _without(pc.utf8_trim_whitespace(text), _NULLS)
+    return _nulled(pc.utf8_trim_whitespace(text), _NULLS)
 
 
 def _unsigned(text: Column) -> Column:
@@ -165,7 +165,7 @@ def _unsigned(text: Column) -> Column:
 
 
 def _fit_int64(integers: Column) -> Column:
-    """Return which integers in text are of 64 bits, null where null; of the lowest negative one no."""
+    """Return which integers in text fit 64 bits, null where null; the lowest negative one does not count."""
     digits = pc.ascii_ltrim(integers, "+-0")
     length = pc.utf8_length(digits)
     as_long = pc.and_(pc.equal(length, len(_LARGEST)), pc.less_equal(digits, _LARGEST))

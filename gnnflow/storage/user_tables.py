@@ -1,9 +1,9 @@
-"""The tables users bring (Parquet, CSV, Arrow IPC), read as chunks: a row group, a record batch, a block of a CSV file.
+"""Reads users' tables (Parquet, CSV, Arrow IPC) as chunks: row groups, record batches, or blocks of a CSV file.
 
-No task needs more than a chunk in memory, and an error can say where the bad row stands. Columns of text, which are
-those of CSV files and the keys of folders' names, have no type until `survey` has seen every block of them and
-`with_types` has told all chunks what was agreed. An error never quotes what a library said of a file: that may hold a
-line of it.
+No task needs more than a chunk in memory, and an error can say where the bad row stands. Columns of text, in CSV files
+and in folder names, have no type until `survey` has seen all their blocks and `with_types` has given the agreed types
+to all chunks. An error never quotes a library's message about a file, which may hold a line of it. `agreed_schema` says
+which types of two files mean the same.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _TEXT = TextType("text")
 class Chunk:
     """A piece of a user's table: one row group, record batch or block of a CSV file. first_row counts within the file.
 
-    num_rows: None where it is not known before the piece is read. keys: columns that the folders' names give. types:
-    what columns of text are read as; those it does not name stay text.
+    num_rows: None where it is unknown before the piece is read. keys: columns in folder names. types: of columns of
+    text; columns without one stay text.
     """
 
     uri: str
@@ -48,18 +48,18 @@ class Chunk:
 
     @property
     def place(self) -> str:
-        """What an error calls this piece."""
+        """The name of this piece in an error."""
         return f"{self.uri}, row group {self.part}" if self.format == "parquet" else self.uri
 
     @property
     def text_columns(self) -> tuple[str, ...]:
-        """The columns without a type of their own."""
+        """The columns of text, whose types have to be agreed."""
         return (*(self.csv.names if self.csv else ()), *(key for key, _ in self.keys))
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What one chunk's columns of text hold, and how many rows it has (None where only reading it all would tell)."""
+    """The facts of a chunk's text columns, and its number of rows, None where that needs a full read."""
 
     rows: int | None
     columns: dict[str, TextFacts]
@@ -69,11 +69,11 @@ def scan(table: str | TableFiles) -> list[Chunk]:
     """Return the chunks of a user's table, in file and row order. Raises TableError for a file that cannot be read."""
     found = find_table_files(table) if isinstance(table, str) else table
     chunks = [chunk for file in found.files for chunk in _chunks_of(file)]
-    return chunks or [_without_rows(file) for file in found.files]
+    return chunks or [_empty_chunk(file) for file in found.files]
 
 
 def schema_of(chunk: Chunk) -> pa.Schema:
-    """Return a chunk's schema; of text a field's metadata says where it is no number, or no integer of 64 bits."""
+    """Return a chunk's schema. A text field's metadata has the first value that is no number or 64-bit integer."""
     if chunk.csv:
         own = pa.schema([_text_field(name, chunk) for name in chunk.csv.names])
     else:
@@ -118,7 +118,7 @@ def _read_typed(chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:
     with _decoding(chunk.place, chunk.format), open_input(chunk.uri) as stream:
         if chunk.format == "parquet":
             file = _parquet(stream)
-            # of a file without columns Arrow would not know the rows
+            # without any column Arrow would lose the number of rows
             names = file.schema_arrow.names[:1] if columns is not None and not columns else columns
             table = file.read_row_group(chunk.part, columns=None if names is None else list(names))
         else:
@@ -129,9 +129,9 @@ def _read_typed(chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:
 
 
 def _refuse_broken_values(table: pa.Table, where: str) -> None:
-    """Raise TableError where values are not what their type says: a file may hold any bytes, and Arrow takes its word.
+    """Raise TableError where values do not fit their type, which Arrow does not check while reading.
 
-    Text that is not UTF-8, lists that reach beyond their values, decimals of more digits than their type has.
+    These are text that is not UTF-8, lists that reach beyond their values, and decimals with too many digits.
     """
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
@@ -142,14 +142,14 @@ def _refuse_broken_values(table: pa.Table, where: str) -> None:
                     f"column {name!r} is not UTF-8", where=where, fix="Write the column as text in UTF-8."
                 ) from error
             raise TableError(
-                f"column {name!r} holds what {column.type} cannot be",
+                f"column {name!r} holds values that are not {column.type}",
                 where=where,
                 fix="Write the table again; it may be damaged.",
             ) from error
 
 
 def survey(chunk: Chunk, columns: Collection[str]) -> Survey:
-    """Return what those of the columns that are text hold in a chunk, checking its bytes as `read_text` says."""
+    """Return the facts of a chunk's text columns among `columns`, after checking its bytes as in `read_text`."""
     keys = [(key, value) for key, value in chunk.keys if key in columns]
     facts = {key: facts_of(pa.array([value or ""], pa.large_string())) for key, value in keys}
     if not chunk.csv:
@@ -160,9 +160,9 @@ def survey(chunk: Chunk, columns: Collection[str]) -> Survey:
 
 
 def with_types(chunks: Sequence[Chunk], surveys: Sequence[Survey], ids: Mapping[str, bool]) -> list[Chunk]:
-    """Return a table's chunks with the rows they hold and what their text is read as.
+    """Return a table's chunks with their numbers of rows and the types of their text.
 
-    ids: the table's columns of ids, and whether all ids of the graph are integers as they are written.
+    ids: the table's columns of ids, and whether all ids of the type are written as integers.
     """
     first, file, placed = 0, "", []
     for chunk, found in zip(chunks, surveys, strict=True):
@@ -189,15 +189,15 @@ def read_whole(
 ) -> pa.Table:
     """Return a whole table whose files agree on their schema (`agreed_schema`), read in this process.
 
-    columns: those to read, or all. Text columns of ids are integers where all ids of all of them are; text_ids: they
-    stay text in any case. A column that has more bits in one file than in another gets the more. Raises TableError for
-    a chunk that does not decode, and for types of two files that have none for both.
+    columns: to read, or all. Text columns of ids are integers where all their ids are; text_ids: they stay text in any
+    case. A column with different numbers of bits gets the larger. Raises TableError for a chunk that does not decode,
+    and for types of two files without a common type.
     """
     return read_typed(settled(chunks, ids=ids, text_ids=text_ids), columns=columns)
 
 
 def settled(chunks: Sequence[Chunk], *, ids: Sequence[str] = (), text_ids: bool = False) -> list[Chunk]:
-    """Return a table's chunks with what their text is read as: what `read_whole` reads first."""
+    """Return a table's chunks with the types of their text, as `read_whole` agrees them first."""
     surveys = [survey(chunk, chunk.text_columns) for chunk in chunks]
     exact = all(found.columns[name].exact for found in surveys for name in ids if name in found.columns)
     return with_types(chunks, surveys, dict.fromkeys(ids, exact and not text_ids))
@@ -219,7 +219,7 @@ def read_typed(chunks: Sequence[Chunk], *, columns: Sequence[str] | None = None)
 
 
 def _with_plain_types(table: pa.Table) -> pa.Table:
-    """Return a table without the types that Arrow joins with no others: each value once, views of text, time zones."""
+    """Return a table without types that Arrow cannot join: dictionaries, views of text, time zones."""
     fields = [field.with_type(_joinable(field.type)) for field in table.schema]
     return table.cast(pa.schema(fields, metadata=table.schema.metadata))
 
@@ -227,12 +227,12 @@ def _with_plain_types(table: pa.Table) -> pa.Table:
 def _joinable(found: pa.DataType) -> pa.DataType:
     found = plain(found)
     if pa.types.is_timestamp(found) and found.tz:
-        return pa.timestamp(found.unit, "UTC")  # the moments stay what they are
+        return pa.timestamp(found.unit, "UTC")  # the same moments
     return pa.large_string() if pa.types.is_string_view(found) else found
 
 
 def plain(found: pa.DataType) -> pa.DataType:
-    """Return the type of values, also where each distinct one is kept once."""
+    """Return the type of values, also of a dictionary's."""
     return found.value_type if pa.types.is_dictionary(found) else found
 
 
@@ -242,10 +242,10 @@ def csv_chunks(file: CsvFile, keys: Keys = ()) -> Iterator[Chunk]:
         yield Chunk(file.uri, "csv", part, 0, None, file, span, keys)
 
 
-def _without_rows(file: TableFile) -> Chunk:
-    """Return the one chunk of a file that has no row group and no batch: what its columns are is known all the same."""
+def _empty_chunk(file: TableFile) -> Chunk:
+    """Return the one chunk of a file without row groups or batches, whose columns are known all the same."""
     found = format_of(file.name)
-    assert found is not None, "its chunks were looked for"
+    assert found is not None, "`scan` refuses unknown formats first"
     return Chunk(file.uri, found, 0, 0, 0, keys=file.keys)
 
 
@@ -273,14 +273,110 @@ def _chunks_of(file: TableFile) -> Iterator[Chunk]:
 
 @contextmanager
 def _decoding(where: str, kind: str) -> Iterator[None]:
-    """Turn what Arrow raises over a file into a TableError, without the file's content."""
+    """Turn Arrow's errors over a file into a TableError without the file's content."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, KeyError, RuntimeError) as error:
-        # The system's own errors say nothing of the content; Arrow's may.
+        # Arrow's message may quote content; the system's does not
         system = error.strerror if isinstance(error, OSError) and error.errno and error.strerror else ""
         raise TableError(
             f"cannot be read as {kind} ({system or 'its bytes do not decode'})",
             where=where,
             fix="Check the rights of the file." if system else "Write the table again; it may be truncated.",
         ) from error
+
+
+def agreed_schema(
+    chunks: Sequence[Chunk], *, columns: Collection[str], numbers: Collection[str] = frozenset()
+) -> pa.Schema:
+    """Return the schema that a table's files agree on, each column with its first type that is not null.
+
+    columns: to read; numbers: the columns that may be integers in one file and floats in another. Raises TableError for
+    files with other columns, for a read column that a file has twice, and for a column whose type means something else
+    in another file.
+    """
+    files = files_of(chunks)
+    first = schema_of(files[0])
+    types: dict[str, tuple[pa.Field, Chunk]] = {}
+    for chunk in files:
+        schema = schema_of(chunk)
+        read = [name for name in dict.fromkeys(schema.names) if name in columns]
+        for name in read:
+            _refuse_duplicate(schema, name, chunk)
+        if sorted(schema.names) != sorted(first.names):
+            raise TableError(
+                f"has columns {schema.names}, the first file has {first.names}",
+                where=chunk.uri,
+                fix="Write all files of a table with the same columns.",
+            )
+        for name in read:
+            _check_meaning(types, schema.field(name), chunk, is_number=name in numbers)
+    fields = [types[field.name][0] if field.name in types else field for field in first]
+    return pa.schema(fields, metadata=first.metadata)
+
+
+def _refuse_duplicate(schema: pa.Schema, name: str, chunk: Chunk) -> None:
+    if schema.names.count(name) > 1:
+        also = ", one of them from its folder's name" if name in dict(chunk.keys) else ""
+        raise TableError(
+            f"has {schema.names.count(name)} columns called {name!r}{also}", where=chunk.uri, fix="Keep or rename one."
+        )
+
+
+def _check_meaning(types: dict[str, tuple[pa.Field, Chunk]], field: pa.Field, chunk: Chunk, *, is_number: bool) -> None:
+    """Note a column's first type that is not null. Raises TableError where a later type means something else."""
+    before, file = types.setdefault(field.name, (field, chunk))
+    if pa.types.is_null(before.type):
+        types[field.name] = (field, chunk)
+        return
+    found, first = (meaning_of(each.type, is_number=is_number) for each in (field, before))
+    if found != first and not pa.types.is_null(field.type):
+        raise TableError(
+            f"column {field.name!r} is {field.type}, in {file.uri} it is {before.type}",
+            where=chunk.uri,
+            fix="Write the column with one type in all files.",
+        )
+
+
+def meaning_of(found: pa.DataType, *, is_number: bool = False) -> str:
+    """Return the meaning of a type, for any number of bits. is_number: integers and floats mean the same."""
+    found = plain(found)
+    if holds_lists(found):
+        return f"list of {meaning_of(found.value_type, is_number=is_number)}"
+    if holds_text(found):
+        return "text"
+    if is_number and holds_numbers(found):
+        return "number"
+    if pa.types.is_timestamp(found) and found.tz:
+        return f"timestamp[{found.unit}] of a time zone"  # any zone: moments are stored in UTC
+    for name, is_one in (("integer", pa.types.is_integer), ("float", pa.types.is_floating)):
+        if is_one(found):
+            return name
+    return str(found)
+
+
+def files_of(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Return one chunk of each file."""
+    return list({chunk.uri: chunk for chunk in chunks}.values())
+
+
+def holds_text(found: pa.DataType) -> bool:
+    """Return whether values are text, also in a dictionary."""
+    found = plain(found)
+    return bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found))
+
+
+def holds_numbers(found: pa.DataType) -> bool:
+    """Return whether values are numbers or booleans."""
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+    return any(is_one(found) for is_one in kinds)
+
+
+def holds_times(found: pa.DataType) -> bool:
+    """Return whether values are dates or timestamps."""
+    return bool(pa.types.is_date(found) or pa.types.is_timestamp(found))
+
+
+def holds_lists(found: pa.DataType) -> bool:
+    """Return whether values are lists."""
+    return bool(pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found))

@@ -1,9 +1,9 @@
-"""Files as their folder lists them: each is hashed before its first use in a process, and once per version of it.
+"""Checks files against their folder's list: each is hashed before its first use in a process, once per version.
 
-Three documents list the files beside them with their digests: an artifact's manifest, a run's record and a published
+Three documents list the files of their folder with digests: an artifact's manifest, a run's record and a published
 version. A process reads the list of a folder once and remembers it, so that a job need not carry digests to workers;
-where a file does not agree with the list in memory, the list is read anew before anything is said. A folder without a
-list holds a stage's work in progress.
+where a file differs from the list in memory, the list is read again before an error is raised. A folder without a list
+holds a stage's work in progress.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
     import fsspec
 
-_HELD_BYTES = 64 << 20  # a remote file up to this size is fetched once, hashed and read from memory
+_HELD_BYTES = 64 << 20  # smaller remote files are fetched once, hashed and read from memory
 _BLOCK_BYTES = 8 << 20
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "created")
 
 Stamp = tuple[Any, ...]
 
-# by folder: the document that lists its files, and what it says
+# by folder: the document that lists its files, and its entries
 _listed: dict[str, tuple[str, dict[str, FileEntry]]] = {}
-# by file: the version of it that was hashed, and its digest
+# by file: the version that was hashed, and its digest
 _verified: dict[str, tuple[Stamp, str]] = {}
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A file as it lies there now."""
+    """The current version of a file."""
 
     fs: fsspec.AbstractFileSystem
     path: str
@@ -58,7 +58,7 @@ class _Found:
         return not self.is_local and self.size <= _HELD_BYTES
 
     def fetch(self) -> bytes:
-        # Both ends given: s3fs asks for the size once more where they are not.
+        # with both ends, s3fs does not ask for the size again
         content: bytes = self.fs.cat_file(self.path, start=0, end=self.size) if self.size else b""
         return content
 
@@ -68,7 +68,7 @@ class _Found:
 
 
 def remedy(folder: str, listing: str = MANIFEST) -> str:
-    """Return what to do about a damaged file of a folder."""
+    """Return the advice for a damaged file of a folder."""
     if listing == RUN:
         return "`gnnflow run CONFIG` makes the run's files again from its artifacts."
     if listing == VERSION:
@@ -85,7 +85,7 @@ def open_verified(folder: str, name: str) -> pa.NativeFile:
     _check(folder, name, found)
     if not found.is_local:
         return pa.PythonFile(found.open(), mode="r")
-    # An empty file cannot be mapped; as a plain one it fails where its format is read, which says more.
+    # an empty file cannot be mapped; opened as a plain file it fails with a clearer error
     return pa.memory_map(found.path) if found.size else pa.OSFile(found.path)
 
 
@@ -105,7 +105,7 @@ def check_file(folder: str, name: str) -> None:
 
 
 def is_whole(folder: str, entry: FileEntry) -> bool:
-    """Return whether a file is there as an entry says, whatever its folder lists."""
+    """Return whether a file matches an entry, whatever its folder lists."""
     try:
         found = _found(folder, entry.name)
     except StorageError:
@@ -117,12 +117,12 @@ def is_whole(folder: str, entry: FileEntry) -> bool:
 
 
 def expect_files(folder: str, files: Iterable[FileEntry]) -> None:
-    """Remember in this process what a stage wrote to a folder of its own that has no list."""
+    """Remember in this process the files that a stage wrote to a folder without a list."""
     _listed[folder] = ("", {entry.name: entry for entry in files})
 
 
 def entries_of(content: Any, *, where: str, fix: str) -> tuple[FileEntry, ...]:
-    """Return the files a document lists. Raises StorageError where they are no entries."""
+    """Return the files that a document lists. Raises StorageError for anything but entries."""
     try:
         return tuple(FileEntry(str(entry["name"]), int(entry["size"]), str(entry["sha256"])) for entry in content)
     except (TypeError, KeyError, ValueError) as error:
@@ -130,7 +130,7 @@ def entries_of(content: Any, *, where: str, fix: str) -> tuple[FileEntry, ...]:
 
 
 def _found(folder: str, name: str) -> _Found:
-    """Return a file as it lies there. Raises StorageError where it does not."""
+    """Return the current version of a file. Raises StorageError where there is none."""
     where = join(folder, name)
     fs, path = resolve(where)
     listing, _ = _listed.get(folder, (MANIFEST, {}))

@@ -1,8 +1,8 @@
-"""Where things lie in a workspace.
+"""The layout of a workspace.
 
 artifacts/<stage>/<fingerprint>/   written once, shared by every run that asks for the same thing
 work/<stage>/<fingerprint>/        a stage in progress: what a restart resumes from; removed at the commit
-failed/<stage>/<fingerprint>/      what a failed stage kept for a person to look at; removed once the stage succeeds
+failed/<stage>/<fingerprint>/      files of a failed stage for a person to read; removed once the stage succeeds
 logs/<name>/<fingerprint>/         TensorBoard's event files of a training stage, where train.log asks for them
 runs/<name>/<fingerprint>/         one run's config, metrics, predictions and report
 runs/<name>/latest.json            the last completed run
@@ -15,10 +15,14 @@ from dataclasses import dataclass
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.filesystem import absolute, exists, has_pattern, is_below, join
 
-# What lists the files of an artifact, of a run and of a published version: written last, it makes them exist.
+# the documents that list the files of an artifact, a run and a published version; written last, they commit it
 MANIFEST = "manifest.json"
 RUN = "run.json"
 VERSION = "version.json"
+# the files of a saved model, which `layers/saved.py` reads and writes
+WEIGHTS = "model.safetensors"
+DESCRIPTION = "model.json"
+MODEL_FILES = (WEIGHTS, DESCRIPTION)
 _AREAS = ("artifacts", "work", "failed", "logs", "runs", "registry", "comparisons")
 
 
@@ -50,17 +54,17 @@ class Workspace:
         return Workspace(absolute(uri).rstrip("/").rsplit("/", 3)[0])
 
     def now_at(self, recorded: str) -> str:
-        """Return where an artifact or a run lies that a document of this workspace names.
+        """Return the place of an artifact or run that a document of this workspace names.
 
-        Documents name places in full. A workspace that was moved, copied or is reached through a link has what they
-        mean below itself; what it has not, or not whole, stays where it was recorded.
+        Documents name places in full. A workspace that was moved, copied or is reached through a link has them below
+        its new place; an artifact or run that it lacks, or has only in part, stays where it was recorded.
         """
         own = join(self.uri, *recorded.rstrip("/").split("/")[-3:])
         whole = own != recorded and any(exists(join(own, listing)) for listing in (MANIFEST, RUN))
         return own if whole else recorded
 
     def owns(self, file: str) -> bool:
-        """Return whether a file lies where the workspace keeps what stages make."""
+        """Return whether a file lies in one of the workspace's areas."""
         return any(is_below(file, join(self.uri, area)) for area in _AREAS)
 
     def artifact(self, stage: str, fingerprint: str) -> str:
@@ -72,7 +76,7 @@ class Workspace:
         return join(self.uri, "work", stage, fingerprint)
 
     def failed(self, stage: str, fingerprint: str) -> str:
-        """Return the folder of what a failed stage kept."""
+        """Return the folder of files that a failed stage kept."""
         return join(self.uri, "failed", stage, fingerprint)
 
     def logs(self, name: str, fingerprint: str) -> str:
@@ -89,5 +93,5 @@ class Workspace:
 
 
 def same_run(first: str, second: str) -> bool:
-    """Return whether two places are one run's, written otherwise or copied: its name and fingerprint say what it is."""
+    """Return whether two places are one run or copies of it, by its name and fingerprint."""
     return first.rstrip("/").split("/")[-2:] == second.rstrip("/").split("/")[-2:]

@@ -1,7 +1,7 @@
-"""Writing bytes at a URI: every file appears whole or not at all.
+"""Writes and deletes files at a URI: every file appears whole or not at all.
 
-Object stores and `memory://` replace an object in one PUT; a local file is written beside its place, synced to the disk
-and renamed, so that a name never precedes its content.
+Object stores and `memory://` replace an object in one PUT; a local file is written under a temporary name, synced to
+the disk and renamed, so that a name never precedes its content. Deletion names exact keys: no text is a pattern.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import hashlib
 import json
 import mimetypes
 import os
+import shutil
 import threading
 import time
 import uuid
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,15 +26,17 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import read_bytes, resolve
+from gnnflow.storage.filesystem import has_pattern, read_bytes, resolve
 from gnnflow.storage.refusals import located, locating
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 _memory_claims = threading.Lock()
 _CLAIM_ATTEMPTS = 20
 _CLAIM_PAUSE_SECONDS = 0.1
+_REMOVALS = 20
+_REMOVAL_PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def write_atomic(uri: str, content: bytes | memoryview, *, durable: bool = True)
 def replace_file(uri: str, content: bytes | memoryview, *, durable: bool = True) -> None:
     """Write a file so that readers see all of it or none, replacing what was there.
 
-    durable: a local file's content is on the disk before its name is. What a restart can do without need not be.
+    durable: a local file's content is on the disk before its name. Files that a restart can miss need not be.
     """
     fs, path = resolve(uri)
     if isinstance(fs, LocalFileSystem):
@@ -75,7 +78,7 @@ def _write_local(path: Path, content: bytes | memoryview, *, durable: bool) -> N
 
 @located
 def sync_folder(uri: str) -> None:
-    """Bring the names in a local folder to the disk. Object stores keep what they have accepted."""
+    """Sync the names in a local folder to the disk. Object stores need no sync."""
     fs, path = resolve(uri)
     if not isinstance(fs, LocalFileSystem):
         return
@@ -90,7 +93,7 @@ def sync_folder(uri: str) -> None:
 
 
 def _content_type(fs: fsspec.AbstractFileSystem, path: str) -> dict[str, str]:
-    """Return what S3 should answer a browser that opens the object: a report is a page, not a download."""
+    """Return the content type for S3, so that a browser shows a report and does not download it."""
     kind, _ = mimetypes.guess_type(path)
     return {"ContentType": kind} if kind and "s3" in fs.protocol else {}
 
@@ -99,8 +102,8 @@ def _content_type(fs: fsspec.AbstractFileSystem, path: str) -> dict[str, str]:
 def open_output(uri: str) -> Iterator[pa.NativeFile]:
     """Open a file for Arrow's writers. It appears whole at the end of the block, and not at all where that raises.
 
-    A local file is written as it comes, and not synced: what is written so can be made again. For an object store it
-    is held in memory until then.
+    A local file is written at once and not synced, since it can be made again. For an object store it is held in memory
+    until the end.
     """
     fs, path = resolve(uri)
     with locating(uri):
@@ -115,7 +118,7 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
 
 @contextmanager
 def _renamed_at_the_end(path: str) -> Iterator[Path]:
-    """Give the block a temporary name beside a local path; what it wrote replaces the path unless it raises."""
+    """Yield a temporary name in a path's folder; the file replaces the path unless the block raises."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
@@ -128,14 +131,14 @@ def _renamed_at_the_end(path: str) -> Iterator[Path]:
 
 @located
 def create_exclusive(uri: str, content: bytes) -> bool:
-    """Write a file only where there is none, and return whether it was written: one of many claimants gets True.
+    """Write a file only where there is none, and return whether it was written; one of many claimants gets True.
 
     The file appears whole or not at all. Object stores decide by a conditional PUT.
     """
     fs, path = resolve(uri)
     if isinstance(fs, LocalFileSystem):
         return _linked_where_free(Path(path), content)
-    # Objects of `memory://` are shared by threads, and its own check and write are two steps.
+    # threads share `memory://`, and fsspec checks and writes it in two steps
     with _memory_claims if isinstance(fs, MemoryFileSystem) else nullcontext():
         return _put_where_free(fs, path, content)
 
@@ -147,13 +150,13 @@ def _put_where_free(fs: fsspec.AbstractFileSystem, path: str, content: bytes) ->
         except FileExistsError:
             return False
         except OSError as error:
-            # S3 answers so while another claim of the same key is in flight: ask again.
+            # S3's answer while another claim of the same key is in flight: ask again
             if "ConditionalRequestConflict" not in repr(error.__cause__):
                 raise
             time.sleep(_CLAIM_PAUSE_SECONDS)
         else:
             return True
-    raise StorageError("other claims of this file never end", where=path, fix="Try again.")
+    raise StorageError("other processes keep claiming this file", where=path, fix="Try again.")
 
 
 def _linked_where_free(target: Path, content: bytes) -> bool:
@@ -167,17 +170,17 @@ def _linked_where_free(target: Path, content: bytes) -> bool:
         except FileExistsError:
             return False
         except FileNotFoundError:
-            continue  # the folder went meanwhile: a run that is done deletes its work
+            continue  # a finished run has deleted the folder meanwhile
         else:
             return True
         finally:
             temporary.unlink(missing_ok=True)
-    raise StorageError("its folder is deleted again and again", where=str(target), fix="Try again.")
+    raise StorageError("its folder is deleted repeatedly", where=str(target), fix="Try again.")
 
 
 @located
 def move_folder(uri: str, destination: str) -> None:
-    """Give the files of a folder to one that is not there yet: at once on local disks, else the first by name last."""
+    """Move a folder to a new place: at once on local disks, elsewhere file by file, the first by name last."""
     (fs, path), (_, target) = resolve(uri), resolve(destination)
     if isinstance(fs, LocalFileSystem):
         Path(path).rename(target)
@@ -200,3 +203,74 @@ def write_json(uri: str, value: Any) -> FileEntry:
 def copy_file(source: str, destination: str) -> FileEntry:
     """Copy one file atomically, also between filesystems."""
     return write_atomic(destination, read_bytes(source))
+
+
+@located
+def remove_tree(uri: str, *, keep: Collection[str] = ()) -> None:
+    """Delete a folder and everything below it, also files that appear meanwhile; a missing folder is no error.
+
+    keep: names of files directly below that stay, with the folder.
+    """
+    fs, path = resolve(uri)
+    if isinstance(fs, LocalFileSystem):
+        _remove_local(Path(path), keep)
+        return
+    below = [str(key) for key in fs.find(path) if str(key).startswith(path.rstrip("/") + "/")]
+    kept = {f"{path.rstrip('/')}/{name}" for name in keep}
+    _remove_keys(fs, [key for key in below if key not in kept])
+
+
+def _remove_keys(fs: fsspec.AbstractFileSystem, keys: list[str]) -> None:
+    """Delete exactly these keys. fsspec expands patterns in lists, so a key that looks like one is deleted alone."""
+    literal = [key for key in keys if not has_pattern(key)]
+    if literal:
+        with suppress(FileNotFoundError):
+            fs.rm(literal)
+    for key in keys:
+        if has_pattern(key):
+            with suppress(FileNotFoundError):
+                fs.rm_file(key)
+
+
+def _remove_local(folder: Path, keep: Collection[str]) -> None:
+    """Delete a local folder, again where a file appears while it is emptied."""
+    for _ in range(_REMOVALS):
+        try:
+            # the temporary name of a file contains the final one
+            for entry in [entry for entry in folder.iterdir() if not any(name in entry.name for name in keep)]:
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
+            if not keep:
+                folder.rmdir()
+        except FileNotFoundError:
+            if not folder.exists():
+                return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            time.sleep(_REMOVAL_PAUSE_SECONDS)
+        else:
+            return
+    raise StorageError(
+        f"files still appear in this folder after {_REMOVALS} attempts to delete it",
+        where=str(folder),
+        fix="Stop what writes there, then run again.",
+    )
+
+
+def remove_empty_folder(uri: str) -> None:
+    """Delete a local folder if it is empty. Object stores have no folders."""
+    fs, path = resolve(uri)
+    if isinstance(fs, LocalFileSystem):
+        with suppress(OSError):
+            Path(path).rmdir()
+
+
+@located
+def remove_file(uri: str) -> None:
+    """Delete a file; a missing one is no error."""
+    fs, path = resolve(uri)
+    with suppress(FileNotFoundError):
+        fs.rm_file(path)

@@ -15,8 +15,8 @@ from gnnflow.infer.job import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.columns import to_matrix
-from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.tables import read_table
+from gnnflow.storage.writing import remove_tree
 from tests.benchmarks.timed_layer import TIMES
 
 if TYPE_CHECKING:

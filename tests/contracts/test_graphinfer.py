@@ -116,7 +116,7 @@ def block_of(graph: Stored, kind: SamplingKind, fanout: int | None, seed: int) -
 def reference(graph: Stored, job: InferJob) -> np.ndarray:
     whole = WholeGraph(
         block_of(graph, "none", None, 0),
-        degrees_of(graph.nodes),
+        degrees_of([graph.nodes]),
         features_of(graph.nodes, graph.store.facts.features.width),
     )
     sampled = None

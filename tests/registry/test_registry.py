@@ -21,10 +21,8 @@ from gnnflow.graph.row_counts import RowCounts
 from gnnflow.registry import versions
 from gnnflow.storage.filesystem import join, list_names, read_bytes, read_json
 from gnnflow.storage.manifest import Manifest, commit
-from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
-from gnnflow.storage.removal import remove_file
-from gnnflow.storage.workspace import Workspace
-from gnnflow.storage.writing import FileEntry, write_atomic, write_json
+from gnnflow.storage.workspace import DESCRIPTION, WEIGHTS, Workspace
+from gnnflow.storage.writing import FileEntry, remove_file, write_atomic, write_json
 from tests.s3 import local_bucket
 
 if TYPE_CHECKING:

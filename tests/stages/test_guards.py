@@ -16,7 +16,7 @@ from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import from_matrix, from_ragged, to_matrix
 from gnnflow.storage.filesystem import read_json
-from gnnflow.storage.removal import remove_tree
+from gnnflow.storage.writing import remove_tree
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 from tests.typed_graphs import RELATIONS, SIZES, typed_tables, write_tables

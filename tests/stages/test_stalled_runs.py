@@ -19,9 +19,9 @@ from gnnflow.stages.base import StageContext
 from gnnflow.storage import lease
 from gnnflow.storage.filesystem import list_names
 from gnnflow.storage.manifest import read_manifest
-from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.run_folder import damaged_files
 from gnnflow.storage.verified import check_file
+from gnnflow.storage.writing import remove_tree
 from gnnflow.train import trainer
 from tests.s3 import local_bucket
 from tests.small_graphs import graph_config, write_graph
@@ -33,10 +33,10 @@ MOMENTS = {
     "between the files of the model": ("gnnflow.layers.saved.write_atomic", 1),
     "before the attempt is whole": ("gnnflow.stages.running.commit", 2),  # after those of ingest and flat
     "before the claim": ("gnnflow.stages.running.claim", 0),
-    "after the claim": ("gnnflow.storage.attempts.read_manifest", 0),
-    "before the first file is given": ("gnnflow.storage.attempts.write_atomic", 0),
-    "between the files that are given": ("gnnflow.storage.attempts.write_atomic", 1),
-    "before the commit": ("gnnflow.storage.attempts.commit", 0),
+    "after the claim": ("gnnflow.storage.manifest.read_manifest", 0),
+    "before the first file is given": ("gnnflow.storage.manifest.write_atomic", 0),
+    "between the files that are given": ("gnnflow.storage.manifest.write_atomic", 1),
+    "before the commit": ("gnnflow.storage.manifest.commit", 0),
     "after the commit": ("gnnflow.stages.running._check_made_of", 2),
     "before scoring": ("gnnflow.stages.infer.score_graph", 0),
     "before scores are committed": ("gnnflow.stages.running.commit", 3),

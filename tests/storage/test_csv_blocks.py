@@ -111,5 +111,5 @@ def test_lines_are_counted_from_the_start_of_the_file(tmp_path: Path, monkeypatc
 def test_a_broken_gzip_is_refused(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(as_csv(ROWS).encode())[:cut])
-    with pytest.raises(TableError, match="no whole gzip file"):
+    with pytest.raises(TableError, match="not a whole gzip file"):
         read(str(path))

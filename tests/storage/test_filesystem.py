@@ -19,10 +19,17 @@ from gnnflow.mapreduce.exchange import Emit, read_exchange, write_exchange
 from gnnflow.stages import pipeline
 from gnnflow.storage.columns import from_matrix, from_ragged, id_keys, to_matrix, to_numpy, to_ragged
 from gnnflow.storage.filesystem import exists, join, list_names, read_bytes, read_json, resolve, size_of, stamp
-from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.tables import read_table, write_table
 from gnnflow.storage.user_tables import scan
-from gnnflow.storage.writing import copy_file, create_exclusive, move_folder, open_output, write_atomic, write_json
+from gnnflow.storage.writing import (
+    copy_file,
+    create_exclusive,
+    move_folder,
+    open_output,
+    remove_tree,
+    write_atomic,
+    write_json,
+)
 from tests.conftest import REPOSITORY
 from tests.s3 import local_bucket
 from tests.small_graphs import graph_config, write_graph

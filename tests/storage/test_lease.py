@@ -15,8 +15,7 @@ import pytest
 
 from gnnflow.progress import Silent
 from gnnflow.storage import lease
-from gnnflow.storage.removal import remove_tree
-from gnnflow.storage.writing import create_exclusive, write_atomic
+from gnnflow.storage.writing import create_exclusive, remove_tree, write_atomic
 from tests.hearing import Heard
 
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ def test_a_table_whose_log_is_not_read_is_refused_with_the_folders_inside_it(
     for name in (LOGS[kind], "data/day=1/a.parquet", "data/day=2/b.parquet"):
         write_atomic(f"{root}/{name}", b"")
     for folder in (root, f"{root}/data", f"{root}/data/day=1", f"{root}/data/day=1/"):
-        with pytest.raises(StorageError, match=f"table.* of {kind}: what counts of its files is in"):
+        with pytest.raises(StorageError, match=f"table.* of {kind}: its current files are listed in"):
             find_table_files(folder)
     assert names(f"{root}/data/day=*/*.parquet") == ["day=1/a.parquet", "day=2/b.parquet"]
     assert names(f"{root}/data/day=1/a.parquet") == ["a.parquet"]

@@ -49,7 +49,7 @@ def write(path: Path, column: Any, before: bytes = b"", after: bytes = b"") -> s
 @pytest.mark.parametrize("name", BROKEN)
 def test_values_that_are_not_of_their_type_are_refused(tmp_path: Path, name: str) -> None:
     (chunk,) = scan(write(tmp_path / "t.arrow", *BROKEN[name]))
-    with pytest.raises(TableError, match=r"t\.arrow: column 'c' holds what .* cannot be\. Write the table again"):
+    with pytest.raises(TableError, match=r"t\.arrow: column 'c' holds values that are not .*\. Write the table again"):
         read_chunk(chunk)
 
 

@@ -17,10 +17,9 @@ from gnnflow.storage import verified
 from gnnflow.storage.documents import read_document, write_document
 from gnnflow.storage.filesystem import join, read_bytes
 from gnnflow.storage.manifest import Manifest, commit, read_manifest
-from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.tables import commit_table, iter_artifact_table, read_artifact_table
 from gnnflow.storage.verified import check_file, expect_files, is_whole, read_verified
-from gnnflow.storage.writing import FileEntry, write_atomic, write_json
+from gnnflow.storage.writing import FileEntry, remove_tree, write_atomic, write_json
 from tests.storage.test_filesystem import BACKENDS, folder  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
