@@ -17,7 +17,8 @@ A new execution is one module here. It provides
   and takes its reader as a Protocol: executions know nothing of files.
   A layer that defines `propagate` takes one part alone, whose sources begin with the T targets; a self-loop of target i
   comes from source i.
-- the function that runs a model: encode, `run_layer` per layer, predict. A delivery serves all of its targets alike;
+- the function that runs a model: encode, a layer at a time, predict. `relations.run_layer` runs a layer over blocks in
+  memory, `relations.run_passes` over any deliveries, one per relation. A delivery serves all of its targets alike;
   where some of them are only context for the others, a mask picks the rows that count after the last layer.
 - a row in `table.EXECUTIONS`, with the reason why it cannot run a layer, where there is one: an execution that yields
   several parts must refuse an aggregation that does not merge.

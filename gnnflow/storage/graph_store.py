@@ -195,36 +195,6 @@ def features_of(table: pa.Table, width: int) -> Features:
     return Features(width, offsets=offsets, index=index.astype(np.int64), value=value)
 
 
-def read_features(store: GraphStore, rows: Mapping[int, IntArray]) -> NodeFeatures:
-    """Return the features of some nodes by partition and place there, ascending: in dense id order."""
-    parts: list[Features | None] = []
-    for node_type, facts in enumerate(store.facts.features_of_types):
-        if facts is None:
-            parts.append(None)
-            continue
-        tables = []
-        for partition, held in rows.items():
-            run = store.book.rows(partition, node_type)
-            # rows of this type, numbered within it
-            own = held[(held >= run.start) & (held < run.stop)] - run.start
-            if len(own):  # else nothing reads this type here, so its file stays closed
-                table = store.nodes(partition, store.feature_columns_of(node_type), node_type=node_type)
-                tables.append(table if len(own) == table.num_rows else take_rows(table, own))
-        parts.append(features_of(pa.concat_tables(tables).combine_chunks(), facts.width) if tables else _no_rows(facts))
-    if len(parts) == 1 and parts[0] is not None:
-        return parts[0]
-    ids = np.concatenate([held + store.book.start(partition) for partition, held in rows.items()])
-    return TypedFeatures(store.book.type_of(ids), tuple(parts))
-
-
-def _no_rows(facts: FeatureFacts) -> Features:
-    """Return features as they are stored, of no node."""
-    if facts.kind == "dense":
-        return Features(facts.width, dense=np.zeros((0, facts.width), np.float32))
-    value = np.zeros(0, np.float32) if facts.has_value else None
-    return Features(facts.width, offsets=np.zeros(1, np.int64), index=np.zeros(0, np.int64), value=value)
-
-
 def degrees_of(tables: Sequence[pa.Table]) -> Degrees:
     """Return the degrees of nodes from a table per type: [N], or [N, R] with types where the graph is typed."""
     table = pa.concat_tables([each.select(DEGREE_COLUMNS) for each in tables]).combine_chunks()
@@ -272,3 +242,33 @@ def pairs_file(partition: int) -> str:
 
 def _file(what: str, partition: int) -> str:
     return f"{what}-{partition:05d}.parquet"
+
+
+def read_features(store: GraphStore, rows: Mapping[int, IntArray]) -> NodeFeatures:
+    """Return the features of some nodes by partition and place there, ascending: in dense id order."""
+    parts: list[Features | None] = []
+    for node_type, facts in enumerate(store.facts.features_of_types):
+        if facts is None:
+            parts.append(None)
+            continue
+        tables = []
+        for partition, held in rows.items():
+            run = store.book.rows(partition, node_type)
+            # rows of this type, numbered within it
+            own = held[(held >= run.start) & (held < run.stop)] - run.start
+            if len(own):  # else nothing reads this type here, so its file stays closed
+                table = store.nodes(partition, store.feature_columns_of(node_type), node_type=node_type)
+                tables.append(table if len(own) == table.num_rows else take_rows(table, own))
+        parts.append(features_of(pa.concat_tables(tables).combine_chunks(), facts.width) if tables else _no_rows(facts))
+    if len(parts) == 1 and parts[0] is not None:
+        return parts[0]
+    ids = np.concatenate([held + store.book.start(partition) for partition, held in rows.items()])
+    return TypedFeatures(store.book.type_of(ids), tuple(parts))
+
+
+def _no_rows(facts: FeatureFacts) -> Features:
+    """Return features as they are stored, of no node."""
+    if facts.kind == "dense":
+        return Features(facts.width, dense=np.zeros((0, facts.width), np.float32))
+    value = np.zeros(0, np.float32) if facts.has_value else None
+    return Features(facts.width, offsets=np.zeros(1, np.int64), index=np.zeros(0, np.int64), value=value)
