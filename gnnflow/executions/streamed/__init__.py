@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gnnflow.executions.streamed.adding import SLOPE, added, attended, by_targets, gated, pulled, reads_values
+from gnnflow.executions.streamed.backward import forward
 from gnnflow.executions.streamed.edges_back import EdgesBack
 from gnnflow.executions.streamed.first_terms import FirstTerms, are_features
-from gnnflow.executions.streamed.forward import forward
 from gnnflow.executions.streamed.graph import EVERY, GroupSizes, Held, Piece, ahead, sources_of
 from gnnflow.executions.streamed.layers import not_streamed, sources_in
 from gnnflow.executions.streamed.order import MOST_AT_ONCE, Passing, groups_of, zeros

@@ -1,4 +1,6 @@
-"""The backward pass of the streamed execution: each layer once more, from its last phase to its first.
+"""The streamed execution as a step of training: logits, and a backward pass that reads the graph again.
+
+The backward pass computes each layer once more, from its last phase to its first:
 
     per interval i          from its whole state its rows after the layer, and the next layer's terms, again:
                             gradients of state, own terms and input row
@@ -15,32 +17,65 @@ Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from gnnflow.executions.streamed.adding import SLOPE, by_targets
 from gnnflow.executions.streamed.edges_back import EdgesBack
-from gnnflow.executions.streamed.gradients import (
-    INPUT,
-    Blame,
-    Name,
-    below,
-    edges_learn,
-    flat,
-    leaves_of,
-    room_for,
-    room_like,
-)
-from gnnflow.executions.streamed.graph import ahead
-from gnnflow.executions.streamed.rooms import Key, OfNodes, Own, Room, States, read, release, some
+from gnnflow.executions.streamed.graph import Held, Rows, StreamedGraph, ahead
+from gnnflow.executions.streamed.rooms import Key, LayerRelations, OfNodes, Own, Room, States, read, release, some
 from gnnflow.executions.streamed.run import StreamedRun
+from gnnflow.graph.arrays import IntArray
+from gnnflow.kernels import empty_rows
 from gnnflow.kernels.device import CPU
 from gnnflow.kernels.memory import give_back
-from gnnflow.layers import FeatureTensors, NodeContext, State, Terms
+from gnnflow.layers import FeatureTensors, Model, NodeContext, State, Terms
 from gnnflow.layers.encoders import BagEncoder
+
+Name = tuple[Hashable, str]
+"""Names a tensor of what is held of nodes: its key and its name there."""
+INPUT: Name = ("input", "rows")
+"""Names the input rows of a layer."""
+
+
+def forward(model: Model, graph: StreamedGraph, targets: IntArray) -> Tensor:
+    """Return the logits [T, C] of some nodes, given by their rows, ascending.
+
+    The backward pass of what it gives reads the graph again. In training mode dropout reads torch's global generator;
+    seed it to repeat a step.
+    """
+    learned = [each for each in model.parameters() if each.requires_grad]
+    if torch.is_grad_enabled() and learned:
+        return cast("Tensor", _Streamed.apply(model, graph, targets, *learned))  # type: ignore[no-untyped-call]
+    run = StreamedRun(model, graph, targets, keeps=False)
+    try:
+        return run.logits()
+    finally:
+        run.release()
+
+
+class _Streamed(Function):
+    """Logits [T, C], whose backward pass gives the gradients of the model's parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, model: Model, graph: StreamedGraph, targets: IntArray, *_: Tensor) -> Tensor:
+        ctx.run = StreamedRun(model, graph, targets, keeps=True)
+        return cast("Tensor", ctx.run.logits())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        try:
+            return (None, None, None, *gradients(ctx.run, gradient))
+        finally:
+            ctx.run.release()
 
 
 def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
@@ -113,7 +148,7 @@ class _Backward(EdgesBack):
         above: the gradients of the next layer's terms, which are given up; None behind the last layer.
         """
         run, of = self.run, self.run.layers[index]
-        blame = room_like(run.graph, of, run.rooms[index]) if edges_learn(run, index) else None
+        blame = room_like(run.graph, of, run.rooms[index]) if run.edges_learn(index) else None
         self._last_phase(index, blame, above)
         run.tidy()
         if index in self.blames:
@@ -242,3 +277,71 @@ class _Backward(EdgesBack):
             none = self._none_of(h)
             outputs = [*(terms[name] for name in blames), *none]
             self._pulled(outputs, [*(each[rows] for each in blames.values()), *none], {})
+
+
+@dataclass
+class Blame:
+    """The gradients of the rows after a layer, to which several phases add. filled: which intervals have any yet."""
+
+    rows: Rows
+    width: int
+    filled: set[int] = field(default_factory=set)
+
+    def read(self, interval: int) -> Tensor:
+        """Return an interval's gradients."""
+        return self.rows.read(interval).view(-1, self.width)
+
+    def add(self, interval: int, gradient: Tensor) -> None:
+        """Add to an interval's gradients."""
+        if interval in self.filled:
+            gradient = self.read(interval).add_(gradient)
+        self.rows.write(interval, [gradient])
+        self.filled.add(interval)
+
+
+def room_like(graph: StreamedGraph, of: LayerRelations, room: Room) -> Room:
+    """Return room for the gradients of what a layer has room for."""
+    return {key: _gradients_of(graph, of, key, held) for key, held in room.items()}
+
+
+def _gradients_of(graph: StreamedGraph, of: LayerRelations, key: Key, held: Held) -> Held:
+    columns = held.columns.without(SLOPE)
+    # gradients of sources are of this rank's nodes alone
+    return Held.room(graph, columns, level=of.level_of(key), node_type=of.type_of(key))
+
+
+def room_for(num_rows: int, own: Own, blame: Room | None, keys: list[Key], device: torch.device) -> dict[Name, Tensor]:
+    """Return room for the gradients of what a last phase is differentiated by, as `leaves_of` names it.
+
+    Input rows that are no targets of the layer have no gradient by it.
+    """
+    made: dict[Name, Tensor] = {}
+    for key in keys if blame is not None else ():
+        assert blame is not None
+        made |= {(key, name): rows for name, rows in blame[key].empty(num_rows, device).items()}
+    if isinstance(own.h, Tensor):
+        made[INPUT] = empty_rows(*own.h.shape, device=own.h.device)
+        made[INPUT][num_rows:] = 0
+    return made
+
+
+def leaves_of(own: Own, states: States, *, with_terms: bool) -> dict[Name, Tensor]:
+    """Return what the last phase of a layer is differentiated by, as leaves."""
+    found: dict[Name, Tensor] = {}
+    if with_terms:
+        found |= flat({Key("state", of): state for of, state in states.items()} | own.terms)
+    if isinstance(own.h, Tensor):
+        found[INPUT] = own.h
+    for leaf in found.values():
+        leaf.requires_grad_()
+    return found
+
+
+def flat(of: OfNodes) -> dict[Name, Tensor]:
+    """Return tensors by key and name."""
+    return {(key, name): rows for key, held in of.items() for name, rows in held.items()}
+
+
+def below(key: Key, found: dict[Name, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a key, by name."""
+    return {name: rows for (of, name), rows in found.items() if of == key}
