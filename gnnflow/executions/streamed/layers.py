@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gnnflow.executions.base import PassCounts, first_rows, is_cheaper_first, layer_terms, takes_relu, updated_rows
 from gnnflow.executions.propagate import partial_state
-from gnnflow.executions.streamed.adding import added
+from gnnflow.executions.streamed.adding import add_block
 from gnnflow.executions.streamed.graph import Piece, Rows, StreamedGraph, runs, sources_of
 from gnnflow.executions.streamed.rooms import Key, LayerRelations, Named, OfNodes, Own, Room, States, read
 from gnnflow.executions.tensors import BlockTensors
@@ -271,7 +271,7 @@ class StreamedLayers:
         layer = self.layers[index].layers[relation]
         self.seed_piece(index, relation, piece)
         source = sources_in(block, terms.source)
-        return added(layer, state, source=source, target=terms.target, block=block, with_slopes=self.keeps)
+        return add_block(layer, state, source=source, target=terms.target, block=block, with_slopes=self.keeps)
 
     def seed_piece(self, index: int, relation: int, piece: Piece) -> None:
         """Make the draws of a piece's edges a function of the pass and the piece."""
