@@ -42,7 +42,7 @@ from gnnflow.graph.batch import Block, Degrees, Features
 from gnnflow.graph.edges import InEdges
 from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.budget import ON_CARD, plan
-from gnnflow.train.streamed.card import Card, CardGraph
+from gnnflow.train.streamed.card import Card
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes
@@ -124,7 +124,7 @@ def ours(chosen: Chosen) -> Found:
     for first, edges, nodes, features in parts_of(chosen):
         files.add(first, blocks=[Block(edges, chosen.nodes)] * 2, features=features, nodes=nodes)
         cap(chosen)
-    graph = CardGraph.of(files, Card(DEVICE))
+    graph = files.on_card(Card(DEVICE))
     model.to(DEVICE)
     every = np.arange(chosen.nodes)
     with compute_settings(1, DEVICE):

@@ -1,4 +1,4 @@
-"""What each layer sends, keeps and computes first: worked out once, from the model and the columns that edges have.
+"""Plans of layers: terms, states and the order of computation, from the model and the columns of edges.
 
     plan  = plan_relation(layer, columns, map_first=...)     of one relation's pass
     plans = plan_layers(model, columns)                      of all layers, as GraphInfer computes them
@@ -61,7 +61,7 @@ NO_COLUMNS = EdgeColumns()
 
 @dataclass(frozen=True)
 class TermLayout:
-    """How some of a node's terms lie side by side in one float32 row: names in order, each with its shape per node."""
+    """Layout of a node's terms, side by side in one float32 row: names in order, each with its shape per node."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -88,7 +88,7 @@ class TermLayout:
         return TermLayout(tuple(shapes), tuple(shapes.values()))
 
     def split(self, run: Tensor) -> dict[str, Tensor]:
-        """Return the terms [N, ...] that lie one after the other, each of all nodes, in a run of memory [N K]."""
+        """Return the terms [N, ...] of a run of memory [N K], in which they lie one after the other."""
         num_rows = len(run) // self.width if self.width else 0
         parts = torch.split(run, [num_rows * width for width in self.widths])
         return {
@@ -144,7 +144,7 @@ class RelationPlan:
 
     @property
     def merges(self) -> bool:
-        """Whether states of parts of a target's in-edges can be merged."""
+        """True where states of parts of a target's in-edges can be merged."""
         return self.state is not None
 
     @cached_property
@@ -155,7 +155,7 @@ class RelationPlan:
 
     @property
     def learns(self) -> bool:
-        """Whether a gradient reaches the terms or the state; only of a plan made outside `torch.no_grad`."""
+        """True where a gradient reaches the terms or the state; only of a plan made outside `torch.no_grad`."""
         tensors = (*self.terms.source.values(), *self.terms.target.values(), *(self.state or {}).values())
         return any(rows.requires_grad for rows in tensors)
 

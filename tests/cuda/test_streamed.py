@@ -21,7 +21,7 @@ from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import source
 from gnnflow.train.streamed.budget import ON_CARD, Plan, plan
-from gnnflow.train.streamed.card import Card, CardGraph
+from gnnflow.train.streamed.card import Card
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes
@@ -46,7 +46,7 @@ LAYERS = [name for name, layer in LAYER_OBJECTS.items() if EXECUTIONS["streamed"
 
 
 def brought(graph):
-    return CardGraph.of(graph, Card(torch.device("cuda", 0)))
+    return graph.on_card(Card(torch.device("cuda", 0)))
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from gnnflow.executions.streamed.adding import SLOPE, added, attended, by_targets, gated, pulled, reads_values
+from gnnflow.executions.streamed.adding import (
+    SLOPE,
+    add_block,
+    add_gradients,
+    attended,
+    gated,
+    reads_values,
+    target_gradients,
+)
+from gnnflow.executions.streamed.backward import forward
 from gnnflow.executions.streamed.edges_back import EdgesBack
 from gnnflow.executions.streamed.first_terms import FirstTerms, are_features
-from gnnflow.executions.streamed.forward import forward
-from gnnflow.executions.streamed.graph import EVERY, GroupSizes, Held, Piece, ahead, sources_of
+from gnnflow.executions.streamed.graph import EVERY, GroupSizes, Held, Piece, read_ahead, sources_of
 from gnnflow.executions.streamed.layers import not_streamed, sources_in
 from gnnflow.executions.streamed.order import MOST_AT_ONCE, Passing, groups_of, zeros
-from gnnflow.executions.streamed.relay import passing
+from gnnflow.executions.streamed.relay import passing_terms
 from gnnflow.executions.streamed.ring import Ring
 from gnnflow.executions.streamed.rooms import Key, LayerRelations
 from gnnflow.executions.streamed.run import StreamedRun
@@ -28,19 +36,19 @@ __all__ = [
     "Piece",
     "Ring",
     "StreamedRun",
-    "added",
-    "ahead",
+    "add_block",
+    "add_gradients",
     "are_features",
     "attended",
-    "by_targets",
     "forward",
     "gated",
     "groups_of",
     "not_streamed",
-    "passing",
-    "pulled",
+    "passing_terms",
+    "read_ahead",
     "reads_values",
     "sources_in",
     "sources_of",
+    "target_gradients",
     "zeros",
 ]

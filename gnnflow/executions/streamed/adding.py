@@ -1,11 +1,11 @@
 """States that grow piece by piece, and gradients that do: without a state per piece and a merge of the two.
 
     state = None
-    for each piece: state = added(layer, state, ...)            the kernel adds to the state that is there
-    for each piece: pulled(layer, gradients of terms, ...)      and to the gradients that are there
+    for each piece: state = add_block(layer, state, ...)            the kernel adds to the state that is there
+    for each piece: add_gradients(layer, gradients of terms, ...)      and to the gradients that are there
 
 Where a layer's messages are summed with coefficients that nothing learns, or by the kernels for gates or for attention,
-neither takes a message; `pulled` says where that is not so, and the piece has to be differentiated.
+neither takes a message; `add_gradients` says where that is not so, and the piece has to be differentiated.
 
 Shapes: T targets, S sources, H heads, D width of a head.
 """
@@ -39,7 +39,7 @@ SLOPE = "slope"
 """Names, in the state of a gated sum [T, H, D], the slope of the sums by the targets' half."""
 
 
-def added(
+def add_block(
     layer: Layer,
     state: State | None,
     *,
@@ -73,7 +73,7 @@ def added(
     return kind.merge(state, partial_state(layer, source=source, target=target, block=block))
 
 
-def pulled(
+def add_gradients(
     layer: Layer,
     gradients: Terms,
     *,
@@ -86,8 +86,8 @@ def pulled(
     """Add to the gradients of source terms [S, ...], given the gradient of the whole state, and return True.
 
     Return False, and add nothing, where the block has to be differentiated. Target terms have no gradients, or
-    `by_targets` knows them; for attention they are added to. by_state: as `for_parts` returns it. has_slopes: the whole
-    state came with slopes.
+    `target_gradients` knows them; for attention they are added to. by_state: as `for_parts` returns it. has_slopes: the
+    whole state came with slopes.
     """
     fused = gated(layer, source, target, block)
     if fused is not None and has_slopes:
@@ -113,7 +113,7 @@ def pulled(
 
 
 def reads_values(layer: Layer, *, source: TermRows, target: TermRows, block: BlockTensors) -> bool:
-    """Return whether a backward pass over a layer's edges reads source["value"]: not where `pulled` adds up sums.
+    """Return whether a backward pass over a layer's edges reads source["value"]: not where gradients of sums are added.
 
     Terms and block: of no rows, and no edges with leaves.
     """
@@ -134,8 +134,8 @@ def attended(layer: Layer, source: TermRows, target: TermRows, block: BlockTenso
     return kind.attended(block_messages(layer, source, target, block))
 
 
-def by_targets(layer: Layer, whole: State, by_state: State, like: Terms, edge: EdgeContext) -> dict[str, Tensor]:
-    """Return the gradients of target terms that `pulled` leaves out, given whole states and their gradients.
+def target_gradients(layer: Layer, whole: State, by_state: State, like: Terms, edge: EdgeContext) -> dict[str, Tensor]:
+    """Return the gradients of target terms that `add_gradients` leaves out, given whole states and their gradients.
 
     like: the layer's terms, of any rows; edge: the columns of its edges.
     """

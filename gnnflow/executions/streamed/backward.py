@@ -1,4 +1,6 @@
-"""The backward pass of the streamed execution: each layer once more, from its last phase to its first.
+"""The streamed execution as a step of training: logits, and a backward pass that reads the graph again.
+
+The backward pass computes each layer once more, from its last phase to its first:
 
     per interval i          from its whole state its rows after the layer, and the next layer's terms, again:
                             gradients of state, own terms and input row
@@ -15,32 +17,65 @@ Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
-from gnnflow.executions.streamed.adding import SLOPE, by_targets
+from gnnflow.executions.streamed.adding import SLOPE, target_gradients
 from gnnflow.executions.streamed.edges_back import EdgesBack
-from gnnflow.executions.streamed.gradients import (
-    INPUT,
-    Blame,
-    Name,
-    below,
-    edges_learn,
-    flat,
-    leaves_of,
-    room_for,
-    room_like,
-)
-from gnnflow.executions.streamed.graph import ahead
-from gnnflow.executions.streamed.rooms import Key, OfNodes, Own, Room, States, read, release, some
+from gnnflow.executions.streamed.graph import Held, Rows, StreamedGraph, read_ahead
+from gnnflow.executions.streamed.rooms import Key, LayerRelations, OfNodes, Own, Room, States, read, release, some
 from gnnflow.executions.streamed.run import StreamedRun
+from gnnflow.graph.arrays import IntArray
+from gnnflow.kernels import empty_rows
 from gnnflow.kernels.device import CPU
 from gnnflow.kernels.memory import give_back
-from gnnflow.layers import FeatureTensors, NodeContext, State, Terms
+from gnnflow.layers import FeatureTensors, Model, NodeContext, State, Terms
 from gnnflow.layers.encoders import BagEncoder
+
+Name = tuple[Hashable, str]
+"""Names a tensor of what is held of nodes: its key and its name there."""
+INPUT: Name = ("input", "rows")
+"""Names the input rows of a layer."""
+
+
+def forward(model: Model, graph: StreamedGraph, targets: IntArray) -> Tensor:
+    """Return the logits [T, C] of some nodes, given by their rows, ascending.
+
+    The backward pass of what it gives reads the graph again. In training mode dropout reads torch's global generator;
+    seed it to repeat a step.
+    """
+    learned = [each for each in model.parameters() if each.requires_grad]
+    if torch.is_grad_enabled() and learned:
+        return cast("Tensor", _Streamed.apply(model, graph, targets, *learned))  # type: ignore[no-untyped-call]
+    run = StreamedRun(model, graph, targets, keeps=False)
+    try:
+        return run.logits()
+    finally:
+        run.release()
+
+
+class _Streamed(Function):
+    """Logits [T, C], whose backward pass gives the gradients of the model's parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, model: Model, graph: StreamedGraph, targets: IntArray, *_: Tensor) -> Tensor:
+        ctx.run = StreamedRun(model, graph, targets, keeps=True)
+        return cast("Tensor", ctx.run.logits())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        try:
+            return (None, None, None, *gradients(ctx.run, gradient))
+        finally:
+            ctx.run.release()
 
 
 def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
@@ -74,11 +109,11 @@ class _LayerEnd:
 
 
 class _Backward(EdgesBack):
-    """One backward pass. blames: of the rows after each layer that are read again. of_logits: the gradient of these."""
+    """One backward pass. row_gradients: of rows after a layer that are read again. of_logits: gradients of logits."""
 
     def __init__(self, run: StreamedRun, of_logits: Tensor) -> None:
         super().__init__(run)
-        self.blames: dict[int, Blame] = {}
+        self.row_gradients: dict[int, RowGradients] = {}
         self.of_logits = of_logits
 
     def head(self) -> None:
@@ -87,13 +122,13 @@ class _Backward(EdgesBack):
         if run.layers[-1].predicts:
             return
         for index in run.model.head_layers:
-            self._blame(index)
+            self._gradients_after(index)
         give_back()  # what the loss was computed in
         with run.head_inputs() as found:
             for interval in run.intervals:
                 made = self._of_head(interval, next(found))
                 for index, gradient in zip(run.model.head_layers, made, strict=True):
-                    self.blames[index].add(interval, gradient)
+                    self.row_gradients[index].add(interval, gradient)
                 del made, gradient  # before the next ones
 
     def _of_head(self, interval: int, outputs: list[Tensor]) -> list[Tensor]:
@@ -103,7 +138,7 @@ class _Backward(EdgesBack):
             leaves = {index: each[rows].requires_grad_() for index, each in enumerate(outputs)}
             with torch.enable_grad():
                 at, logits = run.predicted(interval, rows, list(leaves.values()))
-            for index, made in self._pulled([logits], [self.of_logits[at]], leaves).items():
+            for index, made in self._gradients_of([logits], [self.of_logits[at]], leaves).items():
                 found[index][rows] = made
         return found
 
@@ -113,28 +148,28 @@ class _Backward(EdgesBack):
         above: the gradients of the next layer's terms, which are given up; None behind the last layer.
         """
         run, of = self.run, self.run.layers[index]
-        blame = room_like(run.graph, of, run.rooms[index]) if edges_learn(run, index) else None
-        self._last_phase(index, blame, above)
+        grads = room_like(run.graph, of, run.rooms[index]) if run.edges_learn(index) else None
+        self._last_phase(index, grads, above)
         run.tidy()
-        if index in self.blames:
-            self.blames.pop(index).rows.release()
+        if index in self.row_gradients:
+            self.row_gradients.pop(index).rows.release()
         if above is not None:
             release(above)
-        if blame is not None:
+        if grads is not None:
             for relation in of.joins.order:
-                for sources in self._sources(index, relation, blame):
-                    self._edge_phase(index, relation, blame, sources)
+                for sources in self._sources(index, relation, grads):
+                    self._edge_phase(index, relation, grads, sources)
             give_back()  # pieces of the edge phase are of other sizes than what comes next asks for
-        return blame
+        return grads
 
-    def _blame(self, index: int) -> Blame:
-        if index not in self.blames:
+    def _gradients_after(self, index: int) -> RowGradients:
+        if index not in self.row_gradients:
             width = self.run.layers[index].out_width
-            self.blames[index] = Blame(self.run.graph.rows(width, level=index + 1), width)
-        return self.blames[index]
+            self.row_gradients[index] = RowGradients(self.run.graph.rows(width, level=index + 1), width)
+        return self.row_gradients[index]
 
-    def _last_phase(self, index: int, blame: Room | None, above: Room | None) -> None:
-        run, room, of_rows = self.run, self.run.rooms[index], self.blames.get(index)
+    def _last_phase(self, index: int, grads: Room | None, above: Room | None) -> None:
+        run, room, of_rows = self.run, self.run.rooms[index], self.row_gradients.get(index)
 
         def load(interval: int) -> _LayerEnd:
             node_type = run.graph.types[interval]
@@ -143,34 +178,34 @@ class _Backward(EdgesBack):
             gradient = None if of_rows is None else of_rows.read(interval)
             return _LayerEnd(run.load_own(index, interval), whole, gradient, terms)
 
-        with ahead([partial(load, interval) for interval in run.intervals]) as found:
+        with read_ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
-                self._last_of(index, interval, next(found), blame)
+                self._last_of(index, interval, next(found), grads)
 
-    def _last_of(self, index: int, interval: int, found: _LayerEnd, blame: Room | None) -> None:
+    def _last_of(self, index: int, interval: int, found: _LayerEnd, grads: Room | None) -> None:
         """Differentiate what lies behind the edges of an interval, some rows at a time."""
         run = self.run
         keys = [*(Key("state", of) for of in found.whole), *found.own.terms]
-        made = room_for(run.graph.active(index + 1)[interval], found.own, blame, keys, run.device)
+        made = room_for(run.graph.active(index + 1)[interval], found.own, grads, keys, run.device)
         for rows in run.runs(index + 1, interval):
             held, states = found.own.part(rows), some(found.whole, rows)
             slopes = {of: {SLOPE: state.pop(SLOPE)} for of, state in states.items() if SLOPE in state}
-            leaves = leaves_of(held, states, with_terms=blame is not None)
+            leaves = leaves_of(held, states, with_terms=grads is not None)
             with torch.enable_grad():
                 out = run.last_phase(index, interval, states, held)
                 outputs, gradients = self._made_of(index, out, held, found, place=(interval, rows))
-            pulled = self._pulled(outputs, gradients, leaves)
-            for of, slope in slopes.items() if blame is not None else ():
-                self._add_by_targets(index, of, slope, pulled)
-            for of, state in states.items() if blame is not None else ():
+            pulled = self._gradients_of(outputs, gradients, leaves)
+            for of, slope in slopes.items() if grads is not None else ():
+                self._add_target_gradients(index, of, slope, pulled)
+            for of, state in states.items() if grads is not None else ():
                 pulled |= self._for_parts(index, of, state, pulled)
             for name, each in pulled.items():
                 made[name][rows] = each
-        for key in keys if blame is not None else ():
-            assert blame is not None
-            blame[key].write(interval, below(key, made))
+        for key in keys if grads is not None else ():
+            assert grads is not None
+            grads[key].write(interval, tensors_of(key, made))
         if INPUT in made:
-            self._blame(index - 1).add(interval, made[INPUT])
+            self._gradients_after(index - 1).add(interval, made[INPUT])
 
     def _made_of(
         self, index: int, out: Tensor, own: Own, found: _LayerEnd, *, place: tuple[int, slice]
@@ -205,40 +240,110 @@ class _Backward(EdgesBack):
         assert held.nodes is not None
         return self.run.terms(index + 1, out, held.nodes, place=place)
 
-    def _add_by_targets(self, index: int, relation: int, slopes: State, pulled: dict[Name, Tensor]) -> None:
+    def _add_target_gradients(self, index: int, relation: int, slopes: State, pulled: dict[Name, Tensor]) -> None:
         layer, edge = self.run.layers[index].layers[relation], self.run.graph.edge(index, relation)
         none, target = self.run.no_terms(index), Key("target", relation)
         like = Terms(none[Key("source", relation)], none[target])
-        for name, each in by_targets(layer, slopes, below(Key("state", relation), pulled), like, edge).items():
+        for name, each in target_gradients(
+            layer, slopes, tensors_of(Key("state", relation), pulled), like, edge
+        ).items():
             pulled[target, name] += each
 
     def _for_parts(self, index: int, of: int, whole: State, pulled: dict[Name, Tensor]) -> dict[Name, Tensor]:
         kind, key = self.run.layers[index].layers[of].levels.instance, Key("state", of)
         with torch.no_grad():
-            made = kind.for_parts({name: rows.detach() for name, rows in whole.items()}, below(key, pulled))
+            made = kind.for_parts({name: rows.detach() for name, rows in whole.items()}, tensors_of(key, pulled))
         return {(key, name): rows for name, rows in made.items()}
 
-    def first_phase(self, blame: Room) -> None:
+    def first_phase(self, grads: Room) -> None:
         """Differentiate the terms of the first layer, some rows at a time, and give up their gradients."""
         run = self.run
 
         def load(interval: int) -> tuple[FeatureTensors, NodeContext, OfNodes]:
             keys = run.layers[0].keys_at(run.graph.types[interval])
-            return *run.first.load(interval), read(blame, keys, interval)
+            return *run.first.load(interval), read(grads, keys, interval)
 
-        with ahead([partial(load, interval) for interval in run.intervals]) as found:
+        with read_ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
                 self._first_of(interval, *next(found))
-        release(blame)
+        release(grads)
 
     def _first_of(self, interval: int, features: FeatureTensors, nodes: NodeContext, of_terms: OfNodes) -> None:
         """Differentiate the terms of an interval's nodes. of_terms: their gradients."""
-        run, blames = self.run, flat(of_terms)
+        run, given = self.run, flat(of_terms)
         for rows in run.runs(0, interval):
             own = nodes.part(rows)
             with torch.enable_grad():
                 h = run.input_rows(interval, features.rows(rows.start, rows.stop), own)
                 terms = flat(run.terms(0, h, own, place=(interval, rows.start)))
             none = self._none_of(h)
-            outputs = [*(terms[name] for name in blames), *none]
-            self._pulled(outputs, [*(each[rows] for each in blames.values()), *none], {})
+            outputs = [*(terms[name] for name in given), *none]
+            self._gradients_of(outputs, [*(each[rows] for each in given.values()), *none], {})
+
+
+@dataclass
+class RowGradients:
+    """The gradients of the rows after a layer, to which several phases add. filled: which intervals have any yet."""
+
+    rows: Rows
+    width: int
+    filled: set[int] = field(default_factory=set)
+
+    def read(self, interval: int) -> Tensor:
+        """Return an interval's gradients."""
+        return self.rows.read(interval).view(-1, self.width)
+
+    def add(self, interval: int, gradient: Tensor) -> None:
+        """Add to an interval's gradients."""
+        if interval in self.filled:
+            gradient = self.read(interval).add_(gradient)
+        self.rows.write(interval, [gradient])
+        self.filled.add(interval)
+
+
+def room_like(graph: StreamedGraph, of: LayerRelations, room: Room) -> Room:
+    """Return room for the gradients of what a layer has room for."""
+    return {key: _gradients_of(graph, of, key, held) for key, held in room.items()}
+
+
+def _gradients_of(graph: StreamedGraph, of: LayerRelations, key: Key, held: Held) -> Held:
+    columns = held.columns.without(SLOPE)
+    # gradients of sources are of this rank's nodes alone
+    return Held.room(graph, columns, level=of.level_of(key), node_type=of.type_of(key))
+
+
+def room_for(num_rows: int, own: Own, grads: Room | None, keys: list[Key], device: torch.device) -> dict[Name, Tensor]:
+    """Return room for the gradients of what a last phase is differentiated by, as `leaves_of` names it.
+
+    Input rows that are no targets of the layer have no gradient by it.
+    """
+    made: dict[Name, Tensor] = {}
+    for key in keys if grads is not None else ():
+        assert grads is not None
+        made |= {(key, name): rows for name, rows in grads[key].empty(num_rows, device).items()}
+    if isinstance(own.h, Tensor):
+        made[INPUT] = empty_rows(*own.h.shape, device=own.h.device)
+        made[INPUT][num_rows:] = 0
+    return made
+
+
+def leaves_of(own: Own, states: States, *, with_terms: bool) -> dict[Name, Tensor]:
+    """Return what the last phase of a layer is differentiated by, as leaves."""
+    found: dict[Name, Tensor] = {}
+    if with_terms:
+        found |= flat({Key("state", of): state for of, state in states.items()} | own.terms)
+    if isinstance(own.h, Tensor):
+        found[INPUT] = own.h
+    for leaf in found.values():
+        leaf.requires_grad_()
+    return found
+
+
+def flat(of: OfNodes) -> dict[Name, Tensor]:
+    """Return tensors by key and name."""
+    return {(key, name): rows for key, held in of.items() for name, rows in held.items()}
+
+
+def tensors_of(key: Key, found: dict[Name, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a key, by name."""
+    return {name: rows for (of, name), rows in found.items() if of == key}

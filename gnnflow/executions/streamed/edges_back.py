@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.propagate import partial_state, sort_edges
-from gnnflow.executions.streamed.adding import SLOPE, attended, pulled, reads_values
-from gnnflow.executions.streamed.graph import EVERY, Held, Piece, WithoutValues, ahead, sources_of
+from gnnflow.executions.streamed.adding import SLOPE, add_gradients, attended, reads_values
+from gnnflow.executions.streamed.graph import EVERY, Held, Piece, WithoutValues, read_ahead, sources_of
 from gnnflow.executions.streamed.layers import sources_in
 from gnnflow.executions.streamed.order import Group, Sources, fill_with_zeros, groups_of, loads
-from gnnflow.executions.streamed.relay import Here, Relay, passing
+from gnnflow.executions.streamed.relay import LocalTerms, Relay, passing_terms
 from gnnflow.executions.streamed.rooms import Key, Named, Room
 from gnnflow.executions.streamed.run import StreamedRun
 from gnnflow.executions.tensors import BlockTensors
@@ -59,7 +59,7 @@ class _Read:
 class _Sources:
     """Source terms that an edge phase goes over. terms: as far as they are read; groups: the order of pieces."""
 
-    passed: Here | Relay
+    passed: LocalTerms | Relay
     terms: Held | WithoutValues
     groups: Sequence[Group[Sources, int]]
 
@@ -70,7 +70,7 @@ class _Source:
 
     terms: Named
     gathered: Named
-    blame: Room
+    grads: Room
 
 
 class EdgesBack:
@@ -81,16 +81,16 @@ class EdgesBack:
         self.learned = [each for each in run.model.parameters() if each.requires_grad]
         self.found: list[Tensor | None] = [None] * len(self.learned)
 
-    def _pulled(
+    def _gradients_of(
         self, outputs: Sequence[Tensor], gradients: Sequence[Tensor], leaves: Mapping[K, Tensor]
     ) -> dict[K, Tensor]:
         """Return the gradients of some leaves, zeros where there are none, and count the gradients of parameters."""
         pairs = [(out, of) for out, of in zip(outputs, gradients, strict=True) if out.requires_grad]
         if not pairs:
             return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
-        outs, blames = zip(*pairs, strict=True)
+        outs, given = zip(*pairs, strict=True)
         wanted = [*leaves.values(), *self.learned]
-        found: tuple[Tensor | None, ...] = torch.autograd.grad(outs, wanted, blames, allow_unused=True)
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(outs, wanted, given, allow_unused=True)
         for place, each in enumerate(found[len(leaves) :]):
             if each is not None:
                 self._count(place, each)
@@ -106,7 +106,7 @@ class EdgesBack:
             before = self.found[place] = torch.zeros_like(self.learned[place])
         before.add_(gradient)
 
-    def _sources(self, index: int, relation: int, blame: Room) -> Iterator[_Sources]:
+    def _sources(self, index: int, relation: int, grads: Room) -> Iterator[_Sources]:
         """Yield the sources of a relation's edges, and of messages to oneself where these are other nodes."""
         run, of, key = self.run, self.run.layers[index], Key("source", relation)
         pieces, sizes = run.pieces(index, relation), run.graph.active(index)
@@ -119,20 +119,20 @@ class EdgesBack:
         others = [piece for piece in others if piece.num_edges or not has_edges]
         if any(piece.rows is not None for piece in others):
             held = [(Sources.of(piece, sizes), [piece]) for piece in others]
-            fill_with_zeros(blame[key], run.intervals, sizes, run.device)
+            fill_with_zeros(grads[key], run.intervals, sizes, run.device)
         else:
             by_source: dict[int, list[Piece]] = {source: [] for source in wanted}
             for piece in others:
                 by_source[piece.source].append(piece)
             held = [(Sources(source, sizes), of_source) for source, of_source in by_source.items()]
-        passed = passing(
-            run.graph, of.source_type(relation), run.rooms[index][key], [wanted], blame[key], together=size
+        passed = passing_terms(
+            run.graph, of.source_type(relation), run.rooms[index][key], [wanted], grads[key], together=size
         )
         yield _Sources(passed, self._read_of(index, relation, passed.terms), _by_source(held, size))
         if own:
             key, sizes = Key("self", relation), run.graph.active(index + 1)
             held = [(Sources.of(piece, sizes), [piece]) for piece in own]
-            here = Here(run.rooms[index][key], blame[key])
+            here = LocalTerms(run.rooms[index][key], grads[key])
             yield _Sources(here, here.terms, _by_source(held, 1))
 
     def _read_of(self, index: int, relation: int, terms: Held) -> Held | WithoutValues:
@@ -146,16 +146,16 @@ class EdgesBack:
             return terms
         return WithoutValues.of(terms, run.graph.active(index))
 
-    def _edge_phase(self, index: int, relation: int, blame: Room, sources: _Sources) -> None:
+    def _edge_phase(self, index: int, relation: int, grads: Room, sources: _Sources) -> None:
         """Differentiate the chunks, group after group of sources, whose gradients stay until they are whole."""
         passed, target, of_targets = sources.passed, -1, _OfTargets({}, {}, {})
         edges = partial(self._load_batch, index, relation)
         read = loads(sources.groups, staying=lambda source: source.read(sources.terms), batch=edges)
         goes_by = groupby(turn.passing for group in sources.groups for turn in group.turns)  # of one, for all its turns
-        by = (partial(self._load_targets, index, relation, interval, blame) for interval, _ in goes_by)
-        with ahead(read, number=2) as found, ahead(by) as targets, passed:
+        by = (partial(self._load_targets, index, relation, interval, grads) for interval, _ in goes_by)
+        with read_ahead(read, number=2) as found, read_ahead(by) as targets, passed:
             for group in sources.groups:
-                held = {each: self._begun(each, passed, cast("Named", next(found)), blame) for each in group.staying}
+                held = {each: self._begun(each, passed, cast("Named", next(found)), grads) for each in group.staying}
                 for turn in group.turns:
                     if turn.passing != target:
                         del of_targets  # before the next one comes
@@ -169,30 +169,30 @@ class EdgesBack:
                 for source in group.staying:
                     source.write(passed.gradients, held.pop(source).gathered)
 
-    def _begun(self, source: Sources, passed: Here | Relay, terms: Named, blame: Room) -> _Source:
+    def _begun(self, source: Sources, passed: LocalTerms | Relay, terms: Named, grads: Room) -> _Source:
         """Return a source interval's terms, ready to be differentiated by."""
         gathered = source.no_gradients(passed.gradients, terms, self.run.device)
         for leaf in terms.values():
             leaf.requires_grad_()
-        return _Source(terms, gathered, blame)
+        return _Source(terms, gathered, grads)
 
     def _piece(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> _OfTargets:
         """Add a piece's part of the gradients, and return what the next piece of its target interval reads."""
-        if self._pulls(index, relation, piece, read, of_source):
+        if self._add_in_place(index, relation, piece, read, of_source):
             return read.of_targets
         left = self._differentiate(index, relation, piece, read, of_source)
         return replace(read.of_targets, gradient=left)
 
-    def _pulls(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> bool:
+    def _add_in_place(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> bool:
         """Add a piece's part of the gradients of terms and return True, where that takes no message."""
-        run, of, target = self.run, self.run.layers[index], of_source.blame[Key("target", relation)]
+        run, of, target = self.run, self.run.layers[index], of_source.grads[Key("target", relation)]
         layer, whole = of.layers[relation], run.rooms[index][Key("state", of.state_of(relation))]
         # what attention adds to; the gradients of other layers' target terms do not come of a piece
         source = sources_in(read.block, of_source.terms)
         attends = attended(layer, source, read.of_targets.terms, read.block) is not None
         so_far = target.read(piece.target) if attends else {}
         run.seed_piece(index, relation, piece)
-        found = pulled(
+        found = add_gradients(
             layer,
             Terms(sources_in(read.block, of_source.gathered), so_far),
             source=source,
@@ -210,7 +210,7 @@ class EdgesBack:
         run, of, target = self.run, self.run.layers[index], read.of_targets.terms
         layer = of.layers[relation]
         aggregation = layer.levels.instance
-        blame = of_source.blame
+        grads = of_source.grads
         terms, gathered = (sources_in(read.block, each) for each in (of_source.terms, of_source.gathered))
         for leaf in target.values():
             leaf.requires_grad_()
@@ -222,29 +222,29 @@ class EdgesBack:
         of_part = aggregation.part_gradient(part, read.of_targets.whole, read.of_targets.gradient)
         leaves = {f"source/{name}": rows for name, rows in terms.items()}
         leaves |= {f"target/{name}": rows for name, rows in target.items()}
-        found = self._pulled(list(state.values()), [of_part[name] for name in state], leaves)
+        found = self._gradients_of(list(state.values()), [of_part[name] for name in state], leaves)
         for name, rows in gathered.items():
             rows.add_(found[f"source/{name}"])
         if target:
-            by_target = blame[Key("target", relation)]
+            by_target = grads[Key("target", relation)]
             so_far = by_target.read(piece.target)
             sums = {name: rows.add_(found[f"target/{name}"]) for name, rows in so_far.items()}
             by_target.write(piece.target, sums)
         left = read.of_targets.gradient
         if aggregation.takes_once:
             left = {name: rows - of_part[name] for name, rows in left.items()}
-            blame[Key("state", of.state_of(relation))].write(piece.target, left)
+            grads[Key("state", of.state_of(relation))].write(piece.target, left)
         return left
 
     def _load_batch(self, index: int, relation: int, batch: tuple[Piece, ...]) -> list[BlockTensors]:
         return [self._load_block(index, relation, piece) for piece in batch]
 
-    def _load_targets(self, index: int, relation: int, interval: int, blame: Room) -> _OfTargets:
+    def _load_targets(self, index: int, relation: int, interval: int, grads: Room) -> _OfTargets:
         of, room = self.run.layers[index], self.run.rooms[index]
         target, state = Key("target", relation), Key("state", of.state_of(relation))
         kind = of.layers[relation].levels.instance
         whole = {} if kind.adds or not kind.part_reads_whole else room[state].read(interval)
-        return _OfTargets(room[target].read(interval), whole, blame[state].read(interval))
+        return _OfTargets(room[target].read(interval), whole, grads[state].read(interval))
 
     def _load_block(self, index: int, relation: int, piece: Piece) -> BlockTensors:
         """Read of a piece's edges what the pass reads: here, and not where they are computed on."""

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.plan import TermLayout
-from gnnflow.executions.streamed.gradients import edges_learn
 from gnnflow.executions.streamed.graph import Held
 from gnnflow.executions.streamed.layers import StreamedLayers
 from gnnflow.executions.streamed.rooms import Key, LayerRelations, Named, OfNodes, Room, fill
@@ -57,7 +56,7 @@ class FirstTerms:
         run = self.run
         if run.graph.ring is not None or run.device.type != "cpu":
             return False
-        return not edges_learn(run, 0) and are_features(run.layers[0], run.no_terms(0).get(_SOURCE, {}))
+        return not run.edges_learn(0) and are_features(run.layers[0], run.no_terms(0).get(_SOURCE, {}))
 
     def room(self) -> Room:
         """Return room for the terms that lie in files; of those that are made it knows how they lie in memory."""

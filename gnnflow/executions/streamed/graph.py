@@ -206,7 +206,7 @@ def _listed(load: Callable[[], T]) -> list[T]:
 
 
 @contextmanager
-def ahead(loads: Iterable[Callable[[], T]], *, number: int = 1) -> Iterator[Iterator[T]]:
+def read_ahead(loads: Iterable[Callable[[], T]], *, number: int = 1) -> Iterator[Iterator[T]]:
     """Give what some functions return, in their order; so many are called, each in a thread, before they are asked for.
 
     With two, one waits for the disk while what the other read is put in order.

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.base import PassCounts, first_rows, is_cheaper_first, layer_terms, takes_relu, updated_rows
-from gnnflow.executions.streamed.adding import added
+from gnnflow.executions.propagate import partial_state
+from gnnflow.executions.streamed.adding import add_block
 from gnnflow.executions.streamed.graph import Piece, Rows, StreamedGraph, runs, sources_of
 from gnnflow.executions.streamed.rooms import Key, LayerRelations, Named, OfNodes, Own, Room, States, read
 from gnnflow.executions.tensors import BlockTensors
@@ -212,6 +213,20 @@ class StreamedLayers:
         none = torch.zeros(0, dtype=torch.int64, device=self.device)
         return BlockTensors(Csr(none.new_zeros(1), none, 0), self.graph.edge(index, relation), None)
 
+    def edges_learn(self, index: int) -> bool:
+        """Return whether the backward pass goes over a layer's edges.
+
+        It does where the layer's terms, or what is sent of them along an edge, depend on a parameter.
+        """
+        with torch.enable_grad():
+            terms = self.no_terms(index)
+            learned = [rows for held in terms.values() for rows in held.values()]
+            for relation, layer in enumerate(self.layers[index].layers):
+                source, target = terms[Key("source", relation)], terms[Key("target", relation)]
+                none = self.no_edges(index, relation)
+                learned += partial_state(layer, source=source, target=target, block=none).values()
+        return any(each.requires_grad for each in learned)
+
     def last_phase(self, index: int, interval: int, states: States, own: Own) -> Tensor:
         """Return some nodes' rows after a layer [n, W] from their whole states."""
         model, of, node_type = self.model, self.layers[index], self.graph.types[interval]
@@ -252,7 +267,7 @@ class StreamedLayers:
         layer = self.layers[index].layers[relation]
         self.seed_piece(index, relation, piece)
         source = sources_in(block, terms.source)
-        return added(layer, state, source=source, target=terms.target, block=block, with_slopes=self.keeps)
+        return add_block(layer, state, source=source, target=terms.target, block=block, with_slopes=self.keeps)
 
     def seed_piece(self, index: int, relation: int, piece: Piece) -> None:
         """Make the draws of a piece's edges a function of the pass and the piece."""

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.row_exchange import Arriving
-from gnnflow.executions.streamed.graph import Held, StreamedGraph, ahead
+from gnnflow.executions.streamed.graph import Held, StreamedGraph, read_ahead
 from gnnflow.executions.streamed.ring import Ring
 from gnnflow.kernels import empty_rows
 
 
 @dataclass(frozen=True)
-class Here:
+class LocalTerms:
     """Source terms and their gradients of which every interval is read and written here."""
 
     terms: Held
@@ -43,7 +43,7 @@ class Here:
         """Leave all as it is."""
 
 
-def passing(
+def passing_terms(
     graph: StreamedGraph,
     node_type: int | None,
     terms: Held,
@@ -51,7 +51,7 @@ def passing(
     gradients: Held | None = None,
     *,
     together: int = 1,
-) -> Here | Relay:
+) -> LocalTerms | Relay:
     """Return the source terms that an edge phase reads as they come by, and where it writes their gradients.
 
     node_type: of the sources, None for all. wanted: the intervals that are read, by round; every round passes all of
@@ -61,7 +61,7 @@ def passing(
     ring = graph.ring
     passed = [] if ring is None else [node_type in (None, graph.types[each]) for each in ring.own]
     if ring is None or terms.rows is None or not any(passed):
-        return Here(terms, gradients or terms)
+        return LocalTerms(terms, gradients or terms)
     numbers = tuple(number for number, is_passed in enumerate(passed) if is_passed)
     return Relay(replace(ring, passed=numbers), terms, wanted, gradients, together=together)
 
@@ -157,14 +157,14 @@ class Relay:
     def _read_here(self, wanted: frozenset[int]) -> Generator[tuple[int, Tensor | None]]:
         """Yield every interval of a round, and its numbers where it is wanted, all of them read by this rank."""
         order = self.ring.order
-        with ahead([partial(self._from.read, each) for each in order if each in wanted]) as found:
+        with read_ahead([partial(self._from.read, each) for each in order if each in wanted]) as found:
             for interval in order:
                 yield interval, next(found) if interval in wanted else None
 
     def _passed_on(self) -> Generator[tuple[int, Tensor | None]]:
         """Yield every interval of a round as it comes by, on its way to the next rank."""
         ring, coming = self.ring, None
-        with ahead([partial(self._from.read, each) for each in ring.sent]) as found:
+        with read_ahead([partial(self._from.read, each) for each in ring.sent]) as found:
             for turn, interval in enumerate(ring.order):
                 if interval in ring.own:
                     run = next(found)

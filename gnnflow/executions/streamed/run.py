@@ -39,10 +39,10 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.streamed.first_terms import FirstTerms
-from gnnflow.executions.streamed.graph import Held, Piece, ahead, sources_of
+from gnnflow.executions.streamed.graph import Held, Piece, read_ahead, sources_of
 from gnnflow.executions.streamed.layers import StreamedLayers
 from gnnflow.executions.streamed.order import Group, Passing, groups_of, loads
-from gnnflow.executions.streamed.relay import passing
+from gnnflow.executions.streamed.relay import passing_terms
 from gnnflow.executions.streamed.rooms import Key, Named, Own, States, fill, release, some, write
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import empty_rows
@@ -123,7 +123,7 @@ class StreamedRun(StreamedLayers):
 
     def _first_phase(self) -> None:
         """Compute the terms of the first layer that lie in files."""
-        with ahead([partial(self.first.load_for_files, interval) for interval in self.intervals]) as found:
+        with read_ahead([partial(self.first.load_for_files, interval) for interval in self.intervals]) as found:
             for interval in self.intervals:
                 write(self.rooms[0], interval, self.first.for_files(interval, *next(found)))
 
@@ -147,11 +147,11 @@ class StreamedRun(StreamedLayers):
         of, groups = self.layers[index], self._groups(index, relation)
         of_state = of.state_of(relation)
         wanted = [[turn.passing.interval for turn in group.turns if not turn.passing.own] for group in groups]
-        passed = passing(self.graph, of.source_type(relation), self.rooms[index][Key("source", relation)], wanted)
+        passed = passing_terms(self.graph, of.source_type(relation), self.rooms[index][Key("source", relation)], wanted)
         staying, goes_by = partial(self._load_targets, index, relation), (each for of in groups for each in of.turns)
         read = loads(groups, staying=staying, batch=self._load_batch)
         by = (partial(self.load_sources, index, relation, turn.passing, passed.terms) for turn in goes_by)
-        with ahead(read, number=2) as found, ahead(by) as sources, passed:
+        with read_ahead(read, number=2) as found, read_ahead(by) as sources, passed:
             for group in groups:
                 held = {each: cast("Growing", next(found)) for each in group.staying}
                 for turn in group.turns:
@@ -250,7 +250,7 @@ class StreamedRun(StreamedLayers):
 
     def head_inputs(self) -> AbstractContextManager[Iterator[list[Tensor]]]:
         """Give the rows of one interval after the other that `predict` reads: after each layer of `head_layers`."""
-        return ahead([partial(self._load_outputs, interval) for interval in self.intervals])
+        return read_ahead([partial(self._load_outputs, interval) for interval in self.intervals])
 
     def _load_outputs(self, interval: int) -> list[Tensor]:
         return [self.rows_after(index, interval) for index in self.model.head_layers]

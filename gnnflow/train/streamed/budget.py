@@ -238,6 +238,7 @@ def _widths(model: Model, size: GraphSize, place: Place, *, picks: bool, on_ring
 
 
 def _pass(of: LayerRelations, relation: int, *, size: GraphSize, place: Place, picks: bool, on_ring: bool) -> _Pass:
+    """Return the numbers of one relation's pass."""
     model, layer, several = of.model, of.layers[relation], of.comes_from_several(relation)
     columns = EdgeColumns(size.edge_columns > model.inputs.attribute_width, model.inputs.attribute_width)
     learned, kind = of.index > 0 or model.encoder is not None, layer.levels.instance

@@ -3,7 +3,7 @@
 Rows and edges stay with the machine, and pieces of them come to the card.
 
     card = Card(device)
-    graph = CardGraph.of(files, card)          a `StreamedGraph` whose tensors are on the card
+    graph = files.on_card(card)         a `StreamedGraph` whose tensors are on the card
 
 What is read comes through page-locked memory, on a stream for copies alone: the threads that read ahead wait for their
 copies, the thread that computes does not. What is written goes back on another stream, and the thread that writes
@@ -24,14 +24,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gnnflow.executions.moving import beside, mapped
-from gnnflow.executions.streamed import GroupSizes, Piece, Ring
-from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
-from gnnflow.train.streamed.files import NodeFile, Scratch, ScratchFile
-from gnnflow.train.streamed.graph import FileGraph, node_context
-from gnnflow.train.streamed.packed import packed
-
-_PACKING = 4  # pieces that are read and sorted at once, each in a thread
+from gnnflow.train.streamed.files import NodeFile, ScratchFile
 
 
 @dataclass(frozen=True)
@@ -106,87 +99,3 @@ class CardRows:
     def release(self) -> None:
         """Give the room back."""
         self.held.release()
-
-
-@dataclass(frozen=True)
-class CardGraph:
-    """A graph in files as a `StreamedGraph` of tensors of a card. chunks: per layer, its pieces."""
-
-    files: FileGraph
-    card: Card
-    chunks: tuple[Sequence[Piece], ...]
-
-    @classmethod
-    def of(cls, files: FileGraph, card: Card) -> CardGraph:
-        """Return a graph whose chunks are written anew as the card reads them; the ones they were read from are closed.
-
-        Raises IndexError where an edge leads outside of its rows: on a card nothing checks that.
-        """
-        made: dict[int, list[Piece]] = {}
-        for layer, (chunks,) in enumerate(files.chunks):
-            if id(chunks) not in made:
-                pieces = files.plain_pieces(layer)
-                made[id(chunks)] = packed(pieces, files.scratch, card.run, threads=_PACKING, plain=True)
-                chunks.close()
-        return cls(files, card, tuple(made[id(chunks)] for (chunks,) in files.chunks))
-
-    @property
-    def scratch(self) -> Scratch:
-        """The files that it lies in."""
-        return self.files.scratch
-
-    @property
-    def ring(self) -> Ring | None:
-        """The ranks between which source intervals go round, from card to card; None: all intervals are here."""
-        return self.files.ring
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Numbers of nodes of each interval."""
-        return self.files.sizes
-
-    @property
-    def types(self) -> tuple[int, ...]:
-        """The number of each interval's node type: there is one."""
-        return self.files.types
-
-    def num_edges(self, layer: int, relation: int = 0) -> int:
-        """Return how many edges a layer aggregates in a relation."""
-        return self.files.num_edges(layer, relation)
-
-    def pieces(self, layer: int, relation: int = 0) -> Sequence[Piece]:
-        """Return a layer's pieces in the order of target, source and number."""
-        assert relation == 0, "the config refuses several relations on a card"
-        return self.chunks[layer]
-
-    def groups(self, layer: int, relation: int = 0) -> GroupSizes:
-        """Return how many intervals stay together."""
-        return self.files.groups(layer, relation)
-
-    def edge(self, layer: int, relation: int = 0) -> EdgeContext:
-        """Return the columns of a layer's edges in a relation, of no edge."""
-        return beside(self.card.device, self.files.edge(layer, relation))
-
-    def active(self, level: int) -> Sequence[int]:
-        """Return how many nodes each interval has."""
-        return self.sizes
-
-    def features(self, interval: int) -> FeatureTensors:
-        """Read the input features of an interval's nodes."""
-        (inputs,) = self.files.inputs
-        if inputs is None or inputs.dense is None:
-            return mapped(self.files.features(interval), self.card.fetched)
-        width = inputs.dense.width
-        return FeatureTensors(width, dense=self.card.fetched(inputs.dense.lent(interval)).view(-1, width))
-
-    def nodes(self, interval: int) -> NodeContext:
-        """Read the degrees of an interval's nodes."""
-        return node_context(self.card.fetched(self.files.degrees.lent(interval)))
-
-    def rows(self, width: int, *, level: int, node_type: int | None = None) -> CardRows:
-        """Return room for so many numbers per node."""
-        return CardRows(self.files.rows(width, level=level, node_type=node_type), self.card)
-
-    def source_rows(self, width: int, *, level: int, node_type: int | None = None) -> CardRows:
-        """Return such room for what edges read of their sources: of all intervals, where ranks keep copies."""
-        return CardRows(self.files.source_rows(width, level=level, node_type=node_type), self.card)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnflow.executions.moving import beside, mapped
 from gnnflow.executions.row_exchange import told_by_all
 from gnnflow.executions.streamed import EVERY, GroupSizes, Piece, Ring
 from gnnflow.executions.tensors import feature_tensors
@@ -22,12 +23,14 @@ from gnnflow.graph.batch import Block, Degrees, Features, NodeFeatures, TypedFea
 from gnnflow.graph.schema import UNTYPED, GraphSchema
 from gnnflow.kernels import empty_rows
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext, TypedInputs
+from gnnflow.train.streamed.card import Card, CardRows
 from gnnflow.train.streamed.chunks import ChunkFile, Ends
 from gnnflow.train.streamed.files import NUMBER, NodeFile, Scratch, bytes_of
 from gnnflow.train.streamed.numbering import Numbering, Run
 from gnnflow.train.streamed.packed import packed, read_here
 
 DEGREES = 3
+_PACKING = 4  # pieces that are read and sorted at once for a card, each in a thread
 _ANY_DEPTH = -1  # no depth is less
 
 
@@ -99,7 +102,8 @@ class FileGraph:
 
     chunks: of each layer and relation; layers over the same in-edges share them. inputs: features of each type, None
     for one without any. ring: where only some intervals are here. prunes: layers compute only the rows that reach a
-    target. together: intervals that stay together, per layer and relation; none: one.
+    target. together: intervals that stay together, per layer and relation; none: one. card: to which tensors are
+    copied; None: they stay here.
     """
 
     scratch: Scratch
@@ -111,6 +115,7 @@ class FileGraph:
     ring: Ring | None = None
     prunes: bool = False
     together: tuple[tuple[GroupSizes, ...], ...] = ()
+    card: Card | None = None
     _edges_of_all: dict[tuple[int, int], int] = field(default_factory=dict)
     _pieces: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)
 
@@ -192,6 +197,13 @@ class FileGraph:
             chunks.merge()
         return replace(self, numbering=numbering)
 
+    def on_card(self, card: Card) -> FileGraph:
+        """Return the same graph for a card: pieces are written anew as it reads them, and their chunks are closed.
+
+        Raises IndexError where an edge leads outside of its rows: on a card nothing checks that.
+        """
+        return replace(self, card=card, _pieces={}).sorted()
+
     @property
     def pruned(self) -> FileGraph:
         """The same files, of which layers compute the rows alone that reach a target."""
@@ -246,6 +258,11 @@ class FileGraph:
         return self.chunks[layer][relation].pieces(num_targets=sizes[0], num_sources=sizes[1], least_depth=least)
 
     def _as_read(self, layer: int, relation: int) -> list[Piece]:
+        if self.card is not None:
+            pieces, run = self.plain_pieces(layer, relation), self.card.run
+            found = packed(pieces, self.scratch, run, threads=_PACKING, plain=True)
+            self.chunks[layer][relation].close()
+            return found
         if self.numbering.levels and not self.prunes:
             return self.plain_pieces(layer, relation)  # scoring reads them by target alone
         # where a type is several intervals, the rows of all are more than is in memory at once
@@ -265,20 +282,27 @@ class FileGraph:
 
     def edge(self, layer: int, relation: int = 0) -> EdgeContext:
         """Return the columns of a layer's edges in a relation, of no edge."""
-        return self.chunks[layer][relation].edge
+        edge = self.chunks[layer][relation].edge
+        return edge if self.card is None else beside(self.card.device, edge)
 
     def features(self, interval: int) -> FeatureTensors:
         """Read the input features of an interval's rows that the first layer reads; no columns of a type without."""
         file, number = self.inputs[self.types[interval]], self.active(0)[interval]
         if file is None:
-            return FeatureTensors(0, dense=torch.zeros(number, 0))
-        return feature_tensors(file.read(interval, number))
+            features = FeatureTensors(0, dense=torch.zeros(number, 0))
+        elif self.card is not None and file.dense is not None:
+            rows = CardRows(file.dense, self.card).read(interval)
+            return FeatureTensors(file.dense.width, dense=rows.view(-1, file.dense.width))
+        else:
+            features = feature_tensors(file.read(interval, number))
+        return features if self.card is None else mapped(features, self.card.fetched)
 
     def nodes(self, interval: int) -> NodeContext:
         """Read the degrees of an interval's nodes."""
-        return node_context(self.degrees.read(interval), self.schema.num_relations)
+        degrees = self.degrees if self.card is None else CardRows(self.degrees, self.card)
+        return node_context(degrees.read(interval), self.schema.num_relations)
 
-    def rows(self, width: int, *, level: int, node_type: int | None = None) -> NodeFile:
+    def rows(self, width: int, *, level: int, node_type: int | None = None) -> NodeFile | CardRows:
         """Return room for so many numbers per row of a level, of this rank's intervals.
 
         node_type: of the intervals that have rows there; None for all.
@@ -286,15 +310,16 @@ class FileGraph:
         own = None if self.ring is None else self.ring.own
         return self._room(width, own, level=level, node_type=node_type)
 
-    def source_rows(self, width: int, *, level: int, node_type: int | None = None) -> NodeFile:
+    def source_rows(self, width: int, *, level: int, node_type: int | None = None) -> NodeFile | CardRows:
         """Return such room for what edges read of their sources: of all intervals, where ranks keep copies."""
         if self.ring is None or not self.ring.copies:
             return self.rows(width, level=level, node_type=node_type)
         return self._room(width, None, level=level, node_type=node_type)
 
-    def _room(self, width: int, own: range | None, *, level: int, node_type: int | None) -> NodeFile:
+    def _room(self, width: int, own: range | None, *, level: int, node_type: int | None) -> NodeFile | CardRows:
         of_type, active = self.numbering.of_type, self.active(level)
-        return self.scratch.rows(of_type(self.sizes, node_type), width, own, active=of_type(active, node_type))
+        rows = self.scratch.rows(of_type(self.sizes, node_type), width, own, active=of_type(active, node_type))
+        return rows if self.card is None else CardRows(rows, self.card)
 
 
 def _ends(numbering: Numbering, ring: Ring | None, target_type: int, source_type: int, several: bool) -> Ends:  # noqa: FBT001

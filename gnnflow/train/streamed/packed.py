@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.moving import mapped
-from gnnflow.executions.streamed import EVERY, Piece, ahead
+from gnnflow.executions.streamed import EVERY, Piece, read_ahead
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.kernels import Csr
@@ -97,7 +97,9 @@ def packed(
     """
     file = scratch.file()
     stored = partial(_Stored.of, file, plain=plain)
-    with ahead([partial(_sorted, piece, picks and piece.source == EVERY) for piece in pieces], number=threads) as held:
+    with read_ahead(
+        [partial(_sorted, piece, picks and piece.source == EVERY) for piece in pieces], number=threads
+    ) as held:
         found = [_in_file(piece, *next(held), stored, fetch) for piece in pieces]
     file.lock()
     give_back()

@@ -39,7 +39,7 @@ from gnnflow.train.source import Steps
 from gnnflow.train.state import Row
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
 from gnnflow.train.streamed.budget import ON_CARD, ON_CPU, Plan, plan
-from gnnflow.train.streamed.card import Card, CardGraph
+from gnnflow.train.streamed.card import Card
 from gnnflow.train.streamed.files import Scratch, check_disk
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import (
@@ -90,8 +90,8 @@ class StreamedSource(Steps):
     (dense), splits and labels: of each [L].
     """
 
-    graph: FileGraph | CardGraph
-    training: FileGraph | CardGraph
+    graph: FileGraph
+    training: FileGraph
     plan: Plan
     rows: IntArray
     ids: IntArray
@@ -160,7 +160,7 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
         targets = nodes.ids[nodes.splits == SPLITS.index("train")]
         numbering = _numbering(job, made, exchange, targets=targets, edges=edges)
         files = _written(job, made, numbering, scratch, exchange, edges=edges)
-        graph = files if card is None else CardGraph.of(files, card)
+        graph = files if card is None else files.on_card(card)
         training = files.pruned.sorted() if card is None else graph
     except BaseException:
         scratch.close()

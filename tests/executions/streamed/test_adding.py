@@ -9,7 +9,7 @@ import torch
 
 from gnnflow.config import model_from_dict
 from gnnflow.executions.propagate import partial_state
-from gnnflow.executions.streamed import SLOPE, added, attended, by_targets, pulled, reads_values
+from gnnflow.executions.streamed import SLOPE, add_block, add_gradients, attended, reads_values, target_gradients
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr
 from gnnflow.layers import EdgeContext, ModelInputs, NodeContext, Terms, build_model
@@ -69,7 +69,7 @@ def test_pieces_added_in_place_give_the_state_and_the_gradients_of_all_edges(nam
         state = None
         for each in pieces:
             before = state
-            state = added(layer, state, source=source, target=target, block=each, with_slopes=True)
+            state = add_block(layer, state, source=source, target=target, block=each, with_slopes=True)
             assert before is None or state["sum"] is before["sum"], "in place"
     for key, rows in whole.items():
         torch.testing.assert_close(state[key], rows.detach(), msg=key)
@@ -78,9 +78,9 @@ def test_pieces_added_in_place_give_the_state_and_the_gradients_of_all_edges(nam
     found = {key: torch.zeros_like(rows) for key, rows in source.items()}
     for each in pieces:
         how = {"by_state": blame, "has_slopes": SLOPE in state}
-        assert pulled(layer, Terms(found, {}), source=source, target=target, block=each, **how)
+        assert add_gradients(layer, Terms(found, {}), source=source, target=target, block=each, **how)
     every = torch.autograd.grad(outs, leaves.values(), [blame["sum"]], allow_unused=True)
-    from_targets = by_targets(layer, state, blame, Terms(source, target), pieces[0].edge)
+    from_targets = target_gradients(layer, state, blame, Terms(source, target), pieces[0].edge)
     made = {f"source/{key}": rows for key, rows in found.items()}
     made |= {f"target/{key}": rows for key, rows in from_targets.items()}
     for key, want in zip(leaves, every, strict=True):
@@ -111,7 +111,7 @@ def test_attention_over_pieces_is_that_over_all_edges_and_so_are_its_gradients(d
         state = None
         for number in range(3):
             before = state
-            state = added(layer, state, **seeded(number))
+            state = add_block(layer, state, **seeded(number))
             assert before is None or all(state[key] is before[key] for key in state), "in place"
     for key, rows in whole.items():
         torch.testing.assert_close(state[key], rows.detach(), msg=key)
@@ -120,7 +120,7 @@ def test_attention_over_pieces_is_that_over_all_edges_and_so_are_its_gradients(d
     found = Terms(*({key: torch.zeros_like(rows) for key, rows in held.items()} for held in (source, target)))
     for number in range(3):
         given = {"by_state": kind.for_parts(state, blame), "has_slopes": False}
-        assert pulled(layer, found, **seeded(number), **given)
+        assert add_gradients(layer, found, **seeded(number), **given)
     for made, want in zip([*found.source.values(), *found.target.values()], every, strict=True):
         torch.testing.assert_close(made, want, atol=1e-5, rtol=1e-4)
 
@@ -129,11 +129,11 @@ def test_attention_that_reads_edges_is_differentiated_piece_by_piece():
     layer, source, target = layer_and_terms({"kind": "gat_e", "heads": 2}, attributes=3)
     one = block(0, weighted=False, sampled=False)
     one = replace(one, edge=EdgeContext(one.csr.num_edges, None, torch.randn(one.csr.num_edges, 3)))
-    whole = added(layer, None, source=source, target=target, block=one)
+    whole = add_block(layer, None, source=source, target=target, block=one)
     gradients = Terms({key: torch.zeros_like(rows) for key, rows in source.items()}, {})
     how = {"by_state": whole, "has_slopes": False}
     assert attended(layer, source, target, one) is None
-    assert not pulled(layer, gradients, source=source, target=target, block=one, **how)
+    assert not add_gradients(layer, gradients, source=source, target=target, block=one, **how)
     assert not any(rows.any() for rows in gradients.source.values())
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.executions.streamed import ahead
+from gnnflow.executions.streamed import read_ahead
 from gnnflow.train.streamed.files import Scratch
 
 
@@ -36,7 +36,7 @@ def rows() -> torch.Tensor:
 
 
 def test_what_was_taken_is_gone_once_it_is_dropped(stopped: threading.Event) -> None:
-    with ahead([rows, rows], number=2) as found:
+    with read_ahead([rows, rows], number=2) as found:
         first = next(found)
         held = weakref.ref(first)
         del first
@@ -67,7 +67,7 @@ def test_results_come_in_order_and_an_error_where_its_result_is_taken() -> None:
         raise ValueError("third")
 
     for number in (1, 2, 5):
-        with ahead([lambda: 1, lambda: 2, fails, lambda: 4], number=number) as found:
+        with read_ahead([lambda: 1, lambda: 2, fails, lambda: 4], number=number) as found:
             assert [next(found), next(found)] == [1, 2]
             with pytest.raises(ValueError, match="third"):
                 next(found)
@@ -76,6 +76,6 @@ def test_results_come_in_order_and_an_error_where_its_result_is_taken() -> None:
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_no_more_are_begun_than_asked_for(number: int) -> None:
     begun: list[int] = []
-    with ahead([lambda each=each: begun.append(each) or each for each in range(10)], number=number) as found:
+    with read_ahead([lambda each=each: begun.append(each) or each for each in range(10)], number=number) as found:
         assert next(found) == 0
     assert set(begun) <= set(np.arange(number + 1).tolist())

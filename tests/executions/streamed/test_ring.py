@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnflow.executions.plan import TermLayout
-from gnnflow.executions.streamed import Held, Ring, passing, sources_of
+from gnnflow.executions.streamed import Held, Ring, passing_terms, sources_of
 from tests.contracts.in_process import on_ranks
 
 WIDTH = 2
@@ -70,7 +70,7 @@ def test_all_see_all_and_the_owner_alone_reads_where_nobody_keeps_copies(ranks, 
         rows, graph = terms_of(ring), graph_of(ring)
         rounds = [list(sources_of(graph, None)) for _ in range(3)]
         seen = []
-        with passing(graph, None, Held(COLUMNS, rows), rounds) as passed:
+        with passing_terms(graph, None, Held(COLUMNS, rows), rounds) as passed:
             for wanted in rounds:
                 seen += [(number, passed.terms.read(number)["rows"].flatten()) for number in wanted]
         return ring, seen, rows.read_of
@@ -88,7 +88,7 @@ def test_what_a_rank_does_not_read_goes_by():
         ring = ring_of(exchange, 2)
         graph = graph_of(ring)
         wanted = [[number for number in ring.order if number % 2 == exchange.rank % 2], ring.order[-1:]]
-        with passing(graph, None, Held(COLUMNS, terms_of(ring)), wanted) as passed:
+        with passing_terms(graph, None, Held(COLUMNS, terms_of(ring)), wanted) as passed:
             return [passed.terms.read(number)["rows"].flatten() for each in wanted for number in each], wanted, ring
 
     for found, wanted, ring in on_ranks(3, run):
@@ -102,7 +102,7 @@ def test_gradients_are_summed_over_ranks_and_end_at_their_owner(ranks, each):
         ring = ring_of(exchange, each)
         graph, home = graph_of(ring), terms_of(ring)
         own = parts_of(ring, exchange.rank)
-        with passing(graph, None, Held(COLUMNS, terms_of(ring)), [ring.order], Held(COLUMNS, home)) as passed:
+        with passing_terms(graph, None, Held(COLUMNS, terms_of(ring)), [ring.order], Held(COLUMNS, home)) as passed:
             for number in ring.order:
                 passed.terms.read(number)
                 passed.gradients.write(number, {"rows": own[number].view(-1, WIDTH)})
@@ -119,7 +119,7 @@ def test_a_disk_that_fails_is_told_where_the_rows_are_taken():
         ring = ring_of(exchange, 2)
         graph, rows = graph_of(ring), terms_of(ring)
         rows.fails_at = 3
-        with passing(graph, None, Held(COLUMNS, rows), [ring.order]) as passed:
+        with passing_terms(graph, None, Held(COLUMNS, rows), [ring.order]) as passed:
             for number in ring.order:
                 passed.terms.read(number)
 
@@ -134,7 +134,7 @@ def test_a_rank_that_fails_waits_for_nobody():
     def run(exchange):
         ring = ring_of(exchange, 2)
         graph = graph_of(ring)
-        with passing(graph, None, Held(COLUMNS, terms_of(ring)), [ring.order]) as passed:
+        with passing_terms(graph, None, Held(COLUMNS, terms_of(ring)), [ring.order]) as passed:
             passed.terms.read(ring.order[0])
             if exchange.rank == 1:
                 raise WrongError
@@ -152,7 +152,9 @@ def test_intervals_of_one_type_alone_go_round(ranks, each):
         graph, home, seen = graph_of(ring), terms_of(ring), {}
         for node_type in (0, 1):
             wanted = sources_of(graph, node_type)
-            with passing(graph, node_type, Held(COLUMNS, terms_of(ring)), [wanted], Held(COLUMNS, home)) as passed:
+            with passing_terms(
+                graph, node_type, Held(COLUMNS, terms_of(ring)), [wanted], Held(COLUMNS, home)
+            ) as passed:
                 for number in wanted:
                     seen[number] = passed.terms.read(number)["rows"].flatten()
                     passed.gradients.write(number, {"rows": parts_of(ring, exchange.rank)[number].view(-1, WIDTH)})

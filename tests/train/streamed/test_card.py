@@ -9,7 +9,7 @@ from hypothesis import given
 from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels.device import CPU
 from gnnflow.train.streamed.budget import ON_CARD, plan
-from gnnflow.train.streamed.card import Card, CardGraph
+from gnnflow.train.streamed.card import Card
 from gnnflow.train.streamed.files import Scratch, check_disk
 from gnnflow.train.streamed.size import GraphSize
 from tests.contracts.adapters import Case, closing_streams, on_stream
@@ -18,7 +18,7 @@ from tests.contracts.test_executions import ARCHITECTURES, FEW, NO_EDGES, gradie
 
 
 def brought(graph):
-    return CardGraph.of(graph, Card(CPU))
+    return graph.on_card(Card(CPU))
 
 
 def in_files(graph):
