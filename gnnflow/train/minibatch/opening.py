@@ -13,7 +13,7 @@ from gnnflow.graphfeature.shards import read_shard
 from gnnflow.layers.model import Model, build_model
 from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.selected import Neighbors
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import StoreJob, TrainJob
 from gnnflow.train.minibatch.batches import FIXED_VIEW, EpochPlan, plan_epoch
 from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory, split_entries
 from gnnflow.train.minibatch.loader import BatchLoader
@@ -29,8 +29,7 @@ Read = Callable[[ShardEntry], Any]
 
 def open_task_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
     """Return the job's shards, or its graph in memory, as a source."""
-    assert isinstance(job.train, MiniBatchConfig)
-    return open_store_source(job, edges=edges) if job.train.source == "store" else open_source(job, edges=edges)
+    return open_store_source(job, edges=edges) if isinstance(job, StoreJob) else open_source(job, edges=edges)
 
 
 def open_source(
@@ -79,10 +78,9 @@ def open_source(
     return source
 
 
-def open_store_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
+def open_store_source(job: StoreJob, *, edges: bool = True) -> MiniBatchSource:
     """Return a job's mini-batches, cut from the graph store in memory."""
     assert isinstance(job.train, MiniBatchConfig)
-    assert job.neighbors is not None
     draws_anew = job.train.resample == "epoch" and edges
     graph = ShardsInMemory(job.neighbors, job.seed, draws_anew, job.walks, job.train.threads)
     read = PairsInMemory(graph, job.task, job.seed) if isinstance(job.task, PairTask) else graph
