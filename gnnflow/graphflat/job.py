@@ -30,10 +30,17 @@ class FlatJob:
 
     @property
     def target_columns(self) -> list[str]:
-        """The node columns a target's row carries."""
+        """The columns of a target's row, of a node or of a pair."""
         facts = self.neighbors.store.facts
+        if self.pairs is not None:
+            return ["src", "dst", "key", "split", *self.neighbors.store.pair_columns]
         label = ["label"] if LABEL_KINDS[facts.label_kind].has_labels and facts.targets == "nodes" else []
         return ["node", "id", "split", *label]
+
+    @property
+    def end_columns(self) -> tuple[str, ...]:
+        """The columns of a target's row that hold nodes to reach, the target itself last."""
+        return ("node",) if self.pairs is None else ("src", "dst")
 
     @property
     def node_channels(self) -> tuple[str, ...]:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from gnnflow.storage.user_tables import Chunk
     from gnnflow.storage.writing import FileEntry
 
-_SLICE = 1 << 16  # pairs scored at a time
-
 
 def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: str | None = None) -> FileEntry:
     """Score the pairs of a table and write them with their scores as Parquet, in the table's order.
@@ -49,6 +47,9 @@ def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: s
     Raises ScoringError where the run's task has no pairs or another model wrote the embeddings, TableError for an id
     that has no embedding, StorageError where there is no such run, or out is the table or a file of the run.
     """
+    from gnnflow.infer.pairs import pair_logits
+    from gnnflow.layers.saved import load_model
+
     uri = find_run(run, workspace=Workspace.at(workspace))
     record = read_run(uri)
     graph, artifacts = record["config"]["graph"], record["artifacts"]
@@ -67,7 +68,7 @@ def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: s
     relation = Relation.parse(graph.get("target") or "")
     types = ("", "") if relation is None else (relation.source, relation.target)
     ends, vectors, rows = _rows_of(ends, held, types=types, where=table)
-    scores = _scores(artifacts["train"], vectors, rows)
+    scores = pair_logits(load_model(artifacts["train"]), vectors, rows)[:, 0]
     probability = 1 / (1 + np.exp(-scores.astype(np.float64)))
     scored = {graph["src"]: ends[0], graph["dst"]: ends[1], "score": scores, "probability": probability}
     return write_table(absolute(out), pa.table(scored))
@@ -205,18 +206,3 @@ def _as(end: Any, kind: pa.DataType, where: str) -> Any:
     raise TableError(
         f"ids are {end.type}, those of the run {kind}", where=where, fix="Write them as the node table does."
     )
-
-
-def _scores(folder: str, embeddings: FloatArray, rows: list[IntArray]) -> FloatArray:
-    import torch
-
-    from gnnflow.kernels.threads import compute_threads
-    from gnnflow.layers.saved import load_model
-
-    model = load_model(folder)
-    held, scores = torch.from_numpy(embeddings), np.empty(len(rows[0]), np.float32)
-    with compute_threads(1), torch.no_grad():
-        for start in range(0, len(scores), _SLICE):
-            source, target = (held[torch.from_numpy(each[start : start + _SLICE])] for each in rows)
-            scores[start : start + _SLICE] = model.score(source, target)[:, 0].numpy()
-    return scores
