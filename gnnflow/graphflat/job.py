@@ -1,4 +1,4 @@
-"""What every GraphFlat task knows."""
+"""The job that every GraphFlat task knows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlatJob:
-    """What every GraphFlat task knows.
+    """The graph, the hops and the targets of GraphFlat.
 
-    targets: None for labelled nodes with a split, "all", or dense ids [T]; with types, of those of the target types.
-    pairs: where targets are the store's pairs.
+    targets: None for labelled nodes with a split, "all", or dense ids [T]; with types, of the target types alone.
+    pairs: how negatives are drawn, where targets are the store's pairs; None where they are nodes.
     """
 
     artifact: str

@@ -1,10 +1,10 @@
-"""What each round of GraphFlat does to one partition or shard.
+"""The rounds of GraphFlat, each on one partition or shard.
 
 The frontier is (shard, node), not AGL's (target, node): with hash-keyed samples a node's kept in-edges are the same for
 every target, so a shard needs each node once, whoever reaches it. A pair remembers how many of its edges were already
 sent (`taken`), in each relation; a pair that is reached again sends only what a larger fan-out adds.
 
-With types, the rows of each type travel in a channel of their own, because types differ in their features.
+With types, each type has a channel for its rows, because types differ in their features.
 
 Shapes: T targets, P pairs, R relations, E edges.
 """
@@ -146,7 +146,7 @@ def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> tuple[IntArray, 
     reached = inbox.read(f"frontier_{hop - 1}")
     # pairs as integers that sort by shard, then node: those the last hop reached, one or more times
     keys = to_numpy(reached["shard"]) * size + to_numpy(reached["node"]) - start
-    # those of the last hop, and how many edges were taken of each in each relation
+    # pairs of the last hop, and how many edges were taken of each in each relation
     num_relations = job.neighbors.store.schema.num_relations
     seen, taken = np.zeros(0, np.int64), np.zeros((0, num_relations), np.int64)
     if hop > 1:
@@ -247,7 +247,7 @@ def _node_rows(inbox: Inbox, job: FlatJob) -> tuple[IntArray, Degrees, NodeFeatu
     common = pa.concat_tables([table.select(["node", *DEGREE_COLUMNS]) for table in tables]).combine_chunks()
     types = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
     nodes = to_numpy(common["node"])
-    # nodes of all types in dense id order, in which those of one type come as they lie in their own table
+    # nodes of all types in dense id order, which keeps each type in the order of its table
     order = np.argsort(nodes, kind="stable")
     degrees = degrees_of(common, types=types).take(order)
     return nodes[order], degrees, TypedFeatures(types[order], parts)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlatResult:
-    """What GraphFlat committed: its files and, in its facts, the shards in order."""
+    """The files that GraphFlat committed and, in its facts, the shards in order."""
 
     files: tuple[FileEntry, ...]
     facts: FlatFacts

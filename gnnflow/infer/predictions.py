@@ -35,7 +35,7 @@ def scores_of(logits: torch.Tensor, label_kind: LabelKind) -> FloatArray:
 def prediction_columns(scores: FloatArray, label_kind: LabelKind, class_names: Sequence[str]) -> dict[str, Any]:
     """Return the columns of a predictions file for scores [n, C], named as LABEL_KINDS says.
 
-    A predicted class that has a name is beside it in a column of its own, the number where only others have names.
+    One more column has the names of predicted classes, and the number where only other classes have names.
     """
     traits = LABEL_KINDS[label_kind]
     columns = dict(zip(traits.columns, _PUBLISHED[label_kind].columns(scores), strict=True))
@@ -71,7 +71,7 @@ def _likely_labels(scores: FloatArray) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class _Published:
-    """What a label kind publishes: scores [n, C] of raw outputs, and the columns for them."""
+    """The predictions of a label kind: scores [n, C] of raw outputs, and the columns for them."""
 
     scores: Callable[[torch.Tensor], torch.Tensor]
     columns: Callable[[FloatArray], tuple[Any, ...]]

@@ -1,9 +1,9 @@
-"""What slice k does to one partition: receive source rows, compute, send the next layer's source rows.
+"""Slice k on one partition: receive source rows, compute, send the next layer's source rows.
 
 Received rows arrive in the order they were asked for, ascending dense id, so an edge finds its source by binary search
 and no ids are sent. Slice 0 encodes features; slice K, the last, also scores and writes predictions. `parts.py`
-computes a layer while rows arrive, `sending.py` sends what it gives run by run, as rows or states (`states.py`); what
-a typed graph has of its own is in `relations.py`.
+computes a layer while rows arrive, `sending.py` sends what it gives run by run, as rows or states (`states.py`); typed
+graphs compute in `relations.py`.
 """
 
 from __future__ import annotations

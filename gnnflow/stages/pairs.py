@@ -88,7 +88,7 @@ def _scored_by(trained: str, embeddings: str) -> str:
 
 
 def _refuse_taken(out: str, *, files: set[str], folders: Iterable[str]) -> None:
-    """Raise StorageError where the scores would replace a file of the table, lie in the run, or pass for no Parquet."""
+    """Raise StorageError where the scores would replace a file of the table or run, or are named otherwise."""
     reason, fix = "", "Name another file."
     if any(is_below(out, file) for file in files):
         reason = "is the table of pairs itself"
@@ -116,9 +116,9 @@ def _read(chunks: Sequence[Chunk], table: str, src: str, dst: str) -> pa.Table:
 def _rows_of(
     ends: list[Any], infer: str, *, types: tuple[str, str], where: str
 ) -> tuple[list[Any], FloatArray, list[IntArray]]:
-    """Return both ends as the run types ids, the embeddings of all nodes they name [U, W], and their rows there [P].
+    """Return both ends as the run types ids, the embeddings of their nodes [U, W], and their rows there [P].
 
-    types: those of both ends, which embeddings of two types name beside the ids.
+    types: of both ends, which embeddings of two types name next to the ids.
     """
     parts = [entry.name for entry in read_manifest(infer).files if entry.name.startswith("predictions/")]
     asked: list[_Asked] = []

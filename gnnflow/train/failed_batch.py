@@ -4,7 +4,7 @@
     labels            of the targets, as MiniBatch has them
     outputs [B, C]    of the model for the targets
     features/...      of all rows the step computed on, the targets first: dense [N, F], or offsets, index and value;
-                      on a graph with types those of the targets' type, of edges that which they lead to
+                      on a graph with types only of the type of the targets, or of the edges' targets
     model/...         the weights that gave this loss, before the step changed them
 
 The metadata's `batch` is JSON: fit, epoch, step, loss, ids.

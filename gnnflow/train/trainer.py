@@ -39,8 +39,8 @@ from gnnflow.train.state import Row
 class TrainResult:
     """The kept weights as a safetensors file, one history row per epoch, and flat metrics.
 
-    Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds and those of the epoch's parts
-    (see `profile.py`) and, with a validation split, valid_loss and valid_<metric>. Epochs count from 1, in rows as in
+    Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds, also by part of the epoch (see
+    `profile.py`), and, with a validation split, valid_loss and valid_<metric>. Epochs count from 1, in rows as in
     best_epoch. Metrics are `<split>.<name>`, `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see
     `Metrics`. profiles: of each rank, the mean over epochs. device, constant: see `TrainFacts`.
     """

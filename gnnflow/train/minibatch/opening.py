@@ -37,7 +37,7 @@ def open_source(
 ) -> MiniBatchSource:
     """Return the job's shards as a source.
 
-    `read` replaces reading them from the artifact; draws_anew: and reads those of an epoch's view. Raises TrainingError
+    `read` replaces reading them from the artifact; draws_anew: it reads a new view in each epoch. Raises TrainingError
     where a held-out link of this rank has no candidate left.
     """
     train = job.train
@@ -137,7 +137,7 @@ def outputs_on_store(
     seed: int = 0,
     known: KnownLinks | None = None,
 ) -> Outputs:
-    """Return a model's outputs for the targets of a split, in the store's order, over the sample that is scored with.
+    """Return a model's outputs for the targets of a split, in the store's order, over the scored sample.
 
     train, task, seed, known: as `outputs_on_shards` reads them.
     """
