@@ -35,7 +35,7 @@ from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs
 from gnnflow.storage.filesystem import join, read_json
 from gnnflow.train.globalbatch import open_source
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import StoreJob
 from gnnflow.train.minibatch import split_entries
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce
@@ -98,7 +98,7 @@ def trained(config: Any, *, ranks: int, model: str) -> dict[str, float]:
             make_artifact(context, stage)
     neighbors = neighbors_of(context)
     facts = neighbors.store.facts
-    job = TrainJob(
+    job = StoreJob(
         artifact=neighbors.store.artifact,
         entries=split_entries(facts),
         fanouts=None,
@@ -118,7 +118,7 @@ def trained(config: Any, *, ranks: int, model: str) -> dict[str, float]:
     }
 
 
-def epochs_of(group: RankGroup, *, job: TrainJob) -> dict[str, float]:
+def epochs_of(group: RankGroup, *, job: StoreJob) -> dict[str, float]:
     """Train as one of several ranks; return seconds per epoch, bytes sent, and how many layers send states."""
     exchange = Counted(open_rows(group))
     model = build_model(job.model, job.inputs, seed=0).train()

@@ -1,4 +1,4 @@
-"""What every GraphFlat task knows."""
+"""The job that every GraphFlat task knows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlatJob:
-    """What every GraphFlat task knows.
+    """The graph, the hops and the targets of GraphFlat.
 
-    targets: None for labelled nodes with a split, "all", or dense ids [T]; with types, of those of the target types.
-    pairs: where targets are the store's pairs.
+    targets: None for labelled nodes with a split, "all", or dense ids [T]; with types, of the target types alone.
+    pairs: how negatives are drawn, where targets are the store's pairs; None where they are nodes.
     """
 
     artifact: str
@@ -30,10 +30,17 @@ class FlatJob:
 
     @property
     def target_columns(self) -> list[str]:
-        """The node columns a target's row carries."""
+        """The columns of a target's row, of a node or of a pair."""
         facts = self.neighbors.store.facts
+        if self.pairs is not None:
+            return ["src", "dst", "key", "split", *self.neighbors.store.pair_columns]
         label = ["label"] if LABEL_KINDS[facts.label_kind].has_labels and facts.targets == "nodes" else []
         return ["node", "id", "split", *label]
+
+    @property
+    def end_columns(self) -> tuple[str, ...]:
+        """The columns of a target's row that hold nodes to reach, the target itself last."""
+        return ("node",) if self.pairs is None else ("src", "dst")
 
     @property
     def node_channels(self) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
-"""What each round of GraphFlat does to one partition or shard.
+"""The rounds of GraphFlat, each on one partition or shard.
 
 The frontier is (shard, node), not AGL's (target, node): with hash-keyed samples a node's kept in-edges are the same for
 every target, so a shard needs each node once, whoever reaches it. A pair remembers how many of its edges were already
 sent (`taken`), in each relation; a pair that is reached again sends only what a larger fan-out adds.
 
-With types, the rows of each type travel in a channel of their own, because types differ in their features.
+With types, each type has a channel for its rows, because types differ in their features.
 
 Shapes: T targets, P pairs, R relations, E edges.
 """
@@ -12,7 +12,7 @@ Shapes: T targets, P pairs, R relations, E edges.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,12 @@ from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import TypedFeatures
 from gnnflow.graph.splits import split_name
 from gnnflow.graphfeature.neighborhood import Neighborhood
+from gnnflow.graphfeature.pairs import write_pairs
 from gnnflow.graphfeature.shards import write_shard
 from gnnflow.graphflat.shard_plan import ShardPlan, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.neighbors.pairs import draws_of, pool_weights
 from gnnflow.neighbors.selected import NEXT_ARRIVAL, edges_by_row
 from gnnflow.storage.columns import as_ids, combine, from_matrix, from_ragged, take_rows, to_matrix, to_numpy
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
@@ -32,68 +34,67 @@ from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray
     from gnnflow.graph.batch import Degrees, NodeFeatures
-    from gnnflow.graph.facts import ShardEntry
     from gnnflow.graphflat.job import FlatJob
     from gnnflow.mapreduce.exchange import Inbox
-    from gnnflow.storage.writing import FileEntry
-
-
-class CommittedShard(NamedTuple):
-    """What the plan says of a shard, and its files."""
-
-    entry: ShardEntry
-    files: tuple[FileEntry, ...]
 
 
 def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
-    """Choose a partition's targets, sign each by its neighbourhood, and count signatures for the plan."""
+    """Choose a partition's targets, sign each by its neighbourhood, and count signatures for the plan.
+
+    Pairs are those that lead to the partition, signed by their targets; the partition's nodes are weighed for draws.
+    """
     store = job.neighbors.store
-    # the targets' rows, and where they lie among all nodes of the partition [T]
-    chosen = [_chosen(index, kind, job) for kind in store.facts.target_types]
-    table = pa.concat_tables([rows for rows, _ in chosen]).combine_chunks()
-    local = np.concatenate([places for _, places in chosen])
-    # the in-edges the first hop takes of them [E]
-    edges = job.neighbors.in_edges(index)
-    picked = edges.prefix(local, limit=job.neighbors.fanout(1))
+    if job.pairs is None:
+        chosen = [_chosen(index, kind, job) for kind in store.facts.target_types]
+        table = pa.concat_tables(chosen).combine_chunks()
+    else:
+        table = store.pairs(index, job.target_columns)
+        table = table.filter(pa.array(to_numpy(table["split"]) >= 0)).combine_chunks()
+    # dense ids of the targets [T], and the in-edges the first hop takes of them [E]
+    nodes, edges = to_numpy(table[job.end_columns[-1]]), job.neighbors.in_edges(index)
+    picked = edges.prefix(nodes - store.book.start(index), limit=job.neighbors.fanout(1))
     # the smallest hash of each target's neighbourhood [T]
-    sources = edges.sources_of(picked.positions)
-    signature = signatures(to_numpy(table["node"]), edges.source_offsets(picked), sources)
-    split = to_numpy(table["split"])
+    signature = signatures(nodes, edges.source_offsets(picked), edges.sources_of(picked.positions))
     signed = table.append_column("signature", pa.array(signature))
-    return TaskOutput(
-        emits=(Emit("signed", signed, np.full(len(local), index)),),
-        counts={"targets": len(local), "buckets": bucket_counts(signature, split).tolist()},
-    )
+    buckets = bucket_counts(signature, to_numpy(table["split"])).tolist()
+    counts: dict[str, Any] = {"targets": len(nodes), "buckets": buckets}
+    if job.pairs is not None:
+        counts["weight"] = float(pool_weights(store, index, job.pairs).sum())
+    return TaskOutput(emits=(Emit("signed", signed, np.full(len(nodes), index)),), counts=counts)
 
 
-def _chosen(index: int, node_type: int, job: FlatJob) -> tuple[pa.Table, IntArray]:
-    """Return the rows of a partition's targets of one type, and where they lie among all of its nodes."""
+def _chosen(index: int, node_type: int, job: FlatJob) -> pa.Table:
+    """Return the rows of a partition's targets of one type."""
     store = job.neighbors.store
     table = store.nodes(index, [*job.target_columns, "labelled"], node_type=node_type)
     ids = as_ids(combine(table["id"]), store.facts.id_type_of_targets)
     table = table.set_column(table.column_names.index("id"), "id", ids)
     if isinstance(job.targets, str):
-        rows = np.arange(table.num_rows)
-    elif job.targets is None:
-        rows = np.flatnonzero((to_numpy(table["split"]) >= 0) & to_numpy(table["labelled"]))
-    else:
-        rows = np.flatnonzero(np.isin(to_numpy(table["node"]), job.targets))
-    return take_rows(table, rows), rows + store.book.rows(index, node_type).start
+        return table
+    if job.targets is None:
+        return take_rows(table, np.flatnonzero((to_numpy(table["split"]) >= 0) & to_numpy(table["labelled"])))
+    return take_rows(table, np.flatnonzero(np.isin(to_numpy(table["node"]), job.targets)))
 
 
-def place_targets(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> TaskOutput:
-    """Send each target's row to its shard; the targets are the first frontier."""
-    signed = inbox.read("signed")
-    # dense id and shard of each target [T]
-    nodes = to_numpy(signed["node"])
-    shard = plan.shard_of(nodes, to_numpy(signed["signature"]), to_numpy(signed["split"]))
-    frontier = pa.table({"shard": shard, "node": nodes})
-    return TaskOutput(
-        emits=(
-            Emit("targets", signed.select(job.target_columns), shard),
-            Emit("frontier_0", frontier, np.full(len(shard), index)),
-        )
-    )
+def place_targets(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan, weights: tuple[float, ...]) -> TaskOutput:
+    """Send each target's row to its shard; the targets are the first frontier.
+
+    Of pairs both ends are, and the draws of the shards' pools that this partition owns. weights: the partitions'.
+    """
+    store, signed = job.neighbors.store, inbox.read("signed")
+    # dense ids of the targets, or of both ends of each pair [T], and the shard of each target [T]
+    nodes = [to_numpy(signed[name]) for name in job.end_columns]
+    keys = nodes[0] if job.pairs is None else to_numpy(signed["key"]).view(np.int64)
+    shard = plan.shard_of(keys, to_numpy(signed["signature"]), to_numpy(signed["split"]))
+    emits, shards = [Emit("targets", signed.select(job.target_columns), shard)], [shard] * len(nodes)
+    if job.pairs is not None:
+        numbers = np.arange(plan.total_shards)
+        drawn, drawn_shard, number = draws_of(index, store, numbers, job.pairs, weights=np.array(weights))
+        emits.append(Emit("pool", pa.table({"node": drawn, "number": number}), drawn_shard))
+        nodes, shards = [*nodes, drawn], [*shards, drawn_shard]
+    reached = np.concatenate(nodes)
+    frontier = pa.table({"shard": np.concatenate(shards), "node": reached})
+    return TaskOutput(emits=(*emits, Emit("frontier_0", frontier, store.book.owner(reached))))
 
 
 def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutput:
@@ -145,7 +146,7 @@ def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> tuple[IntArray, 
     reached = inbox.read(f"frontier_{hop - 1}")
     # pairs as integers that sort by shard, then node: those the last hop reached, one or more times
     keys = to_numpy(reached["shard"]) * size + to_numpy(reached["node"]) - start
-    # those of the last hop, and how many edges were taken of each in each relation
+    # pairs of the last hop, and how many edges were taken of each in each relation
     num_relations = job.neighbors.store.schema.num_relations
     seen, taken = np.zeros(0, np.int64), np.zeros((0, num_relations), np.int64)
     if hop > 1:
@@ -175,33 +176,42 @@ def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
 
 
 def build_shard(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> TaskOutput:
-    """Join a shard's targets, edges and node rows into one neighbourhood and commit it in the plan's layout."""
-    targets = _sorted_by(inbox.read("targets").combine_chunks(), "node")
-    neighborhood = assemble(inbox, job, targets)
+    """Join a shard's targets, edges and node rows into one neighbourhood and commit it in the plan's layout.
+
+    Where targets are pairs, the shard's target nodes are their ends and the draws of its pool.
+    """
     code, number = plan.split_of(index)
     split = split_name(code)
-    entry, files = commit_shard(job, neighborhood, targets, name=f"{split}-{number:05d}", split=split)
-    return TaskOutput(files=files, counts={"entry": asdict(entry), "targets": entry.num_targets})
-
-
-def commit_shard(
-    job: FlatJob, neighborhood: Neighborhood, targets: pa.Table, *, name: str, split: str, num_pairs: int = 0
-) -> CommittedShard:
-    """Write a shard in the plan's layout and return its entry and files."""
+    targets, ends = inbox.read("targets").combine_chunks(), []
+    if job.pairs is None:
+        targets = _sorted_by(targets, "node")
+    else:
+        # Pieces arrive in an order that follows the partitions; pairs are stored by key, draws by number.
+        pairs, pool = targets.sort_by("key"), inbox.read("pool").combine_chunks().sort_by("number")
+        ends = [to_numpy(pairs["src"]), to_numpy(pairs["dst"]), to_numpy(pool["node"])]
+        # the nodes that are an end or a draw, ascending [R]
+        roots = distinct(np.concatenate(ends))
+        targets = pa.table({"node": roots, "split": pa.array(np.full(len(roots), code, np.int8))})
     entry, files = write_shard(
         job.artifact,
-        neighborhood,
+        _assembled(inbox, job, targets),
         targets,
-        name=name,
+        name=f"{split}-{number:05d}",
         split=split,
         layout=job.layout,
         fanouts=job.neighbors.fanouts,
         num_hops=job.num_hops,
     )
-    return CommittedShard(replace(entry, num_pairs=num_pairs), files)
+    if job.pairs is not None:
+        source, target, drawn = (np.searchsorted(roots, nodes) for nodes in ends)
+        numbered = {name: pa.array(rows.astype(np.int32)) for name, rows in (("source", source), ("target", target))}
+        table = pa.table({**numbered, **{name: pairs[name] for name in ("key", *job.neighbors.store.pair_columns)}})
+        entry = replace(entry, num_pairs=len(source))
+        files = (*files, *write_pairs(job.artifact, entry.name, table, drawn))
+    return TaskOutput(files=tuple(files), counts={"entry": asdict(entry), "targets": entry.num_samples})
 
 
-def assemble(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:
+def _assembled(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:
     """Return a shard's merged neighbourhood, nodes in dense id order. targets: with their ids as `node`, ascending."""
     node_ids, degrees, features = _node_rows(inbox, job)
     # every hop's edges, one hop after the other [E]

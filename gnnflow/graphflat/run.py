@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import BlowUp, FlatFacts, ShardEntry
-from gnnflow.graphflat import pairs, rounds
+from gnnflow.graphflat import rounds
 from gnnflow.graphflat.shard_plan import bounded_shard_size, plan_shards
 from gnnflow.mapreduce.rounds import Round
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlatResult:
-    """What GraphFlat committed: its files and, in its facts, the shards in order."""
+    """The files that GraphFlat committed and, in its facts, the shards in order."""
 
     files: tuple[FileEntry, ...]
     facts: FlatFacts
@@ -33,21 +33,19 @@ class FlatResult:
 def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatResult:
     """Run GraphFlat. A graph without targets gives no shards."""
     parts = job.neighbors.store.num_partitions
-    find = rounds.find_targets if job.pairs is None else pairs.find_pairs
-    found = runner.run(Round("targets", parts, parts, partial(find, job=job)))
+    found = runner.run(Round("targets", parts, parts, partial(rounds.find_targets, job=job)))
     fanouts = [job.neighbors.fanout(hop) for hop in range(1, job.num_hops + 1)]
     ends = 1 if job.pairs is None else 2
     shard_size = max(1, bounded_shard_size(job.neighbors.store.facts, fanouts, shard_size=ends * shard_size) // ends)
     plan = plan_shards([np.array(record.counts["buckets"]) for record in found], shard_size)
     shards = plan.total_shards
     width = max(parts, shards)
-    place = partial(rounds.place_targets, job=job, plan=plan)
-    build, sent = partial(rounds.build_shard, job=job, plan=plan), {"targets": "place"}
+    weights, sent = tuple(record.counts.get("weight", 0.0) for record in found), {"targets": "place"}
     if job.pairs is not None:
-        weights = tuple(record.counts["weight"] for record in found)
         _check_weights(weights)
-        place = partial(pairs.place_pairs, job=job, plan=plan, weights=weights)
-        build, sent = partial(pairs.build_pair_shard, job=job, plan=plan), {"pairs": "place", "pool": "place"}
+        sent["pool"] = "place"
+    place = partial(rounds.place_targets, job=job, plan=plan, weights=weights)
+    build = partial(rounds.build_shard, job=job, plan=plan)
     runner.run(Round("place", parts, width, place, {"signed": "targets"}, frozenset({"signed"})))
     for hop in range(1, job.num_hops + 1):
         expand, reached = partial(rounds.expand_hop, job=job, hop=hop), _pair_channels(hop)

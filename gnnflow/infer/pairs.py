@@ -1,4 +1,4 @@
-"""Edges scored from the embeddings of their ends: who needs which node, the rows sent there, and the decoder on them.
+"""Edges scored from the embeddings of their ends: rows are sent to the edges, and the decoder scores them there.
 
 An edge is scored where it is stored, by the owner of its destination. Nodes are computed once, by the slices, whatever
 number of edges end there; a node's embedding is sent once to each partition that has an edge of it.
@@ -15,20 +15,19 @@ import pyarrow as pa
 import torch
 
 from gnnflow.graph.arrays import distinct
-from gnnflow.infer.predictions import prediction_columns, scores_of
+from gnnflow.infer.predictions import commit_predictions, count_broken, prediction_columns, scores_of
 from gnnflow.kernels.device import compute_threads
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import as_ids, combine, take_rows, to_matrix, to_numpy
-from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.infer.job import InferJob
+    from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
-    from gnnflow.storage.writing import FileEntry
 
 _SLICE = 1 << 16  # edges scored at a time
 
@@ -57,21 +56,14 @@ def score_edges(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     # rows of both ends of each edge among the nodes received [P], [P]
     rows = [np.searchsorted(to_numpy(ends["node"]), to_numpy(edges[name])) for name in ("src", "dst")]
     attributes = to_matrix(edges["attributes"]) if "attributes" in edges.column_names else None
-    logits = _logits(job, to_matrix(ends["embedding"]), rows, attributes)
+    logits = pair_logits(job.load_model(), to_matrix(ends["embedding"]), rows, attributes)
     named = zip(rows, job.neighbors.store.facts.id_types_of_pairs, strict=True)
     ids = [as_ids(combine(ends["id"]).take(pa.array(each)), kind) for each, kind in named]
-    broken = np.flatnonzero(~np.isfinite(logits).all(axis=1))
-    if len(broken):
-        example = " to ".join(str(each[int(broken[0])]) for each in ids)
-        return TaskOutput(counts={"rows": len(logits), "not_finite": len(broken), "example": example})
+    if broken := count_broken(logits, ids):
+        return TaskOutput(counts=broken)
     scores = scores_of(torch.from_numpy(logits), job.label_kind)
     table = pa.table({"src": ids[0], "dst": ids[1], **prediction_columns(scores, job.label_kind, job.class_names)})
-    return TaskOutput(files=(commit_predictions(index, table, job=job),), counts={"rows": len(logits)})
-
-
-def commit_predictions(index: int, table: pa.Table, *, job: InferJob) -> FileEntry:
-    """Commit what is published of a partition."""
-    return commit_table(job.artifact, f"predictions/part-{index:05d}.parquet", table)
+    return TaskOutput(files=(commit_predictions(index, table, job.artifact),), counts={"rows": len(logits)})
 
 
 def scored_edges(pairs: pa.Table, targets: str | tuple[int, ...]) -> IntArray:
@@ -84,14 +76,16 @@ def _edges(index: int, job: InferJob, columns: Sequence[str]) -> pa.Table:
     return take_rows(table.combine_chunks(), scored_edges(table, job.targets))
 
 
-def _logits(
-    job: InferJob, embeddings: FloatArray, rows: Sequence[IntArray], attributes: FloatArray | None
+def pair_logits(
+    model: Model, embeddings: FloatArray, rows: Sequence[IntArray], attributes: FloatArray | None = None
 ) -> FloatArray:
-    """Return the decoder's outputs for each edge [P, C], so many at a time."""
+    """Return the decoder's outputs for each pair [P, C], so many at a time.
+
+    rows: of both ends among the embeddings [U, W], [P] each.
+    """
+    decoder = model.inputs.decoder
+    assert decoder is not None, "a model of edges has a decoder"
     with compute_threads(1), torch.no_grad():
-        model = job.load_model()
-        decoder = model.inputs.decoder
-        assert decoder is not None, "a model of edges has a decoder"
         held, logits = torch.from_numpy(embeddings), np.empty((len(rows[0]), decoder.num_outputs), np.float32)
         for start in range(0, len(logits), _SLICE):
             part = slice(start, start + _SLICE)

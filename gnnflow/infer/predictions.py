@@ -1,4 +1,4 @@
-"""What is published for a target: its score by the kind of label, and the columns that hold it.
+"""Predictions of targets: scores by the kind of label, the columns that hold them, and their files.
 
 Shapes: n targets, C outputs.
 """
@@ -14,12 +14,14 @@ import torch
 
 from gnnflow.graph.labels import CLASS_COLUMN, LABEL_KINDS
 from gnnflow.storage.columns import from_matrix
+from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gnnflow.graph.arrays import FloatArray
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.storage.writing import FileEntry
 
 _THRESHOLD = 0.5  # a label is predicted where it is likelier than not
 
@@ -33,7 +35,7 @@ def scores_of(logits: torch.Tensor, label_kind: LabelKind) -> FloatArray:
 def prediction_columns(scores: FloatArray, label_kind: LabelKind, class_names: Sequence[str]) -> dict[str, Any]:
     """Return the columns of a predictions file for scores [n, C], named as LABEL_KINDS says.
 
-    A predicted class that has a name is beside it in a column of its own, the number where only others have names.
+    One more column has the names of predicted classes, and the number where only other classes have names.
     """
     traits = LABEL_KINDS[label_kind]
     columns = dict(zip(traits.columns, _PUBLISHED[label_kind].columns(scores), strict=True))
@@ -41,6 +43,20 @@ def prediction_columns(scores: FloatArray, label_kind: LabelKind, class_names: S
         every = [*class_names, *map(str, range(len(class_names), scores.shape[1]))]
         columns[CLASS_COLUMN] = pa.array(every, pa.string()).take(pa.array(columns[traits.columns[0]]))
     return columns
+
+
+def count_broken(computed: FloatArray, ids: Sequence[pa.Array]) -> dict[str, Any]:
+    """Return how many rows of computed numbers [n, C] are not finite, and the ids of the first; empty where all are."""
+    broken = np.flatnonzero(~np.isfinite(computed).all(axis=1))
+    if not len(broken):
+        return {}
+    example = " to ".join(str(each[int(broken[0])]) for each in ids)
+    return {"rows": len(computed), "not_finite": len(broken), "example": example}
+
+
+def commit_predictions(index: int, table: pa.Table, artifact: str) -> FileEntry:
+    """Commit the predictions of a partition."""
+    return commit_table(artifact, f"predictions/part-{index:05d}.parquet", table)
 
 
 def _likeliest_class(scores: FloatArray) -> tuple[Any, ...]:
@@ -55,7 +71,7 @@ def _likely_labels(scores: FloatArray) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class _Published:
-    """What a label kind publishes: scores [n, C] of raw outputs, and the columns for them."""
+    """The predictions of a label kind: scores [n, C] of raw outputs, and the columns for them."""
 
     scores: Callable[[torch.Tensor], torch.Tensor]
     columns: Callable[[FloatArray], tuple[Any, ...]]

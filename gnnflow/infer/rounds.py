@@ -1,4 +1,4 @@
-"""What slice k does to one partition: receive source rows, compute, send the next layer's source rows.
+"""Slice k on one partition: receive source rows, compute, send the next layer's source rows.
 
 Received rows arrive in the order they were asked for, ascending dense id, so an edge finds its source by binary search
 and no ids are sent. Slice 0 encodes features; slice K, the last, also scores and writes predictions. `parts.py`
@@ -15,9 +15,9 @@ import torch
 
 from gnnflow.executions.sliced import embedding_slice, encode_slice, prediction_slice
 from gnnflow.infer.need import rows_by_type, rows_of_layer
-from gnnflow.infer.pairs import commit_predictions, send_ends
+from gnnflow.infer.pairs import send_ends
 from gnnflow.infer.parts import compute_layer
-from gnnflow.infer.predictions import prediction_columns, scores_of
+from gnnflow.infer.predictions import commit_predictions, count_broken, prediction_columns, scores_of
 from gnnflow.infer.sending import Sending, carried_layers
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import as_ids, combine, from_matrix, to_matrix
@@ -89,10 +89,9 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
         scores = scores_of(torch.from_numpy(logits), job.row_kind)
         embedding = embedding_slice(model, outputs) if job.embeddings else None
     names = _names(index, job, rows)
-    broken = _broken_rows(logits, embedding)
-    if len(broken):
-        example = str(names["id"][int(broken[0])])
-        return TaskOutput(counts={"rows": len(rows), "not_finite": len(broken), "example": example})
+    computed = logits if embedding is None else np.concatenate([logits, embedding], axis=1)
+    if broken := count_broken(computed, [names["id"]]):
+        return TaskOutput(counts=broken)
     table = pa.table({**names, **prediction_columns(scores, job.row_kind, job.class_names)})
     if embedding is not None:
         table = table.append_column("embedding", from_matrix(embedding))
@@ -103,7 +102,7 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     counts = {"rows": len(rows), "parity": found}
     if job.scores_edges:
         return TaskOutput(emits=(send_ends(index, inbox, table, rows=rows, job=job),), counts=counts)
-    return TaskOutput(files=(commit_predictions(index, table, job=job),), counts=counts)
+    return TaskOutput(files=(commit_predictions(index, table, job.artifact),), counts=counts)
 
 
 def _names(index: int, job: InferJob, rows: IntArray) -> dict[str, pa.Array]:
@@ -122,12 +121,6 @@ def _names(index: int, job: InferJob, rows: IntArray) -> dict[str, pa.Array]:
         return {"id": held[0]}
     types = [pa.repeat(pa.scalar(store.schema.types[kind]), len(own)) for kind, own in of_types]
     return {"type": pa.concat_arrays(types), "id": pa.concat_arrays(held)}
-
-
-def _broken_rows(logits: FloatArray, embedding: FloatArray | None) -> IntArray:
-    """Return the rows for which something that is not finite was computed."""
-    computed = logits if embedding is None else np.concatenate([logits, embedding], axis=1)
-    return np.flatnonzero(~np.isfinite(computed).all(axis=1))
 
 
 def _layer(

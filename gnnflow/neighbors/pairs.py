@@ -1,4 +1,4 @@
-"""Pairs of nodes that are to be predicted, as a store has them, and the nodes that their negatives are drawn from.
+"""Pairs of nodes to predict, as a store has them, and the pools that their negatives are drawn from.
 
 Negatives come from pools: so many draws of nodes that a pair may lead to, each by its weight, with replacement. A draw
 is a point of the partitions' cumulative weights; whoever owns the point knows the node. GraphFlat draws a pool for each
@@ -34,10 +34,10 @@ _POOLS_AT_ONCE = 1024  # drawn together: every partition draws all of them and k
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """How pairs get their negatives: pools of `size` nodes, drawn by in-degree to a power; 0: all alike.
+    """The pools of negatives: `size` nodes each, drawn by in-degree to a power; 0: all alike.
 
-    With types the nodes are of the type that pairs lead to, and the in-degree is that in the relation of the pairs.
-    Where edges have labels a size of 0.
+    With types the nodes are of the type that pairs lead to, and the in-degree is counted in the relation of the pairs.
+    Where edges have labels the size is 0.
     """
 
     seed: int

@@ -1,4 +1,4 @@
-"""Which split a node or an edge is in, which nodes negatives are drawn from, and which an edge has in an epoch.
+"""Splits of nodes and edges, pools of nodes for negatives, and the negatives of an edge in an epoch.
 
 All are functions of hashes: of an edge's ends, of a shard and a number, of an edge, an epoch and a number. None depends
 on partitions, order or what was drawn before.
@@ -57,9 +57,9 @@ def sampled_times(keys: KeyArray, times: IntArray, *, seed: int) -> IntArray:
 
 
 def time_bounds(times: IntArray, *, valid: float, test: float) -> tuple[int, int]:
-    """Return the times from which on an edge is in valid, and in test, from a sample of all edges' times [E].
+    """Return the times at which valid and test begin, from a sample of all edges' times [E].
 
-    The split of a time is that of all edges of this time, so shares are at least those asked for; but a share of 0
+    All edges of one time are in one split, so shares are at least those asked for; but a share of 0
     gives none, and valid begins before test where there is an earlier time.
     """
     ordered = np.sort(times)
@@ -133,7 +133,7 @@ def draw_negatives(
 def _other(
     place: IntArray, sources: IntArray, targets: IntArray, candidates: IntArray, are_edges: AreEdges | None
 ) -> IntArray:
-    """Return the candidate at each place [B], or the next one that is no end of the pair and makes no edge."""
+    """Return the candidate at each place [B], or the next that is not an end of the pair and makes no edge."""
     for _ in range(len(candidates)):
         found = candidates[place]
         taken = (found == sources) | (found == targets)

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from gnnflow.storage.user_tables import Chunk
     from gnnflow.storage.writing import FileEntry
 
-_SLICE = 1 << 16  # pairs scored at a time
-
 
 def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: str | None = None) -> FileEntry:
     """Score the pairs of a table and write them with their scores as Parquet, in the table's order.
@@ -48,6 +46,9 @@ def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: s
     Raises ScoringError where the run's task has no pairs or another model wrote the embeddings, TableError for an id
     that has no embedding, StorageError where there is no such run, or out is the table or a file of the run.
     """
+    from gnnflow.infer.pairs import pair_logits
+    from gnnflow.layers.saved import load_model
+
     uri = find_run(run, workspace=Workspace.at(workspace))
     record = read_run(uri)
     graph, artifacts = record["config"]["graph"], record["artifacts"]
@@ -66,7 +67,7 @@ def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: s
     relation = Relation.parse(graph.get("target") or "")
     types = ("", "") if relation is None else (relation.source, relation.target)
     ends, vectors, rows = _rows_of(ends, held, types=types, where=table)
-    scores = _scores(artifacts["train"], vectors, rows)
+    scores = pair_logits(load_model(artifacts["train"]), vectors, rows)[:, 0]
     probability = 1 / (1 + np.exp(-scores.astype(np.float64)))
     scored = {graph["src"]: ends[0], graph["dst"]: ends[1], "score": scores, "probability": probability}
     return write_table(absolute(out), pa.table(scored))
@@ -86,7 +87,7 @@ def _scored_by(trained: str, embeddings: str) -> str:
 
 
 def _refuse_taken(out: str, *, files: set[str], folders: Iterable[str]) -> None:
-    """Raise StorageError where the scores would replace a file of the table, lie in the run, or pass for no Parquet."""
+    """Raise StorageError where the scores would replace a file of the table or run, or are named otherwise."""
     reason, fix = "", "Name another file."
     if any(is_below(out, file) for file in files):
         reason = "is the table of pairs itself"
@@ -114,9 +115,9 @@ def _read(chunks: Sequence[Chunk], table: str, src: str, dst: str) -> pa.Table:
 def _rows_of(
     ends: list[Any], infer: str, *, types: tuple[str, str], where: str
 ) -> tuple[list[Any], FloatArray, list[IntArray]]:
-    """Return both ends as the run types ids, the embeddings of all nodes they name [U, W], and their rows there [P].
+    """Return both ends as the run types ids, the embeddings of their nodes [U, W], and their rows there [P].
 
-    types: those of both ends, which embeddings of two types name beside the ids.
+    types: of both ends, which embeddings of two types name next to the ids.
     """
     parts = [entry.name for entry in read_manifest(infer).files if entry.name.startswith("predictions/")]
     asked: list[_Asked] = []
@@ -204,18 +205,3 @@ def _as(end: Any, kind: pa.DataType, where: str) -> Any:
     raise TableError(
         f"ids are {end.type}, those of the run {kind}", where=where, fix="Write them as the node table does."
     )
-
-
-def _scores(folder: str, embeddings: FloatArray, rows: list[IntArray]) -> FloatArray:
-    import torch
-
-    from gnnflow.kernels.device import compute_threads
-    from gnnflow.layers.saved import load_model
-
-    model = load_model(folder)
-    held, scores = torch.from_numpy(embeddings), np.empty(len(rows[0]), np.float32)
-    with compute_threads(1), torch.no_grad():
-        for start in range(0, len(scores), _SLICE):
-            source, target = (held[torch.from_numpy(each[start : start + _SLICE])] for each in rows)
-            scores[start : start + _SLICE] = model.score(source, target)[:, 0].numpy()
-    return scores

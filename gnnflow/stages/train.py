@@ -97,7 +97,7 @@ def work(run: StageRun) -> Made:
 
 @dataclass(frozen=True)
 class _TrainedOn:
-    """What training reads: GraphFlat's shards, or the splits of a graph store with its neighbours."""
+    """GraphFlat's shards, or the splits of a graph store with its neighbours."""
 
     artifact: str
     entries: Sequence[ShardEntry]
@@ -107,7 +107,7 @@ class _TrainedOn:
 
 
 def _trained_on(run: StageRun) -> _TrainedOn:
-    """Return what the run trains on. Raises where a store cannot be, or is larger than a worker's memory."""
+    """Return the shards or the store of a run. Raises where a store is larger than a worker's memory."""
     if "flat" in run.inputs:
         flat = run.facts("flat", FlatFacts)
         return _TrainedOn(run.inputs["flat"].uri, flat.shards, flat.fanouts, flat.num_targets)
@@ -129,12 +129,11 @@ def _trained_on(run: StageRun) -> _TrainedOn:
 def _job(run: StageRun, trained_on: _TrainedOn) -> TrainJob:
     """Return all that ranks need to know of the run."""
     from gnnflow.stages.start import load_start
-    from gnnflow.train.failed_batch import FailureFolder
-    from gnnflow.train.job import TrainJob
+    from gnnflow.train.job import StoreJob, TrainJob
 
     config, graph = run.config, run.store.facts
     inputs = model_inputs(graph, config.task)
-    return TrainJob(
+    job = TrainJob(
         artifact=trained_on.artifact,
         entries=trained_on.entries,
         fanouts=trained_on.fanouts and trained_on.fanouts[: config.model.layers],
@@ -148,11 +147,12 @@ def _job(run: StageRun, trained_on: _TrainedOn) -> TrainJob:
         checkpoint_uri=join(run.rounds.work, "checkpoints"),
         start=load_start(config, inputs=inputs, graph=graph, tell=run.context.progress.message),
         task=config.task,
-        failures=FailureFolder(run.failed, run.store),
-        neighbors=trained_on.neighbors,
-        walks=walks_anew(config),
+        failures=run.failed,
         store=run.store,
     )
+    if trained_on.neighbors is None:
+        return job
+    return StoreJob(**vars(job), neighbors=trained_on.neighbors, walks=walks_anew(config))
 
 
 def _resamples(config: Config) -> bool:

@@ -1,10 +1,10 @@
-"""The batch whose loss was no number, kept for a person to look at: one safetensors file, nothing pickled.
+"""The batch whose loss was NaN or infinite, kept for a person to look at: one safetensors file, nothing pickled.
 
     targets [B]       dense ids; the user's own ids are in the metadata
     labels            of the targets, as MiniBatch has them
-    outputs [B, C]    what the model said about them
+    outputs [B, C]    of the model for the targets
     features/...      of all rows the step computed on, the targets first: dense [N, F], or offsets, index and value;
-                      on a graph with types those of the targets' type, of edges that which they lead to
+                      on a graph with types only of the type of the targets, or of the edges' targets
     model/...         the weights that gave this loss, before the step changed them
 
 The metadata's `batch` is JSON: fit, epoch, step, loss, ids.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,9 +30,7 @@ from gnnflow.storage.filesystem import join, read_bytes
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.writing import write_atomic
 from gnnflow.train.checkpoint import copied
-
-if TYPE_CHECKING:
-    from gnnflow.train.source import Step
+from gnnflow.train.source import Step
 
 _BATCH = "batch"
 _FEATURES = ("dense", "offsets", "index", "value")
@@ -41,7 +39,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class FailureFolder:
-    """Where such batches are kept, one file per fit, and the graph store that knows the user's ids."""
+    """A folder for such batches, one file per fit, and the graph store that knows the user's ids."""
 
     uri: str
     store: GraphStore
@@ -90,7 +88,7 @@ class FailedBatch:
     tensors: Mapping[str, Tensor]
 
     def summary(self) -> dict[str, Any]:
-        """Return what to look at first, as plain values: which weights, outputs and features are no finite numbers.
+        """Return the figures to look at first: weights, outputs and features that are not finite.
 
         `worst` are the targets whose outputs are not finite, or else the largest, with the largest of their features.
         """

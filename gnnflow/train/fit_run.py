@@ -36,7 +36,7 @@ CHECKPOINT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How long one fit goes on and what it writes; the fields that `train` has too are described there.
+    """The length of a fit and the files that it writes; section `train` describes the fields that it has too.
 
     `name` labels its progress, `digest` its checkpoints; checkpoint_uri "" has none. Of several ranks, which all go on
     from the same checkpoint, one `writes_checkpoints`, and none within an update (not `checkpoints_held`): what a rank
@@ -165,7 +165,7 @@ class FitRun:
             return step.logits(self.model).float()
 
     def _keep(self, step: Step, outputs: Tensor, loss: float) -> str:
-        """Keep a step's batch for a person to look at, where that is asked for, and return what to say of it."""
+        """Keep a step's batch for a person to look at, where that is asked for, and return a message."""
         folder, state = self.options.failures, self.state
         if folder is None:
             return ""

@@ -1,4 +1,4 @@
-"""What training is asked for, and what can be said against it before any work."""
+"""The job of training, with the checks that come before any work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from gnnflow.layers.start import Start
 from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.train.failed_batch import FailureFolder
 
 _NO_INFLUENCE = {
     "device",
@@ -40,20 +39,16 @@ _NO_INFLUENCE = {
 
 @dataclass(frozen=True)
 class TrainJob:
-    """What to train on and how.
+    """Training on GraphFlat's shards.
 
-    start: a model's weights to start from, in place of the seed's.
-
-    entries are the GraphFlat manifest's shards; fanouts are targets first, None keeps every edge. sampling says how
-    the edges of a fan-out were chosen.
-    checkpoint_uri is a folder for checkpoints, which the caller deletes once the result is committed; ""
-    writes none. failures: where a batch whose loss is no number is kept; None keeps none. rank and num_ranks say which
-    share of each step, and of each split's scoring, is computed here. task: says whether targets are nodes or pairs.
-    device: where this rank computes, as torch names it; `train` sets it from what the config says. neighbors: the graph
-    store and the in-edges to aggregate over, where that is trained on and not shards: artifact is then the store's and
-    entries are its splits. walks: how these were selected, where `train.resample` draws walks anew. store: the graph
-    store, where known edges are looked up. known: those that held-out links are not ranked against, which `train` reads
-    once for all fits of a rank; None where none are left out.
+    artifact and entries: of the shards. fanouts: targets first, None keeps every edge; sampling: how the edges of a
+    fan-out were chosen. start: a model's weights to start from, in place of the seed's.
+    checkpoint_uri: a folder for checkpoints, which the caller deletes once the result is committed; "" writes none.
+    failures: a folder that keeps a batch whose loss is NaN or infinite; "" keeps none. store: the graph store, which
+    knows the user's ids and all edges. task: says whether targets are nodes or pairs.
+    rank and num_ranks: the share of each step, and of each split's scoring, that is computed here. device: where this
+    rank computes, as torch names it. known: edges that held-out links are not ranked against; None leaves none out.
+    `train` sets the last two, once for all fits of a rank.
     """
 
     artifact: str
@@ -68,14 +63,12 @@ class TrainJob:
     checkpoint_uri: str = ""
     sampling: SamplingKind = "uniform"
     start: Start | None = None
-    failures: FailureFolder | None = None
+    failures: str = ""
+    store: GraphStore | None = None
     rank: int = 0
     num_ranks: int = 1
     task: TaskConfig = field(default_factory=NodeTask)
     device: str = "cpu"
-    neighbors: Neighbors | None = None
-    walks: WalkNeighbors | None = None
-    store: GraphStore | None = None
     known: KnownLinks | None = None
 
     @property
@@ -83,6 +76,18 @@ class TrainJob:
         """Names of the splits that have targets."""
         found = {entry.split for entry in self.entries if entry.num_samples}
         return tuple(split for split in SPLITS if split in found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreJob(TrainJob):
+    """Training on a graph store, whose artifact and splits stand in place of the shards'.
+
+    neighbors: the store and the in-edges to aggregate over. walks: how these were selected, where `train.resample`
+    draws walks anew.
+    """
+
+    neighbors: Neighbors
+    walks: WalkNeighbors | None = None
 
 
 def check_job(job: TrainJob) -> None:
@@ -95,7 +100,7 @@ def check_job(job: TrainJob) -> None:
 
 
 def fit_digest(job: TrainJob, name: str) -> str:
-    """Return what tells one fit's checkpoints from another's: all that its weights depend on, and nothing else."""
+    """Return a hash of all that the weights of a fit depend on, which tells its checkpoints from another fit's."""
     content: dict[str, Any] = {
         "name": name,
         "artifact": job.artifact,
@@ -113,6 +118,6 @@ def fit_digest(job: TrainJob, name: str) -> str:
         content["task"] = job.task.model_dump(mode="json")
     if job.start is not None:
         content["start"] = job.start.digest
-    if job.neighbors is not None:
+    if isinstance(job, StoreJob):
         content["neighbors"] = [job.neighbors.store.selection, job.neighbors.artifact]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

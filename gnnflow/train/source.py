@@ -1,10 +1,10 @@
-"""Where training steps come from: the seam between the loop and a strategy.
+"""Sources of training steps: the seam between the loop and a strategy.
 
 The loop (`fit.py`) knows epochs, the best weights and checkpoints. What a step computes on, whether shards,
 communities or a rank's partition, is known to the source of the configured strategy alone.
 
-A new strategy is a folder beside `minibatch/` with a `Source`, named by a row of `gnnflow.config.pipelines`. It
-has to provide:
+A new strategy is a folder with a `Source`, as `minibatch/` is, named by a row of `gnnflow.config.pipelines`. It has to
+provide:
 
 1. `Steps`: any step of any epoch when it is asked for, a function of (seed, epoch, step, rank), and so are its draws
    after `seed`. A killed run resumes at any step and ends on the same weights.

@@ -22,9 +22,10 @@ from gnnflow.neighbors.link_candidates import KnownLinks, filtered_links
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train.curves import EpochLog
+from gnnflow.train.failed_batch import FailureFolder
 from gnnflow.train.fit import Fitted, fit
 from gnnflow.train.fit_run import FitOptions
-from gnnflow.train.job import TrainJob, check_job, fit_digest
+from gnnflow.train.job import StoreJob, TrainJob, check_job, fit_digest
 from gnnflow.train.metrics import Metrics
 from gnnflow.train.objective import Objective, balanced_weights
 from gnnflow.train.profile import mean_profile
@@ -38,8 +39,8 @@ from gnnflow.train.state import Row
 class TrainResult:
     """The kept weights as a safetensors file, one history row per epoch, and flat metrics.
 
-    Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds and those of the epoch's parts
-    (see `profile.py`) and, with a validation split, valid_loss and valid_<metric>. Epochs count from 1, in rows as in
+    Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds, also by part of the epoch (see
+    `profile.py`), and, with a validation split, valid_loss and valid_<metric>. Epochs count from 1, in rows as in
     best_epoch. Metrics are `<split>.<name>`, `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see
     `Metrics`. profiles: of each rank, the mean over epochs. device, constant: see `TrainFacts`.
     """
@@ -98,7 +99,7 @@ def train(
 
 
 def _known_links(job: TrainJob) -> KnownLinks | None:
-    store = job.neighbors.store if job.neighbors else job.store
+    store = job.neighbors.store if isinstance(job, StoreJob) else job.store
     return None if store is None else filtered_links(store, job.task)
 
 
@@ -152,7 +153,7 @@ def _options(job: TrainJob, name: str) -> FitOptions:
         checkpoint_uri=join(job.checkpoint_uri, f"{name}.safetensors") if job.checkpoint_uri else "",
         digest=fit_digest(job, name),
         checkpoints_held=not needs_ranks(job.train),
-        failures=job.failures,
+        failures=FailureFolder(job.failures, job.store) if job.failures and job.store else None,
     )
 
 

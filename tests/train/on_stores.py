@@ -12,7 +12,7 @@ from gnnflow.progress import Silent
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs, walks_anew
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import StoreJob
 from gnnflow.train.minibatch import split_entries
 from gnnflow.train.source import OpenSource
 from gnnflow.train.trainer import train
@@ -37,11 +37,11 @@ def context_of(config: Config, *stages: str) -> StageContext:
     return context
 
 
-def job_of(config: Config, *, uri: str = "") -> TrainJob:
+def job_of(config: Config, *, uri: str = "") -> StoreJob:
     stages = [stage for stage in ("ingest", "partition", "select") if stage in stages_of(config)]
     neighbors = neighbors_of(context_of(config, *stages))
     graph = neighbors.store.facts
-    return TrainJob(
+    return StoreJob(
         artifact=neighbors.store.artifact,
         entries=split_entries(graph),
         fanouts=neighbors.fanouts,
@@ -79,7 +79,7 @@ class Unplugged:
     def __init__(self, open_source: OpenSource) -> None:
         self.open_source = open_source
 
-    def __call__(self, job: TrainJob, *, edges: bool) -> Any:
+    def __call__(self, job: StoreJob, *, edges: bool) -> Any:
         return _Unplugged(self.open_source(job, edges=edges))
 
 

@@ -2,7 +2,7 @@
 
 A pair is trained with the cluster that its target is in, so that each comes once per epoch. Its source is a row of the
 batch wherever it lies, and negatives are drawn among the clusters' own nodes. Edges between the ends of the batch's
-pairs leave its block, as they leave those of mini-batches.
+pairs leave its block, as they leave the blocks of mini-batches.
 
 Shapes: B targets or pairs, K negatives of each.
 """
@@ -104,7 +104,7 @@ class PairsOfClusters(Builder[IntArray]):
     seed: int
 
     def key(self, planned: IntArray, *, epoch: int) -> str:
-        """Return no key: each epoch has negatives of its own."""
+        """Return no key: each epoch draws other negatives."""
         return ""
 
     def __call__(self, clusters: IntArray, *, epoch: int) -> Batch:

@@ -12,7 +12,7 @@ from gnnflow.graphfeature.blocks import new_scratch
 from gnnflow.layers.model import build_model
 from gnnflow.train.clusterbatch.cutting import Clusters, NodesOfClusters, PairsOfClusters
 from gnnflow.train.clusterbatch.plan import plan_clusters
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import StoreJob
 from gnnflow.train.minibatch import MiniBatchSource, open_store_source
 from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory, hold_graph
 from gnnflow.train.minibatch.loader import BatchLoader
@@ -20,11 +20,10 @@ from gnnflow.train.minibatch.loader import BatchLoader
 _MOST_PAIRS = 2048
 
 
-def open_cluster_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
+def open_cluster_source(job: StoreJob, *, edges: bool = True) -> MiniBatchSource:
     """Return a job's clusters as a source. Raises TrainingError where there are fewer with targets than ranks."""
     train = job.train
     assert isinstance(train, ClusterBatchConfig)
-    assert job.neighbors is not None
     facts, graph = job.neighbors.store.facts, hold_graph(job.neighbors)
     whole, model = graph.neighborhood, build_model(job.model, job.inputs).eval()
     if not edges:
@@ -51,7 +50,7 @@ def open_cluster_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource
     return replace(scored, plan=lru_cache(job.num_ranks + 1)(plan.groups), loader=loader)
 
 
-def _scoring(job: TrainJob) -> MiniBatchConfig:
+def _scoring(job: StoreJob) -> MiniBatchConfig:
     """Return how outputs are computed: by default each rank's part of a split at once, a row only once then.
 
     Pairs have a row for each of many negatives, so at most so many of them.

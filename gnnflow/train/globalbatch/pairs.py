@@ -31,7 +31,7 @@ from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weight
 from gnnflow.sampling.pairs import EVALUATION, pair_keys
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.heads import draw_candidates
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import StoreJob
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,11 @@ class OwnPairs:
         return np.concatenate(drawn)[np.argsort(np.concatenate(parts))]
 
 
-def own_pairs(job: TrainJob, partitions: Sequence[int], exchange: Exchange) -> OwnPairs:
+def own_pairs(job: StoreJob, partitions: Sequence[int], exchange: Exchange) -> OwnPairs:
     """Read a rank's pairs and return them with their folds and the pools that all ranks draw together.
 
     partitions: the rank's.
     """
-    assert job.neighbors is not None
     assert isinstance(job.train, GlobalBatchConfig)
     assert isinstance(job.task, PairTask)
     store, num_folds = job.neighbors.store, 1 if job.task.messages else job.train.folds

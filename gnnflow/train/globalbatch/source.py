@@ -38,7 +38,7 @@ from gnnflow.sampling.pairs import EVALUATION
 from gnnflow.train.globalbatch.graph import OwnPart, blocks_of, bounds_of, partitions_of, read_part, read_placed
 from gnnflow.train.globalbatch.pairs import OwnPairs, hidden_pairs, own_pairs
 from gnnflow.train.heads import PairHead, features_of_rows
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import StoreJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch, added
 from gnnflow.train.reproducible import seed_step
@@ -233,14 +233,13 @@ class GlobalBatchSource(Steps):
         return beside(self.device, made)
 
 
-def open_source(job: TrainJob, *, edges: bool = True, exchange: Exchange | None = None) -> GlobalBatchSource:
+def open_source(job: StoreJob, *, edges: bool = True, exchange: Exchange | None = None) -> GlobalBatchSource:
     """Return this rank's part of a job. exchange: with the other ranks; None where there is one.
 
     Raises TrainingError where the graph has fewer partitions than there are ranks, or a held-out link has no candidate
     left.
     """
     neighbors, train, exchange = job.neighbors, job.train, exchange or OneRank()
-    assert neighbors is not None
     assert isinstance(train, GlobalBatchConfig)
     book, watch = neighbors.store.book, Stopwatch()
     partitions = partitions_of(exchange.rank, exchange.size, book)

@@ -1,7 +1,7 @@
 """A graph store in memory as shards: no GraphFlat, and where asked for a new sample in every epoch.
 
 The graph is one shard per split, all of the same neighbourhood, so that everything after it (plans, loader, memory,
-ranks) is what it is for GraphFlat's shards. A process reads the graph once, however many sources share it.
+ranks) is as for GraphFlat's shards. A process reads the graph once, however many sources share it.
 
 A split's pairs lie beside the whole graph as in one shard. Negatives are drawn from as many draws as there are nodes
 that a pair may lead to: a pool of `task.negatives.pool` for each shard would be one for all.
@@ -67,7 +67,7 @@ def check_memory(
 
 
 def split_entries(facts: GraphFacts) -> tuple[ShardEntry, ...]:
-    """Return an entry for each split of a graph in memory that has targets, as of a shard of that name.
+    """Return an entry for each split of a graph in memory that has targets, named as the split.
 
     Where targets are pairs, any node may be an end of one.
     """
@@ -121,7 +121,7 @@ class ShardsInMemory:
 
 @dataclass
 class PairsInMemory:
-    """Reads the splits of a graph in memory as shards of pairs, whose targets are all nodes by their dense ids."""
+    """Reads the splits of a graph in memory as shards of pairs, whose targets are all nodes."""
 
     graph: ShardsInMemory
     task: PairTask

@@ -1,8 +1,8 @@
 """Batches as a strategy plans them: built, kept where they come again, and sent to the device that computes.
 
 Batches that are held (see `memory.py`) are handed over as they are. On a card (`executions/moving.py`) copies start as
-soon as a batch is built, so they run beside the compute where it is built ahead (`train/ahead.py`). What is held stays
-in the memory of the machine.
+soon as a batch is built, so they run while the card computes where it is built ahead (`train/ahead.py`). What is held
+stays in the memory of the machine.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Batch:
     head: PairHead | None = None
 
     def logits(self, model: Model) -> Tensor:
-        """Return the outputs of the targets [B, C], of links the scores of each and of its negatives [B, 1 + K]."""
+        """Return the outputs of the targets [B, C]; of links, their scores and their negatives' [B, 1 + K]."""
         rows = forward(model, self.tensors)
         return rows if self.head is None else self.head.scores(model, rows)
 

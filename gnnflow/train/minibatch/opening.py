@@ -13,7 +13,7 @@ from gnnflow.graphfeature.shards import read_shard
 from gnnflow.layers.model import Model, build_model
 from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.selected import Neighbors
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import StoreJob, TrainJob
 from gnnflow.train.minibatch.batches import FIXED_VIEW, EpochPlan, plan_epoch
 from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory, split_entries
 from gnnflow.train.minibatch.loader import BatchLoader
@@ -29,8 +29,7 @@ Read = Callable[[ShardEntry], Any]
 
 def open_task_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
     """Return the job's shards, or its graph in memory, as a source."""
-    assert isinstance(job.train, MiniBatchConfig)
-    return open_store_source(job, edges=edges) if job.train.source == "store" else open_source(job, edges=edges)
+    return open_store_source(job, edges=edges) if isinstance(job, StoreJob) else open_source(job, edges=edges)
 
 
 def open_source(
@@ -38,7 +37,7 @@ def open_source(
 ) -> MiniBatchSource:
     """Return the job's shards as a source.
 
-    `read` replaces reading them from the artifact; draws_anew: and reads those of an epoch's view. Raises TrainingError
+    `read` replaces reading them from the artifact; draws_anew: it reads a new view in each epoch. Raises TrainingError
     where a held-out link of this rank has no candidate left.
     """
     train = job.train
@@ -79,10 +78,9 @@ def open_source(
     return source
 
 
-def open_store_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
+def open_store_source(job: StoreJob, *, edges: bool = True) -> MiniBatchSource:
     """Return a job's mini-batches, cut from the graph store in memory."""
     assert isinstance(job.train, MiniBatchConfig)
-    assert job.neighbors is not None
     draws_anew = job.train.resample == "epoch" and edges
     graph = ShardsInMemory(job.neighbors, job.seed, draws_anew, job.walks, job.train.threads)
     read = PairsInMemory(graph, job.task, job.seed) if isinstance(job.task, PairTask) else graph
@@ -139,7 +137,7 @@ def outputs_on_store(
     seed: int = 0,
     known: KnownLinks | None = None,
 ) -> Outputs:
-    """Return a model's outputs for the targets of a split, in the store's order, over the sample that is scored with.
+    """Return a model's outputs for the targets of a split, in the store's order, over the scored sample.
 
     train, task, seed, known: as `outputs_on_shards` reads them.
     """

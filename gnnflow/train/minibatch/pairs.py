@@ -1,8 +1,8 @@
 """Batches of pairs: rows of their ends and negatives, and blocks without the edges that tell of the pairs.
 
 A batch is made of one shard: its pairs' ends and their negatives, each node once, are the rows whose embeddings one
-forward pass gives; pairs are then scored as pairs of these rows. Where edges have times a row is a node at a time, that
-of its pair. What a batch holds is a function of (seed, epoch) and of the pairs planned for it.
+forward pass gives; pairs are then scored as pairs of these rows. Where edges have times a row is a node at the time
+of its pair. A batch is a function of (seed, epoch) and of the pairs planned for it.
 
 Shapes: B pairs, K negatives of each (0 where edges have labels), R distinct rows.
 """
@@ -75,7 +75,7 @@ class PairBatches(Builder[PlannedBatch]):
         return 1 + self.task.negatives.evaluation if isinstance(self.task, LinkTask) else decoder.num_outputs
 
     def labels(self, entry: ShardEntry) -> Array:
-        """Return the labels of a shard's pairs; reads no shard for those of links."""
+        """Return the labels of a shard's pairs; links need no shard."""
         return np.zeros(entry.num_pairs, np.int64) if isinstance(self.task, LinkTask) else self._shard(entry).labels
 
     def key(self, planned: PlannedBatch, *, epoch: int) -> str:

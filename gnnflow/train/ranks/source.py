@@ -63,7 +63,7 @@ class JointStep:
         """Each share is seeded when its outputs are computed."""
 
     def logits(self, model: Model) -> Tensor:
-        """Return the outputs of all shares' targets; each share draws what it would draw on a rank of its own."""
+        """Return the outputs of all shares' targets; each share draws as it would alone on a rank."""
         rows = []
         for share in self.shares:
             share.seed()

@@ -31,7 +31,7 @@ from gnnflow.train.globalbatch.graph import (
     read_part,
     targets_by_split,
 )
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import StoreJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
 from gnnflow.train.reproducible import seed_step
@@ -135,14 +135,13 @@ class StreamedSource(Steps):
         return np.flatnonzero(self.row_splits == SPLITS.index(split))
 
 
-def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | None = None) -> StreamedSource:
+def open_streamed(job: StoreJob, *, edges: bool = True, exchange: Exchange | None = None) -> StreamedSource:
     """Write this rank's part of a job's graph into files, partition by partition, and return it as a source.
 
     exchange: with the other ranks; None where there is one. Raises TrainingError where the budget cannot be kept, the
     disk is full, the graph has fewer partitions than there are ranks, or a card is to compute several relations.
     """
     neighbors, train = job.neighbors, job.train
-    assert neighbors is not None
     assert isinstance(train, GlobalBatchConfig)
     _refuse_typed_card(job)
     card = None if job.device == "cpu" else Card(torch.device(job.device))
@@ -182,9 +181,9 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     )
 
 
-def _refuse_typed_card(job: TrainJob) -> None:
+def _refuse_typed_card(job: StoreJob) -> None:
     """Raise TrainingError where a card is to compute several relations; the config refuses those that it knows."""
-    if job.device != "cpu" and job.neighbors is not None and job.neighbors.store.schema.is_typed:
+    if job.device != "cpu" and job.neighbors.store.schema.is_typed:
         raise TrainingError(
             "a card takes chunks of one relation, and the graph has several, or several types of nodes",
             where="train.device",
@@ -215,13 +214,12 @@ class _Labelled:
         return _Labelled(*made)
 
 
-def _planned(job: TrainJob, counts: IntArray, scratch: Scratch, exchange: Exchange, card: Card | None) -> Plan:
+def _planned(job: StoreJob, counts: IntArray, scratch: Scratch, exchange: Exchange, card: Card | None) -> Plan:
     """Return the cut of the graph that keeps the budget, the same on all ranks; the disk is checked.
 
     counts: this rank's targets by split. Raises TrainingError where the budget cannot be kept or the disk is too full.
     """
     neighbors, train = job.neighbors, job.train
-    assert neighbors is not None
     assert isinstance(train, GlobalBatchConfig)
     assert train.memory is not None
     book, folder, sharing, copies = neighbors.store.book, scratch.folder, 1, False
@@ -239,10 +237,9 @@ def _planned(job: TrainJob, counts: IntArray, scratch: Scratch, exchange: Exchan
     return made
 
 
-def _numbering(job: TrainJob, made: Plan, exchange: Exchange, *, targets: IntArray, edges: bool) -> Numbering:
+def _numbering(job: StoreJob, made: Plan, exchange: Exchange, *, targets: IntArray, edges: bool) -> Numbering:
     """Return the places of nodes: by id on several ranks, and where edges have leaves."""
     neighbors = job.neighbors
-    assert neighbors is not None
     store, book = neighbors.store, neighbors.store.book
     is_typed, of_types = store.schema.is_typed, made.of_types or (made.intervals,) * book.num_types
     if exchange.size > 1 or set(store.facts.leaves_of_relations) != {1}:
@@ -265,10 +262,9 @@ def _numbering(job: TrainJob, made: Plan, exchange: Exchange, *, targets: IntArr
 
 
 def _written(
-    job: TrainJob, made: Plan, numbering: Numbering, scratch: Scratch, exchange: Exchange, *, edges: bool
+    job: StoreJob, made: Plan, numbering: Numbering, scratch: Scratch, exchange: Exchange, *, edges: bool
 ) -> FileGraph:
     neighbors = job.neighbors
-    assert neighbors is not None
     book = neighbors.store.book
     fanouts, num_layers = job.fanouts, job.model.layers
     # layers with the same fan-out aggregate the same in-edges; fan-outs are targets first

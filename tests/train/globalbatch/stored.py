@@ -12,7 +12,7 @@ from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import StoreJob
 from gnnflow.train.minibatch import split_entries
 from tests.small_graphs import write_graph
 
@@ -42,19 +42,19 @@ def config_of(folder: Path, *, partitions: int = 4, sampling: Any = None, **trai
     )
 
 
-def job_for(folder: Path, *, model: Any = None, uri: str = "", **keys: Any) -> TrainJob:
+def job_for(folder: Path, *, model: Any = None, uri: str = "", **keys: Any) -> StoreJob:
     """Return a job on the stored graph; train keys, and those of `config_of`."""
     return job_of(config_of(folder, **keys), model=model, uri=uri)
 
 
-def job_of(config: Config, *, model: Any = None, uri: str = "") -> TrainJob:
+def job_of(config: Config, *, model: Any = None, uri: str = "") -> StoreJob:
     """Return a config's job on the stored graph."""
     context = StageContext.of(config)
     made = {stage: make_artifact(context, stage) for stage in ("ingest", "select")}
     store = GraphStore.of(made["ingest"].artifact, made["ingest"].manifest)
     kept = made["select"].facts(SelectFacts).kept is not None
     selected = made["select"].artifact if kept else ""
-    return TrainJob(
+    return StoreJob(
         artifact=store.artifact,
         entries=split_entries(store.facts),
         fanouts=config.fanouts,

@@ -27,7 +27,7 @@ from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.running import run_stage
 from gnnflow.stages.train import model_inputs
-from gnnflow.train.job import fit_digest
+from gnnflow.train.job import TrainJob, fit_digest
 from gnnflow.train.minibatch import check_memory, hold_graph, open_store_source
 from tests.small_graphs import write_graph
 from tests.train.on_stores import config_of, context_of, job_of, resumes_to_the_same_weights
@@ -214,7 +214,8 @@ def test_checkpoints_of_the_store_are_not_those_of_shards_or_of_another_sample(f
         job_of(config_of(folder, "plain", train=STORE, **sampled)),
         job_of(config_of(folder, "plain", train={**STORE, "resample": "epoch"}, **sampled)),
     ]
-    assert len({fit_digest(job, "train") for job in [*jobs, replace(jobs[0], neighbors=None)]}) == 4
+    on_shards = TrainJob(**{field.name: getattr(jobs[0], field.name) for field in fields(TrainJob)})
+    assert len({fit_digest(job, "train") for job in [*jobs, on_shards]}) == 4
 
 
 @pytest.mark.parametrize(
