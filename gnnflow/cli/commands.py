@@ -144,9 +144,9 @@ def explain(
     config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
 ) -> None:
     """Show how the model aggregates: levels, kernels, shapes, and which executions run it. Reads the config alone."""
-    from gnnflow.stages.explain import explained
+    from gnnflow.stages.explain import explain_model
 
-    plan = explained(load(config, overrides, workspace))
+    plan = explain_model(load(config, overrides, workspace))
     if as_json:
         show(plan.as_json(), as_json=True)
         return
@@ -159,9 +159,9 @@ def costs(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Print as JSON what nodes cost, learned from how long a run's scoring took: keys for `partition`."""
-    from gnnflow.stages.costs import costs_of
+    from gnnflow.stages.costs import learn_costs
 
-    typer.echo(json.dumps(costs_of(run_uri, workspace=workspace or default_workspace()).as_document(), indent=2))
+    typer.echo(json.dumps(learn_costs(run_uri, workspace=workspace or default_workspace()).as_document(), indent=2))
 
 
 def report(

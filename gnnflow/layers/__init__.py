@@ -1,4 +1,4 @@
-"""What is computed: layers, the aggregations they use, and the model they form. Where it runs is `executions`.
+"""Layers, their aggregations, and the model that they form; `executions` run it.
 
 Read `base.py` (the contract), `aggregation.py` (monoids), then `gcn.py` as the shortest example.
 """

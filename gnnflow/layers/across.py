@@ -1,7 +1,7 @@
-"""How what a node gets from each of its relations becomes one row: the topmost level of aggregation.
+"""Join of a node's rows from all its relations into one row: the topmost level of aggregation.
 
-Each takes the rows that the relations into one type give its nodes, and no other: a node's row is joined from its own
-alone, so no execution changes the result by how it cuts the graph.
+The inputs are the rows that the relations into one type give to its nodes. Each node is joined separately, so the way
+an execution cuts the graph does not change the result.
 
 Shapes: T targets, R relations into their type, W width.
 """
@@ -24,9 +24,9 @@ ATTENTION_WIDTH = 128
 
 @final
 class SemanticAttention(nn.Module):
-    """A weighted mean of a node's rows, the weights being a softmax over its relations of q . tanh(W z + b).
+    """A weighted mean of a node's rows; the weights are a softmax over its relations of q . tanh(W z + b).
 
-    Equations 7-9 of HAN (Wang et al. 2019), with weights of each node's own: see `han.py`.
+    Equations 7-9 of HAN (Wang et al. 2019), with separate weights for each node: see `han.py`.
     """
 
     def __init__(self, width: int) -> None:
@@ -44,11 +44,10 @@ class SemanticAttention(nn.Module):
 
 @final
 class Across(nn.Module):
-    """The rows [T, W] of one type's nodes from one [T, W] per relation into it, of which there is at least one.
+    """The join of rows [T, W], one per relation into a type, to the rows [T, W] of its nodes.
 
-    concat: a linear map of the rows side by side, as JK-Net's rows per distance are joined (FlexGraph, figure 5).
-
-    Of one relation the row is the relation's own, whatever the way to join.
+    concat: a linear map of the concatenated rows, as for JK-Net's rows per distance (FlexGraph, figure 5). A single
+    relation's rows stay the same under every join.
     """
 
     def __init__(self, join: Joins, width: int, *, relations: int = 1) -> None:
@@ -62,7 +61,7 @@ class Across(nn.Module):
         self.attention = SemanticAttention(width) if join == "attention" else None
 
     def forward(self, rows: Sequence[Tensor]) -> Tensor:
-        """Return the joined rows; relations are added in the order given."""
+        """Return the joined rows; relations are added in the given order."""
         if self.attention is not None:
             joined: Tensor = self.attention(rows)
             return joined

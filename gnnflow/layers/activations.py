@@ -1,4 +1,4 @@
-"""What stands between layers, under the names that a config gives it."""
+"""Activations between layers, by their names in the config."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Aggregations as commutative monoids: partial -> merge ... merge -> finalize.
 
 A state is a dict of plain tensors whose rows are targets, so it can be stored and sent. Any split of a target's
-in-edges gives, after merging, the state of all of them: that is what lets an execution cut a hub, stream a chunk or
-send one state instead of many rows.
+in-edges gives, after merging, the state of all of them. So an execution can cut a hub, stream a chunk or send one state
+instead of many rows.
 
 Shapes: T targets, S sources, E edges, H heads, D width of a head, A edge attributes, W = D (+ A).
 """
@@ -33,14 +33,13 @@ State = dict[str, Tensor]
 
 
 class Aggregation(ABC):
-    """How the messages of a target become one row.
+    """The aggregation of a target's messages to one row.
 
-    mergeable says whether merge exists; an execution that must merge refuses the others. linear says that a linear map
-    of all values gives the same map of the aggregated rows. scaled_by_sample names the
-    state tensors that a uniform sample of the edges makes too small; of a weighted sample `Messages.scale` tells.
-    reads_attributes: edge attributes say what becomes of a message, and are no part of it. adds: merging adds the
-    tensors of two states. takes_once: of equal parts the first alone has a gradient. part_reads_whole: `part_gradient`
-    reads the whole state beside what `for_parts` made of it.
+    mergeable: merge exists; an execution that must merge refuses other aggregations. linear: it commutes with a linear
+    map of the values. scaled_by_sample: the state tensors that a uniform sample of the edges makes too small; for
+    weighted samples see `Messages.scale`. reads_attributes: edge attributes control the aggregation of a message, and
+    are not part of it. adds: merging adds the tensors of two states. takes_once: of equal parts only the first gets a
+    gradient. part_reads_whole: `part_gradient` reads the whole state in addition to the result of `for_parts`.
     """
 
     mergeable: ClassVar[bool] = True
@@ -65,41 +64,41 @@ class Aggregation(ABC):
         """Return the aggregated rows [T, H, W]; zero for targets without a message."""
 
     def whole(self, messages: Messages) -> Tensor:
-        """Return the aggregated rows [T, H, W] where all of a target's messages are here; no aggregation has to."""
+        """Return the aggregated rows [T, H, W] of all of a target's messages; an optional shortcut."""
         return self.finalize(self.partial(messages))
 
     def add(self, state: State, messages: Messages) -> State:
-        """Return what a state becomes with more messages; it may be written to."""
+        """Return the state with more messages added; it may be changed in place."""
         return self.merge(state, self.partial(messages))
 
     def add_value_gradient(self, into: Tensor, messages: Messages, gradient: State) -> bool:
-        """Add to the gradient of the messages' value [S, H, D], given that of their state, and return True.
+        """Add to the gradient of the messages' value [S, H, D], given the gradient of their state, and return True.
 
-        Return False, and add nothing, where that takes the messages themselves.
+        Return False, and add nothing, if this needs the messages themselves.
         """
         return False
 
     def for_parts(self, whole: State, gradient: State) -> State:
-        """Return what `part_gradient` takes for the gradient of the whole state, made once: of a state's shapes."""
+        """Return the gradient of the whole state in the form that `part_gradient` takes, with a state's shapes."""
         return gradient
 
     def part_gradient(self, part: State, whole: State, gradient: State) -> State:
-        """Return the gradient of a part's state from that of the whole state, which parts were merged to.
+        """Return the gradient of a part's state, given the gradient of the whole state that parts were merged to.
 
-        It needs none of the other parts: that is what lets a backward pass compute them again one by one. Where states
-        add up it is the gradient of the whole; another aggregation defines it, or is not streamed.
+        It needs no other part, so that a backward pass can compute the parts again one by one. For states that add up
+        it is the gradient of the whole; other aggregations define it, or cannot be streamed.
         """
         assert self.adds, "an aggregation whose states do not add up defines part_gradient()"
         return gradient
 
     @property
     def has_part_gradient(self) -> bool:
-        """Whether `part_gradient` is defined."""
+        """True if `part_gradient` is defined."""
         return self.adds or type(self).part_gradient is not Aggregation.part_gradient
 
     @final
     def rescale(self, state: State, scale: Tensor) -> State:
-        """Return a uniform sample's state as if every in-edge were there; `scale` [T] is in-degree / edges kept."""
+        """Return an estimate of the whole state from a uniform sample's; `scale` [T] is in-degree / kept edges."""
         return {
             name: rows * scale.view(-1, *[1] * (rows.dim() - 1)).to(rows) if name in self.scaled_by_sample else rows
             for name, rows in state.items()
@@ -135,7 +134,7 @@ class Sum(Aggregation):
         return messages.only_value_learns
 
     def of_sums(self, rows: Tensor) -> State:
-        """Return the state of messages that were summed elsewhere [T, H, W]."""
+        """Return the state of sums computed elsewhere [T, H, W]."""
         return {"sum": rows}
 
     def merge(self, left: State, right: State) -> State:
@@ -151,8 +150,8 @@ class Sum(Aggregation):
 class Mean(Aggregation):
     """Sum of coefficient x value over the sum of coefficients. State: sum [T, H, W], weight [T, H].
 
-    Over a sample this is a ratio of two sums, each scaled alike: of a uniform sample the scale cancels; of a weighted
-    one each edge has its own, so that a heavy edge, likelier to be drawn, does not count for its weight twice.
+    Over a sample this is a ratio of two sums with the same scale. A uniform sample's scale cancels; a weighted sample
+    has one per edge, so that a heavy edge, which is drawn more often, does not count twice.
     """
 
     linear = True
@@ -181,7 +180,7 @@ class Mean(Aggregation):
         return messages.only_value_learns
 
     def whole(self, messages: Messages) -> Tensor:
-        """Return the means, divided where the sums are made: another pass over the rows would be as long."""
+        """Return the means, divided by the summing kernel: another pass over the rows would take as long."""
         coefficient = messages.coefficient
         if coefficient is None and messages.scale is None:
             return messages.summed(None, Scales(None, messages.csr.share))
@@ -197,7 +196,7 @@ class Mean(Aggregation):
         return {name: left[name] + right[name] for name in ("sum", "weight")}
 
     def finalize(self, state: State) -> Tensor:
-        """Divide; zero where the weights add up to zero."""
+        """Divide; zero if the weights add up to zero."""
         # one division per target and head, not one per column
         return state["sum"] * _inverse(state["weight"])[:, :, None]
 
@@ -228,19 +227,19 @@ class Max(Aggregation):
         return {"max": torch.maximum(left["max"], right["max"])}
 
     def part_gradient(self, part: State, whole: State, gradient: State) -> State:
-        """Give it to the part that has the maximum."""
+        """Give the gradient to the part that has the maximum."""
         return {"max": gradient["max"].masked_fill(part["max"] != whole["max"], 0.0)}
 
     def finalize(self, state: State) -> Tensor:
-        """Return the maxima, zero where there was no message."""
+        """Return the maxima, zero without messages."""
         return state["max"].masked_fill(state["max"] == -torch.inf, 0.0)
 
 
 @final
 class Slots(Aggregation):
-    """The messages of each slot added up, side by side; the first edge attribute holds an edge's slot.
+    """The sums of messages per slot, concatenated; the first edge attribute is an edge's slot.
 
-    State: slots [T, H, K x D]. A sample says nothing of the slots whose edges it left out: they stay zero.
+    State: slots [T, H, K x D]. Slots whose edges a sample left out stay zero.
     """
 
     reads_attributes = True
@@ -250,17 +249,17 @@ class Slots(Aggregation):
         self.number = number
 
     def partial(self, messages: Messages) -> State:
-        """Return the sums. Raises LayerError where an edge is of no slot."""
+        """Return the sums. Raises LayerError if an edge has no valid slot."""
         assert messages.attributes is not None
         csr, slot = messages.csr, messages.attributes[:, 0].long()
         if len(slot) and not 0 <= int(slot.min()) <= int(slot.max()) < self.number:
             raise LayerError(
-                f"edges are of slots {int(slot.min())} to {int(slot.max())}, and there are {self.number}",
+                f"edges have slots {int(slot.min())} to {int(slot.max())}, but there are {self.number}",
                 where="model.anchor_sets",
                 fix=f"Set it to {int(slot.max()) + 1} or more; the first edge attribute numbers the sets.",
             )
         rows = replace(messages, attributes=None).per_edge()
-        # edges by target and slot [E], and where those of each begin [T x K + 1]
+        # edges by target and slot [E], and the first edge of each target and slot [T x K + 1]
         ordered, order = torch.sort(csr.targets * self.number + slot, stable=True)
         bounds = torch.arange(csr.num_targets * self.number + 1, device=order.device)
         sums = weighted_sum(Csr(torch.searchsorted(ordered, bounds), order, csr.num_edges), None, rows)
@@ -277,7 +276,7 @@ class Slots(Aggregation):
 
 @final
 class Whole(Aggregation):
-    """What a layer that defines `propagate` computed from all in-edges at once. State: rows [T, H, D]."""
+    """The rows that `propagate` computed from all in-edges at once. State: rows [T, H, D]."""
 
     mergeable = False
 
@@ -288,11 +287,11 @@ class Whole(Aggregation):
         )
 
     def merge(self, left: State, right: State) -> State:
-        """Raise: rows of parts of the in-edges say nothing of the rows of all."""
+        """Raise: rows of parts of the in-edges do not give the rows of all."""
         raise LayerError(
             "propagate() needs all in-edges of a target at once",
             where="Whole",
-            fix="Define coefficient() or message() in the layer: what they send can be merged.",
+            fix="Define coefficient() or message() in the layer: their results can be merged.",
         )
 
     def finalize(self, state: State) -> Tensor:

@@ -18,18 +18,18 @@ from gnnflow.layers.messages import Messages
 
 @final
 class SoftmaxAttention(Aggregation):
-    """Sum of softmax(coefficient) x value, coefficients being logits (GAT, Velickovic et al. 2018, equations 2-4).
+    """Sum of softmax(coefficient) x value; coefficients are logits (GAT, Velickovic et al. 2018, equations 2-4).
 
     State: max [T, H], denominator [T, H], mean [T, H, W]; exponentials are relative to max, as in the online softmax of
-    Milakov and Gimelshein (2018), so no logit overflows and states merge. The mean is divided already: where there is
-    one state, nothing is left to do, and no row grows with the number of edges, which float16 could not hold.
+    Milakov and Gimelshein (2018), so no logit overflows and states merge. The mean is divided already: a single state
+    needs no further step, and no row grows with the number of edges, which could overflow float16.
     """
 
     linear = True
     part_reads_whole = False
 
     def partial(self, messages: Messages) -> State:
-        """Return maximum, denominator and mean; dropout acts on the mean alone, as on normalised weights."""
+        """Return maximum, denominator and mean; dropout acts only on the mean, as on normalised weights."""
         logit = messages.coefficient if messages.halves is None else messages.halves
         if logit is None:
             raise LayerError(
@@ -49,8 +49,8 @@ class SoftmaxAttention(Aggregation):
         return {"max": found.maximum, "denominator": found.denominator, "mean": found.mean}
 
     def merge(self, left: State, right: State) -> State:
-        """Bring both denominators to the larger maximum, and weigh the means with them."""
-        # the larger maximum [T, H], and the factor exp(own - larger) that brings either side to it [T, H]
+        """Rescale both denominators to the larger maximum, and weigh the means with them."""
+        # the larger maximum [T, H], and the factor exp(own - larger) that rescales either side [T, H]
         maximum = torch.maximum(left["max"], right["max"])
         by_left, by_right = _decay(left["max"], maximum), _decay(right["max"], maximum)
         of_left, of_right = left["denominator"] * by_left, right["denominator"] * by_right
@@ -65,14 +65,14 @@ class SoftmaxAttention(Aggregation):
         }
 
     def add(self, state: State, messages: Messages) -> State:
-        """Make the state that of these messages too, in place where a kernel does."""
+        """Add these messages to the state, in place if a kernel can."""
         if (attended := self.attended(messages)) is None:
             return super().add(state, messages)
         add_softmax_sums(state["max"], state["denominator"], state["mean"], attended)
         return state
 
     def attended(self, messages: Messages) -> Attended | None:
-        """Return messages as the kernels take them that add to states and gradients; None where they do not."""
+        """Return messages in the form of the adding kernels; None if these do not accept them."""
         halves, plain = messages.halves, messages.attributes is None and messages.instances is None
         if halves is None or not plain or not adds_softmax(halves, messages.value):
             return None
@@ -80,19 +80,19 @@ class SoftmaxAttention(Aggregation):
         return Attended(messages.csr, own, messages.value.detach(), messages.scale, messages.dropout)
 
     def for_parts(self, whole: State, gradient: State) -> State:
-        """Return what a part, and an edge, needs to know of the whole state and of its gradient.
+        """Return the data on the whole state and its gradient that parts and edges need.
 
-        In the place of the maximum the logarithm of the sum of exponentials, by which a logit gives its edge's share;
-        in that of the denominator what the gradient of a logit has of all edges; and the gradient of the mean.
+        max: the logarithm of the sum of exponentials, from which a logit gives its edge's share. denominator: the part
+        of a logit's gradient that all edges have in common. mean: the gradient of the mean.
         """
         by_each = whole["denominator"] * gradient["denominator"] - (gradient["mean"] * whole["mean"]).sum(2)
         shift = whole["max"] + whole["denominator"].log()
         return {"max": shift, "denominator": by_each, "mean": gradient["mean"]}
 
     def part_gradient(self, part: State, whole: State, gradient: State) -> State:
-        """Weigh it with the part's share of the denominator, which moves the mean towards its own mean.
+        """Weigh the gradient with the part's share of the denominator, which moves the whole mean to the part's.
 
-        Both depend on the maxima only as the exponentials do, which have no gradient of theirs (`softmax_sums`).
+        The maxima have no gradient, as in `softmax_sums`.
         """
         # brings the part's denominator to its share of the whole one [T, H]; nothing does where it has no message
         share = (part["max"] - gradient["max"]).masked_fill(part["max"] == -torch.inf, -torch.inf).exp()

@@ -9,10 +9,10 @@ One pass of a layer is `transform` per node, `coefficient` or `message` per edge
     h[v] = update(terms.target[v], aggregated[v])                       at each node's owner
 
 Put work that depends on one endpoint into `transform`: it then runs once per node, not once per edge, and only source
-terms are sent between partitions. docs/layers.md writes a layer of one's own.
+terms are sent between partitions. docs/layers.md is a guide to custom layers.
 
-A layer that cannot be said so, such as one of another library, defines `propagate` instead of the edge functions: all
-in-edges of a target at once, which forgoes everything that rests on merging.
+Other layers, such as layers of another library, define `propagate` instead of the edge functions: it takes all
+in-edges of a target at once, so that nothing can be merged.
 
 Shapes: N nodes, E edges, A edge attributes, H heads, D width of a head.
 """
@@ -38,8 +38,8 @@ class Layer(nn.Module, ABC):
     """One round of message passing from rows of in_width to rows of out_width.
 
     A subclass sets `aggregation` and defines `transform`, `update` and exactly one of `coefficient`, `message` and
-    `propagate`, the last without an `aggregation`; more or none is a LayerError when the class is created, unless it
-    lists ABC among its bases and leaves all out.
+    `propagate`, the last without an `aggregation`; several or none raise LayerError when the class is created, unless
+    the class lists ABC among its bases and defines none.
     """
 
     aggregation: Aggregation | Levels
@@ -69,19 +69,19 @@ class Layer(nn.Module, ABC):
 
     @property
     def levels(self) -> Levels:
-        """How it aggregates leaves and instances; an in-edge without leaves is an instance of one."""
+        """The aggregations of leaves and instances; an in-edge without leaves is an instance of one leaf."""
         return self.aggregation if isinstance(self.aggregation, Levels) else Levels(self.aggregation)
 
     @property
     def closes_leaves_with_roots(self) -> bool:
-        """Whether a root's instances and their leaves add up in one sum, so that no instance needs a row."""
+        """True if a root's instances and their leaves add up in one sum, so that no instance needs a row."""
         levels = self.levels
         plain = self.uses_coefficients and not self.uses_instances
         return plain and isinstance(levels.leaf, Mean | Sum) and levels.instance.linear
 
     @property
     def uses_coefficients(self) -> bool:
-        """Whether it defines `coefficient`: what travels along an edge is then a scalar times the source's value."""
+        """True if it defines `coefficient`: a message is then a scalar times the source's value."""
         return not (self.uses_messages or self.uses_propagate)
 
     def __init__(self, in_width: int, out_width: int) -> None:
@@ -113,9 +113,9 @@ class Layer(nn.Module, ABC):
 
     @classmethod
     def from_config(cls, config: Any, place: Place) -> Self:
-        """Return the layer that its section of the config describes, at its place in the model.
+        """Return the layer of a config section at its place in the model.
 
-        A layer that reads more than in_width, out_width and its options defines this itself.
+        A layer that needs more than in_width, out_width and its options overrides this.
         """
         options = config.options if isinstance(config, OwnLayerConfig) else {}
         return cls(place.in_width, place.width, **options)
@@ -126,34 +126,34 @@ class Layer(nn.Module, ABC):
 
     @property
     def value_weight(self) -> Tensor | None:
-        """The map W [D, I] that is still to be applied to source["value"] [N, H, I]; None where there is none.
+        """The map W [D, I] that the execution applies to source["value"] [N, H, I]; None if there is none.
 
-        A sum or a mean of W x is W times that of x, so an execution applies W where that is less work: per node before
-        the aggregation, or per target behind it. `update` gets rows that W was applied to, either way. Only for
-        aggregations that are linear in the value (`Aggregation.linear`), without edge attributes beside it.
+        A sum or a mean of W x is W times the sum or mean of x, so an execution applies W where that is less work: per
+        node before the aggregation, or per target after it. `update` gets mapped rows either way. Only for aggregations
+        that are linear in the value (`Aggregation.linear`), and without edge attributes.
         """
         return None
 
     @property
     def linear_update(self) -> LinearUpdate | None:
-        """What `update` computes, where that is a sum of linear maps of one head's rows; None where it is not.
+        """The same as `update`, as a sum of linear maps of one head's rows; None if `update` is not such a sum.
 
-        An execution that applies value_weight behind the aggregation then computes both, and the activation, at once,
-        and does not call `update`. Without a value_weight it is not read.
+        An execution that applies value_weight after the aggregation then computes both, and the activation, at once,
+        and does not call `update`. Without a value_weight it is not used.
         """
         return None
 
     @property
     def fixed_terms(self) -> bool:
-        """Whether `transform` and `coefficient` read no parameter and draw nothing: the value_weight is left to others.
+        """True if `transform` and `coefficient` read no parameter and draw nothing; only value_weight is learned.
 
-        What the first layer aggregates is then the same in every epoch, and is computed where batches are prepared.
+        The aggregated rows of the first layer are then the same in every epoch, and are computed with the batch.
         """
         return False
 
     @property
     def never_negative(self) -> bool:
-        """Whether `update` ends in relu or in what keeps its signs: another relu would change nothing."""
+        """True if the rows of `update` are never negative, so that another relu would change nothing."""
         return False
 
     def instance(
@@ -161,15 +161,15 @@ class Layer(nn.Module, ABC):
     ) -> dict[str, Tensor]:
         """Return each instance's source terms [E, ...], which `coefficient` or `message` then reads.
 
-        leaves: per source term what the leaves of each instance add up to [E, ...]; target["x"]: the term x of each
-        instance's root; edge: what is known of the instances.
+        leaves: per source term the sum over the leaves of each instance [E, ...]. target["x"]: the term x of each
+        instance's root. edge: the context of the instances.
         """
         return dict(leaves)
 
     def coefficient(
         self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
     ) -> Tensor | None:
-        """Return a scalar per edge and head [E, H], a logit under softmax; None where each is one.
+        """Return a scalar per edge and head [E, H], a logit under softmax; None if all are one.
 
         source["x"] is the term x of each edge's source.
         """
@@ -182,17 +182,17 @@ class Layer(nn.Module, ABC):
     def propagate(
         self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], csr: Csr, edge: EdgeContext
     ) -> Tensor:
-        """Return what each target aggregates [T, H, D], from all of its in-edges at once.
+        """Return each target's aggregated row [T, H, D], from all of its in-edges at once.
 
-        source: terms of S rows, of which the first T are the targets' own, also as what a self-loop comes from, or an
-        instance whose one leaf is its target; target: terms of the T targets. A target's row must depend on its own
-        in-edges alone: other targets come and go with how an execution cuts the graph.
+        source: terms of S rows; the first T are the targets themselves, also as sources of self-loops or as the only
+        leaf of an instance. target: terms of the T targets. A target's row must depend only on its in-edges: the other
+        targets depend on how an execution cuts the graph.
         """
         raise NotImplementedError
 
     @abstractmethod
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
-        """Return each node's new row [N, out_width] from its target terms and what it aggregated [N, H, D (+ A)]."""
+        """Return each node's new row [N, out_width] from its target terms and its aggregated row [N, H, D (+ A)]."""
 
 
 def _name(cls: type) -> str:

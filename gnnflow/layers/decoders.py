@@ -2,7 +2,7 @@
 
 dot:      <s, t>, one score                              for graphs without relations
 distmult: <s, r_c, t>, one score per output c            Yang et al., ICLR 2015, with diagonal relations
-mlp:      W2 relu(W1 [s | t | a] + b1) + b2              tells (s, t) from (t, s); the other two do not
+mlp:      W2 relu(W1 [s | t | a] + b1) + b2              distinguishes (s, t) from (t, s), unlike the others
 
 a are the attributes of the edge, where edges have labels and attributes.
 
@@ -27,9 +27,9 @@ DecoderKind = Literal["dot", "distmult", "mlp"]
 
 @dataclass(frozen=True)
 class DecoderInputs:
-    """What a decoder is built from. num_outputs C: 1 for links, classes, labels or 1 for labels of edges.
+    """The inputs of a decoder. num_outputs C: 1 for links; the classes, labels or 1 for labels of edges.
 
-    attribute_width A: of the edges' own attributes, which mlp alone reads.
+    attribute_width A: of the edges' attributes, which only mlp reads.
     """
 
     kind: DecoderKind
@@ -39,7 +39,7 @@ class DecoderInputs:
 
 
 class Decoder(nn.Module, ABC):
-    """Scores pairs; every pair alone, so batches may be cut as one likes."""
+    """Scores of pairs; each pair is scored separately, so that batches may be cut anywhere."""
 
     @abstractmethod
     def forward(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
@@ -55,12 +55,12 @@ class Dot(Decoder):
 
 
 class DistMult(Decoder):
-    """An inner product per output, in which each column has a weight of its own. Begins as the plain one."""
+    """An inner product per output with a weight for each column. A single output starts with weights of one."""
 
     def __init__(self, width: int, num_outputs: int) -> None:
         super().__init__()
         self.relation = nn.Parameter(torch.ones(num_outputs, width))
-        if num_outputs > 1:  # equal ones would stay equal
+        if num_outputs > 1:  # equal weights would stay equal
             nn.init.xavier_uniform_(self.relation)
 
     def forward(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
@@ -69,7 +69,7 @@ class DistMult(Decoder):
 
 
 class MLP(Decoder):
-    """One hidden layer over both ends, and the attributes of what joins them, side by side."""
+    """One hidden layer over both ends and the attributes of their edge, concatenated."""
 
     def __init__(self, width: int, hidden: int, num_outputs: int, *, attribute_width: int) -> None:
         super().__init__()
@@ -93,10 +93,10 @@ _BUILD: dict[DecoderKind, Callable[[DecoderInputs, int], Decoder]] = {
 
 
 def build_decoder(inputs: DecoderInputs, width: int) -> Decoder:
-    """Return a decoder of embeddings of a width. Raises LayerError where its kind has too few outputs."""
+    """Return a decoder for embeddings of this width. Raises LayerError if its kind has too few outputs."""
     if inputs.kind == "dot" and inputs.num_outputs != 1:
         raise LayerError(
-            f"dot gives one score, and the task has {inputs.num_outputs} outputs",
+            f"dot gives one score, but the task has {inputs.num_outputs} outputs",
             where="task.decoder.kind",
             fix="Set it to distmult or mlp.",
         )

@@ -34,8 +34,8 @@ class LinearEncoder(nn.Module):
 class BagEncoder(nn.Module):
     """Sparse rows to [N, width]: the same linear map, reading only the columns a row holds.
 
-    by_rows: the gradient of `weight` in training is a sparse tensor of the rows that were read, for whoever keeps the
-    table elsewhere; else it is dense.
+    by_rows: the gradient of `weight` in training is a sparse tensor of the rows that were read, for tables that are
+    kept elsewhere; else it is dense.
     """
 
     def __init__(self, feature_width: int, width: int) -> None:
@@ -58,7 +58,7 @@ class BagEncoder(nn.Module):
         """Return the features' index into the rows that they read, and these rows of `weight`."""
         assert features.index is not None
         read = self.rows_read(features)
-        # where each row that is read lies among them [F]; the places of the others are never asked for
+        # the place of each read row among the read rows [F]; other places are never used
         places = features.index.new_empty(len(self.weight))
         places[read] = torch.arange(len(read), dtype=places.dtype, device=places.device)
         return places[features.index], functional.embedding(read, self.weight, sparse=True)

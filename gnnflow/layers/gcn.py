@@ -49,7 +49,7 @@ class GCN(Layer):
 
     @property
     def fixed_terms(self) -> bool:
-        """Degrees and weights of edges are the graph's."""
+        """True: degrees and weights of edges come from the graph."""
         return True
 
     def coefficient(

@@ -26,7 +26,7 @@ from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
 
 @final
 class GGCN(Layer):
-    """The sum of the in-neighbours, each column through a gate that both endpoints decide, then mapped."""
+    """A map of the sum of in-neighbours, whose columns pass gates that both endpoints decide."""
 
     aggregation = Sum()
 
@@ -49,6 +49,6 @@ class GGCN(Layer):
         return passed if weight is None else weight[:, :, None] * passed
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
-        """Return W times what passed, plus the bias."""
+        """Return W times the gated sum, plus the bias."""
         rows: Tensor = self.linear(aggregated.flatten(1))
         return rows

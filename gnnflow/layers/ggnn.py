@@ -2,9 +2,9 @@
 
 Equations 2 to 6: a_v = the sum over in-edges of A_r h_u + b, with a matrix A_r per type of edge, and h' = GRU(h_v,
 a_v). On a typed graph a type of edge is a relation; the sums over all relations into a node's type are one sum, which a
-GRU of that type reads. Deviations: each layer has parameters of its own, where the paper repeats one layer; a row that
-comes in wider or narrower than it goes out is mapped to that width first, where the paper pads with zeros; the other
-direction of edges is `graph.reverse_edges`; edge weights multiply messages.
+GRU of that type reads. Deviations: each layer has separate parameters, where the paper repeats one layer; a row whose
+width differs from the output is mapped to that width first, where the paper pads with zeros; the other direction of
+edges is `graph.reverse_edges`; edge weights multiply messages.
 
 Shapes: N nodes, E edges, I in_width, D out_width.
 """
@@ -26,7 +26,7 @@ from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
 
 
 class Recurrence(nn.Module):
-    """What makes a new row [N, D] of what a node aggregated [N, D] and its row [N, I]."""
+    """A GRU from the aggregated row [N, D] and the node's row [N, I] to a new row [N, D]."""
 
     def __init__(self, in_width: int, out_width: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Recurrence(nn.Module):
 class GGNN(Layer):
     """The sum of the mapped in-neighbours, from which a GRU updates the node's row.
 
-    recurrence: that of the target's type, registered by whoever holds it; None: one of its own.
+    recurrence: of the target's type, registered by its owner; None: a separate one.
     """
 
     aggregation = Sum()
@@ -53,7 +53,7 @@ class GGNN(Layer):
         self.neighbor = nn.Linear(in_width, out_width, bias=False)
         nn.init.xavier_uniform_(self.neighbor.weight)
         made = Recurrence(in_width, out_width) if recurrence is None else recurrence
-        self._recurrence = (made,)  # in a tuple, so that a shared one is not registered a second time
+        self._recurrence = (made,)  # in a tuple, so that a shared one is not registered twice
         if recurrence is None:
             self.add_module("recurrence", made)
 
@@ -75,7 +75,7 @@ class GGNN(Layer):
 
 
 def relation_layers(config: GGNNConfig, place: Place, schema: GraphSchema) -> RelationLayers:
-    """Return one model layer: a matrix per relation, one sum over all relations, a GRU per type that one leads to."""
+    """Return one model layer: a matrix per relation, one sum over all relations, and a GRU per target type."""
     types = sorted(set(schema.target_types))
     recurrences = {number: Recurrence(place.in_width, place.width) for number in types}
     layers = [GGNN(place.in_width, place.width, recurrence=recurrences[number]) for number in schema.target_types]

@@ -32,12 +32,12 @@ class GIN(Layer):
         self.mlp = nn.Sequential(nn.Linear(in_width, out_width), nn.ReLU(), nn.Linear(out_width, out_width))
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
-        """Return the rows as they are: value [N, 1, in_width]."""
+        """Return the unchanged rows: value [N, 1, in_width]."""
         return Terms({"value": h[:, None]}, {"h": h})
 
     @property
     def fixed_terms(self) -> bool:
-        """The rows as they are."""
+        """True: the rows stay the same."""
         return True
 
     def coefficient(

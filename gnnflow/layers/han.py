@@ -1,12 +1,12 @@
 """HAN: Wang, Ji, Shi, Wang, Cui, Yu and Ye, "Heterogeneous graph attention network", WWW 2019.
 
 Equation 1 maps the rows of each type, with one matrix for all relations; equations 2-6 are graph attention over the
-neighbours in one relation, with attention vectors of its own; equations 7-9, which join what the relations give
-by an attention over them, are in `across.py`. Metapaths are relations. Deviations:
+neighbours in one relation, with separate attention vectors; equations 7-9, which join the rows of relations by an
+attention over them, are in `across.py`. Metapaths are relations. Deviations:
 
-- the paper averages q . tanh(W z + b) over all nodes of the graph before the softmax over relations, which no execution
-  that sees a part of the graph can: each node has weights of its own, with W, b and q of its type;
-- a node is among its own neighbours only in relations of a type with itself, as metapaths are; another type's map does
+- the paper averages q . tanh(W z + b) over all nodes of the graph before the softmax over relations, which an execution
+  on a part of the graph cannot do: here each node has its weights, with W, b and q of its type;
+- a node is its own neighbour only in relations from a type to itself, such as metapaths; the map of another type does
   not fit its row;
 - the activation follows the join, not each relation, and each relation has a bias.
 
@@ -37,8 +37,8 @@ NEGATIVE_SLOPE = 0.2
 class HAN(Layer):
     """Multi-head additive attention over the in-neighbours in one relation, between rows of two types.
 
-    source and target: the maps [H x D, in_width] of the relation's ends, which are registered by whoever holds them;
-    the same where it joins a type with itself. Rows come out heads x head_width wide with concat, else head_width.
+    source and target: the maps [H x D, in_width] of the relation's ends, registered by their owner; the same if the
+    relation joins a type with itself. Rows come out heads x head_width wide with concat, else head_width.
     """
 
     aggregation = SoftmaxAttention()
@@ -59,7 +59,7 @@ class HAN(Layer):
         self.concat = concat
         self.coefficient_dropout = attention_dropout
         self.include_self = source is target
-        self._ends = (source, target)  # in a tuple, so that they are not registered a second time
+        self._ends = (source, target)  # in a tuple, so that they are not registered twice
         self.attend_source = nn.Parameter(torch.empty(heads, head_width))
         self.attend_target = nn.Parameter(torch.empty(heads, head_width))
         self.bias = nn.Parameter(torch.zeros(self.out_width))
@@ -75,13 +75,13 @@ class HAN(Layer):
         return layer
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
-        """Return value = W_s h [N, H, D] of a source, and the halves of the logit [N, H] of a source and a target."""
+        """Return value = W_s h [N, H, D] of a source, and both halves of the logit [N, H]."""
         source, target = self._ends
         if source is target:
             value, of_source, of_target = attention_terms(h, source.weight, self.attend_source, self.attend_target)
         else:
             value, of_source = attention_terms(h, source.weight, self.attend_source)
-            # a W_t [H, I] at once: the value W_t h of a target is not asked for
+            # the product a W_t [H, I], since the value W_t h of a target is not needed
             weight = target.weight.view(*self.attend_target.shape, -1)
             of_target = h @ torch.einsum("hd,hdi->ih", self.attend_target, weight)
         return Terms({"value": value, "logit": of_source}, {"logit": of_target})
@@ -126,5 +126,5 @@ def _heads(config: HANConfig, place: Place) -> int:
 
 
 def _gives_scores(config: HANConfig, place: Place) -> bool:
-    """Return whether a layer's heads are averaged into scores; under another head all stand side by side."""
+    """Return whether a layer's heads are averaged into scores; otherwise they are concatenated."""
     return place.is_last and config.head == "direct"

@@ -3,7 +3,7 @@
 Equations 3-5: per head, logit = (K_s h_u) W_att_r (Q_t h_v) mu_r / sqrt(D), a softmax over the in-neighbours of all
 relations at once, message = (V_s h_u) W_msg_r, and h' = a x A_t gelu(aggregated) + (1 - a) x h with a = sigmoid of a
 learned number per type (the authors' code; the paper adds both). K, Q, V and A are of the node's type, W_att, W_msg and
-the prior mu of the relation. Deviations: no relative temporal encoding; where the width changes nothing of h is added;
+the prior mu of the relation. Deviations: no relative temporal encoding; if the width changes, h is not added;
 dropout acts on the normalised attention.
 
 Shapes: N nodes, E edges, H heads, D width of a head.
@@ -30,7 +30,7 @@ from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
 
 @final
 class TypeMaps(nn.Module):
-    """The maps K, Q, V of one type's rows, and what makes a new row of what was aggregated."""
+    """The maps K, Q, V of one type's rows, and the map from aggregated rows to new rows."""
 
     def __init__(self, in_width: int, inner_width: int, out_width: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class TypeMaps(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def updated(self, h: Tensor, aggregated: Tensor) -> Tensor:
-        """Return new rows from the old ones and what they aggregated [N, H x D]."""
+        """Return new rows from the old ones and the aggregated rows [N, H x D]."""
         rows: Tensor = self.out(functional.gelu(aggregated))
         if self.skip is None:
             return rows
@@ -56,8 +56,8 @@ class TypeMaps(nn.Module):
 class HGT(Layer):
     """Attention over the in-neighbours in one relation, between rows of two types.
 
-    source and target: the maps of the relation's ends, which are registered by whoever holds them; the same where it
-    joins a type with itself.
+    source and target: the maps of the relation's ends, registered by their owner; the same if the relation joins a type
+    with itself.
     """
 
     aggregation = SoftmaxAttention()
@@ -74,7 +74,7 @@ class HGT(Layer):
     ) -> None:
         super().__init__(in_width, out_width)
         self.coefficient_dropout = attention_dropout
-        self._ends = (source, target)  # in a tuple, so that they are not registered a second time
+        self._ends = (source, target)  # in a tuple, so that they are not registered twice
         width = source.key.out_features // heads
         self.attend = nn.Parameter(torch.empty(heads, width, width))
         self.message_weight = nn.Parameter(torch.empty(heads, width, width))
@@ -91,7 +91,7 @@ class HGT(Layer):
         return layer
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
-        """Return value and key of a source [N, H, D], query of a target [N, H, D], and the target's own row."""
+        """Return value and key of a source [N, H, D], and query [N, H, D] and row of a target."""
         source, target = self._ends
         heads = (len(self.prior), -1)
         # per head a matrix [D, D] of the relation: [N, H, D] x [H, D, D]
@@ -105,7 +105,7 @@ class HGT(Layer):
         return (source["key"] * target["query"]).sum(2)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
-        """Return the target type's map of what was aggregated, and a share of the row it had."""
+        """Return the target type's map of the aggregated row, plus a share of the old row."""
         return self._ends[1].updated(own["h"], aggregated.flatten(1))
 
 

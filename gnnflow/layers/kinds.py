@@ -1,7 +1,7 @@
-"""From a model section to a layer: the class that its kind names, built by the class itself.
+"""Construction of layers from a model section: the class that its kind names builds them.
 
-A user's class is named `package.module:Class`; so is a convolution of PyG, which comes as a layer around it. Every way
-this can fail is a LayerError that says what was found and what to write instead.
+A user's class is named `package.module:Class`; so is a convolution of PyG, which gets a layer around it. All failures
+are LayerErrors that name the problem and the fix.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _KIND = "model.kind"
 
 
 def build_layer(config: ModelConfig, place: Place) -> Layer:
-    """Return the layer of a model section at its place, whose `out_width` says how wide its rows come out.
+    """Return the layer of a model section at its place; `out_width` is the width of its rows.
 
-    Raises LayerError where the class cannot be found or built.
+    Raises LayerError if the class cannot be found or built.
     """
     if isinstance(config, OwnLayerConfig):
         layer = _own(config, place)
@@ -46,9 +46,8 @@ def build_relations(
 ) -> RelationLayers:
     """Return the layers of a model section at a place, one per relation of a typed graph.
 
-    leaves: how many nodes the edges of each relation come from, 0 where that differs from edge to edge;
-    None: one.
-    Raises LayerError where the class cannot be found or built.
+    leaves: the number of source nodes of each relation's edges, 0 if it varies; None: one. Raises LayerError if the
+    class cannot be found or built.
     """
     leaves = leaves or (1,) * schema.num_relations
     # kinds whose relations share parameters build them together
@@ -67,10 +66,10 @@ def build_relations(
 
 
 def load_layer_class(kind: str) -> type[Layer]:
-    """Return the layer class named `package.module:Class`. Raises LayerError saying which part is wrong.
+    """Return the layer class named `package.module:Class`. Raises LayerError naming the wrong part.
 
     Every import of code that a config, a saved model or a registry names goes through here. Raises ConfigError, before
-    anything is imported, where the module is not one that this place allows.
+    anything is imported, if the module is not allowed here.
     """
     if not OWN_SPELLING.fullmatch(kind):
         raise LayerError(f"{kind!r} does not name a layer class", where=_KIND, fix=f"Write it as {OWN_KIND}.")
@@ -106,7 +105,7 @@ def _own(config: OwnLayerConfig, place: Place) -> Layer:
         raise LayerError(
             f"{config.kind}({', '.join(map(str, arguments))}) failed: {type(error).__name__}: {error}",
             where="model.options",
-            fix="The class is built as Class(in_width, out_width, **options); give it the options it takes.",
+            fix="The class is built as Class(in_width, out_width, **options); give it the options that it takes.",
         ) from error
 
 
@@ -115,7 +114,7 @@ def _is_own_layer(value: object, module: ModuleType) -> bool:
 
 
 def _checked(layer: Layer, *, kind: str, attribute_width: int) -> Layer:
-    """Return a layer that was built. Raises LayerError for what only it shows, and the first batch would."""
+    """Return the layer. Raises LayerError for errors that would otherwise show in the first batch."""
     aggregation = _aggregation_of(layer, kind)
     _check_phases(layer, aggregation, kind)
     if (layer.uses_edge_attributes or aggregation.reads_attributes) and attribute_width == 0:
@@ -128,7 +127,7 @@ def _checked(layer: Layer, *, kind: str, attribute_width: int) -> Layer:
 
 
 def _aggregation_of(layer: Layer, kind: str) -> Aggregation:
-    """Return what a target's messages go into, of several levels the first."""
+    """Return the aggregation of a target's messages, of several levels the first."""
     found = getattr(layer, "aggregation", None)
     aggregation = found.instance if isinstance(found, Levels) else found
     if not isinstance(aggregation, Aggregation):
@@ -141,10 +140,10 @@ def _aggregation_of(layer: Layer, kind: str) -> Aggregation:
 
 
 def _check_phases(layer: Layer, aggregation: Aggregation, kind: str) -> None:
-    """Raise where a layer defines phases, or asks executions for some, that do not go together."""
+    """Raise LayerError if a layer defines, or leaves to executions, phases that do not fit together."""
     if layer.uses_messages and (isinstance(aggregation, SoftmaxAttention) or layer.uses_edge_attributes):
         raise LayerError(
-            f"{kind} defines message(), which softmax attention and uses_edge_attributes do not go with",
+            f"{kind} defines message(), which softmax attention and uses_edge_attributes do not support",
             where=_KIND,
             fix="Define coefficient() instead, or read edge.attributes inside message() and aggregate otherwise.",
         )
@@ -152,14 +151,14 @@ def _check_phases(layer: Layer, aggregation: Aggregation, kind: str) -> None:
     commutes = commutes and layer.levels.leaf.linear and not layer.uses_instances
     if layer.value_weight is not None and not commutes:
         raise LayerError(
-            f"{kind} leaves its value_weight to executions, which apply it before or behind the aggregation; here that "
-            "is not the same",
+            f"{kind} leaves its value_weight to executions, which apply it before or after the aggregation; here the "
+            "results differ",
             where=_KIND,
             fix="Apply the map in transform(). value_weight is for coefficient() with Sum, Mean or softmax attention.",
         )
     if layer.logit_slope is not None and not (layer.uses_coefficients and isinstance(aggregation, SoftmaxAttention)):
         raise LayerError(
-            f"{kind} sets logit_slope = {layer.logit_slope}, and its messages are not weighed by a softmax",
+            f"{kind} sets logit_slope = {layer.logit_slope}, but no softmax weighs its messages",
             where=_KIND,
-            fix="Leave logit_slope out: it is for coefficient() with SoftmaxAttention().",
+            fix="Omit logit_slope: it is for coefficient() with SoftmaxAttention().",
         )

@@ -3,11 +3,11 @@
 An in-edge may come from several nodes, its leaves: an instance, such as one path along a metapath. Levels close from
 the bottom up:
 
-    leaf -> instance      what an instance's leaves give it, term by term
-    instance -> root      the layer's ordinary aggregation, over instances where it has edges without leaves
+    leaf -> instance      an aggregation of an instance's leaves, term by term
+    instance -> root      the layer's usual aggregation, over instances in place of edges
     relation -> root      `across`, on typed graphs
 
-A layer whose `aggregation` is no `Levels` takes the mean of an instance's leaves for the instance.
+A layer whose `aggregation` is not a `Levels` uses the mean of an instance's leaves as its row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gnnflow.layers.aggregation import Aggregation, Mean
 @final
 @dataclass(frozen=True)
 class Levels:
-    """How a layer aggregates: an instance's leaves, which have no coefficient, and a root's instances."""
+    """The aggregations of a layer: of an instance's leaves, which have no coefficient, and of a root's instances."""
 
     instance: Aggregation
     leaf: Aggregation = field(default_factory=Mean)

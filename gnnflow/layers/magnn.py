@@ -1,23 +1,23 @@
 """MAGNN: Fu, Zhang, Meng and King, "MAGNN: metapath aggregated graph neural network", WWW 2020.
 
-A relation is a metapath and an edge one path along it: its n leaves are the nodes of the path but the root, from the
-root outward (`neighbors: {kind: metapaths}`). With h the rows that the encoders per type give (equation 1):
+A relation is a metapath and an edge one path along it: its n leaves are the nodes of the path except the root, from the
+root outward (`neighbors: {kind: metapaths}`). With h the rows of the encoders per type (equation 1):
 
     h_P = (h_v + sum over leaves p of h_p * r_1 * ... * r_p) / (n + 1)     equation 4: mean (r = 1) or RotatE
     logit = LeakyReLU(a . [h_v || h_P]), softmax over the paths to v, per head             equation 5
-    z = elu(sum of share x h_P), heads side by side                                        equations 6, 7
+    z = elu(sum of share x h_P), heads concatenated                                        equations 6, 7
     across the metapaths of v's type: `model.across: attention`                            equations 8, 9
     h' = W z per type                                                                      equation 10
 
-* is the complex product of the halves of a row as real and imaginary part, and r_p has a length of one. No path is ever
-written out: a leaf's row is turned once per node and position, the root's own part of h_P is added behind the sum, and
-its part of the logit lies in the target's half. r is of the pair of types that a step joins, turned the other way
-round on the way back, as in the authors' code; where a relation's name is no list of types, r is of the place in it.
+* is the complex product, with the halves of a row as real and imaginary part, and r_p has a length of one. No path has
+a row: a leaf's row is rotated once per node and position, the root's part of h_P is added after the sum, and its part
+of the logit is in the target's half. r belongs to the pair of types that a step joins, and is inverted on the way back,
+as in the authors' code; if the name of a relation is not a list of types, r belongs to the position in the path.
 
 Deviations: the authors' code reads h_P alone in the logit unless `attn_switch` is set; here both are read, as the paper
 says. The negative slope is their 0.01. Equation 8 averages over all nodes of a type before the softmax, which no
-execution that sees a part of the graph can, so each node has weights of its own (as in `han`). The activation behind W
-is the model's. Dropout of the attention acts on the leaves' part of h_P alone.
+execution on a part of the graph can do, so each node has its weights (as in `han`). The activation after W is the
+model's. Dropout of the attention acts only on the leaves' part of h_P.
 
 Shapes: N nodes, E instances, P positions, H heads, D in_width, W out_width.
 """
@@ -50,7 +50,7 @@ NEGATIVE_SLOPE = 0.01
 
 @final
 class Rotations(nn.Module):
-    """The angles [D / 2] by which a step of each kind turns a row, each held once for all paths."""
+    """The angles [D / 2] by which each kind of step rotates a row, shared by all paths."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Rotations(nn.Module):
         self.angles = nn.ParameterDict()
 
     def hold(self, kinds: Iterable[str]) -> None:
-        """Hold these kinds of steps, those that are not held yet at random."""
+        """Add random angles for the kinds of steps that have none yet."""
         for kind in kinds:
             if kind not in self.angles:
                 self.angles[kind] = nn.Parameter(torch.empty(self.width // 2).uniform_(-torch.pi, torch.pi))
@@ -68,8 +68,8 @@ class Rotations(nn.Module):
 class MAGNN(Layer):
     """Attention of several heads over the paths of one metapath, each the mean of its nodes' rows.
 
-    leaves: nodes of a path but the root. steps: per leaf the kind of the step to it and whether it goes the kind's own
-    way; with them rows are turned. joins_heads: map the heads to out_width here, where no type does.
+    leaves: nodes of a path except the root. steps: per leaf the kind of the step to it, and True for the direction of
+    the kind; with them rows are rotated. joins_heads: map the heads to out_width here, if no type does.
     """
 
     aggregation = Levels(instance=SoftmaxAttention(), leaf=Sum())
@@ -91,7 +91,7 @@ class MAGNN(Layer):
         self.nodes = leaves + 1
         self.positions = leaves if rotations is not None else 1
         self.coefficient_dropout = attention_dropout
-        self._rotations = (rotations,)  # in a tuple, so that it is not registered a second time
+        self._rotations = (rotations,)  # in a tuple, so that it is not registered twice
         self._steps = tuple(steps)
         self.attend_root = nn.Parameter(torch.empty(heads, in_width))
         self.attend_path = nn.Parameter(torch.empty(heads, in_width))
@@ -109,27 +109,27 @@ class MAGNN(Layer):
         return layer
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
-        """Return a leaf's part of h_P, per position where it is turned [N, (P,) 1, D], and both halves of the logit."""
+        """Return a leaf's part of h_P, per position if rotated [N, (P,) 1, D], and both halves of the logit."""
         share = 1.0 / self.nodes
         rows = h * share
         value = rows
         if self._rotations[0] is not None:
-            value = self._turned(rows) if self.positions > 1 else self._turned(rows)[:, 0]
-        # a . h_P without the root's part of it, which the root's own half has
+            value = self._rotate(rows) if self.positions > 1 else self._rotate(rows)[:, 0]
+        # a . h_P without the root's part, which is in the root's half
         of_leaf = value @ self.attend_path.T.to(value)
         of_root = h @ (self.attend_root + share * self.attend_path).T.to(h)
-        # a root without a path has nothing to be added to
+        # a root without a path has no sum
         own = rows * (node.in_degree > 0)[:, None].to(rows)
         return Terms({"value": value.unsqueeze(-2), "logit": of_leaf}, {"logit": of_root, "h": own})
 
-    def _turned(self, rows: Tensor) -> Tensor:
-        """Return the rows as each position reads them [N, P, D]: turned by all steps between it and the root."""
+    def _rotate(self, rows: Tensor) -> Tensor:
+        """Return the rows rotated for each position [N, P, D]: by all steps between it and the root."""
         (rotations,) = self._rotations
         assert rotations is not None
-        # RotatE (equation 4): the angle of each step, negative against its direction, added up to each place [P, D / 2]
+        # RotatE (equation 4): the sum of the steps' angles to each position [P, D / 2], negative against a direction
         signed = [rotations.angles[kind] if forward else -rotations.angles[kind] for kind, forward in self._steps]
         angle = torch.stack(signed).cumsum(0)
-        # a row is D / 2 complex numbers; to turn one is to multiply by e^(i angle)
+        # a row is D / 2 complex numbers; a rotation multiplies them by e^(i angle)
         real, imaginary = rows[:, None].chunk(2, 2)
         cosine, sine = angle.cos().to(rows), angle.sin().to(rows)
         return torch.cat([real * cosine - imaginary * sine, real * sine + imaginary * cosine], 2)
@@ -139,13 +139,13 @@ class MAGNN(Layer):
         return functional.leaky_relu(source["logit"] + target["logit"], NEGATIVE_SLOPE)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
-        """Return the heads side by side, each with the root's part of the paths, or mapped to out_width."""
+        """Return the concatenated heads, each with the root's part of the paths, or mapped to out_width."""
         rows = elu(aggregated + own["h"][:, None]).flatten(1)
         return rows if self.out is None else self.out(rows)
 
 
 def relation_layers(config: MAGNNConfig, place: Place, schema: GraphSchema, *, leaves: Sequence[int]) -> RelationLayers:
-    """Return one model layer: attention per metapath, steps that metapaths share, a map of the heads per type.
+    """Return one model layer: attention per metapath, shared steps, and a map of the heads per type.
 
     leaves: of each relation's edges.
     """
@@ -174,7 +174,7 @@ def _layer(
 ) -> MAGNN:
     if place.leaves < 1:
         raise LayerError(
-            "edges have different numbers of leaves, and MAGNN encodes paths of one length",
+            "edges have different numbers of leaves, but MAGNN encodes paths of one length",
             where="model.kind",
             fix="Select neighbours along metapaths, or aggregate with another kind of layer.",
         )
@@ -193,7 +193,7 @@ def _layer(
 
 
 def _steps(schema: GraphSchema, number: int, leaves: int) -> tuple[tuple[str, bool], ...]:
-    """Return for each leaf of a relation's paths the kind of the step to it, and whether it goes the kind's own way."""
+    """Return per leaf of a relation's paths the kind of the step to it, and True for the kind's direction."""
     relation = schema.relations[number]
     names = relation.name.split("-")
     is_path = len(names) == leaves + 1 and (names[0], names[-1]) == (relation.target, relation.source)

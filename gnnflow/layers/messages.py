@@ -1,4 +1,4 @@
-"""What the in-edges of some targets send, before it is aggregated: coefficients of edges, values of their sources.
+"""Messages along the in-edges of some targets, before aggregation: coefficients of edges, values of sources.
 
 Shapes: T targets, S sources, E edges, H heads, D width of a head, A edge attributes, W = D (+ A).
 """
@@ -30,13 +30,12 @@ from gnnflow.kernels import (
 class Messages:
     """Messages over one adjacency, not yet materialised: coefficient [E, H] x [value [S, H, D] | attributes [E, A]].
 
-    A missing coefficient is one; where it is a logit it may come as the halves it is made of. dropout is applied to the
-    coefficients once they are normalised. scale [E], of a weighted sample alone: how many edges of the whole graph each
-    edge stands for. A sum of scale x f over the sample is an unbiased estimate of the sum of f over all in-edges, and a
-    mean or a softmax is a ratio of two such sums.
-    scales: factors of the sources' values and of the targets' sums, for aggregations with `takes_scales`.
-    instances: where an edge has leaves. The value is then of leaves, and an edge's is their mean, or their sum where
-    leaf_mean is not set; only for aggregations that are `linear`.
+    A missing coefficient is one; a logit may be given as its halves. dropout applies to normalised coefficients. scale
+    [E], only for weighted samples: the number of edges of the whole graph that each edge stands for. A sum of scale x f
+    over the sample is an unbiased estimate of the sum of f over all in-edges, and a mean or a softmax is a ratio of two
+    such sums. scales: factors of the sources' values and of the targets' sums, for aggregations with `takes_scales`.
+    instances: if edges have leaves. The value is then of leaves, and an edge has their mean, or their sum unless
+    leaf_mean is set; only for aggregations that are `linear`.
     """
 
     csr: Csr
@@ -51,12 +50,12 @@ class Messages:
     leaf_mean: bool = True
 
     def scaled(self, coefficient: Tensor) -> Tensor:
-        """Return scale x coefficient [E, H]: what an edge counts for in a sum."""
+        """Return scale x coefficient [E, H]: the factor of an edge in a sum."""
         return coefficient if self.scale is None else self.scale[:, None].to(coefficient) * coefficient
 
     @property
     def counted(self) -> Tensor | None:
-        """The coefficients scaled [E, H]; None where each edge counts for one."""
+        """The scaled coefficients [E, H]; None if all are one."""
         if self.scale is None:
             return self.coefficient
         return self.scaled(self.ones() if self.coefficient is None else self.coefficient)
@@ -67,21 +66,21 @@ class Messages:
             coefficient = self.ones()
         if coefficient is not None:
             coefficient = dropout(coefficient, self.dropout)
-        # over source values [T, H, D]; attributes have a row per edge and one head, and go beside them [T, H, A]
+        # sums of source values [T, H, D]; attributes have a row per edge and one head, and are appended [T, H, A]
         if self.instances is None:
             sums = weighted_sum(self.csr, coefficient, self.value, scales)
         else:
             sums = leaf_sum(self.instances, coefficient, self.value, scales, mean=self.leaf_mean)
         if self.attributes is None:
             return sums
-        # an instance has no scale of its own: those of its leaves are in their sum
+        # instances have no scale: the scales of their leaves are in the sum
         is_scaled = scales.source is not None and self.instances is None
         by_source = gather_sources(self.csr, scales.source) if is_scaled and scales.source is not None else None
         beside = weighted_sum(self.csr.edges, coefficient, self.attributes[:, None], Scales(by_source, scales.target))
         return torch.cat([sums, beside], 2)
 
     def added_to(self, sums: Tensor, coefficient: Tensor | None, scales: Scales = UNSCALED) -> Tensor:
-        """Return sums [T, H, W] with what `summed` returns; without a gradient they are written to, else may be."""
+        """Return sums [T, H, W] plus the result of `summed`; the sums may be changed in place."""
         if self.dropout or self.attributes is not None or self.instances is not None:
             more = self.summed(coefficient, scales)
             return sums + more if torch.is_grad_enabled() else sums.add_(more)
@@ -89,7 +88,7 @@ class Messages:
 
     @property
     def only_value_learns(self) -> bool:
-        """Whether what `summed` returns has a gradient of the value's alone, which takes no message."""
+        """True if only the value of `summed` has a gradient, which needs no message."""
         fixed = self.coefficient is None or not self.coefficient.requires_grad
         return fixed and self.instances is None and self.attributes is None and not self.dropout
 
@@ -106,8 +105,8 @@ class Messages:
         return self.value.new_ones(self.csr.num_edges, self.value.shape[1], dtype=coefficient_dtype(self.value))
 
     def per_edge(self) -> Tensor:
-        """Return the messages materialised [E, H, W], for an aggregation that no kernel serves."""
-        # the value of each edge's source [E, H, D], then the attributes beside it, the same for every head
+        """Return the materialised messages [E, H, W], for aggregations without a kernel."""
+        # the value of each edge's source [E, H, D], then the attributes appended, the same for every head
         rows = gather_sources(self.csr, self.value)
         if self.attributes is not None:
             rows = torch.cat([rows, self.attributes[:, None].expand(-1, rows.shape[1], -1)], 2)

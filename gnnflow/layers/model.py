@@ -1,13 +1,13 @@
-"""A model: an encoder, a list of layers and a prediction head, written so that any execution can run it in pieces.
+"""A model: an encoder, layers and a prediction head, which any execution can run in pieces.
 
 Nothing here runs the layers over a graph; executions call the pieces in order:
 
     h = encode(features)
     for each layer l: h = post(l, relations(l) on pre(l, h), shortcut(l, h))
     logits = predict(all layers' outputs)
-    scores = score(source rows of logits, target rows)      where targets are pairs
+    scores = score(source rows of logits, target rows)      if targets are pairs
 
-Norm and residual are per row, so no execution can change them by how it cuts the graph.
+Norm and residual are per row, so the way an execution cuts the graph does not change them.
 
 Shapes: N nodes, F features, C outputs.
 """
@@ -41,13 +41,13 @@ from gnnflow.layers.typed import TypedFeatureTensors, TypedInputs, TypeEncoder
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What the graph decides of a model.
+    """The part of a model that the graph decides.
 
-    feature_width F and sparse describe the input features; num_outputs C is classes, labels or 1; attribute_width is 0
-    without edge attributes. decoder: where targets are pairs; C is then the width of what pairs are scored from. typed:
-    on a typed graph its types and relations; feature_width and sparse are then those of the target type.
-    leaves: how many nodes the edges of each relation come from, 0 where that differs from edge to edge; None: one.
-    unit: of the scores, where these are numbers; None: as the last layer gives them.
+    feature_width F and sparse describe the input features; num_outputs C is the number of classes, labels or 1;
+    attribute_width is 0 without edge attributes. decoder: if targets are pairs; C is then the width of the rows that
+    pairs are scored from. typed: the types and relations of a typed graph; feature_width and sparse are then for the
+    target type. leaves: the number of source nodes of each relation's edges, 0 if it varies; None: one. unit: of the
+    scores, if these are numbers; None: no unit.
     """
 
     feature_width: int
@@ -61,7 +61,7 @@ class ModelInputs:
 
     @property
     def leaves_of_relations(self) -> tuple[int, ...]:
-        """How many nodes the edges of each relation come from, in the schema's order."""
+        """The number of source nodes of each relation's edges, in the schema's order."""
         return self.leaves or (1,) * self.schema.num_relations
 
     @property
@@ -94,7 +94,7 @@ class Model(nn.Module):
         width = max(widths_read) if self._takes_largest else sum(widths_read)
         self.head = None if config.head == "direct" else nn.Linear(width, inputs.num_outputs)
         self._activation = ACTIVATIONS[config.activation]
-        # Made last and only where asked for: the draws of all other parameters stay what they are without them.
+        # Made last and only if needed, so that the random draws of all other parameters stay the same.
         hidden = [index for index in range(config.layers) if not self._gives_scores(index)]
         normed = hidden if config.norm == "layer" else []
         self.norms = nn.ModuleDict({str(index): nn.LayerNorm(layers[index].out_width) for index in normed})
@@ -105,12 +105,12 @@ class Model(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters lie, and so where it computes."""
+        """The device of its parameters and computations."""
         return next((each.device for each in self.parameters()), torch.device("cpu"))
 
     @property
     def num_layers(self) -> int:
-        """How many layers the model has."""
+        """The number of layers."""
         return self.config.layers
 
     @property
@@ -138,9 +138,9 @@ class Model(nn.Module):
         return features.dense
 
     def encode_type(self, node_type: int, features: FeatureTensors, nodes: NodeContext | None) -> Tensor:
-        """Return the rows the first layer starts from of nodes that are all of one type [N, W].
+        """Return the input rows of the first layer for nodes of one type [N, W].
 
-        nodes: of the same rows, read on a typed graph alone.
+        nodes: of the same rows, used only on typed graphs.
         """
         if isinstance(self.encoder, TypeEncoder):
             assert nodes is not None
@@ -153,7 +153,7 @@ class Model(nn.Module):
 
     @property
     def drops(self) -> bool:
-        """Whether rows are dropped from now."""
+        """True if dropout is active now."""
         return self.training and self.config.dropout > 0
 
     def pre(self, index: int, h: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class Model(nn.Module):
         return self._dropped(h)
 
     def shortcut(self, index: int, h: Tensor) -> Tensor | None:
-        """Return what rows h [N, in_width] of a layer's input add to its output [N, out_width]; None: nothing."""
+        """Return the residual [N, out_width] of rows h [N, in_width] of a layer's input; None without one."""
         if index not in self._joined:
             return None
         name = str(index)
@@ -169,14 +169,14 @@ class Model(nn.Module):
         return rows
 
     def begins_with_relu(self, index: int) -> bool:
-        """Return whether relu is the first thing that `post` does with a layer's output."""
+        """Return whether `post` begins with relu."""
         return not self._gives_scores(index) and str(index) not in self.norms and self.config.activation == "relu"
 
     def post(self, index: int, out: Tensor, shortcut: Tensor | None, *, is_activated: bool = False) -> Tensor:
         """Return a layer's output after norm, activation and residual.
 
-        shortcut: as `shortcut` gives it for the same rows. The last layer of a direct head gives scores: they stay.
-        is_activated: `out` has been through the relu that this begins with.
+        shortcut: the result of `shortcut` for the same rows. The last layer under a direct head gives scores, which
+        stay the same. is_activated: the relu at the beginning has been applied.
         """
         if self._gives_scores(index):
             return out
@@ -191,27 +191,27 @@ class Model(nn.Module):
         return self.config.head == "direct" and index == self.num_layers - 1
 
     def predict(self, outputs: Sequence[Tensor | None]) -> Tensor:
-        """Return logits [N, C] from one output [N, W] per layer; only those of `head_layers` are read."""
+        """Return logits [N, C] from one output [N, W] per layer; only outputs of `head_layers` are used."""
         rows = self._read(outputs, self.head_layers)
         if self.head is not None:
             rows = affine([Map(self._dropped(rows), self.head.weight)], self.head.bias)
         return rows if self.decoder is not None else self._in_unit(rows)
 
     def score(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
-        """Return the scores of pairs [P, C] from the rows [P, W] that `predict` gives of their ends.
+        """Return the scores of pairs [P, C] from the rows [P, W] that `predict` gives for their ends.
 
-        attributes [P, A]: of edges, where the decoder was built for some.
+        attributes [P, A]: of edges, if the decoder takes them.
         """
         assert self.decoder is not None, "a model of nodes scores no pairs"
         return self._in_unit(self.decoder(source, target, attributes))
 
     def _in_unit(self, scores: Tensor) -> Tensor:
         unit = self.inputs.unit
-        # in float32 whatever the layers computed in: half precision would leave of a large mean its first digits alone
+        # always in float32: half precision would round a large mean to its first digits
         return scores if unit is None else scores.float() * unit.deviation + unit.mean
 
     def embedding(self, outputs: Sequence[Tensor | None]) -> Tensor:
-        """Return what the model knows of each node [N, W] before scoring; only `embedding_layers` are read."""
+        """Return the embedding of each node [N, W]; only outputs of `embedding_layers` are used."""
         return self._read(outputs, self.embedding_layers)
 
     @property
@@ -231,7 +231,7 @@ class Model(nn.Module):
 
 
 def build_model(config: ModelConfig, inputs: ModelInputs, *, seed: int | None = None) -> Model:
-    """Return a model with fresh parameters. Raises LayerError where it cannot be built.
+    """Return a model with fresh parameters. Raises LayerError if it cannot be built.
 
     seed: what the parameters are a function of; without one they follow torch's global generator.
     """

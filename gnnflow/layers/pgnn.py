@@ -37,7 +37,7 @@ SHORTEST = 1e-6
 
 @final
 class PGNN(Layer):
-    """The mean message from the anchor sets, or with `anchor_sets` a number per set from each one's message."""
+    """The mean message from the anchor sets, or with `anchor_sets` one number per set."""
 
     def __init__(self, in_width: int, width: int, *, anchor_sets: int | None = None) -> None:
         super().__init__(in_width, width if anchor_sets is None else anchor_sets)
@@ -49,11 +49,11 @@ class PGNN(Layer):
 
     @classmethod
     def from_config(cls, config: PGNNConfig, place: Place) -> Self:
-        """Return the layer; the last one gives positions where the config says how many sets there are."""
+        """Return the layer; the last one gives positions if the config sets the number of anchor sets."""
         return cls(place.in_width, place.width, anchor_sets=config.anchor_sets if place.is_last else None)
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
-        """Return value = h [N, 1, in_width], and s h of the target, s being the mean of its edges' weights.
+        """Return value = h [N, 1, in_width], and s h of the target; s is the mean of its edges' weights.
 
         For positions: value = [w . W_u h | 1] [N, 1, 2], and w . W_v h of the target [N].
         """
@@ -76,7 +76,7 @@ class PGNN(Layer):
 
     @property
     def fixed_terms(self) -> bool:
-        """The rows as they are, unless they are scored here."""
+        """True unless the rows are scored here: they stay the same."""
         return self.position is None
 
     def coefficient(

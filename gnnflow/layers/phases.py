@@ -1,14 +1,14 @@
-"""A layer's `message` taken apart by what each of its steps depends on, found by tracing it (torch.fx).
+"""A layer's `message`, split by the inputs of its steps, which tracing finds (torch.fx).
 
-NGra moves out of ApplyEdge what depends on one end of an edge alone, and fuses what is left with Scatter and Gather
-(Ma et al. 2018). Here steps on source terms alone run once per source, those on target terms once per target. Where
-what is left is a product of a row of the source, a gate sigmoid(of source + of target) and the edge's weight, any of
-the last two missing, one kernel sums it without keeping anything per edge.
+NGra moves steps that depend on one end of an edge out of ApplyEdge, and fuses the rest with Scatter and Gather (Ma et
+al. 2018). Here steps on source terms run once per source, and steps on target terms once per target. If the rest is a
+product of a source row, a gate sigmoid(source + target) and the edge's weight, of which the last two are optional, one
+kernel sums it without keeping anything per edge.
 
-Only steps that compute each row by itself and draw nothing move: those of `_BY_ROW` and linear maps. A message whose
-Python code depends on what is in tensors cannot be traced; it runs as it is written, and so does one that makes tensors
-of its own, whose numbers a trace would keep, or writes into what it is given: an edge has copies, a node does not. What
-was found is kept for as long as the layer's own plain attributes, `training` among them, are what they were.
+Only steps that compute each row separately and draw nothing are moved: `_BY_ROW` and linear maps. Messages whose Python
+code depends on numbers in tensors cannot be traced, and run unchanged. So do messages that make new tensors, whose
+numbers a trace would keep, or write to their arguments: edges have copies, nodes do not. The phases are kept as long as
+the layer's plain attributes, such as `training`, stay the same.
 
 Shapes: S sources, T targets, E edges, H heads, D width of a head.
 """
@@ -42,7 +42,7 @@ _PRODUCTS = {operator.mul, torch.mul, "mul"}
 _SUMS = {operator.add, torch.add, "add"}
 _SIGMOIDS = {torch.sigmoid, functional.sigmoid, "sigmoid"}
 _SOURCE, _TARGET, _EDGE = "source", "target", "edge"
-_ANY = ""  # what every side may read
+_ANY = ""  # readable from every side
 _WEIGHT, _COUNT = "weight", "num_edges"
 
 
@@ -50,7 +50,7 @@ _WEIGHT, _COUNT = "weight", "num_edges"
 class Fused:
     """A message that one kernel sums: row x sigmoid(gate of source + gate of target) x weight, by names of terms.
 
-    gate: None where nothing is gated; weighted: whether the edge's weight is a factor.
+    gate: None without a gate; weighted: the edge's weight is a factor.
     """
 
     row: str
@@ -60,10 +60,9 @@ class Fused:
 
 @dataclass(frozen=True)
 class Phases:
-    """What runs per source, per target and per edge.
+    """The steps per source, per target and per edge.
 
-    hoisted: steps that became terms, by side. fused: how what is left is summed at once; None where it is a message per
-    edge.
+    hoisted: steps that became terms, by side. fused: the fused sum of the rest; None if the rest is a message per edge.
     """
 
     graph: fx.Graph
@@ -73,14 +72,14 @@ class Phases:
     fused: Fused | None
 
     def terms(self, layer: Layer, side: str, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return a side's terms and those that its hoisted steps give, one row per node."""
+        """Return a side's terms and the results of its hoisted steps, one row per node."""
         known = self._run(layer, side, {node: given[name] for node, (of, name) in self.inputs.items() if of == side})
         return {**given, **{_term(node): known[node] for node in self.hoisted[side]}}
 
     def message(
         self, layer: Layer, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
     ) -> Tensor:
-        """Return the message of each edge [E, H, D], from terms that `terms` gave, seen from the edges."""
+        """Return the message of each edge [E, H, D], from the terms of `terms`, gathered per edge."""
         seen = {_SOURCE: source, _TARGET: target}
         known: dict[fx.Node, Any] = {}
         for node, (side, name) in self.inputs.items():
@@ -93,7 +92,7 @@ class Phases:
         return message
 
     def _run(self, layer: Layer, side: str, known: dict[fx.Node, Any]) -> dict[fx.Node, Any]:
-        """Run a side's steps that are not known yet, and return all values."""
+        """Run the remaining steps of a side, and return all values."""
         interpreter = fx.Interpreter(layer, garbage_collect_values=False, graph=self.graph)
         interpreter.env = known
         for node, of in self.sides.items():
@@ -111,7 +110,7 @@ _CONSTANT = "_tensor_constant"
 def phases_of(
     layer: Layer, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
 ) -> Phases | None:
-    """Return a layer's message in phases; None where it cannot be traced, or runs per edge as it is written."""
+    """Return a layer's message in phases; None if it cannot be traced, or all of it runs per edge."""
     settings = _settings(layer)
     if settings is None:
         return _phases(layer, list(source), list(target), edge)
@@ -123,7 +122,7 @@ def phases_of(
 
 
 def _settings(layer: Layer) -> tuple[Any, ...] | None:
-    """Return what `message` may read of a layer beside tensors; None where it has more than plain values."""
+    """Return the plain attributes of a layer that `message` may read; None if it has other attributes."""
     found: list[Any] = []
     for module in layer.modules():
         for name, value in vars(module).items():
@@ -135,13 +134,13 @@ def _settings(layer: Layer) -> tuple[Any, ...] | None:
     return tuple(found)
 
 
-def _traced(
+def _trace(
     layer: Layer, sources: list[str], targets: list[str], edge: EdgeContext
 ) -> tuple[fx.Graph, dict[fx.Node, tuple[str, str]]]:
-    """Return the steps of `message`, and which term or edge column each placeholder stands for.
+    """Return the steps of `message`, and the term or edge column of each placeholder.
 
-    The placeholders are given to the function itself: `fx.Tracer.trace` would change how modules are called for as long
-    as it runs, in all threads.
+    The placeholders are passed to the function itself: `fx.Tracer.trace` would change the calls of modules in all
+    threads while it runs.
     """
     tracer, inputs = fx.Tracer(), {}
     tracer.root, tracer.graph, tracer.tensor_attrs = layer, fx.Graph(tracer_cls=fx.Tracer), {}
@@ -162,7 +161,7 @@ def _traced(
 
 def _phases(layer: Layer, sources: list[str], targets: list[str], edge: EdgeContext) -> Phases | None:
     try:
-        graph, inputs = _traced(layer, sources, targets, edge)
+        graph, inputs = _trace(layer, sources, targets, edge)
     except Exception:  # noqa: BLE001 - whatever a user's code makes of a placeholder: it runs on tensors then
         return None
     finally:
@@ -187,7 +186,7 @@ def _phases(layer: Layer, sources: list[str], targets: list[str], edge: EdgeCont
 
 
 def _writes(node: fx.Node) -> bool:
-    """Return whether a step writes into a tensor that was there before: `relu_`, `inplace=True` or `out=`."""
+    """Return whether a step writes to an existing tensor: `relu_`, `inplace=True` or `out=`."""
     called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     into = node.op in {"call_function", "call_method"} and called.endswith("_") and not called.endswith("__")
     return into or bool(node.kwargs.get("inplace")) or node.kwargs.get("out") is not None
@@ -205,7 +204,7 @@ def _is_elsewhere(sides: Mapping[fx.Node, str], user: fx.Node, side: str) -> boo
 
 
 def _side(node: fx.Node, sides: Mapping[fx.Node, str]) -> str:
-    """Return where a step runs: with one end's nodes where it reads nothing else and works row by row."""
+    """Return the side of a step: one end's nodes if it reads only these and works row by row."""
     if node.op == "get_attr":
         return _ANY  # a parameter
     read = {sides[each] for each in node.all_input_nodes} - {_ANY}
@@ -234,12 +233,12 @@ def _name(node: fx.Node, inputs: Mapping[fx.Node, tuple[str, str]]) -> str:
 
 
 def _term(node: fx.Node) -> str:
-    """Return the name of the term that a hoisted step gives: none that a layer would call a term of its own."""
+    """Return the name of a hoisted step's term, which differs from the names of a layer's terms."""
     return f"message().{node.name}"
 
 
 def _factors(node: fx.Node, sides: Mapping[fx.Node, str]) -> Iterator[fx.Node]:
-    """Yield what is multiplied per edge to give a node."""
+    """Yield the factors per edge whose product is a node."""
     pair = _operands(node, _PRODUCTS) if sides[node] == _EDGE else None
     if pair is None:
         yield node
@@ -249,7 +248,7 @@ def _factors(node: fx.Node, sides: Mapping[fx.Node, str]) -> Iterator[fx.Node]:
 
 
 def _operands(node: fx.Node, operations: Collection[Any]) -> tuple[fx.Node, fx.Node] | None:
-    """Return the two nodes that one of some operations joins, where a node is that and no more."""
+    """Return the two operands of a node, if it is one of some binary operations on nodes; else None."""
     match node.args:
         case (fx.Node() as left, fx.Node() as right) if node.target in operations and not node.kwargs:
             return left, right
@@ -259,7 +258,7 @@ def _operands(node: fx.Node, operations: Collection[Any]) -> tuple[fx.Node, fx.N
 def _gate(
     node: fx.Node, inputs: Mapping[fx.Node, tuple[str, str]], sides: Mapping[fx.Node, str]
 ) -> tuple[str, str] | None:
-    """Return the names of the source's and the target's half of a gate, where a node is one."""
+    """Return the names of both halves of a gate, source and target, if a node is a gate."""
     if node.target not in _SIGMOIDS or len(node.all_input_nodes) != len(node.args):
         return None
     halves = _operands(node.all_input_nodes[0], _SUMS)
@@ -268,7 +267,7 @@ def _gate(
 
 
 def _is_column(node: fx.Node, inputs: Mapping[fx.Node, tuple[str, str]], name: str) -> bool:
-    """Return whether a node is what `EdgeContext` gives of the edges' weight, or its ones, as a column [E, 1, 1]."""
+    """Return whether a node is a column [E, 1, 1] of edge weights, or of ones, from `EdgeContext`."""
     columns = [(slice(None), slice(None), None), (slice(None), None)]
     while node not in inputs:
         if node.target == "new_ones":

@@ -3,8 +3,8 @@
 Algorithm 1: n_v = the mean of relu(Q h_u + q) over the neighbours, weighted by their share of the visits of random
 walks (`neighbors: {kind: walks}` gives it as the edge's weight), h' = relu(W [h_v || n_v] + w), then h' at unit length.
 The concatenation is written as two products. Deviations: a layer that gives the scores has neither relu nor unit
-length, and on a graph without weights the mean is the plain one. The dense layers behind the last convolution are left
-to `model.head`.
+length, and on a graph without weights the mean is the plain one. `model.head` gives the dense layers after the last
+convolution.
 
 Shapes: N nodes, E edges, D out_width.
 """
@@ -27,9 +27,9 @@ from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
 
 @final
 class PinSage(Layer):
-    """The weighted mean of mapped neighbours beside the own row, mapped.
+    """A map of the node's row concatenated with the weighted mean of its mapped neighbours.
 
-    gives_scores: leave out relu and unit length, which scores do not have.
+    gives_scores: omit relu and unit length, which scores do not have.
     """
 
     aggregation = Mean()
@@ -49,7 +49,7 @@ class PinSage(Layer):
 
     @property
     def never_negative(self) -> bool:
-        """Whether relu has been applied."""
+        """True unless the layer gives scores: it ends in relu."""
         return not self.gives_scores
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:

@@ -1,4 +1,4 @@
-"""Where a layer stands in its model: what it is built from beside its section of the config."""
+"""The place of a layer in its model, which decides its widths."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Place:
-    """A layer's place: rows of in_width come in; attribute_width is 0 without edge attributes.
+    """A layer's place: the input rows have in_width; attribute_width is 0 without edge attributes.
 
-    width is the width asked of the layer, for attention layers that of one head: the hidden width, or the number of
-    outputs where the layer gives the scores. is_last: no layer follows. leaves: how many nodes an in-edge comes from, 0
-    where that differs from edge to edge.
+    width: the requested output width (of one head in attention layers): the hidden width, or the number of outputs if
+    the layer gives the scores. is_last: no layer follows. leaves: the number of source nodes of an in-edge, 0 if it
+    varies.
     """
 
     in_width: int

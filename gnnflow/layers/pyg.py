@@ -1,8 +1,8 @@
-"""A convolution of PyG (torch_geometric) as a layer, named like any class of one's own: `torch_geometric.nn:GATv2Conv`.
+"""A convolution of PyG (torch_geometric) as a layer, with a name such as `torch_geometric.nn:GATv2Conv`.
 
 It computes targets from pairs, `conv((source rows, target rows), edge_index, ...)`, with all in-edges of a target at
-once. So it is a layer that defines `propagate`; what that costs is said in docs/layers.md. A subclass of a convolution,
-or of PyG's MessagePassing, that a user wrote is taken in the same way. Nothing here imports PyG.
+once. So the layer defines `propagate`; docs/layers.md tells its costs. A user's subclass of a convolution, or of PyG's
+MessagePassing, works in the same way. Nothing here imports PyG.
 
 Shapes: N nodes, S sources, T targets.
 """
@@ -26,28 +26,28 @@ from gnnflow.layers.place import Place
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
 
 _MESSAGE_PASSING = "torch_geometric.nn.conv.message_passing", "MessagePassing"
-# What PyG's convolutions call the number of edge attributes they are built for; those of PyG read none without it.
+# Options of PyG's convolutions for the number of edge attributes; without them they read none.
 EDGE_WIDTHS = {"edge_dim", "in_edge_channels", "dim"}
 _TOLERANCE = 1e-4
 
 
 def is_convolution(found: object) -> bool:
-    """Return whether a value is one of PyG's convolutions, or a class derived from one."""
+    """Return whether a value is a convolution class of PyG, or derived from one."""
     return isinstance(found, type) and any((base.__module__, base.__name__) == _MESSAGE_PASSING for base in found.mro())
 
 
 @cache
 def layer_of(convolution: type[nn.Module]) -> type[PygLayer]:
-    """Return the layer class of a convolution, under the convolution's own name."""
+    """Return the layer class of a convolution, under the convolution's name."""
     return type(convolution.__name__, (PygLayer,), {"convolution": convolution, "__doc__": convolution.__doc__})
 
 
 class PygLayer(Layer, ABC):
-    """A convolution over pairs of source and target rows; its `out_width` is what the convolution gives.
+    """A convolution over pairs of source and target rows; `out_width` is the width of its result.
 
-    Edge weights go to a convolution that takes edge_weight. Edge attributes go to one that takes edge_attr where its
-    options say how many there are, and always to a class of one's own. A sample is not scaled: the edges that were kept
-    count as if there were no others.
+    Edge weights go to convolutions that take edge_weight. Edge attributes go to convolutions that take edge_attr, if
+    their options give the number of attributes or the class is a user's. Samples are not scaled: the kept edges count
+    as if there were no others.
     """
 
     convolution: ClassVar[type[nn.Module]]
@@ -60,15 +60,15 @@ class PygLayer(Layer, ABC):
         except Exception as error:
             plain = [f"{key}={value!r}" for key, value in arguments.items() if not isinstance(value, nn.Module)]
             raise LayerError(
-                f"{self.convolution.__name__}({', '.join(plain)}) failed: {_said(error)}",
+                f"{self.convolution.__name__}({', '.join(plain)}) failed: {_error_text(error)}",
                 where="model.options",
-                fix="Give it the options its class takes; its documentation is PyG's.",
+                fix="Give it the options that its class takes; see the documentation of PyG.",
             ) from error
         takes = inspect.signature(self.conv.forward).parameters
         theirs = self.convolution.__module__.startswith("torch_geometric.")
         self._takes_weight = "edge_weight" in takes
         self._takes_attributes = "edge_attr" in takes and (not theirs or bool(EDGE_WIDTHS & options.keys()))
-        self.out_width = self._probed_width(attribute_width)
+        self.out_width = self._probe_width(attribute_width)
 
     @classmethod
     def from_config(cls, config: OwnLayerConfig, place: Place) -> Self:
@@ -83,30 +83,30 @@ class PygLayer(Layer, ABC):
         self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], csr: Csr, edge: EdgeContext
     ) -> Tensor:
         """Return the convolution's rows [T, 1, out_width]."""
-        return self._convolved(source["value"][:, 0], csr, edge)[:, None]
+        return self._convolve(source["value"][:, 0], csr, edge)[:, None]
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return the rows as they are."""
         return aggregated[:, 0]
 
-    def _convolved(self, rows: Tensor, csr: Csr, edge: EdgeContext) -> Tensor:
+    def _convolve(self, rows: Tensor, csr: Csr, edge: EdgeContext) -> Tensor:
         beside: dict[str, Tensor] = {}
         if self._takes_weight and edge.weight is not None:
             beside["edge_weight"] = edge.weight.to(rows)
         if self._takes_attributes and edge.attributes is not None:
             beside["edge_attr"] = edge.attributes.to(rows)
-        # The targets come first among the sources: what PyG's own self-loops, row i to row i, rest on.
+        # The targets come first among the sources: PyG's self-loops, from row i to row i, rely on this.
         pair = rows, rows[: csr.num_targets]
         found: Tensor = self.conv(pair, torch.stack([csr.sources, csr.targets]), **beside)
         return found
 
     @torch.no_grad()
-    def _probed_width(self, attribute_width: int) -> int:
-        """Return how wide rows come out, seen on a graph of four nodes.
+    def _probe_width(self, attribute_width: int) -> int:
+        """Return the width of the result, tested on a graph of four nodes.
 
-        Raises LayerError where the convolution does not compute a target from its own in-edges.
+        Raises LayerError if the convolution does not compute a target from its in-edges.
         """
-        # in-edges of nodes 0 to 3: two, two with a self-loop, one, none; then those of nodes 0 and 1 alone
+        # in-edges of nodes 0 to 3: two, two with a self-loop, one, none; then only the in-edges of nodes 0 and 1
         csr = Csr(torch.tensor([0, 2, 4, 5, 5]), torch.tensor([1, 2, 1, 3, 0]), 4)
         part, edges = csr.part(slice(0, 2), slice(0, 4)), slice(0, 4)
         rows = torch.linspace(-1.0, 2.0, 4 * self.in_width).view(4, -1)
@@ -115,9 +115,9 @@ class PygLayer(Layer, ABC):
         self.conv.eval()
         try:
             with torch.random.fork_rng(devices=[]):
-                whole, some = self._convolved(rows, csr, edge), self._convolved(rows, part, edge.part(edges))
+                whole, some = self._convolve(rows, csr, edge), self._convolve(rows, part, edge.part(edges))
         except Exception as error:
-            raise self._refusal(f"failed: {_said(error)}") from error
+            raise self._refusal(f"failed: {_error_text(error)}") from error
         self.conv.train()
         for found, adjacency in ((whole, csr), (some, part)):
             if list(getattr(found, "shape", ()))[:-1] != [adjacency.num_targets]:
@@ -137,15 +137,15 @@ class PygLayer(Layer, ABC):
 
 
 def _arguments(convolution: type[nn.Module], in_width: int, width: int) -> dict[str, Any]:
-    """Return those arguments of a convolution that its place decides."""
+    """Return the arguments of a convolution that its place decides."""
     takes = inspect.signature(convolution).parameters
     known: dict[str, Any] = {"in_channels": in_width, "out_channels": width, "channels": in_width}
-    if "nn" in takes and "out_channels" not in takes:  # GINConv and its kin, which map what they summed
+    if "nn" in takes and "out_channels" not in takes:  # GINConv and similar ones, which map their sums
         known["nn"] = nn.Sequential(nn.Linear(in_width, width), nn.ReLU(), nn.Linear(width, width))
     return {name: value for name, value in known.items() if name in takes}
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".: ")
 
 

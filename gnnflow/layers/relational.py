@@ -1,14 +1,14 @@
-"""One layer of a model: a layer per relation, and per type what makes one row of what they give.
+"""One layer of a model: a layer per relation, and a join of their rows per type.
 
-    for each relation r into type t:  z_r = layer_r on r's in-edges, after layer_r's own update
-    h' of type t = across_t(z of all r into t)  +  own_t h, where the type has a map of its own
+    for each relation r into type t:  z_r = layer_r on r's in-edges, after the update of layer_r
+    h' of type t = across_t(z of all r into t)  +  own_t h, if the type has a map own_t
 
-What was joined passes a map of its type where the layer asks for one.
+The joined row passes a map of its type if the layer asks for one.
 
-A type that no relation leads to has the map alone. Where `merges_states` is set the relations into a type are parts of
-one aggregation: their states are merged before they are finalized, and the first of them updates the rows.
+A type without relations into it has only the map own_t. If `merges_states` is set, the relations into a type are parts
+of one aggregation: their states are merged before they are finalized, and the first relation's layer updates the rows.
 
-Parameters that relations share are held here and registered once; their layers refer to them.
+Parameters that relations share are registered here once; their layers refer to them.
 
 A graph without types has one relation: nothing is joined, and the rows are those of its layer (`only`).
 
@@ -30,10 +30,10 @@ from gnnflow.layers.base import Layer
 
 @final
 class RelationLayers(nn.Module):
-    """The layers of all relations [R], in the schema's order, and what joins them.
+    """The layers of all relations [R], in the schema's order, and their join.
 
-    own: the numbers of the types whose rows also pass a linear map; those that no relation leads to always do. shared:
-    parameters that several of the layers refer to. out_width: map what was joined to so many columns, per type.
+    own: the numbers of the types whose rows also pass a linear map; types without relations into them always do.
+    shared: parameters that several layers refer to. out_width: the width to which joined rows are mapped, per type.
     """
 
     def __init__(
@@ -91,18 +91,18 @@ class RelationLayers(nn.Module):
     def joined(self, node_type: int, rows: Sequence[Tensor], h: Tensor) -> Tensor:
         """Return the new rows [T, W] of nodes of one type.
 
-        rows: what each relation into the type gives them [T, W], in the schema's order; one where states are merged. h:
-        the same nodes' input rows [T, in_width].
+        rows: of each relation into the type [T, W], in the schema's order; one if states are merged. h: the input rows
+        of the same nodes [T, in_width].
         """
         return rows[0] if self.only is not None else self.joined_with(node_type, rows, self.own_rows(node_type, h))
 
     def own_rows(self, node_type: int, h: Tensor) -> Tensor | None:
-        """Return what nodes of one type add of their own [T, W], from their input rows; None where they add nothing."""
+        """Return the linear map of input rows of one type [T, W]; None if the type has none."""
         name = str(node_type)
         return self.own[name](h) if name in self.own else None
 
     def joined_with(self, node_type: int, rows: Sequence[Tensor], own: Tensor | None) -> Tensor:
-        """Return the new rows [T, W] of nodes of one type. own: as `own_rows` gives it."""
+        """Return the new rows [T, W] of nodes of one type. own: the result of `own_rows`."""
         name = str(node_type)
         found: Any = None if name not in self.across else self.across[name](rows)
         if name in self.out:

@@ -40,15 +40,15 @@ class Bases(nn.Module):
 class RGCN(Layer):
     """The mean of the in-neighbours in one relation, mapped.
 
-    bases: shared by the relations, and registered by whoever holds them; None: a matrix of its own. with_self: add
-    W_0 h + b here, where no type does.
+    bases: shared by the relations, and registered by their owner; None: a separate matrix. with_self: add W_0 h + b
+    here, if no type does.
     """
 
     aggregation = Mean()
 
     def __init__(self, in_width: int, out_width: int, *, bases: Bases | None = None, with_self: bool = True) -> None:
         super().__init__(in_width, out_width)
-        self._bases = (bases,)  # in a tuple, so that it is not registered a second time
+        self._bases = (bases,)  # in a tuple, so that it is not registered twice
         shape = (out_width, in_width) if bases is None else (1, len(bases.weight))
         self.weight = nn.Parameter(torch.empty(shape))
         nn.init.xavier_uniform_(self.weight)
@@ -64,24 +64,24 @@ class RGCN(Layer):
         return layer
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
-        """Return value = h [N, 1, in_width]; the target keeps h where it is mapped too."""
+        """Return value = h [N, 1, in_width]; the target keeps h if that is mapped too."""
         return Terms({"value": h[:, None]}, {} if self.own is None else {"h": h})
 
     @property
     def value_weight(self) -> Tensor:
         """W_r, which commutes with the mean."""
         (bases,) = self._bases
-        # no matrix product, which autocast would round: this is a weight, and stays float32 as others do
+        # not a matrix product, which autocast would round: weights stay float32
         return self.weight if bases is None else (self.weight.view(-1, 1, 1) * bases.weight).sum(0)
 
     @property
     def linear_update(self) -> LinearUpdate:
-        """W_0 h + b, or nothing beside the mapped mean."""
+        """The term W_0 h + b, if this layer has it."""
         return LinearUpdate() if self.own is None else LinearUpdate(self.own.bias, "h", self.own.weight)
 
     @property
     def fixed_terms(self) -> bool:
-        """The rows as they are."""
+        """True: the rows stay the same."""
         return True
 
     def coefficient(
@@ -91,7 +91,7 @@ class RGCN(Layer):
         return edge.weight_column(self.weight)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
-        """Return the mapped mean, plus W_0 h + b where this layer has them."""
+        """Return the mapped mean, plus W_0 h + b if this layer has it."""
         rows = aggregated.flatten(1)
         return rows if self.own is None else rows + self.own(own["h"])
 

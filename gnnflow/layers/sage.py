@@ -57,12 +57,12 @@ class GraphSAGE(Layer):
 
     @property
     def linear_update(self) -> LinearUpdate | None:
-        """W_self h and the bias, where the aggregated rows are those of W_neigh."""
+        """W_self h and the bias, if W_neigh maps the aggregated rows."""
         return LinearUpdate(self.own.bias, "h", self.own.weight) if self.pool is None else None
 
     @property
     def fixed_terms(self) -> bool:
-        """The rows as they are, unless they pass the pooling layer first."""
+        """True unless the rows pass the pooling layer first: they stay the same."""
         return self.pool is None
 
     def coefficient(

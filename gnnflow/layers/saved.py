@@ -1,10 +1,10 @@
-"""A trained model in a folder, and back: the only place that knows what these files hold.
+"""Saving and loading of trained models: the only place that knows the content of these files.
 
     model.safetensors   the weights
-    model.json          format, the model section of the config, and what the graph decided (`ModelInputs`)
+    model.json          format, the model section of the config, and the part that the graph decided (`ModelInputs`)
 
-Nothing is unpickled, and a file is what its folder's manifest or version lists. What reads a model gives a function
-from name to bytes, so a plain folder and a registry that checks what it reads use one loader.
+Nothing is unpickled, and the manifest or version of a folder lists its files. Callers may pass a function from name to
+bytes, so that plain folders and a registry, which verifies files, use one loader.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ ReadFile = Callable[[str], bytes]
 
 
 class ModelFormatError(StorageError):
-    """A saved model is of a format that this version of gnnflow does not read."""
+    """A saved model has a format that this version of gnnflow does not read."""
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What a model was built from."""
+    """The description of a saved model: its config section and its inputs."""
 
     config: ModelConfig
     inputs: ModelInputs
@@ -51,9 +51,9 @@ class SavedModel:
 def save_model(folder: str, config: ModelConfig, inputs: ModelInputs, *, weights: bytes) -> tuple[FileEntry, ...]:
     """Write a model to a folder and return its files; equal models give equal bytes.
 
-    weights: as `encode_weights` gives them.
+    weights: the result of `encode_weights`.
     """
-    # A model of nodes has no decoder, one of a graph without types no types, and says nothing of them.
+    # A model of nodes omits the decoder, and one of an untyped graph omits the types.
     held = {name: value for name, value in asdict(inputs).items() if value is not None}
     description = {"format": FORMAT, "model": config.model_dump(mode="json"), "inputs": held}
     documents = {WEIGHTS: weights, DESCRIPTION: encode_json(description)}
@@ -61,10 +61,10 @@ def save_model(folder: str, config: ModelConfig, inputs: ModelInputs, *, weights
 
 
 def read_description(folder: str, *, read: ReadFile | None = None) -> SavedModel:
-    """Return what the model in a folder was built from.
+    """Return the description of the model in a folder.
 
-    read: replaces reading the folder's files. Raises StorageError for a damaged description, ModelFormatError for one
-    of another format.
+    read: replaces reading the folder's files. Raises StorageError for a damaged description, ModelFormatError for
+    another format.
     """
     where = join(folder, DESCRIPTION)
     content = (read or partial(_read_file, folder))(DESCRIPTION)
@@ -79,14 +79,14 @@ def read_description(folder: str, *, read: ReadFile | None = None) -> SavedModel
             f"not a model description ({why})", where=where, fix=f"The file is damaged. {_AGAIN}"
         ) from error
     stored = "has no format number" if found is None else f"is of format {found}"
-    raise ModelFormatError(f"{stored}, and this version of gnnflow reads format {FORMAT}", where=where, fix=_AGAIN)
+    raise ModelFormatError(f"{stored}, but this version of gnnflow reads format {FORMAT}", where=where, fix=_AGAIN)
 
 
 def load_model(folder: str, *, read: ReadFile | None = None) -> Model:
     """Return the model in a folder, in evaluation mode.
 
-    read: replaces reading the folder's files. Raises StorageError where a file is damaged or the two do not belong
-    together, LayerError where the model cannot be built.
+    read: replaces reading the folder's files. Raises StorageError if a file is damaged or the two do not belong
+    together, LayerError if the model cannot be built.
     """
     saved = read_description(folder, read=read)
     where = join(folder, WEIGHTS)

@@ -1,7 +1,7 @@
-"""Starting to train from another model's weights: what must fit, and what may not.
+"""Start of training from another model's weights, with a check that they fit.
 
-The architecture must be the same; what acts in training alone, such as dropout, need not be. The part that gives the
-scores may have another width or be of other classes, because the task may be another one: it then starts from the seed.
+The architecture must be the same, except for parts that act only in training, such as dropout. The scoring part may
+have another width or other classes, since the task may differ: it then starts from the seed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from gnnflow.layers.saved import SavedModel, decode_weights
 from gnnflow.layers.typed import TypedInputs, TypeInputs
 
 _TRAINING_ONLY = {"dropout", "attention_dropout"}
-_NOT_SHOWN = {"num_outputs", "unit", "typed"}  # the first two are of the scores, the last has a phrase of its own
+_NOT_SHOWN = {"num_outputs", "unit", "typed"}  # the first two belong to the scores, the last has a separate message
 
 
 @dataclass(frozen=True)
 class Start:
     """A model to start from: its name for messages, the digest of its files, its weights as a safetensors file.
 
-    other_classes: whether its scores are of classes of other names, or of these in another order.
+    other_classes: its classes have other names or another order.
     """
 
     name: str
@@ -34,9 +34,9 @@ class Start:
 
 
 def differences(config: ModelConfig, saved: SavedModel, *, inputs: ModelInputs | None = None) -> tuple[str, ...]:
-    """Return what keeps a model of this config from starting with a saved one's weights, one phrase each.
+    """Return the differences that prevent a start from a saved model's weights, one phrase each.
 
-    inputs: what the graph decides, where it is known already.
+    inputs: the part that the graph decides, if it is known already.
     """
     ours, theirs = config.model_dump(exclude=_TRAINING_ONLY), saved.config.model_dump(exclude=_TRAINING_ONLY)
     found = [
@@ -55,7 +55,7 @@ def differences(config: ModelConfig, saved: SavedModel, *, inputs: ModelInputs |
 
 
 def _other_types(ours: TypedInputs | None, theirs: TypedInputs | None) -> list[str]:
-    """Return the types of nodes, with the columns they have, and the relations that only one of two graphs has."""
+    """Return the types of nodes, with their columns, and the relations that only one of two graphs has."""
     held = [set() if each is None else {*map(_type_text, each.types), *each.relations} for each in (ours, theirs)]
     here, there = sorted(held[0] - held[1]), sorted(held[1] - held[0])
     found = [f"only this graph has {listed(here)}"] if here else []
@@ -67,10 +67,10 @@ def _type_text(node_type: TypeInputs) -> str:
 
 
 def start_from(model: Model, start: Start) -> str:
-    """Put a model's weights into this one, which has the same architecture, and return what was done.
+    """Copy a model's weights into this one of the same architecture, and return a message.
 
-    Where the part that gives the scores has other shapes or classes it keeps the weights it has. Raises LayerError
-    where any other weight is missing, left over or of another shape, StorageError where the weights cannot be read.
+    A scoring part with other shapes or classes keeps its weights. Raises LayerError if any other weight is missing,
+    superfluous or of another shape, StorageError if the weights cannot be read.
     """
     theirs, ours = decode_weights(start.weights, where=start.name), model.state_dict()
     head = "head." if model.head is not None else f"layers.{model.num_layers - 1}."

@@ -1,4 +1,4 @@
-"""What a layer's functions are given: the terms of each node, and what the graph knows of nodes and edges.
+"""The arguments of a layer's functions: the terms of each node, and the graph's values of nodes and edges.
 
 Shapes: N nodes, E edges, A edge attributes, H heads, D width of a head.
 """
@@ -20,11 +20,11 @@ from gnnflow.kernels import empty_rows
 class Terms(NamedTuple):
     """A layer's per-node tensors; rows are nodes.
 
-    source travels with the node to wherever it is a neighbour; source["value"] [N, H, D] is what is aggregated. target
-    stays at the node's owner. Only source terms ever cross a partition, a process or a file.
+    source goes to all places where the node is a neighbour; source["value"] [N, H, D] is aggregated. target stays at
+    the node's owner. Only source terms ever cross a partition, a process or a file.
 
-    Where the aggregation is a sum, either may have a "scale" [N] without a gradient: what the node's value, or what is
-    aggregated for it, is multiplied with. The kernel does that on the way, which a product of whole rows would not be.
+    If the aggregation is a sum, either may have a "scale" [N] without a gradient: a factor of the node's value, or of
+    its aggregated row. The kernel applies it without a pass over whole rows.
     """
 
     source: dict[str, Tensor]
@@ -32,9 +32,9 @@ class Terms(NamedTuple):
 
 
 class LinearUpdate(NamedTuple):
-    """An update that is aggregated [N, D] + own[term] [N, I] times weight [D, I] transposed + bias [D].
+    """The update: aggregated [N, D] + own[term] [N, I] times weight [D, I] transposed + bias [D].
 
-    Without a term there is no such product, without a bias nothing is added.
+    The product is omitted without a term, the bias if it is None.
     """
 
     bias: Tensor | None = None
@@ -67,7 +67,7 @@ class TypeRows:
 class NodeContext:
     """Full-graph values of each node, float32 [N]. in_weight is the sum of in-edge weights, else the in-degree.
 
-    With several relations [N, R]; what a layer is given are those of its own relation.
+    With several relations [N, R]; a layer gets the values of its relation.
     """
 
     in_degree: Tensor
@@ -87,7 +87,7 @@ class NodeContext:
         return NodeContext(*(each.index_select(0, rows) for each in (self.in_degree, self.out_degree, self.in_weight)))
 
     def joined(self, others: NodeContext) -> NodeContext:
-        """Return these rows, then others."""
+        """Return these rows, followed by others."""
         columns = ("in_degree", "out_degree", "in_weight")
         return NodeContext(*(torch.cat([getattr(self, name), getattr(others, name)]) for name in columns))
 
@@ -106,7 +106,7 @@ class NodeContext:
 
 @dataclass(frozen=True)
 class EdgeContext:
-    """What the graph knows of each edge: weight [E] and attributes [E, A], each None where the graph has none."""
+    """Full-graph values of each edge: weight [E] and attributes [E, A], None if the graph has none."""
 
     num_edges: int
     weight: Tensor | None = None
@@ -121,7 +121,7 @@ class EdgeContext:
         return like.new_ones(self.num_edges, 1) if column is None else column
 
     def weight_column(self, like: Tensor) -> Tensor | None:
-        """Return each edge's weight as a coefficient [E, 1], or None in a graph without weights, where each is one.
+        """Return each edge's weight as a coefficient [E, 1], or None in a graph without weights.
 
         like: any tensor of the layer, for its dtype and device.
         """
@@ -136,7 +136,7 @@ class EdgeContext:
         )
 
     def self_edges(self, num_targets: int) -> EdgeContext:
-        """Return the context of one self edge per target: weight one and attributes zero, where the graph has them."""
+        """Return the context of one self edge per target: weight one and attributes zero, if the graph has them."""
         return EdgeContext(
             num_targets,
             None if self.weight is None else self.weight.new_ones(num_targets),
@@ -145,7 +145,7 @@ class EdgeContext:
 
 
 class GatheredTerms(Mapping[str, Tensor]):
-    """Terms seen from the edges: terms["logit"] is gathered per edge on first use, so an unused term costs nothing."""
+    """Terms gathered per edge on first use, such as terms["logit"], so that an unused term costs nothing."""
 
     def __init__(self, terms: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor]) -> None:
         self._terms = terms
@@ -188,7 +188,7 @@ class FeatureTensors:
 
     @property
     def of_targets(self) -> FeatureTensors:
-        """The features of the type that the first row is of, as targets are: there is one."""
+        """The features of the first row's type, the targets' type: there is only one."""
         return self
 
     def rows(self, start: int, stop: int) -> FeatureTensors:
@@ -204,7 +204,7 @@ class FeatureTensors:
 
     @classmethod
     def joined(cls, parts: Sequence[FeatureTensors]) -> FeatureTensors:
-        """Return the rows of all parts, of one form and width, one part after the other."""
+        """Return the rows of all parts, which have one form and width, in order."""
 
         def column(name: str) -> Tensor | None:
             held = [getattr(part, name) for part in parts]
@@ -220,10 +220,10 @@ class FeatureTensors:
 def attention_terms(h: Tensor, linear: Tensor, *attend: Tensor) -> tuple[Tensor, ...]:
     """Return the values W h [N, H, D], and a . W h [N, H] for each a [H, D], from rows h [N, I] and W [H x D, I].
 
-    The latter are written as (a W) h: one product with H columns for each a, where the rows W h would cost H x D.
+    The latter are computed as (a W) h: one product with H columns for each a, instead of H x D for the rows W h.
     """
     each = linear.view(*attend[0].shape, -1)
-    # the rows a W [H, I] of one a after the other
+    # the rows a W [H, I] of each a, in order
     folded = torch.cat([torch.bmm(a[:, None], each)[:, 0] for a in attend])
     plain = {h.dtype, linear.dtype} != {torch.float32} or h.device.type != "cpu" or torch.is_autocast_enabled("cpu")
     if plain:
@@ -234,7 +234,7 @@ def attention_terms(h: Tensor, linear: Tensor, *attend: Tensor) -> tuple[Tensor,
 
 
 class _TwoMaps(torch.autograd.Function):
-    """Two linear maps of the same rows, whose gradients the second product adds up, not a pass of its own."""
+    """Two linear maps of the same rows; the second product also adds up their gradients, without another pass."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
@@ -252,14 +252,14 @@ class _TwoMaps(torch.autograd.Function):
 
 
 def heads_joined(aggregated: Tensor, bias: Tensor, *, concat: bool) -> Tensor:
-    """Return [N, H, D] as [N, H x D] side by side, or as the mean over heads [N, D], plus the bias of each column."""
+    """Return heads [N, H, D] concatenated [N, H x D], or their mean [N, D], plus the bias."""
     rows = aggregated.flatten(1) if concat else torch.mean(aggregated, 1)
     plain = {rows.dtype, bias.dtype} != {torch.float32} or rows.device.type != "cpu"
     return rows + bias if plain else _Plus.apply(rows, bias)  # type: ignore[no-untyped-call]
 
 
 class _Plus(torch.autograd.Function):
-    """A sum of rows and one row, in memory that is kept."""
+    """A sum of rows and one row, in kept memory."""
 
     @staticmethod
     def forward(_: Any, rows: Tensor, bias: Tensor) -> Tensor:

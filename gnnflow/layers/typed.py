@@ -1,4 +1,4 @@
-"""What a model on a typed graph starts from: what the graph decides of it, its rows' features, an encoder per type.
+"""The inputs of a model on a typed graph: types and relations, features of rows, and an encoder per type.
 
 Shapes: N nodes, T types, R relations, W width.
 """
@@ -22,7 +22,7 @@ from gnnflow.layers.terms import FeatureTensors, NodeContext, TypeRows
 
 @dataclass(frozen=True)
 class TypeInputs:
-    """One node type: its name, and the width of its features, 0 where it has none."""
+    """One node type: its name, and the width of its features, 0 for none."""
 
     name: str
     feature_width: int = 0
@@ -31,14 +31,14 @@ class TypeInputs:
 
 @dataclass(frozen=True)
 class TypedInputs:
-    """What a graph with types decides of a model: its types [T] and relations [R], in the schema's order."""
+    """The types [T] and relations [R] of a graph that decide a model, in the schema's order."""
 
     types: tuple[TypeInputs, ...]
     relations: tuple[str, ...]
 
     @classmethod
     def of(cls, schema: GraphSchema, features: Iterable[FeatureFacts | None]) -> Self:
-        """Return what a schema decides. features: how those of each type are stored, None of a type without any."""
+        """Return the inputs of a schema. features: the storage of each type's features, None without any."""
         types = (
             TypeInputs(name) if facts is None else TypeInputs(name, facts.width, facts.kind == "sparse")
             for name, facts in zip(schema.types, features, strict=True)
@@ -47,7 +47,7 @@ class TypedInputs:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Return what was written as plain values. Raises TypeError or KeyError where something else was."""
+        """Return the inputs from plain values. Raises TypeError or KeyError for other values."""
         return cls(tuple(TypeInputs(**each) for each in document["types"]), tuple(document["relations"]))
 
     @cached_property
@@ -58,7 +58,7 @@ class TypedInputs:
 
 @dataclass(frozen=True)
 class TypedFeatureTensors:
-    """Node input features of several types, as `TypedFeatures`: one part per type, None where a type has none.
+    """Node input features of several types, as `TypedFeatures`: one part per type, None for a type without any.
 
     types: of the N rows.
     """
@@ -72,13 +72,13 @@ class TypedFeatureTensors:
 
     @property
     def of_targets(self) -> FeatureTensors:
-        """The features of the type that the first row is of, as targets are; no columns where it has none."""
+        """The features of the first row's type, the targets' type; no columns if it has none."""
         return self.of_type(np.zeros(1, np.int64))[0]
 
     def of_type(self, rows: Array) -> tuple[FeatureTensors, IntArray]:
-        """Return the features of the type that some rows, all of one type, are of, and which of its rows they are.
+        """Return the features of the type of some rows, all of one type, and the rows' positions in that type.
 
-        No columns where the type has none.
+        The features have no columns if the type has none.
         """
         of_types = [each.cpu() for each in self.types.rows] or [torch.arange(len(self))]
         number = next(number for number, held in enumerate(of_types) if bool((held == int(rows[0])).any()))
@@ -90,7 +90,7 @@ class TypedFeatureTensors:
 class DegreeEncoder(nn.Module):
     """Rows of a type without features [N, W]: a learned row of the type, plus a map of the logarithms of degrees.
 
-    into and out_of: the relations that lead to the type and that start at it. Only their degrees are read.
+    into and out_of: the relations into the type and out of it. Only their degrees are read.
     """
 
     def __init__(self, width: int, *, into: tuple[int, ...], out_of: tuple[int, ...]) -> None:
@@ -106,7 +106,7 @@ class DegreeEncoder(nn.Module):
         """Return the rows of these nodes."""
         if self.linear is None:
             return self.row.expand(len(nodes.in_degree), -1)
-        # a column per relation, also where there is one relation and degrees are [N]
+        # a column per relation, also with one relation, where degrees are [N]
         in_degree, out_degree = (
             each[:, None] if each.dim() == 1 else each for each in (nodes.in_degree, nodes.out_degree)
         )
@@ -144,7 +144,7 @@ class TypeEncoder(nn.Module):
         return features.types.joined([encoder(each) for encoder, each in zip(self.types, held, strict=True)])
 
     def of_type(self, node_type: int, features: FeatureTensors, nodes: NodeContext) -> Tensor:
-        """Return the rows of nodes of one type [N, W]. features: of a type without any they are not read."""
+        """Return the rows of nodes of one type [N, W]. features: ignored for a type without any."""
         encoder = self.types[node_type]
         rows: Tensor = encoder(nodes if isinstance(encoder, DegreeEncoder) else features)
         return rows

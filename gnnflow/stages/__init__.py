@@ -1,7 +1,7 @@
-"""When work is done: one module per stage, found by its row in `gnnflow.config.stages`.
+"""Stages: one module each, found by its row in `gnnflow.config.stages`.
 
-The command line and the operators call `run_stage` and hold no logic of their own. Read `resolve.py` first (what a run
-is), then `base.py` (how a stage's work is done once), then `pipeline.py` (all stages in order).
+The command line and the operators call `run_stage` and hold no further logic. Read `resolve.py` first (the run), then
+`base.py` (inputs and results of a stage), `running.py` (its work, done once) and `pipeline.py` (all stages in order).
 """
 
 from __future__ import annotations

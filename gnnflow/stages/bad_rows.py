@@ -1,7 +1,7 @@
-"""Rows that ingest quarantined: what the log says of them, and the share of a table above which a run stops.
+"""Quarantined rows of ingest: log messages, and the share of a table above which a run stops.
 
-`graph.max_bad_rows` changes nothing that ingest writes, so it is in no fingerprint: after it was raised ingest goes on
-from the rounds that it did, and a graph store that is there already is looked at again.
+`graph.max_bad_rows` does not change what ingest writes, so it is in no fingerprint: after it was raised, ingest
+resumes after its completed rounds, and an existing graph store is checked again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.facts import RowCounts
 
-_SHOWN = 10  # reasons of a table
-_STEPS = 1000  # in which a share to allow is named
+_SHOWN = 10  # reasons listed per table
+_STEPS = 1000  # precision of the share that the fix suggests
 
 
 def tell_of_bad_rows(tables: Mapping[str, RowCounts], artifact: str, tell: Callable[[str], None]) -> None:
-    """Say how many rows of each table were set aside, and for what reason. artifact: ingest's."""
+    """Report the number of rows set aside in each table, and the reasons. artifact: of ingest."""
     for name, rows in tables.items():
         if rows.rows_quarantined:
             tell(f"{name}: {_counts(rows)} were set aside, see {_folder(artifact)}")
@@ -43,9 +43,9 @@ def check_bad_rows(
     *,
     tell: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Raise GuardError where more rows of a table were set aside than `graph.max_bad_rows`, and tell of them all then.
+    """Raise GuardError if the share of rows set aside in a table exceeds `graph.max_bad_rows`, and report them all.
 
-    artifact: ingest's.
+    artifact: of ingest.
     """
     over = {name: rows for name, rows in tables.items() if rows.quarantined_share > graph.max_bad_rows}
     if not over:
@@ -53,13 +53,13 @@ def check_bad_rows(
     tell_of_bad_rows(tables, artifact, tell)
     name, rows = max(over.items(), key=lambda each: each[1].quarantined_share)
     most, others = rows.reasons[0], [other for other in over if other != name]
-    also = f". More were set aside of {listed(others)} too" if others else ""
+    also = f". The limit is also exceeded in {listed(others)}" if others else ""
     least = math.ceil(rows.quarantined_share * _STEPS) / _STEPS
     raise GuardError(
         f"{_counts(rows)} were set aside, and graph.max_bad_rows allows {share_text(graph.max_bad_rows)}; "
         f"{most.rows:,} of them because of column {most.column!r}: {most.reason}{also}",
         where=tables_by_name(graph)[name],
-        fix=f"Mend the rows that are listed in {_folder(artifact)}, or set graph.max_bad_rows: {least:g} to go on "
+        fix=f"Mend the rows listed in {_folder(artifact)}, or set graph.max_bad_rows: {least:g} to continue "
         "without them.",
     )
 

@@ -1,4 +1,4 @@
-"""What is passed to a stage and what it gives: the context of a run, artifacts, and results."""
+"""The context of a run, the inputs and results of its stages, and their artifacts."""
 
 from __future__ import annotations
 
@@ -31,21 +31,11 @@ if TYPE_CHECKING:
 Facts = TypeVar("Facts")
 
 
-def _share_freed_memory() -> None:
-    """Have all threads of the process, from now on, take memory that any of them has freed.
-
-    glibc gives each of the first threads a heap of its own, whose holes serve no other: 60 MiB beyond a budget
-    (`train.memory`) of 130. A heap that is there stays, so this comes before threads begin.
-    """
-    malloc.set_options({malloc.ARENA_MAX: 1})
-
-
 @dataclass(frozen=True)
 class StageContext:
-    """A resolved run and what its stages run with.
+    """A resolved run, with the scheduler of its tasks and a listener for progress; neither changes a result.
 
-    `scheduler` runs tasks, `progress` hears of them; neither changes a result. config_uri: where the config was read
-    from, "" where it was made in Python.
+    config_uri: the file that the config was read from; "" for a config made in Python.
     """
 
     run: ResolvedRun
@@ -59,7 +49,9 @@ class StageContext:
     ) -> StageContext:
         """Resolve a config; by default tasks run in this process and progress is silent."""
         if is_streamed(config.train):
-            _share_freed_memory()
+            # One heap for all threads: glibc gives each of the first threads its own, whose holes no other uses (60 MiB
+            # beyond a `train.memory` of 130). Existing heaps stay, so this comes before threads begin.
+            malloc.set_options({malloc.ARENA_MAX: 1})
         return StageContext(resolve(config), scheduler or Synchronous(), progress or Silent(), config_uri)
 
     @property
@@ -68,7 +60,7 @@ class StageContext:
         return self.run.config
 
     def artifact(self, stage: str) -> Artifact:
-        """Return the committed artifact of a stage. Raises StorageError where there is none."""
+        """Return the committed artifact of a stage. Raises StorageError if there is none."""
         uri = self.run.artifact(stage)
         if not committed(uri):
             raise _not_run(stage, uri)
@@ -76,11 +68,11 @@ class StageContext:
 
 
 def _not_run(stage: str, uri: str) -> StorageError:
-    """Return what to say of a stage without its artifact: it may have run before the tables or the config changed."""
+    """Return the error for a missing artifact: the stage never ran, or the config or a table changed since."""
     others, again = uri.rsplit("/", 1)[0], f"`gnnflow {stage} CONFIG` or `gnnflow run CONFIG`"
     if any(committed(join(others, name)) for name in list_names(others)):
         return StorageError(
-            f"stage {stage} has run in this workspace, but not for this config on its tables as they are now",
+            f"stage {stage} has run in this workspace, but not for this config and its current tables",
             where=uri,
             fix=f"If the config or a table has changed since, run it again: {again}; in Airflow clear its task with "
             "those after it.",
@@ -90,26 +82,27 @@ def _not_run(stage: str, uri: str) -> StorageError:
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a stage committed: where its files lie, and its manifest."""
+    """The committed result of a stage: the folder of its files, and its manifest."""
 
     uri: str
     manifest: Manifest
 
     def facts(self, kind: type[Facts]) -> Facts:
-        """Return what the stage tells later ones. Raises StorageError where the manifest does not hold it."""
+        """Return the facts for later stages. Raises StorageError if the manifest lacks them."""
         return read_facts(self.uri, self.manifest, kind)
 
 
 @dataclass(frozen=True)
 class StageRun:
-    """What a stage's work function is given: its config, its inputs, a folder for its files and a runner of rounds.
+    """The input of a stage's work function: the resolved run, artifacts of earlier stages and a runner of rounds.
 
-    Files go below `folder`, which is the artifact's own, or that of this attempt where another could write other bytes;
-    `rounds.work` is a scratch folder that an interrupted attempt leaves to the next. attempt: this one's name there.
+    Files go below `folder`: the artifact's folder, or the folder of this attempt if another attempt could write other
+    bytes. `rounds.work` is a scratch folder that an interrupted attempt leaves to the next. attempt: the name of this
+    attempt there.
     """
 
     stage: str
-    context: StageContext
+    resolved: ResolvedRun
     artifact: str
     inputs: Mapping[str, Artifact]
     rounds: RoundRunner
@@ -117,22 +110,22 @@ class StageRun:
 
     @property
     def folder(self) -> str:
-        """Where its files go."""
+        """The folder for the stage's files."""
         return join(self.rounds.work, self.attempt) if self.attempt else self.artifact
 
     @property
     def config(self) -> Config:
         """The run's config."""
-        return self.context.config
+        return self.resolved.config
 
     @property
     def failed(self) -> str:
-        """A folder for what a person may want to see of a failed attempt; the next that succeeds empties it."""
-        return self.context.run.workspace.failed(self.stage, self.artifact.rsplit("/", 1)[1])
+        """A folder for files about a failed attempt; the next attempt that succeeds empties it."""
+        return self.resolved.workspace.failed(self.stage, self.artifact.rsplit("/", 1)[1])
 
     @property
     def store(self) -> GraphStore:
-        """The graph store this stage computes on, whichever wrote it, with the relations that were selected."""
+        """The graph store that this stage computes on, with the selected relations."""
         return _store_in(self.inputs)
 
     @property
@@ -141,12 +134,16 @@ class StageRun:
         return _neighbors_in(self.inputs, self.config)
 
     def facts(self, stage: str, kind: type[Facts]) -> Facts:
-        """Return what an input tells."""
+        """Return the facts of an input."""
         return self.inputs[stage].facts(kind)
+
+    def tell(self, text: str) -> None:
+        """Send a message to whoever listens to progress."""
+        self.rounds.progress.message(text)
 
 
 def neighbors_of(context: StageContext) -> Neighbors:
-    """Return the in-edges that a run aggregates over, once its selection is made."""
+    """Return the in-edges that a run aggregates over, after its select stage."""
     inputs = {stage: context.artifact(stage) for stage in (context.run.store_stage, "select")}
     return _neighbors_in(inputs, context.config)
 
@@ -166,10 +163,10 @@ def _neighbors_in(inputs: Mapping[str, Artifact], config: Config) -> Neighbors:
 
 @dataclass(frozen=True)
 class Made:
-    """What a stage's work function made. The manifest is written from it.
+    """The result of a stage's work function, from which the manifest is written.
 
-    files: in an order that depends on nothing but the result, since the digest covers it. facts: a frozen dataclass of
-    `gnnflow.graph.facts` (or the stage's own) for later stages.
+    files: in an order that depends only on the result, since the digest covers it. facts: a frozen dataclass for later
+    stages, as in `gnnflow.graph.facts`.
     """
 
     files: tuple[FileEntry, ...]
@@ -182,20 +179,20 @@ class Made:
 
 @dataclass(frozen=True, kw_only=True)
 class StageResult:
-    """What every stage gives: its name, how long it took, and whether its work was there already."""
+    """A stage's name, its seconds, and whether an earlier result was reused."""
 
     stage: str
     seconds: float
     reused: bool = False
 
     def summary(self) -> dict[str, Any]:
-        """Return it as plain values, for `--json`, a task's return value or a log."""
+        """Return plain values, for `--json`, a task's return value or a log."""
         return {"stage": self.stage, "reused": self.reused, "seconds": round(self.seconds, 3)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArtifactResult(StageResult):
-    """A committed artifact: where it is and what it holds."""
+    """A committed artifact: its folder and its manifest."""
 
     artifact: str
     manifest: Manifest
@@ -206,11 +203,11 @@ class ArtifactResult(StageResult):
         return self.manifest.digest
 
     def facts(self, kind: type[Facts]) -> Facts:
-        """Return what the stage tells later ones. Raises StorageError where the manifest does not hold it."""
+        """Return the facts for later stages. Raises StorageError if the manifest lacks them."""
         return read_facts(self.artifact, self.manifest, kind)
 
     def summary(self) -> dict[str, Any]:
-        """Return where the artifact is, its digest and its row counts."""
+        """Return the artifact's folder, its digest and its row counts."""
         held = self.manifest
         counts = {"rows_in": held.rows_in, "rows_out": held.rows_out, "rows_quarantined": held.rows_quarantined}
         artifact = {"artifact": self.artifact, "manifest": join(self.artifact, MANIFEST), "digest": self.digest}

@@ -1,28 +1,34 @@
-"""Two published models on the same targets: the test split of one run, in its shards or in its graph store.
+"""Published models on today's tables: their inputs, and a comparison of two models on one test split.
 
-Where the champion's columns were scaled by other figures, it reads the targets from the same tables scaled by those.
+A model reads the columns scaled as they were for its training. If these figures differ from the run's, the same tables
+are ingested once more by them. The test split is read from the run's shards, or else from its graph store.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gnnflow.config import STAGES, MiniBatchConfig, PairTask
 from gnnflow.config.own_code import source_digest
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts
 from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.scales import SCALING_KEYS, agree
 from gnnflow.neighbors.link_candidates import filtered_links
 from gnnflow.registry.signature import misfits
+from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import neighbors_of
-from gnnflow.stages.rescaled import make_inputs, scaled_for
 from gnnflow.stages.resolve import resolve
+from gnnflow.stages.running import make_artifact
+from gnnflow.storage.manifest import committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gnnflow.config import MiniBatchConfig
+    from gnnflow.config import Config
     from gnnflow.layers.model import Model
     from gnnflow.registry import Version
     from gnnflow.stages.base import StageContext
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Scores of both (flat names such as `test.accuracy`). obstacle says why there are none, "" where there are."""
+    """The scores of both models, with names such as `test.accuracy`; obstacle: the reason if there are none, or ""."""
 
     metric: str
     candidate: dict[str, float] = field(default_factory=dict)
@@ -45,14 +51,14 @@ class Comparison:
 
     @property
     def candidate_holds(self) -> bool:
-        """Whether the candidate is at least as good."""
+        """True if the candidate is at least as good as the champion."""
         candidate, champion = self.values
         return candidate <= champion if lower_is_better(self.metric) else candidate >= champion
 
 
 @dataclass(frozen=True)
 class _TestTargets:
-    """The targets of the test split: how many hops they can be scored over, None for any, and how."""
+    """The targets of the test split: the hops of their neighbourhoods (None: any), and a function to score them."""
 
     num_hops: int | None
     outputs: Callable[[Model], Outputs]
@@ -61,51 +67,51 @@ class _TestTargets:
 def compare(context: StageContext, *, candidate: Version, champion: Version, metric: str) -> Comparison:
     """Score both on the test split of the current run, with the config's memory, prefetching and threads.
 
-    Raises RegistryError where the test labels do not define the metric, StorageError for damaged weights.
+    Raises RegistryError if the metric is not defined for the test labels, StorageError for damaged weights.
     """
     targets = _test_targets(context)
     if targets is None:
         return Comparison(metric, obstacle="no target is in the test split")
     try:
         found = (*other_code(champion), *misfits(champion.signature, candidate.signature))
-    except ConfigError as error:  # its modules are none that may be imported here
+    except ConfigError as error:  # its modules may not be imported here
         return Comparison(metric, obstacle=str(error).rstrip("."))
     if found := (*found, *_other_classes(champion, candidate)):
         return Comparison(metric, obstacle="; ".join(found))
     from gnnflow.layers.saved import ModelFormatError
 
     score = partial(_score, context=context, metric=metric)
-    as_they_read_them = _test_targets(_scaled_for(context, champion))
-    assert as_they_read_them is not None, "the same targets, with columns scaled otherwise"
+    rescaled = _test_targets(_rescaled(context, champion))
+    assert rescaled is not None, "the same targets, with columns scaled otherwise"
     try:
-        theirs = score(champion, targets=as_they_read_them)
+        theirs = score(champion, targets=rescaled)
     except (LayerError, TrainingError, ModelFormatError) as error:
         return Comparison(metric, obstacle=str(error).rstrip("."))
     return Comparison(metric, score(candidate, targets=targets), theirs)
 
 
 def other_code(version: Version) -> tuple[str, ...]:
-    """Return which of the user's own code is not what a version was made with, one phrase each.
+    """Return the user's classes and functions that changed since a version was trained, one phrase each.
 
-    Weights mean what the code makes of them, so a version with other code is another model. Raises ConfigError where
-    this place does not allow its modules, or one has changed since this process imported it.
+    The same weights under other code are another model. Raises ConfigError if a module may not be imported here, or has
+    changed since this process imported it.
     """
     return tuple(
-        f"the source of {name} is not what the model was trained with"
+        f"the source of {name} differs from the one that the model was trained with"
         for name, digest in version.code.items()
         if source_digest(name) != digest
     )
 
 
 def _other_classes(champion: Version, candidate: Version) -> tuple[str, ...]:
-    """Return where a class of today's labels is another one to the champion: its outputs are told by their numbers."""
+    """Return the first class whose number has another name in the champion, as a phrase; outputs go by number."""
     names = zip(champion.class_names, candidate.class_names, strict=False)
     differ = ((number, *pair) for number, pair in enumerate(names) if pair[0] != pair[1])
     return tuple(f"class {number} is {own}, the model was trained on {theirs}" for number, theirs, own in differ)[:1]
 
 
-def _scaled_for(context: StageContext, version: Version) -> StageContext:
-    """Return the run of the same tables with columns scaled as they were for a version: this one where they are."""
+def _rescaled(context: StageContext, version: Version) -> StageContext:
+    """Return the run of the same tables with columns scaled as for a version, which may be this run."""
     config = scaled_for(context, version)
     if config.graph == context.config.graph:
         return context
@@ -115,10 +121,8 @@ def _scaled_for(context: StageContext, version: Version) -> StageContext:
 
 
 def _test_targets(context: StageContext) -> _TestTargets | None:
-    """Return the run's test targets in its shards, or in its graph store where it has no shards; None without any."""
-    from gnnflow.config import MiniBatchConfig
-
-    # how targets are read changes no score
+    """Return the run's test targets, from its shards or else from its graph store; None if there are none."""
+    # the way targets are read changes no score
     train = context.config.train if isinstance(context.config.train, MiniBatchConfig) else MiniBatchConfig()
     return _in_shards(context, train) if "flat" in context.run.stages else _in_store(context, train)
 
@@ -145,7 +149,6 @@ def _in_store(context: StageContext, train: MiniBatchConfig) -> _TestTargets | N
 
 
 def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | None:
-    from gnnflow.config import PairTask
     from gnnflow.graphfeature.pairs import read_pair_shard
     from gnnflow.graphfeature.shards import read_shard
     from gnnflow.train.minibatch import outputs_on_shards
@@ -194,7 +197,7 @@ def _score(version: Version, *, context: StageContext, targets: _TestTargets, me
 def load_model(version: Version, *, num_hops: int | None) -> Model:
     """Return a version's model in evaluation mode.
 
-    Raises LayerError where it cannot be built or reaches further than num_hops; None: neighbours are kept of any hop.
+    Raises LayerError if it cannot be built, or needs more than num_hops hops (None: no limit).
     """
     from gnnflow.layers import saved
 
@@ -205,3 +208,50 @@ def load_model(version: Version, *, num_hops: int | None) -> Model:
             where=f"version {version.version}",
         )
     return model
+
+
+def scaled_for(context: StageContext, version: Version) -> Config:
+    """Return a run's config that scales columns and reverses edges as for a version, which is only scored.
+
+    Raises StorageError if the run has no graph store yet.
+    """
+    today = context.artifact(context.run.store_stage).facts(GraphFacts).scales
+    graph, held = context.config.graph, json.loads(version.read(CONFIG))["graph"]
+    scaling = {key: held.get(key, "none") for key in SCALING_KEYS}
+    # reversed edges change the neighbours that the model reads
+    turned = {"reverse_edges": held.get("reverse_edges", False)}
+    named = graph.scaled_as if "standard" in scaling.values() else None
+    if version.scales and not agree(version.scales, today):
+        named = version.pinned
+    sections = {
+        "graph": graph.model_copy(update={**scaling, **turned, "scaled_as": named}),
+        # the start of training changes no score, and may be gone
+        "train": context.config.train.model_copy(update={"start": None}),
+    }
+    return context.config.model_copy(update=sections)
+
+
+def make_inputs(context: StageContext, version: Version, *, shards: bool = False) -> None:
+    """Make the missing inputs of a version's scores: the graph store, the neighbours, and the shards if asked.
+
+    context: of a run of a `scaled_for` config.
+    """
+    if context.run.scales and not _has_store(context):
+        context.progress.message(
+            f"the columns of version {version.version} were scaled by other figures than these tables': the tables "
+            f"are ingested once more by those. With graph.scaled_as: {version.name} runs scale by them from the start."
+        )
+    make_store(context)
+    for stage in ("select", "flat") if shards and "flat" in context.run.stages else ("select",):
+        make_artifact(context, stage)
+
+
+def make_store(context: StageContext) -> None:
+    """Make a run's graph store unless it exists."""
+    if not _has_store(context):
+        for stage in (each for each in context.run.stages if STAGES[each].writes_store):
+            make_artifact(context, stage)
+
+
+def _has_store(context: StageContext) -> bool:
+    return committed(context.run.artifact(context.run.store_stage))

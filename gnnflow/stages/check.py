@@ -1,48 +1,53 @@
-"""What can be said against a config before its first stage runs, beyond what its keys alone show."""
+"""Checks before the first stage runs, which need more than the config: machine, workspace, labels, splits, targets."""
 
 from __future__ import annotations
 
 import os
 import uuid
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticCustomError
 
-from gnnflow.config import STAGES
+from gnnflow.config import STAGES, MAGNNConfig, MiniBatchConfig, PlateauSchedule
 from gnnflow.config.checks import CHECKS
 from gnnflow.config.partition_section import PARTITIONERS
 from gnnflow.config.train_section import GlobalBatchConfig, is_streamed, needs_ranks
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric
+from gnnflow.graph.splits import SPLITS, check_splits, too_few_targets
+from gnnflow.graph.train_labels import check_train_labels
 from gnnflow.neighbors.own import load_function
 from gnnflow.stages.bad_rows import check_bad_rows
-from gnnflow.stages.check_targets import check_labels, check_targets
-from gnnflow.stages.curves import check_log
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.start import check_start
+from gnnflow.stages.train import check_log, model_inputs
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import committed, facts_if_committed, read_manifest
+from gnnflow.storage.user_tables import schema_of
 from gnnflow.storage.writing import remove_file, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.config import Config
+    from gnnflow.graph.labels import LabelKind
+    from gnnflow.ingest.text import SourceTable
     from gnnflow.stages.resolve import ResolvedRun
 
-_PROBE = b"gnnflow asks whether it can write here\n"
+_PROBE = b"gnnflow tests that it can write here\n"
 
 
 def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
-    """Raise the GnnflowError that a stage still to be done would raise hours from now for what is known already.
+    """Raise the GnnflowError that a remaining stage would raise much later, for everything that is known already.
 
-    stages: those that are about to run; by default all of the run's. Built-in layers run on every execution: the
-    contract suite holds that. So torch is loaded for layers of one's own and for the model that train.start names, and
-    not at all where nothing is left to do; tables are opened only where training is left to do and no graph store says
-    what they hold.
+    stages: those that are about to run, by default all of the run. Built-in layers run on every execution, as the
+    contract suite shows. So torch is loaded only for custom layers and for the model of train.start, and not if nothing
+    is left to do; tables are opened only if training is left to do and there is no graph store yet.
     """
     missing = _missing(run, stages or run.stages)
     own = {name for stage in missing for name in STAGES[stage].own_code(run.config)}
@@ -69,13 +74,13 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
 
 
 def check_store(run: ResolvedRun) -> None:
-    """Raise what `check_run` could not know before the graph store was there."""
+    """Raise the errors that `check_run` could not know before there was a graph store."""
     _check_graph(run, _missing(run, run.stages))
     _check_bad_rows(run)
 
 
 def _check_graph(run: ResolvedRun, missing: Sequence[str]) -> None:
-    """Raise what the graph store, or the tables where it is not there, say against the stages that are missing."""
+    """Check the graph store, or else the tables, for the stages that are missing."""
     trains = "train" in missing
     if not trains and ("flat" not in missing or run.config.flat.targets == "all"):
         return
@@ -89,14 +94,14 @@ def _check_graph(run: ResolvedRun, missing: Sequence[str]) -> None:
 
 
 def _check_bad_rows(run: ResolvedRun) -> None:
-    """Raise GuardError where ingest, which another config allowed more, set more rows aside than this one allows."""
+    """Raise GuardError if ingest, under a more tolerant config, set aside more rows than this config allows."""
     ingested = run.artifact("ingest")
     if run.config.graph.on_bad_rows == "quarantine" and (facts := facts_if_committed(ingested, GraphFacts)) is not None:
         check_bad_rows(facts.tables, run.config.graph, ingested)
 
 
 def _check_partitioner(config: Config) -> None:
-    """Raise ConfigError where the library that makes the partitions is missing on the machine that makes them."""
+    """Raise ConfigError if the library of the partitioner is not installed here; clusters elsewhere are not checked."""
     kind = config.partition.kind
     if kind in PARTITIONERS and config.cluster.kind != "address" and find_spec(PARTITIONERS[kind]) is None:
         raise ConfigError(
@@ -107,7 +112,7 @@ def _check_partitioner(config: Config) -> None:
 
 
 def _check_partitions(config: Config) -> None:
-    """Raise ConfigError where the partitions that follow from the tables do not go with the config's other keys."""
+    """Raise ConfigError if the number of partitions, which follows from the tables, conflicts with other keys."""
     try:
         for check in CHECKS:
             check(config)
@@ -117,21 +122,21 @@ def _check_partitions(config: Config) -> None:
 
 
 def _check_scratch(config: Config) -> None:
-    """Raise TrainingError where training cannot file the graph in the folder that it is to be in on this machine."""
+    """Raise TrainingError if training on this machine cannot write to the folder `train.scratch`."""
     train, elsewhere = config.train, config.cluster.kind == "address" and needs_ranks(config.train)
     folder = train.scratch if isinstance(train, GlobalBatchConfig) else None
     if folder is not None and not elsewhere and not (Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         raise TrainingError(
-            f"{folder!r} is no folder that can be written to",
+            f"{folder!r} is not a writable folder",
             where="train.scratch",
             fix="Name a folder of a local disk.",
         )
 
 
 def _check_devices(config: Config, missing: Sequence[str]) -> None:
-    """Raise ConfigError where a stage that computes on this machine is to use a card, and there is none.
+    """Raise ConfigError if a stage that computes on this machine needs a GPU, and there is none.
 
-    The workers of a cluster elsewhere say so themselves, when they begin.
+    The workers of a cluster elsewhere check their devices themselves, when they begin.
     """
     elsewhere = config.cluster.kind == "address"
     asked = {"train.device": config.train.device} if "train" in missing else {}
@@ -149,7 +154,7 @@ def _check_devices(config: Config, missing: Sequence[str]) -> None:
 
 
 def _missing(run: ResolvedRun, stages: Sequence[str]) -> list[str]:
-    """Return the stages whose artifacts are not there. Raises the storage's error where that cannot be asked."""
+    """Return the stages without artifacts. Raises the storage's error if the workspace cannot be read."""
     try:
         return [stage for stage in stages if not committed(run.artifact(stage))]
     except GnnflowError as error:
@@ -158,12 +163,10 @@ def _missing(run: ResolvedRun, stages: Sequence[str]) -> list[str]:
 
 
 def _check_start(run: ResolvedRun) -> None:
-    """Raise what can be said against the model that training starts from.
+    """Check the model that training starts from.
 
-    Its widths and relations where the graph store is there, and the selection that names the relations.
+    Its widths and relations are checked only after the stages that decide them.
     """
-    from gnnflow.stages.train import model_inputs
-
     if run.config.train.start is None:
         return
     store, selection = run.artifact(run.store_stage), run.artifact("select")
@@ -176,7 +179,7 @@ def _check_start(run: ResolvedRun) -> None:
 
 
 def _check_workspace(uri: str) -> None:
-    """Raise the storage's error where nothing can be written to the workspace: a file is written and removed again."""
+    """Write a file to the workspace and remove it again. Raises the storage's error."""
     probe = join(uri, f".probe-{uuid.uuid4().hex}")
     try:
         write_atomic(probe, _PROBE)
@@ -187,7 +190,7 @@ def _check_workspace(uri: str) -> None:
 
 
 def _check_own_layer(config: Config) -> None:
-    """Raise LayerError where a class cannot be loaded, or an execution of the run cannot run its layers."""
+    """Raise LayerError if a class cannot be loaded, or an execution of the run cannot run its layers."""
     from gnnflow.config import OwnLayerConfig
     from gnnflow.executions.table import check_model, executions_of
     from gnnflow.layers.kinds import load_layer_class
@@ -195,17 +198,154 @@ def _check_own_layer(config: Config) -> None:
     from gnnflow.layers.pyg import EDGE_WIDTHS
 
     load_layer_class(config.model.kind)
-    # The graph's own widths are not known before ingest; executions ask nothing of a layer that depends on them.
+    # The widths of the graph are not known before ingest; whether executions can run a layer does not depend on them.
     width, graph = config.model.hidden, config.graph
     attributes = max(len(graph.edge_features_of(relation)) for relation in graph.edge_tables)
     inputs = ModelInputs(feature_width=width, num_outputs=width, attribute_width=attributes)
     try:
         model = build_model(config.model, inputs)
     except LayerError as error:
-        # Arguments it does not take, and a convolution of PyG that reads no edge attributes: no widths would mend it.
+        # Wrong arguments, and a convolution of PyG that cannot read edge attributes, fail with all widths.
         options = config.model.options if isinstance(config.model, OwnLayerConfig) else {}
         edgeless = config.model.kind.startswith("torch_geometric.") and not EDGE_WIDTHS & options.keys()
         if isinstance(error.__cause__, TypeError) or (edgeless and error.where == "model.kind"):
             raise
-        return  # it may need other widths than these: the train stage builds it with the graph's own, and then says why
+        return  # it may need other widths than these: the train stage builds it with the widths of the graph
     check_model(model, names=executions_of(config.train.strategy, is_streamed=is_streamed(config.train)))
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """Facts about targets; None if still unknown: a text table must be read as a whole first.
+
+    row_width: columns of the rows that the first layer reads.
+    """
+
+    label_kind: LabelKind | None
+    has_split: bool
+    row_width: int | None
+
+
+def check_labels(config: Config, facts: GraphFacts | None) -> None:
+    """Raise TrainingError if the tables hold no labels or splits, or the metric or loss does not fit the labels.
+
+    facts: of the graph store; None before ingest, when no rows are read.
+    """
+    from gnnflow.ingest.schema import node_table
+
+    check_held_out(config)
+    if config.task.kind == "link":
+        _check_choices(config, "link")
+        return
+    known = _targets_of_tables(config) if facts is None else _targets_of_store(config, facts)
+    if known.row_width is not None and isinstance(config.model, MAGNNConfig):
+        config.model.check_rotated_width(known.row_width)
+    table = node_table(config.graph, config.graph.target_type)
+    if known.label_kind is not None and not LABEL_KINDS[known.label_kind].has_labels:
+        named = config.graph.label
+        has = "null" if named is None else f"{table} has no label column {named!r}"
+        other = ", set graph.target to the type that is labelled" if config.graph.schema.is_typed else ""
+        raise TrainingError(
+            f"{has}, so nothing can be trained",
+            where="graph.label",
+            fix=f"Name the column{other}, or run the stages that need no labels: ingest, select, flat, "
+            "and score with a published model.",
+        )
+    # a table of target edges without these columns was refused when its schema was read
+    if not known.has_split and config.task.kind == "node":
+        raise TrainingError(
+            f"{table} has no split column {config.graph.split!r}, so no node is marked as train",
+            where="graph.split",
+            fix="Name the column, write one that says train, valid, test or null, or set task.split to {kind: random}.",
+        )
+    if known.label_kind is not None:
+        _check_choices(config, known.label_kind)
+
+
+def check_held_out(config: Config) -> None:
+    """Raise TrainingError if the split holds out no target to choose the best epoch by."""
+    split = config.task.split
+    if split.kind == "none":
+        raise TrainingError(
+            "none holds no edges out, so nothing can be trained",
+            where="task.split.kind",
+            fix="Set it to random, time or column, or score with a published model: gnnflow score.",
+        )
+    if split.kind != "column" and split.valid == 0 and (config.task.kind == "link" or config.graph.label is not None):
+        raise TrainingError(
+            "0 is not allowed: the best epoch is chosen by the targets of valid",
+            where="task.split.valid",
+            fix="Set it to more than 0, or score with a published model: gnnflow score.",
+        )
+
+
+def check_targets(config: Config, facts: GraphFacts, *, trains: bool) -> None:
+    """Raise TrainingError if a graph store has too few targets to train on, or only one label.
+
+    Raises LayerError if its columns make the model larger than this machine. trains: False if only GraphFlat is about
+    to run, which needs no targets.
+    """
+    filled = [split for split in SPLITS if facts.splits.get(split)]
+    if not (trains or filled):
+        return
+    if trains:
+        check_train_labels(facts)
+    train, outputs = config.train, facts.num_classes if config.task.kind == "node" else config.task.width
+    check_trained_size(config, features=1 if facts.types else facts.features.width, outputs=outputs)
+    check_splits(filled, patience=train.patience, on_plateau=isinstance(train.schedule, PlateauSchedule))
+    if isinstance(train, MiniBatchConfig) and not train.elastic:
+        targets = facts.splits["train"]
+        # batches are halved until all ranks have equally many; a batch of one target cannot be halved
+        if targets < train.workers or (train.batch_size == 1 and targets % train.workers):
+            raise too_few_targets(targets, train.workers)
+
+
+def _check_choices(config: Config, kind: LabelKind) -> None:
+    """Raise TrainingError for a metric, a loss or class weights that a kind of labels does not support."""
+    check_metric(config.train.metric, kind)
+    if config.publish.metric is not None:
+        check_metric(config.publish.metric, kind, where="publish.metric")
+    check_loss(config.train.loss.kind, kind)
+    check_class_weight(config.train.class_weight, kind)
+
+
+def _targets_of_store(config: Config, facts: GraphFacts) -> _Targets:
+    """Return the facts about targets that the graph store holds."""
+    width = _row_width(config, facts.features.width, is_sparse=facts.features.kind == "sparse")
+    return _Targets(facts.label_kind, bool(facts.splits.get("train")), width)
+
+
+def _targets_of_tables(config: Config) -> _Targets:
+    """Return the facts about targets that follow from the schemas of the tables."""
+    from gnnflow.ingest.schema import NodeSchema
+    from gnnflow.ingest.tables import sources_of, tables_of
+    from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
+
+    graph = config.graph
+    targets = EdgeTargets.of(config.task, graph, seed=config.seed)
+    drawn = DrawnSplit.of(config.task, seed=config.seed)
+    nodes, edges = sources_of(graph, targets=targets)
+    if any(chunk.text_columns for table in (*nodes, *edges) for chunk in table.chunks):
+        return _targets_of_text(nodes[graph.target_type], config, is_drawn=drawn is not None)
+    labelled = tables_of(nodes, edges, graph, targets=targets, drawn=drawn).labelled.schema
+    found = _Targets(labelled.label_kind, labelled.has_split, None)
+    if not isinstance(labelled, NodeSchema):
+        return found
+    width = _row_width(config, labelled.feature_width, is_sparse=labelled.sparse is not None)
+    return replace(found, row_width=width)
+
+
+def _targets_of_text(table: SourceTable, config: Config, *, is_drawn: bool) -> _Targets:
+    """Return the facts about targets that follow from the column names of a text table of nodes."""
+    if config.task.kind != "node" or not table.chunks:
+        return _Targets(None, has_split=True, row_width=None)
+    names = schema_of(table.chunks[0]).names
+    kind: LabelKind | None = None if config.graph.label_column in names else "none"
+    return _Targets(kind, is_drawn or config.graph.split in names, None)
+
+
+def _row_width(config: Config, features: int, *, is_sparse: bool) -> int:
+    """Return the width of the rows that the first layer reads: of an encoder, or of the features."""
+    if config.graph.schema.is_typed:
+        return config.model.row_width
+    return config.model.hidden if is_sparse or config.model.encoder == "linear" else features

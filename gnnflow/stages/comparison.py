@@ -25,7 +25,7 @@ from gnnflow.storage.writing import write_atomic
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """Where a comparison lies, the metric that ranked, and the completed runs' labels, best first.
+    """The files of a comparison, the metric that ranks, and the labels of completed runs, best first.
 
     lines: the table for a log, failed runs last.
     """
@@ -43,17 +43,17 @@ def compare_runs(
 ) -> ComparisonResult:
     """Write comparisons/<name>/<runs' hash>/ with comparison.csv, comparison.svg and comparison.html.
 
-    runs maps labels to URIs of completed runs, failed those of the others to why they did not complete; these are
-    listed last. The runs' own metric on the validation split ranks them, and test is
-    reported beside it: a test score that chose would no longer be one on unseen targets. Runs without a validation
-    score are listed and none is called best. Raises StorageError where a run is not complete.
+    runs maps labels to URIs of completed runs; failed maps the other labels to reasons, and these are listed last. The
+    runs' metric on the validation split ranks them; the test score is only reported, since a score that chooses is no
+    longer one on unseen targets. Without validation scores no run is called best. Raises StorageError if a run is not
+    complete.
     """
     found = [ComparedRun(label, uri, read_metrics(uri)) for label, uri in runs.items()]
     first = read_run(found[0].uri)["config"]
     metric = _metric(found, first["train"]["metric"])
-    # what was tried and failed is part of what the page says
-    what = json.dumps([sorted(runs.items()), sorted(failed or {})])
-    key = hashlib.sha256(what.encode()).hexdigest()[:16]
+    # failed runs are on the page too
+    content = json.dumps([sorted(runs.items()), sorted(failed or {})])
+    key = hashlib.sha256(content.encode()).hexdigest()[:16]
     folder = join(absolute(workspace), "comparisons", name, key)
     page, table, plot = (join(folder, f"comparison.{kind}") for kind in ("html", "csv", "svg"))
     others = dict(failed or {})
@@ -65,7 +65,7 @@ def compare_runs(
 
 
 def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:
-    """Return the validation metric that ranks: the runs' own, or the first score all of them have."""
+    """Return the validation metric that ranks: the wanted one, or the first that all runs have."""
     if all(f"valid.{wanted}" in run.metrics for run in runs):
         return f"valid.{wanted}"
     return next((key for key in columns_of(runs, f"valid.{wanted}")[1:] if key.startswith("valid.")), f"valid.{wanted}")

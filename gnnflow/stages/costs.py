@@ -1,4 +1,4 @@
-"""What nodes cost to aggregate, learned from a completed run: the seconds of GraphInfer's tasks, one per partition."""
+"""Costs of aggregating nodes, learned from a completed run: the seconds of GraphInfer's tasks, one per partition."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ FEWEST_TASKS = 8
 _SLICE = re.compile(r"slice_\d+")
 
 
-def costs_of(run: str, *, workspace: str) -> CostModel:
-    """Return what nodes of a run cost, in seconds for all slices of its model together.
+def learn_costs(run: str, *, workspace: str) -> CostModel:
+    """Return the costs of a run's nodes, in seconds over all slices of its model.
 
-    run: a URI or a name in the workspace. Raises StorageError where there is no such run, it has fewer than eight
-    partitions, or its manifest does not say what each task took.
+    run: a URI or a name in the workspace. Raises StorageError if there is no such run, it has fewer than eight
+    partitions, or its manifest lacks the seconds of tasks.
     """
     uri = find_run(run, workspace=Workspace.at(workspace))
     record = read_run(uri)
@@ -36,7 +36,7 @@ def costs_of(run: str, *, workspace: str) -> CostModel:
     store = GraphStore.of_run(artifacts[record["store"]], artifacts["select"])
     if store.num_partitions < FEWEST_TASKS:
         raise StorageError(
-            f"has {store.num_partitions} partitions, and costs are learned from {FEWEST_TASKS} at least",
+            f"has {store.num_partitions} partitions; learning costs takes at least {FEWEST_TASKS}",
             where=uri,
             fix=f"Learn from a run with graph.partitions: {2 * FEWEST_TASKS} or more.",
         )
@@ -46,7 +46,7 @@ def costs_of(run: str, *, workspace: str) -> CostModel:
 
 
 def _counts(store: GraphStore, partition: int, config: Config) -> tuple[IntArray, IntArray]:
-    """Return what a partition's nodes aggregate in each relation [N, R], instances and leaves."""
+    """Return the numbers of instances and of leaves that each node aggregates in each relation [N, R]."""
     counts = store.degrees(partition).in_degree.reshape(-1, store.schema.num_relations)
     if config.relation_fanouts is not None:
         counts = np.minimum(counts, np.array(config.relation_fanouts).max(1))
@@ -54,12 +54,12 @@ def _counts(store: GraphStore, partition: int, config: Config) -> tuple[IntArray
 
 
 def _seconds(artifact: str, num_partitions: int) -> CostArray:
-    """Return how long the tasks of all slices took for each partition."""
+    """Return the seconds of each partition over the tasks of all slices."""
     rounds: list[dict[str, Any]] = read_manifest(artifact).timings.get("rounds", [])
     taken = [each.get("task_seconds", []) for each in rounds if _SLICE.fullmatch(each["name"])]
     if not taken or any(len(each) != num_partitions for each in taken):
         raise StorageError(
-            "does not say how long each task took",
+            "does not hold the seconds of each task",
             where=artifact,
             fix="An earlier version wrote it: delete the folder and run again.",
         )

@@ -1,7 +1,7 @@
-"""How a run's model aggregates, from its config alone: levels, kernels, shapes, and which executions run it.
+"""The aggregation of a run's model, from its config alone: levels, kernels, shapes, and executions.
 
-Nothing is read but the config, so that widths that tables decide are made up: that of the features of a graph without
-types is `model.hidden` here. Relations that a function of one's own selects are known once it has run.
+Only the config is read, so widths that tables decide are assumed: features of an untyped graph have `model.hidden`
+columns here. Relations that a user's function selects are known only after it has run.
 
 Shapes: N nodes, H heads, D width of a head, P positions.
 """
@@ -43,7 +43,7 @@ from gnnflow.stages.model_size import check_size
 
 @dataclass(frozen=True)
 class Level:
-    """One level of aggregation: from what to what, and how it is computed."""
+    """One level of aggregation: its two ends, and its computation."""
 
     name: str
     how: str
@@ -51,9 +51,9 @@ class Level:
 
 @dataclass(frozen=True)
 class RelationSteps:
-    """How one relation's in-edges are aggregated in one layer.
+    """The aggregation of one relation's in-edges in one layer.
 
-    terms: shapes of what a source sends. moved: which steps of a message run once per node.
+    terms: shapes of the terms that a source sends. moved: steps of a message that run once per node.
     """
 
     relation: str
@@ -66,9 +66,9 @@ class RelationSteps:
 
 @dataclass(frozen=True)
 class LayerSteps:
-    """One layer: its class, its relations, what joins them, and per execution why it does not run it, or None.
+    """One layer: its class, its relations, their join, and per execution the reason against it, or None.
 
-    placed: what ranks send each other where edges are placed elsewhere than at their targets; empty where they are not.
+    placed: the data between ranks if edges are not placed with their targets; else empty.
     """
 
     layer: int
@@ -81,17 +81,17 @@ class LayerSteps:
 
 @dataclass(frozen=True)
 class Plan:
-    """A model's layers, and the executions that the config's strategy uses."""
+    """A model's layers, and the executions of the config's strategy."""
 
     layers: tuple[LayerSteps, ...]
     used: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return plain values."""
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """Yield it as lines of text."""
+        """Yield lines of text."""
         for plan in self.layers:
             yield f"layer {plan.layer}  {plan.kind}"
             for each in plan.relations:
@@ -109,15 +109,15 @@ class Plan:
 
 
 @torch.no_grad()
-def explained(config: Config) -> Plan:
-    """Return how a config's model aggregates. Raises LayerError where it cannot be built, or its relations be known."""
+def explain_model(config: Config) -> Plan:
+    """Return the layers of a config's model. Raises LayerError if it cannot be built or has unknown relations."""
     schema, leaves = _relations(config)
     inputs = _inputs(config, schema, leaves)
     check_size(config, trains=False, features=inputs.feature_width, outputs=inputs.num_outputs)
     model = build_model(config.model, inputs).eval()
-    # a table may have weights, which are one more factor of what is summed
+    # a table may also have weights, one more factor of the summed rows
     columns = EdgeColumns(attribute_width=inputs.attribute_width)
-    in_files = is_streamed(config.train)  # then each edge lies with its target
+    in_files = is_streamed(config.train)  # then edges are always placed with their targets
     places = config.train.strategy == "global-batch" and bool(config.partition.placement) and not in_files
     layers = tuple(
         replace(_layer(model, index, schema, leaves, columns), placed=_sent(model, index) if places else "")
@@ -127,7 +127,7 @@ def explained(config: Config) -> Plan:
 
 
 def _inputs(config: Config, schema: GraphSchema, leaves: tuple[int, ...]) -> ModelInputs:
-    """Return what the graph would decide of the model, widths made up."""
+    """Return the part of the model that the graph decides, with assumed widths."""
     graph, hidden = config.graph, config.model.hidden
     attributes = int(config.neighbors.kind == "anchors")  # the number of the anchor set
     if config.neighbors.kind == "direct":
@@ -143,11 +143,11 @@ def _inputs(config: Config, schema: GraphSchema, leaves: tuple[int, ...]) -> Mod
 
 
 def _relations(config: Config) -> tuple[GraphSchema, tuple[int, ...]]:
-    """Return the relations that are aggregated, and how many leaves the edges of each have."""
+    """Return the aggregated relations, and the number of leaves of their edges."""
     found = config.aggregated_relations
     if found is None:
         raise LayerError(
-            f"the relations that {config.neighbors.kind} gives are known once it has run",
+            f"the relations that {config.neighbors.kind} selects are known only after it has run",
             where="neighbors.kind",
             fix="Run `gnnflow select` and read its facts, or explain the config with another kind.",
         )
@@ -168,7 +168,7 @@ def _layer(model: Model, index: int, schema: GraphSchema, leaves: tuple[int, ...
 
 
 def _sent(model: Model, index: int) -> str:
-    """Return what ranks send each other in a layer whose edges are placed elsewhere than at their targets."""
+    """Return the data that ranks send in a layer whose edges are not placed with their targets."""
     reason = takes_states(model, index)
     return f"rows: {reason}" if reason else "states, or rows where these are fewer bytes"
 
@@ -198,7 +198,7 @@ def _levels(layer: Layer, leaves: int, phases: Phases | None) -> Iterator[Level]
     how = how_leaves_close(layer, has_leaves=leaves != 1)
     levels = layer.levels
     size = "a varying number of" if leaves == 0 else str(leaves)
-    leaf, root = type(levels.leaf).__name__, _root(layer, kernel, phases)
+    leaf, root = type(levels.leaf).__name__, _root_level(layer, kernel, phases)
     if how == "none":
         yield Level("leaf -> instance", "none: an in-edge is its source's row")
     elif how == "together":
@@ -210,12 +210,12 @@ def _levels(layer: Layer, leaves: int, phases: Phases | None) -> Iterator[Level]
     yield Level("instance -> root", root)
 
 
-def _root(layer: Layer, kernel: Kernel, phases: Phases | None) -> str:
+def _root_level(layer: Layer, kernel: Kernel, phases: Phases | None) -> str:
     kind, name = layer.levels.instance, type(layer.levels.instance).__name__
     if layer.uses_propagate:
         return "propagate(): all in-edges at once, a message each"
     if layer.uses_messages:
-        return f"{name}: {_of_messages(kind, kernel, phases)}"
+        return f"{name}: {_message_form(kind, kernel, phases)}"
     if isinstance(kind, SoftmaxAttention):
         return f"{name}: fused softmax and weighted sum ({kernel.name})"
     if isinstance(kind, Sum | Mean):
@@ -223,7 +223,7 @@ def _root(layer: Layer, kernel: Kernel, phases: Phases | None) -> str:
     return f"{name}: segment maximum ({kernel.name})" if isinstance(kind, Max) else f"{name}: a message per edge"
 
 
-def _of_messages(kind: Aggregation, kernel: Kernel, phases: Phases | None) -> str:
+def _message_form(kind: Aggregation, kernel: Kernel, phases: Phases | None) -> str:
     fused = phases.fused if phases is not None and isinstance(kind, Sum) else None
     if fused is not None and fused.gate is None:
         return f"message() is a row and a factor, so a fused weighted sum ({kernel.name})"
@@ -244,6 +244,6 @@ def _moved(layer: Layer, phases: Phases | None) -> str:
 def _value_map(plan: RelationPlan) -> str:
     weight = plan.layer.value_weight
     if weight is None:
-        return "none apart: transform() maps"
-    sent = "before" if plan.map_first else "behind"
+        return "none: transform() maps"
+    sent = "before" if plan.map_first else "after"
     return f"[{weight.shape[1]} -> {weight.shape[0]}] where it is less work; in GraphInfer {sent} the aggregation"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def work(run: StageRun) -> Made:
-    """Cut the graph store into shards. Raises TrainingError where links have no other pairs to be told from."""
+    """Cut the graph store into shards. Raises TrainingError if links have no other pairs to be told from."""
     flat, neighbors, links = run.config.flat, run.neighbors, find_link_facts(run)
     targets = "all" if flat.targets == "all" else None
     task = run.config.task

@@ -1,8 +1,8 @@
-"""What a run will cost, from what its rehearsals took: time, bytes written and memory of each stage.
+"""A forecast of a run's cost from its rehearsals: time, bytes written and memory of each stage.
 
-What a stage takes of the whole graph is on the line through the rehearsals: a part that it takes always, and one in
-proportion to the graph. Where the run has more partitions, one rehearsal more, of as many nodes in twice the
-partitions, tells what a partition costs, and how much of a stage's memory is that of one.
+The cost of a stage on the whole graph lies on the line through the rehearsals: a fixed part, and a part in proportion
+to the graph. If the run has more partitions, one more rehearsal, of as many nodes in twice the partitions, gives the
+cost of a partition, and the memory of a stage that belongs to one partition.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from gnnflow.ingest.subsample import STEP
 from gnnflow.report.formats import bytes_text, count_text, seconds_text
 from gnnflow.stages.rehearsal import Cost, Rehearsal
 
-_GROWS = 1.25  # times per node
-_FAR = 16  # times what was rehearsed: the error of a second is that many seconds then
+_GROWS = 1.25  # growth of bytes per node that is worth a warning
+_FAR = 16  # ratio of the graph to the largest rehearsal, which multiplies the error of a second
 
 
 @dataclass(frozen=True)
 class StageForecast:
-    """What a stage takes, or took where it is done: seconds, and bytes of its artifact.
+    """The cost of a stage, forecast or, if it is done, measured: seconds, and bytes of its artifact.
 
-    memory: bytes of this process; worker_memory: of the largest worker, 0 where there are none. None of what is done,
-    and of workers elsewhere. epochs: of a training, and the seconds of each, which are among its own; it may end
-    earlier. growth: how many times as much is written per node of the largest rehearsal as of the one before it; where
-    that is more than once, figures are the least to expect.
+    memory: bytes of this process. worker_memory: bytes of the largest worker, 0 without workers. Both are None for done
+    stages; worker_memory also for workers elsewhere. epochs, epoch_seconds: of a training, included in its seconds; it
+    may end earlier. growth: bytes written per node in the largest rehearsal over those in the one before; above 1, the
+    figures are lower bounds.
     """
 
     stage: str
@@ -43,17 +43,17 @@ class StageForecast:
 
     @property
     def most_memory(self) -> int | None:
-        """What the process with most memory has of it, of those that are known."""
+        """The memory of the largest process that is known."""
         return max((each for each in (self.memory, self.worker_memory) if each is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run will cost: its stages in order, the seconds until workers are there, and how all that is known.
+    """The forecast of a run: its stages in order, the seconds until workers are ready, and its rehearsals.
 
-    uri: of the run's folder. one_in: of how many nodes one was in each rehearsal; rehearsed_seconds: of all of them.
-    budget: how training keeps `train.memory`, or why not; empty where none is set. machine_memory: bytes that this
-    machine has; memory_limit: that a worker may have, 0 for any number.
+    uri: of the run's folder. one_in: each rehearsal had one node in so many; rehearsed_seconds: of all rehearsals.
+    budget: a sentence about `train.memory`, empty if that is not set. machine_memory: bytes of this machine;
+    memory_limit: bytes that a worker may have, 0 for no limit.
     """
 
     uri: str
@@ -75,22 +75,22 @@ class Forecast:
 
     @property
     def seconds(self) -> float:
-        """What the run takes from now on."""
+        """The seconds of the remaining stages."""
         return self.startup_seconds + sum(each.seconds for each in self.to_do)
 
     @property
     def num_bytes(self) -> int:
-        """What it writes to the workspace from now on; files between rounds, gone with their stage, are not counted."""
+        """The bytes that remaining stages write to the workspace, without temporary files between rounds."""
         return sum(each.num_bytes for each in self.to_do)
 
     @property
     def memory(self) -> int | None:
-        """What the process with most memory has of it; None where that is not known."""
+        """The memory of the largest process of the remaining stages; None if it is not known."""
         return max((each.most_memory for each in self.to_do if each.most_memory is not None), default=None)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What may go wrong, or be more than is said, in words."""
+        """Messages about stages that may fail, or cost more than the forecast."""
         found, machine, is_part = [], bytes_text(self.machine_memory), self.one_in[-1:] > (1,)
         for each in self.to_do:
             if self.memory_limit and (each.worker_memory or 0) > self.memory_limit:
@@ -99,18 +99,18 @@ class Forecast:
             if (each.memory or 0) > self.machine_memory:
                 found.append(f"{each.stage} may take more memory than this machine has ({machine})")
             if is_part and each.growth > _GROWS:
-                found.append(f"{each.stage} will write more: it grows faster than the graph")
+                found.append(f"{each.stage} will write more: its bytes grow faster than the graph")
         return tuple(found)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return plain values."""
         stages = {each.stage: {k: v for k, v in asdict(each).items() if k != "stage"} for each in self.stages}
         own = {key: value for key, value in asdict(self).items() if key not in ("uri", "stages")}
         totals = {"seconds": self.seconds, "num_bytes": self.num_bytes, "memory": self.memory}
         return {"run": self.uri, **own, **totals, "warnings": self.warnings, "stages": stages}
 
     def lines(self) -> Iterator[str]:
-        """Yield it as lines of text."""
+        """Yield lines of text."""
         yield f"{count_text(self.num_nodes)} nodes, {count_text(self.num_edges)} edges, {self.partitions} partitions"
         yield ""
         yield _row("stage", "state", "time", "writes", "memory")
@@ -124,20 +124,15 @@ class Forecast:
         yield _row("", "to do", seconds_text(self.seconds), bytes_text(self.num_bytes), _memory(self.memory))
         yield ""
         if self.startup_seconds >= 1:
-            yield f"time: {seconds_text(self.startup_seconds)} of it until libraries and workers are there"
+            yield f"time: {seconds_text(self.startup_seconds)} of it until libraries and workers are ready"
         shares = ", ".join("all" if one_in == 1 else f"1/{one_in}" for one_in in self.one_in)
         yield f"rehearsed on {shares} of the nodes in {seconds_text(self.rehearsed_seconds)}"
         if self.one_in[-1] > _FAR:
-            longer = _rounded(STEP * self.rehearsed_seconds)
-            yield f"that is far from all of them: --seconds {longer} is nearer to the truth"
+            longer = int(10 * np.ceil(STEP * self.rehearsed_seconds / 10))
+            yield f"that is a small part of them: --seconds {longer} gives a better forecast"
         if self.budget:
             yield self.budget
-        yield from (f"beware: {each}" for each in self.warnings)
-
-
-def _rounded(seconds: float) -> int:
-    """Return seconds as a person would write them: 137 as 140."""
-    return int(10 * np.ceil(seconds / 10))
+        yield from (f"warning: {each}" for each in self.warnings)
 
 
 def _row(stage: str, state: str, seconds: str, num_bytes: str, memory: str) -> str:
@@ -148,10 +143,10 @@ def _memory(num_bytes: int | None) -> str:
     return "-" if num_bytes is None else bytes_text(num_bytes)
 
 
-def cost_of_all(rehearsals: Sequence[Rehearsal], stage: str, *, partitions: int) -> Cost:
-    """Return what a stage takes of all nodes in so many partitions.
+def full_cost(rehearsals: Sequence[Rehearsal], stage: str, *, partitions: int) -> Cost:
+    """Return the cost of a stage on all nodes in this number of partitions.
 
-    rehearsals: from small to large, two at least; a last one may have more partitions than the others.
+    rehearsals: from small to large, at least two; the last one may have more partitions than the others.
     """
     own = rehearsals[0].partitions
     sizes = [each for each in rehearsals if each.partitions == own]
@@ -165,7 +160,7 @@ def cost_of_all(rehearsals: Sequence[Rehearsal], stage: str, *, partitions: int)
         grown = of(more.costs[stage]) - of(last.costs[stage])
         if not is_memory:
             return found + max(0.0, grown) / (more.partitions - last.partitions) * (partitions - last.partitions)
-        # of nodes in proportion to those of a partition
+        # the memory that more partitions save is in proportion to the nodes of a partition
         spared = max(0.0, -grown) * last.one_in / (1 / last.partitions - 1 / more.partitions)
         return max(of(last.costs[stage]), found - spared * (1 / last.partitions - 1 / partitions))
 
@@ -179,16 +174,16 @@ def cost_of_all(rehearsals: Sequence[Rehearsal], stage: str, *, partitions: int)
 
 
 def growth_of(rehearsals: Sequence[Rehearsal], stage: str) -> float:
-    """Return how many times as many bytes a stage writes per node of the largest rehearsal as of the one before it."""
+    """Return the bytes per node that a stage writes in the largest rehearsal, over those in the one before."""
     sizes = [each for each in rehearsals if each.partitions == rehearsals[0].partitions][-2:]
     before, last = (each.costs[stage].num_bytes * each.one_in for each in sizes)
     return last / before if before else 1.0
 
 
 def _at_all(points: Sequence[tuple[float, float]]) -> float:
-    """Return the value at 1 on the line nearest to the points (share, value), which neither falls nor begins below 0.
+    """Return the value at 1 of a least-squares line through points (share, value), with slope and intercept >= 0.
 
-    Nearest by squares: what is uncertain of a short stage is as many seconds as of a long one.
+    The points are not weighted: the error of a short stage is as many seconds as of a long one.
     """
     share, value = np.asarray(points, np.float64).T
     spread = share - share.mean()

@@ -1,8 +1,8 @@
-"""Guards: stop a scheduled run before it trains on tables that are not what they were.
+"""Guards: stop a scheduled run before it trains on tables that changed too much.
 
 The reference is the last completed run of the same name: `runs/<name>/latest.json` names it, its record names its
-graph store, and that manifest holds the counts and column statistics, so checking reads three small documents and no
-rows. A run that a guard stopped never completes and so never becomes the reference.
+graph store, and the manifest of that holds the counts and column statistics. So a check reads three small documents and
+no rows. A run that a guard stopped never completes, and so never becomes the reference.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GuardResult(StageResult):
-    """What was compared. previous is the run compared with, "" where there is none; reads are the graph stores.
+    """The result of a comparison. previous: the run compared with, "" if there is none; reads: the graph stores.
 
     figures: `nodes`, `edges` and `label_rate` are relative changes, on typed graphs also `nodes.<type>` and
-    `edges.<relation>`; `psi.<column>` is the column's index, of a feature or of labels that are classes. notes say what
-    could not be checked.
+    `edges.<relation>`; `psi.<column>` is the population stability index of a feature or of labels that are classes.
+    notes: parts that could not be checked.
     """
 
     previous: str
@@ -43,12 +43,12 @@ class GuardResult(StageResult):
 
     @property
     def worst_column(self) -> tuple[str, float] | None:
-        """The column that moved most and its index; None where no column was compared."""
+        """The column that changed most and its index; None if no column was compared."""
         columns = {name.removeprefix("psi."): held for name, held in self.figures.items() if name.startswith("psi.")}
         return max(columns.items(), key=lambda item: item[1]) if columns else None
 
     def summary(self) -> dict[str, Any]:
-        """Return what was compared, and the column that moved most."""
+        """Return plain values: the comparison, and the column that changed most."""
         worst, psi = self.worst_column or ("", 0.0)
         compared = sum(name.startswith("psi.") for name in self.figures)
         found = {"previous": self.previous, "columns_compared": compared, "worst_column": worst}
@@ -57,7 +57,7 @@ class GuardResult(StageResult):
 
 @dataclass(frozen=True)
 class _Breach:
-    """A figure beyond the limit that `guards.<key>` sets. table: of a typed graph the one to look at."""
+    """A figure beyond the limit `guards.<key>`. table: on a typed graph, the table to look at."""
 
     key: str
     text: str
@@ -66,20 +66,20 @@ class _Breach:
 
 @dataclass(frozen=True)
 class _Size:
-    """Rows of the graph, of a type or of a relation, now and before. figure: what their change is called."""
+    """Rows of the graph, of a type or of a relation, now and before. figure: the name of their change."""
 
     figure: str
-    what: str
+    label: str
     now: int
     before: int
     table: str = ""
 
 
 def check(context: StageContext) -> GuardResult:
-    """Compare the config's ingested tables with those of the last completed run of its name.
+    """Compare the config's ingested tables with the tables of the last completed run of its name.
 
     Run it after ingest and before train. Without an earlier run everything passes. Raises GuardError naming the column,
-    the figure, the limit and what to do, StorageError where ingest has not run.
+    the figure, the limit and a fix, StorageError if ingest has not run.
     """
     begin = time.monotonic()
     context.progress.stage_started("guards")
@@ -98,13 +98,13 @@ def check(context: StageContext) -> GuardResult:
     )
     if result.worst_column is not None:
         name, psi = result.worst_column
-        context.progress.message(f"guards: passed; the column that moved most is {name}, PSI {psi:.3g}")
+        context.progress.message(f"guards: passed; the column that changed most is {name}, PSI {psi:.3g}")
     context.progress.stage_finished("guards", seconds, reused=False)
     return result
 
 
 def is_quick(_: StageContext) -> bool:
-    """Say yes: guards read three small documents."""
+    """Return True: guards read three small documents."""
     return True
 
 
@@ -134,22 +134,22 @@ def _ingested(run: str) -> Artifact:
     uri = read_run(run)["artifacts"]["ingest"]
     if not committed(uri):
         raise GuardError(
-            "the last run's graph store is gone, so nothing can be compared with it",
+            "the last run's graph store is gone, so there is nothing to compare with",
             where=uri,
-            fix="Run `gnnflow run CONFIG` once by hand: it becomes the reference of the next.",
+            fix="Run `gnnflow run CONFIG` once by hand: that run becomes the reference of the next.",
         )
     return Artifact(uri, read_manifest(uri))
 
 
 def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) -> dict[str, float]:
-    """Return the figures. Raises GuardError where one is beyond its limit."""
+    """Return the figures. Raises GuardError if one is beyond its limit."""
     config, guards = context.config.graph, context.config.guards
     whole = [
         _Size("nodes", "nodes", new.num_nodes, old.num_nodes),
         _Size("edges", "edges", new.num_edges, old.num_edges),
     ]
-    # where every type and relation is within the limit, so is the whole graph
-    parts = _parts(config, new, old)
+    # if every type and relation is within the limit, so is the whole graph
+    parts = _part_sizes(config, new, old)
     rates = _label_rate(new), _label_rate(old)
     figures = {size.figure: _change(size.now, size.before) for size in (*whole, *parts)}
     figures["label_rate"] = _change(*rates)
@@ -157,7 +157,7 @@ def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) 
     if guards.psi is not None:
         drifts, gone = _drifts(new, old)
         if new.class_counts and old.class_counts:
-            drifts[config.label_column] = class_drift(*_targets_of_classes(old, new))
+            drifts[config.label_column] = class_drift(*_class_counts(old, new))
         figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
         breaches += _psi_breaches(guards.psi, drifts, gone, config, new) + _kind_breaches(config, new, old)
     if breaches:
@@ -165,14 +165,14 @@ def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) 
     return figures
 
 
-def _parts(config: GraphConfig, new: GraphFacts, old: GraphFacts) -> list[_Size]:
-    """Return the sizes of every type and relation that either graph has; none where one of them has no types."""
+def _part_sizes(config: GraphConfig, new: GraphFacts, old: GraphFacts) -> list[_Size]:
+    """Return the sizes of every type and relation of either graph; none if one of the graphs is untyped."""
     if not new.types or not old.types:
         return []
     tables = {str(relation): uri for relation, uri in config.edge_tables.items()}
     types = [{each.name: each.num_nodes for each in graph.types} for graph in (new, old)]
     relations = [{each.name: each.num_edges for each in graph.relations} for graph in (new, old)]
-    # edges that ingest turned round are as many as those of the table they come from
+    # reversed relations have as many edges as the relations that ingest made them from
     parsed = {Relation.parse(name) for held in relations for name in held}
     turned = {str(each.reversed) for each in parsed if each is not None} - set(tables)
     return [
@@ -182,21 +182,21 @@ def _parts(config: GraphConfig, new: GraphFacts, old: GraphFacts) -> list[_Size]
 
 
 def _sizes(
-    figure: str, what: str, counts: Sequence[Mapping[str, int]], tables: Mapping[str, str], *, names: AbstractSet[str]
+    figure: str, label: str, counts: Sequence[Mapping[str, int]], tables: Mapping[str, str], *, names: AbstractSet[str]
 ) -> Iterator[_Size]:
     """Yield the sizes of these types or relations. counts: rows now, and rows before, by name."""
     now, before = counts
     for name in sorted(names):
-        yield _Size(f"{figure}.{name}", f"{what} {name}", now.get(name, 0), before.get(name, 0), tables.get(name, ""))
+        yield _Size(f"{figure}.{name}", f"{label} {name}", now.get(name, 0), before.get(name, 0), tables.get(name, ""))
 
 
 def _change(new: float, old: float) -> float:
-    """Return the relative change; from nothing to something is 1."""
+    """Return the relative change; 1 from zero to any positive number."""
     return new / old - 1 if old else float(new > 0)
 
 
 def _label_rate(graph: GraphFacts) -> float:
-    """Return the share of labelled nodes, of the target type alone; where targets are edges, of labelled edges."""
+    """Return the share of labelled targets: of edges, or of nodes of the target type."""
     if graph.targets == "edges":
         return graph.labelled / max(sum(graph.splits.values()), 1)
     nodes = graph.types[graph.target_type].num_nodes if graph.types else graph.num_nodes
@@ -208,7 +208,7 @@ def _size_breaches(limit: float | None, sizes: list[_Size]) -> list[_Breach]:
     for size in sizes:
         change = _change(size.now, size.before)
         if limit is not None and abs(change) > limit:
-            text = f"{size.now:,} {size.what}, {size.before:,} before: {change:+.1%}, and {limit:.1%} is allowed"
+            text = f"{size.now:,} {size.label}, {size.before:,} before: {change:+.1%}, and {limit:.1%} is allowed"
             found.append(_Breach("rows", text, size.table))
     return found
 
@@ -232,15 +232,15 @@ def _labelled_table(config: GraphConfig, graph: GraphFacts) -> str:
 
 
 def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[str]]:
-    """Return the drift of each column both have, and the names of those that only one has."""
+    """Return the drift of each column that both graphs have, and the names of the other columns."""
     after, before = ({column.name: column for column in each.columns} for each in (new, old))
     shared = [name for name in after if name in before]
     only_one = [name for name in (*before, *after) if name not in before or name not in after]
     return {name: drift_of(before[name], after[name]) for name in shared}, only_one
 
 
-def _targets_of_classes(*graphs: GraphFacts) -> Iterator[dict[Hashable, int]]:
-    """Yield how many targets of each graph every class has: by its name where all have names, else by its number."""
+def _class_counts(*graphs: GraphFacts) -> Iterator[dict[Hashable, int]]:
+    """Yield each graph's number of targets per class; classes go by name if all graphs name them, else by number."""
     named = all(graph.class_names for graph in graphs)
     for graph in graphs:
         names: dict[int, Hashable] = dict(enumerate(graph.class_names)) if named else {}
@@ -259,21 +259,21 @@ def _psi_breaches(
 ) -> list[_Breach]:
     found = []
     if only_one:
-        text = f"the feature columns are others than before: {listed(only_one)}"
+        text = f"the feature columns differ from those before: {listed(only_one)}"
         found.append(_Breach("psi", text, _table_of(only_one[0], config)))
     over = {name: drift for name, drift in drifts.items() if drift.psi > limit + drift.chance}
     worst = sorted(over, key=lambda name: -over[name].psi)
     for name in worst[:1]:
         chance = f" (of which {over[name].chance:.3g} may be chance)" if over[name].chance > limit / 10 else ""
-        text = f"column {name} has moved: PSI {over[name].psi:.3g}{chance}, and {limit:.3g} is allowed"
-        also = f"; over it are also {listed(worst[1:])}" if worst[1:] else ""
+        text = f"column {name} has changed: PSI {over[name].psi:.3g}{chance}, and {limit:.3g} is allowed"
+        also = f"; also over the limit: {listed(worst[1:])}" if worst[1:] else ""
         table = _labelled_table(config, graph) if name == config.label_column else _table_of(name, config)
         found.append(_Breach("psi", text + also, table))
     return found
 
 
 def _table_of(column: str, config: GraphConfig) -> str:
-    """Return the node table of a counted column, which on a typed graph is named with its type."""
+    """Return the node table of a counted column, whose name on a typed graph includes its type."""
     return config.node_tables.get(column.partition(TYPE_MARK)[0], "")
 
 
@@ -285,6 +285,6 @@ def _error(breaches: list[_Breach], run: str, config: GraphConfig) -> GuardError
     return GuardError(
         f"compared with {run}: {'; '.join(breach.text for breach in breaches)}",
         where=listed(tables),
-        fix=f"Look at the tables. If the change is meant, raise {keys} for one run (null turns it off): "
+        fix=f"Look at the tables. If the change is intended, raise {keys} for one run (null turns it off): "
         "the next run is compared with that one.",
     )

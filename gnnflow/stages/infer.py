@@ -1,10 +1,9 @@
 """GraphInfer: graph store and trained model in, predictions with the user's ids out, and the parity certificate.
 
 The certificate scores random targets a second time by the path that training takes: GraphFlat cuts their k-hop
-neighbourhoods and the mini-batch execution runs on them, or the globalbatch execution runs on all that reaches them,
-where it trained the model. Where the two differ by more than 1e-4, or one of them is not
-a number, nothing is published. Both paths read the same neighbours: training's own, or all of them where
-`infer.sampling` is `none`; the facts say which.
+neighbourhoods and the mini-batch execution runs on them, or the global-batch execution runs on all nodes that reach
+them, if it trained the model. If the two differ by more than 1e-4, or one of them is NaN, nothing is published. Both
+paths read the same neighbours: as in training, or all of them if `infer.sampling` is `none`; the facts say which.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _PARITY_SHARD = 256
 def work(run: StageRun) -> Made:
     """Score the config's targets with the trained model.
 
-    Raises ScoringError where a score is not finite, ParityError where the two paths disagree.
+    Raises ScoringError if a score is not finite, ParityError if the two paths disagree.
     """
     train = run.inputs["train"]
     return score_graph(run, model=train.uri, learned=Learned.of(run.store.facts), trained=train.manifest.digest)
@@ -53,21 +52,21 @@ def work(run: StageRun) -> Made:
 
 @dataclass(frozen=True)
 class Learned:
-    """What a model learned to give: the kind of its labels, and the names of its classes where they have names."""
+    """The output of a model: the kind of its labels, and the names of its classes, if any."""
 
     label_kind: LabelKind
     class_names: tuple[str, ...]
 
     @staticmethod
     def of(graph: GraphFacts) -> Learned:
-        """Return what a model that is trained on a graph learns."""
+        """Return the output of a model that is trained on a graph."""
         return Learned(graph.label_kind, graph.class_names)
 
 
 def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) -> Made:
-    """Score the config's targets with the model in a folder, whether or not the graph has labels.
+    """Score the config's targets with the model in a folder; the graph needs no labels.
 
-    trained: the digest of what its training committed.
+    trained: the digest of the artifact of its training.
     """
     from gnnflow.infer.run import run_rounds
 
@@ -80,7 +79,7 @@ def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) ->
     is_joint = PIPELINES[run.config.train.strategy].is_joint
     again = partial(_score_on_store, job) if is_joint else partial(_score_by_neighborhood, job, run.rounds)
     parity = _certify(job, again, result.parity, trained_on_sample=sampled)
-    run.context.progress.message(f"certificate: {parity.text}")
+    run.tell(f"certificate: {parity.text}")
     metrics = {
         "infer.seconds": seconds,
         "infer.nodes_per_second": result.num_targets / max(seconds, 1e-9),
@@ -90,13 +89,13 @@ def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) ->
         metrics["infer.parity_max_difference"] = parity.max_difference
     targets = result.num_targets
     if result.sent.as_states:
-        run.context.progress.message(f"sent: {result.sent.text}")
+        run.tell(f"sent: {result.sent.text}")
     facts = InferFacts(metrics, parity, result.sent, trained)
     return Made(result.files, rows_in=targets, rows_out=targets, facts=facts)
 
 
 def _check_targets(run: StageRun) -> None:
-    """Raise ScoringError where the config asks for the targets of splits and none is in them."""
+    """Raise ScoringError if the config asks for the targets of splits, and these are empty."""
     asked, facts = run.config.infer.targets, run.store.facts
     if asked == "all" or any(facts.splits[split] for split in asked):
         return
@@ -139,9 +138,9 @@ def _certify(
     *,
     trained_on_sample: bool,
 ) -> Parity:
-    """Return the certificate for the sampled targets' scores. Raises ParityError where it cannot be given.
+    """Return the certificate of the sampled targets' scores. Raises ParityError if the scores differ.
 
-    again: scores targets, by their dense ids, by the path that trained the model.
+    again: scores targets, given by dense id, by the path that trained the model.
     """
     from gnnflow.infer.job import PARITY_LIMIT
 
@@ -154,7 +153,7 @@ def _certify(
         raise ParityError(
             f"GraphInfer and the k-hop path differ by {difference:.3g} on {len(scored)} targets, over {PARITY_LIMIT}",
             where=job.artifact,
-            fix="Nothing was published. A layer of your own may keep state between calls or mix rows of a batch.",
+            fix="Nothing was published. A custom layer may keep state between calls or mix rows of a batch.",
         )
     compared: Compared = "all edges" if trained_on_sample and job.fanouts is None else "like training"
     return Parity(len(scored), difference, PARITY_LIMIT, compared)
@@ -163,12 +162,13 @@ def _certify(
 def largest_difference(
     scored: Mapping[int, Sequence[float]], again: Mapping[int, FloatArray], *, least: float = 1.0
 ) -> float:
-    """Return the largest difference between two scores of the same targets; NaN where either holds a NaN.
+    """Return the largest difference between two scores of the same targets; NaN if either holds a NaN.
 
-    Relative to the score's size, or what is usual in its column, where these are above `least`: float32 holds seven
-    digits, so sums in another order differ more where scores are large, whatever layer computed them.
+    It is relative to the score, or to the root mean square of its column, where these are above `least`: float32 holds
+    seven digits, so sums in another order differ more where scores are large, whatever layer computed them.
     """
     nodes = sorted(scored)
+    # both scores of each target [N, C], and the root mean square of each column [C]
     first, second = np.array([scored[node] for node in nodes]), np.stack([again[node] for node in nodes])
     usual = np.sqrt(np.mean(np.square(second, dtype=np.float64), axis=0))
     # NumPy's maximum keeps a NaN where Python's drops it.
@@ -176,7 +176,7 @@ def largest_difference(
 
 
 def _score_on_store(job: InferJob, targets: IntArray) -> dict[int, FloatArray]:
-    """Return the scores [C] of each target, by its dense id, as training on the whole graph gives them."""
+    """Return the scores [C] of each target, by dense id, computed as in training on the whole graph."""
     import torch
 
     from gnnflow.infer.predictions import scores_of
@@ -189,7 +189,7 @@ def _score_on_store(job: InferJob, targets: IntArray) -> dict[int, FloatArray]:
 
 
 def _neighborhoods_of(targets: IntArray, job: InferJob, runner: RoundRunner) -> Iterator[Shard]:
-    """Cut the neighbourhoods of some targets as GraphFlat does, in rounds of the run, and return the shards."""
+    """Cut the neighbourhoods of some targets with GraphFlat, in rounds of the run, and return the shards."""
     work_folder = join(runner.work, "parity")
     shards = join(work_folder, "shards")
     inner = RoundRunner(work_folder, runner.scheduler, runner.progress, artifact=shards)
@@ -202,7 +202,7 @@ def _neighborhoods_of(targets: IntArray, job: InferJob, runner: RoundRunner) -> 
 
 
 def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray) -> dict[int, FloatArray]:
-    """Return the scores [C] of each target, by its dense id, as the path that trained the model gives them."""
+    """Return the scores [C] of each target, by dense id, computed as in mini-batch training."""
     import torch
 
     from gnnflow.executions.minibatch import forward

@@ -5,19 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gnnflow import registry
 from gnnflow.config.graph_section import tables_by_name
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.labels import selection_metrics
 from gnnflow.graph.train_labels import unlearnable_labels
 from gnnflow.ingest.job import IngestJob
+from gnnflow.ingest.records import columns_read
 from gnnflow.ingest.run import run_rounds
 from gnnflow.ingest.tables import read_tables, report_missing_features, report_missing_times, report_rounded_text
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import Made
-from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of
-from gnnflow.stages.scaling import check_scales, find_scales
+from gnnflow.stages.resolve import FEWEST_PARTITIONS, SCALES_KEY, find_scales, stamps_of
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
 
@@ -26,18 +27,19 @@ if TYPE_CHECKING:
 
     from gnnflow.ingest.run import IngestResult
     from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
+    from gnnflow.registry import Version
     from gnnflow.stages.base import StageRun
     from gnnflow.stages.resolve import ResolvedRun
 
-_NAMED = 20  # columns in a line
+_NAMED = 20  # most columns in a message
 
 
 def work(run: StageRun) -> Made:
     """Turn the config's tables into the graph store.
 
-    Raises TableError for tables that break their contract, GuardError where more rows were set aside than may be.
+    Raises TableError for tables that break their contract, GuardError if too many rows were set aside.
     """
-    graph, tell = run.config.graph, run.context.progress.message
+    graph, tell = run.config.graph, run.tell
     found = {uri: find_table_files(absolute(uri)) for uri in (*graph.node_tables.values(), *graph.edge_tables.values())}
     for name, uri in tables_by_name(graph).items():
         tell(f"{name}: {found[uri].summary}")
@@ -54,21 +56,21 @@ def work(run: StageRun) -> Made:
     _check_metric(run, tables.labelled)
     if schema.label_kind == "regression":
         tell(f"column {graph.label!r} holds floats: numbers to predict. For classes set graph.num_classes.")
-    job = IngestJob(run.artifact, graph, tables, run.context.run.scales)
+    job = IngestJob(run.artifact, graph, tables, run.resolved.scales)
     if (version := find_scales(run.config)) is not None:
-        check_scales(job, version)
+        _check_scales(job, version)
         tell(f"columns are scaled as for {graph.scaled_as}")
     result = run_rounds(
         job, run.rounds, check_rows=partial(check_bad_rows, graph=graph, artifact=run.artifact, tell=tell)
     )
-    _refuse_changed_tables(run.context.run)
+    _refuse_changed_tables(run.resolved)
     tell_of_bad_rows(result.facts.tables, run.artifact, tell)
     _tell_of_classes(result, tell)
     if run.config.task.kind != "node":
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
     _tell_of_digits(result, tell)
     for key, columns in result.facts.large_columns.items():
-        tell(f"large numbers in {listed(columns)}: layers learn badly from such. Set {key}: standard.")
+        tell(f"large numbers in {listed(columns)}: layers learn badly from them. Set {key}: standard.")
     return Made(
         result.files,
         rows_in=result.rows.rows_in,
@@ -79,18 +81,18 @@ def work(run: StageRun) -> Made:
 
 
 def _tell_of_classes(result: IngestResult, tell: Callable[[str], None]) -> None:
-    """Say which classes no row has, and which labels training cannot teach."""
+    """Report classes without rows, and labels that training cannot teach."""
     if missing := [number for number, held in enumerate(result.facts.class_counts) if not held]:
         names = dict(enumerate(result.facts.class_names))
         shown = listed([names.get(number, str(number)) for number in missing])
         what = "row has class" if len(missing) == 1 else "row has any of the classes"
-        tell(f"no {what} {shown}: a model has an output for each of {result.facts.num_classes:,} all the same")
+        tell(f"no {what} {shown}: a model still has an output for each of {result.facts.num_classes:,}")
     if unlearnable := unlearnable_labels(result.facts).text:
-        tell(f"{unlearnable}: no model can learn that, and metrics count it all the same")
+        tell(f"{unlearnable}: no model can learn that, but metrics count it")
 
 
 def _tell_of_digits(result: IngestResult, tell: Callable[[str], None]) -> None:
-    """Say in which columns of each table numbers have more digits than the store keeps, and by how much they differ."""
+    """Report columns of each table whose numbers have more digits than the store keeps, and the differences."""
     for name, columns in result.rounded.items():
         for bits, when in ((24, "as they are stored"), (53, "before they are scaled")):
             lost = [f"{column!r} (by {each.lost:.3g} at most)" for column, each in columns.items() if each.bits == bits]
@@ -99,8 +101,8 @@ def _tell_of_digits(result: IngestResult, tell: Callable[[str], None]) -> None:
 
 
 def _check_partitions(run: StageRun, tables: Tables) -> None:
-    """Raise TableError where there are more partitions than nodes: each costs a task and a file in every round."""
-    partitions = run.context.run.partitions
+    """Raise TableError if there are more partitions than nodes: each costs a task and a file in every round."""
+    partitions = run.resolved.partitions
     rows = sum(chunk.num_rows or 0 for table in tables.nodes for chunk in table.chunks)
     if partitions > max(rows, FEWEST_PARTITIONS):
         raise TableError(
@@ -111,7 +113,7 @@ def _check_partitions(run: StageRun, tables: Tables) -> None:
 
 
 def _check_metric(run: StageRun, labelled: NodeTable | EdgeTable) -> None:
-    """Raise TableError for a metric that the labels do not define, before anything is computed for it."""
+    """Raise TableError for a metric that the labels do not define, before ingest computes anything."""
     metric, kind = run.config.train.metric, labelled.schema.label_kind
     if not labelled.schema.has_labels or metric in selection_metrics(kind):
         return
@@ -125,7 +127,7 @@ def _check_metric(run: StageRun, labelled: NodeTable | EdgeTable) -> None:
 
 
 def _refuse_changed_tables(run: ResolvedRun) -> None:
-    """Raise TableError where a table is no longer what it was when the run was resolved: rows of both may be mixed."""
+    """Raise TableError if a table changed since the run was resolved: old and new rows may be mixed."""
     now, tables = stamps_of(run.config.graph), tables_by_name(run.config.graph)
     for name, stamps in run.tables.items():
         if now[name] != stamps:
@@ -134,4 +136,21 @@ def _refuse_changed_tables(run: ResolvedRun) -> None:
                 f"the table changed while it was read ({', '.join(changed)})",
                 where=tables[name],
                 fix="Run again once nothing writes to it.",
+            )
+
+
+def _check_scales(job: IngestJob, version: Version) -> None:
+    """Raise TableError if the columns to scale differ from the columns that were scaled for a model."""
+    columns = columns_read(job)
+    scaled = {each.name for each in job.scaled_tables}
+    trained_on = {name: held for name, held in version.signature.columns.items() if name in scaled}
+    if found := registry.other_columns(trained_on, {name: columns[name] for name in scaled}):
+        raise TableError("; ".join(found), where=SCALES_KEY, fix="Name the same columns in the same order, or omit it.")
+    for name, uri, width in job.scaled_tables:
+        known = job.scales.get(name)
+        if known is None or known.width != width:
+            raise TableError(
+                f"{name} has {width} columns to scale, {job.config.scaled_as} has {known.width if known else 'none'}",
+                where=uri,
+                fix=f"Name a model that was trained on these columns, or omit {SCALES_KEY}.",
             )

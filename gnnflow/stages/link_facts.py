@@ -1,4 +1,4 @@
-"""Messages about links before they are trained on: the candidates of held-out ones, and nodes that tell of them."""
+"""Facts about held-out links before training: their candidates, and event nodes that reveal them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ALL = 1 - 1e-9
 
 
 def find_link_facts(run: StageRun) -> LinkFacts | None:
-    """Return what held-out links are ranked among and what tells of them; None where no links are held out.
+    """Return the candidates of held-out links and the events that reveal them; None if no links are held out.
 
-    Reads all pairs of the store, in this process. Raises TrainingError where all candidates are edges.
+    Reads all pairs of the store, in this process. Raises TrainingError if all candidates are edges.
     """
     task, store = run.config.task, run.store
     if not isinstance(task, LinkTask) or task.split.kind == "none":
@@ -32,9 +32,9 @@ def find_link_facts(run: StageRun) -> LinkFacts | None:
     if len(links.sources) and share > _ALL:
         raise TrainingError(
             f"every pair that a {links.split} edge can be ranked among is an edge itself: each source has edges to all "
-            "nodes that are drawn",
+            "candidate nodes",
             where="task.negatives",
-            fix="Nothing tells edges from other pairs here. Learn a label or a number of the edges: task.kind edge.",
+            fix="There are no other pairs to learn from. Learn a label or a number of the edges: task.kind edge.",
         )
     drawn, filtered = task.negatives.evaluation, task.negatives.filtered
     events = events_that_tell(store, links, seed=run.config.seed)
@@ -42,16 +42,16 @@ def find_link_facts(run: StageRun) -> LinkFacts | None:
 
 
 def tell_link_facts(run: StageRun) -> LinkFacts | None:
-    """Say and return what `find_link_facts` finds, or found before GraphFlat: nothing is read again then."""
+    """Report and return the link facts; those that GraphFlat found are not computed again."""
     task, found = run.config.task, None
     if "flat" in run.inputs:
         found = run.facts("flat", FlatFacts).link_facts
     found = found or find_link_facts(run)
     if found is None or not isinstance(task, LinkTask):
         return None
-    # how many candidates there are changes no shard
+    # shards do not depend on the number of candidates, so the config may have changed it since
     found = replace(found, candidates=task.negatives.evaluation, filtered=task.negatives.filtered)
-    run.context.progress.message(f"candidates: {found.text}")
+    run.tell(f"candidates: {found.text}")
     if found.events_text:
-        run.context.progress.message(f"{found.events_text}. {HIDE_EVENTS}")
+        run.tell(f"{found.events_text}. {HIDE_EVENTS}")
     return found

@@ -1,4 +1,4 @@
-"""Whether a model can be held at all: the weights that its config asks for, against this machine's memory."""
+"""A check that the weights of a model, as its config asks for them, fit this machine's memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gnnflow.report.formats import bytes_text
 
 _BYTES = 4  # float32
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
-# Per weight: itself and its gradient, and what the optimiser remembers of it.
+# Numbers per weight: itself, its gradient, and the optimiser's state.
 _TRAINED = {"sgd": 2, "adam": 4, "adamw": 4}
 
 
 def check_trained_size(config: Config, *, features: int = 1, outputs: int = 1) -> None:
-    """Raise LayerError where training a config's model takes more memory than this machine has, whatever the graph.
+    """Raise LayerError if training a config's model takes more memory than this machine has, for any graph.
 
-    features, outputs: widths that the graph decides, as far as they are known. Where training is elsewhere or on a
-    card, the weights alone are held here.
+    features, outputs: widths that the graph decides, as far as they are known. If training runs elsewhere or on a GPU,
+    this machine holds only the weights.
     """
     elsewhere = config.cluster.kind == "address" and needs_ranks(config.train)
     here = config.train.device == "cpu" and not elsewhere
@@ -29,15 +29,15 @@ def check_trained_size(config: Config, *, features: int = 1, outputs: int = 1) -
 
 
 def check_size(config: Config, *, trains: bool, features: int = 1, outputs: int = 1) -> None:
-    """Raise LayerError where a config's model takes more memory than this machine has.
+    """Raise LayerError if a config's model takes more memory than this machine has.
 
-    trains: its gradients and the optimiser's state are held too.
+    trains: count its gradients and the optimiser's state too.
     """
     model, optimizer = config.model, config.train.optimizer
     needed = least_weights(model, features=features, outputs=outputs) * _BYTES * (_TRAINED[optimizer] if trains else 1)
     memory = machine_memory()
     if needed > memory:
-        more = f", their gradients and what {optimizer} remembers" if trains else ""
+        more = f", their gradients and the state of {optimizer}" if trains else ""
         raise LayerError(
             f"the weights of {model.layers} layers of {model.row_width} columns{more} take {bytes_text(needed)} at "
             f"least, and this machine has {bytes_text(memory)} of memory",
@@ -47,10 +47,10 @@ def check_size(config: Config, *, trains: bool, features: int = 1, outputs: int 
 
 
 def least_weights(model: ModelConfig, *, features: int, outputs: int) -> int:
-    """Return how many weights a model has at least: a map from each layer's columns to the next one's.
+    """Return the least number of weights of a model: one linear map between the columns of consecutive layers.
 
-    Every built-in layer has one, most have more of them; heads of a last layer may be averaged. Of a layer of one's own
-    nothing is known.
+    Every built-in layer has one such map or more; heads of a last layer may be averaged. Nothing is known of custom
+    layers.
     """
     if isinstance(model, OwnLayerConfig):
         return 0
@@ -65,10 +65,10 @@ def least_weights(model: ModelConfig, *, features: int, outputs: int) -> int:
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory of this machine, or of the container that this process is in."""
+    """Return the bytes of memory of this machine, or of this process's container."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = _CGROUP.read_text().strip()
-    except OSError:  # no container, or one of another kind
+    except OSError:  # not in a container of this kind
         return memory
     return min(memory, int(limit)) if limit.isdecimal() else memory

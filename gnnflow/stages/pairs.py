@@ -1,7 +1,7 @@
-"""Pairs of nodes scored with the embeddings of a completed run whose task is link: no neighbourhood is read again.
+"""Scores of pairs of nodes from the embeddings of a completed run whose task is link; no neighbourhood is read.
 
 Memory holds the rows that the pairs name, and one partition's embeddings at a time. A pair that is an edge of the graph
-is scored from embeddings that know this edge, unless it was held out.
+is scored from embeddings that saw this edge, unless it was held out.
 
 Shapes: P pairs, U distinct nodes that they name, W width of an embedding.
 """
@@ -41,10 +41,10 @@ def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: s
     """Score the pairs of a table and write them with their scores as Parquet, in the table's order.
 
     run: a URI or a name in the workspace. embeddings: the folder of predictions that `gnnflow score` wrote with the
-    run's published model; None reads the run's own, which no held-out edge tells of. table: with the columns that the
-    run's config calls graph.src and graph.dst. out gets these two, `score` (above 0: rather an edge) and `probability`.
-    Raises ScoringError where the run's task has no pairs or another model wrote the embeddings, TableError for an id
-    that has no embedding, StorageError where there is no such run, or out is the table or a file of the run.
+    run's published model; None reads the run's predictions, which saw no held-out edge. table: has the columns
+    graph.src and graph.dst of the run's config. out gets these two, `score` (above 0: more likely an edge) and
+    `probability`. Raises ScoringError if the run's task has no pairs or another model wrote the embeddings, TableError
+    for an id without an embedding, StorageError if there is no such run, or out is the table or a file of the run.
     """
     from gnnflow.infer.pairs import pair_logits
     from gnnflow.layers.saved import load_model
@@ -74,12 +74,12 @@ def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: s
 
 
 def _scored_by(trained: str, embeddings: str) -> str:
-    """Return the artifact whose predictions these are. Raises ScoringError where another model scored them."""
+    """Return the artifact of these predictions. Raises ScoringError if another model made them."""
     artifact = absolute(embeddings).rstrip("/").removesuffix("/predictions")
     manifest = read_manifest(artifact)
     if read_facts(artifact, manifest, InferFacts).model != read_manifest(trained).digest:
         raise ScoringError(
-            "are not of the run's model, or do not say of which",
+            "were made by another model than the run's, or do not name their model",
             where=f"--embeddings {embeddings}",
             fix="Give the predictions that `gnnflow score` prints, and the run of the version in service.",
         )
@@ -87,14 +87,14 @@ def _scored_by(trained: str, embeddings: str) -> str:
 
 
 def _refuse_taken(out: str, *, files: set[str], folders: Iterable[str]) -> None:
-    """Raise StorageError where the scores would replace a file of the table or run, or are named otherwise."""
+    """Raise StorageError if the scores would replace the table, lie in the run, or not be named as Parquet."""
     reason, fix = "", "Name another file."
     if any(is_below(out, file) for file in files):
         reason = "is the table of pairs itself"
     elif any(is_below(out, folder) for folder in folders):
-        reason = "lies in the run, whose files are its own"
+        reason = "lies in the run, which cannot be changed"
     elif format_of(out) not in {"parquet", None}:
-        reason, fix = "has a name of another format, and scores are written as Parquet", "Name it .parquet."
+        reason, fix = "has the name of another format; scores are written as Parquet", "Name it .parquet."
     if reason:
         raise StorageError(reason, where=f"--out {out}", fix=fix)
 
@@ -115,31 +115,31 @@ def _read(chunks: Sequence[Chunk], table: str, src: str, dst: str) -> pa.Table:
 def _rows_of(
     ends: list[Any], infer: str, *, types: tuple[str, str], where: str
 ) -> tuple[list[Any], FloatArray, list[IntArray]]:
-    """Return both ends as the run types ids, the embeddings of their nodes [U, W], and their rows there [P].
+    """Return both ends as ids of the run, the embeddings of their nodes [U, W], and each end's rows [P].
 
-    types: of both ends, which embeddings of two types name next to the ids.
+    types: of both ends; embeddings of two node types also have a column of types.
     """
     parts = [entry.name for entry in read_manifest(infer).files if entry.name.startswith("predictions/")]
-    asked: list[_Asked] = []
+    asked: list[_Wanted] = []
     for name in parts:
         held = read_artifact_table(infer, name)
         if not asked:
-            ends = [_as(end, held["id"].type, where) for end in ends]
+            ends = [_cast_ids(end, held["id"].type, where) for end in ends]
             width = held["embedding"].type.list_size
-            asked = _asked(ends, types if "type" in held.column_names else ("", ""), width=width)
+            asked = _group_ids(ends, types if "type" in held.column_names else ("", ""), width=width)
         for each in asked:
             each.fill(held)
     assert asked, "a scored run has a file of predictions"
     _refuse_unknown(asked, infer, parts, where=where)
     first = np.cumsum([0, *(len(each.ids) for each in asked)])
-    # both ends' nodes are asked for together where they are of one type
+    # ends of one type share one group of distinct ids; the rows of each end within all embeddings [P]
     of_ends = zip(ends, (0, len(asked) - 1), strict=True)
     rows = [first[place] + to_numpy(pc.index_in(end, value_set=asked[place].ids)) for end, place in of_ends]
     return ends, np.concatenate([each.found for each in asked]), [each.astype(np.int64) for each in rows]
 
 
-def _refuse_unknown(asked: Sequence[_Asked], infer: str, parts: Sequence[str], *, where: str) -> None:
-    """Raise TableError for ids without an embedding, and say which id that has one is nearly the first of them."""
+def _refuse_unknown(asked: Sequence[_Wanted], infer: str, parts: Sequence[str], *, where: str) -> None:
+    """Raise TableError for ids without an embedding, and suggest a similar id that has one."""
     missing = [(each, int(row)) for each in asked for row in np.flatnonzero(~each.known)]
     if not missing:
         return
@@ -150,7 +150,7 @@ def _refuse_unknown(asked: Sequence[_Asked], infer: str, parts: Sequence[str], *
     )
     if not pa.types.is_integer(each.ids.type):
         columns = ["id", "type"] if each.type_name else ["id"]
-        held = (combine(each.own(read_artifact_table(infer, name, columns))["id"]) for name in parts)
+        held = (combine(each.select(read_artifact_table(infer, name, columns))["id"]) for name in parts)
         near = near_id(each.ids.slice(row, 1), held)
         fix = f"{near} Write both alike." if near else fix
     of = f" of type {each.type_name}" if each.type_name else ""
@@ -162,40 +162,44 @@ def _refuse_unknown(asked: Sequence[_Asked], infer: str, parts: Sequence[str], *
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The distinct ids of one type that pairs name [U], their embeddings [U, W], and which of these are known."""
+class _Wanted:
+    """The distinct ids of one type in the pairs [U], their embeddings [U, W], and the found ones [U]."""
 
     type_name: str
     ids: Any
     found: FloatArray
     known: Array
 
-    def own(self, held: pa.Table) -> pa.Table:
-        """Return the rows of predictions that are of this type."""
+    def select(self, held: pa.Table) -> pa.Table:
+        """Return the predictions of this type."""
         return held.filter(pc.equal(held["type"], self.type_name)) if self.type_name else held
 
     def fill(self, held: pa.Table) -> None:
-        """Take over what is asked for of some predictions."""
-        held = self.own(held)
+        """Copy the wanted embeddings out of some predictions."""
+        held = self.select(held)
+        # the wanted row of each prediction (null if it is not wanted), then the wanted predictions and their rows
         place = pc.index_in(combine(held["id"]), value_set=self.ids)
         mine = np.flatnonzero(to_numpy(pc.is_valid(place)))
         rows = to_numpy(place.take(pa.array(mine)))
         self.found[rows], self.known[rows] = to_matrix(held["embedding"])[mine], True
 
 
-def _asked(ends: list[Any], types: tuple[str, str], *, width: int) -> list[_Asked]:
-    """Return what is asked for: of both ends together where they are of one type."""
+def _group_ids(ends: list[Any], types: tuple[str, str], *, width: int) -> list[_Wanted]:
+    """Return the wanted ids, in one group if both ends are of one type."""
     groups = [(types[0], pa.concat_arrays(ends))]
     if types[0] != types[1]:
         groups = list(zip(types, ends, strict=True))
     wanted = ((name, pc.unique(ids)) for name, ids in groups)
     return [
-        _Asked(name, ids, np.zeros((len(ids), width), np.float32), np.zeros(len(ids), bool)) for name, ids in wanted
+        _Wanted(name, ids, np.zeros((len(ids), width), np.float32), np.zeros(len(ids), bool)) for name, ids in wanted
     ]
 
 
-def _as(end: Any, kind: pa.DataType, where: str) -> Any:
-    """Return ids as the run types them. Integers may be text there; of text as integers, '07' and '7' would be one."""
+def _cast_ids(end: Any, kind: pa.DataType, where: str) -> Any:
+    """Return ids in the run's type.
+
+    Integers may become text. Text never becomes integers, since '07' differs from '7'.
+    """
     end = end.dictionary_decode() if pa.types.is_dictionary(end.type) else end
     try:
         if pa.types.is_integer(end.type) or not pa.types.is_integer(kind):
@@ -203,5 +207,5 @@ def _as(end: Any, kind: pa.DataType, where: str) -> Any:
     except pa.ArrowInvalid:  # beyond int64
         pass
     raise TableError(
-        f"ids are {end.type}, those of the run {kind}", where=where, fix="Write them as the node table does."
+        f"ids are {end.type}, but {kind} in the run", where=where, fix="Write them as the node table does."
     )

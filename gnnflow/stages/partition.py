@@ -31,18 +31,18 @@ _OF_RELATION = (0.0, 1.0, 0.0)
 
 
 def work(run: StageRun) -> Made:
-    """Write the store anew with the partitions that the config asks for."""
+    """Write the store again with the partitions that the config asks for."""
     (written,) = run.inputs.values()
     facts = written.facts(GraphFacts)
     planner = planner_of(run.config, partitions=facts.book.num_partitions)
     job = PartitionJob(run.artifact, run.store, planner, run.config.seed, run.config.partition.placement)
     result = run_rounds(job, run.rounds, facts=facts)
-    run.context.progress.message(text_of(result.figures))
+    run.tell(text_of(result.figures))
     return Made(result.files, rows_in=facts.num_nodes, rows_out=facts.num_nodes, facts=result.facts)
 
 
 def planner_of(config: Config, *, partitions: int) -> Planner:
-    """Return what makes the plan of a config whose store has a number of partitions."""
+    """Return the planner of a config whose store has this number of partitions."""
     return _PLANNERS[config.partition.kind](config.partition, config, partitions)
 
 
@@ -64,7 +64,7 @@ def _metis(section: MetisPartition, _: Config, partitions: int) -> Planner:
     return Metis(section.clusters_per_partition(partitions), section.imbalance)
 
 
-# What plans each kind, from its section, the config and the number of partitions. `hash` has no row: ingest deals so.
+# The planner of each kind, from its section, the config and the number of partitions. Ingest itself partitions by hash.
 _PLANNERS: dict[str, Callable[[Any, Config, int], Planner]] = {
     "balanced": _even_costs,
     "range": lambda *_: Ranges(),
@@ -77,7 +77,7 @@ _PLANNERS: dict[str, Callable[[Any, Config, int], Planner]] = {
 
 
 def text_of(figures: dict[str, Any]) -> str:
-    """Return how good partitions are beside those before, as a line."""
+    """Return one line that compares the new partitions with the previous ones."""
     before = figures["before"]
     parts = [
         f"edges between partitions {before['edge_cut']:.1%}, now {figures['edge_cut']:.1%}",
@@ -91,10 +91,10 @@ def text_of(figures: dict[str, Any]) -> str:
 
 
 def instances_of(config: Config) -> DirectInstances | PathInstances:
-    """Return what a node's instances are under a config whose partitions can be balanced."""
+    """Return the instances of nodes, whose costs a balanced partition evens out."""
     if isinstance(config.neighbors, MetapathNeighbors):
         paths = {relation_of(path): path for path in config.neighbors.paths}
-        # in the order of what costs are of
+        # in the order of the relations that have costs
         ordered = tuple(paths[relation] for relation in config.aggregated_relations or ())
         return PathInstances(ordered, config.neighbors.max_instances)
     fanouts = config.relation_fanouts

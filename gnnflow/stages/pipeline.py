@@ -3,14 +3,15 @@
     runs/<name>/<fingerprint>/run.json, metrics.json, predictions/*.parquet, report.html
     runs/<name>/latest.json
 
-The fingerprint covers every stage's, so the same config on the same tables is the same run: the second time its folder
-is found and nothing is done. `run.json` is written last and is the run's commit; it lists the folder's files, and what
-is gone or damaged of them is made again from the artifacts.
+The fingerprint covers the fingerprints of all stages, so the same config on the same tables is the same run: the second
+time its folder is found and nothing is done. `run.json` is written last and is the run's commit; it lists the folder's
+files. Missing or damaged ones are made again from the artifacts.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,7 @@ class RunResult(StageResult):
         return join(self.uri, REPORT)
 
     def summary(self) -> dict[str, Any]:
-        """Return where the run lies, its metrics, and each stage's artifact."""
+        """Return the run's folder, its metrics, and each stage's artifact."""
         kept = ("artifact", "digest", "reused", "seconds")
         stages = {name: result.summary() for name, result in self.stages.items()}
         return {
@@ -73,11 +74,21 @@ def run(context: StageContext) -> RunResult:
             check_store(context.run)  # before anything costs hours
     uri = context.run.uri
     work = context.run.workspace.work("run", uri.rsplit("/", 1)[1])
-    # alone: no two reports are the same, so that one run's would not be the file that another's record lists
-    reused = not do_alone(context, work, lambda: _commit_run(context, results), done=lambda: not damaged_files(uri))
+    # alone: two reports always differ, so a record must list the report that was written with it
+    reused = not do_alone(
+        work,
+        lambda: _commit_run(context, results),
+        done=lambda: not damaged_files(uri),
+        progress=context.progress,
+    )
     if reused:
         context.progress.message("nothing to do: this run is complete")
-    _point_at(uri, context)
+    try:
+        latest = latest_run(context.run.workspace, context.config.name)
+    except StorageError:  # damaged: it is written again
+        latest = None
+    if latest != uri:  # a finished run can be read-only, so nothing is written without need
+        write_json(context.run.workspace.latest(context.config.name), {"run": uri})
     return RunResult(
         stage="run",
         seconds=time.monotonic() - begin,
@@ -86,16 +97,6 @@ def run(context: StageContext) -> RunResult:
         metrics=read_metrics(uri),
         stages=results,
     )
-
-
-def _point_at(uri: str, context: StageContext) -> None:
-    """Name the run as the last completed one. Nothing is written where it is: a finished run can be read-only."""
-    try:
-        named = latest_run(context.run.workspace, context.config.name)
-    except StorageError:  # damaged: it is written again
-        named = None
-    if named != uri:
-        write_json(context.run.workspace.latest(context.config.name), {"run": uri})
 
 
 def is_quick(context: StageContext) -> bool:
@@ -109,12 +110,17 @@ def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> bo
     uri, scored = context.run.uri, results["infer"]
     if exists(context.run.record):
         damaged = listed(damaged_files(uri))
-        context.progress.message(f"{damaged} of this run: gone or damaged, made again from the artifacts")
+        context.progress.message(f"{damaged} of this run: missing or damaged, made again from the artifacts")
     files = [entry for entry in scored.manifest.files if entry.name.startswith(f"{PREDICTIONS}/")]
     for entry in files:
         write_atomic(join(uri, entry.name), read_verified(scored.artifact, entry.name))
     metrics = {**results["train"].facts(TrainFacts).metrics, **scored.facts(InferFacts).metrics}
     files.append(write_json(join(uri, METRICS), metrics))
+    reused = {name: result.reused for name, result in results.items()}
+    with suppress(StorageError):  # an earlier record knows which stages cost this run nothing
+        earlier = read_run(uri).get("reused")
+        if isinstance(earlier, dict) and earlier.keys() == reused.keys():
+            reused = {**reused, **earlier}
     record = {
         "run": context.run.uri.rsplit("/", 1)[1],
         "name": context.config.name,
@@ -122,21 +128,11 @@ def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> bo
         "store": context.run.store_stage,
         "artifacts": {name: result.artifact for name, result in results.items()},
         "digests": {name: result.digest for name, result in results.items()},
-        "reused": _reused(context, results),
+        "reused": reused,
     }
     files.append(write_report(uri, record, metrics))
     write_document(context.run.record, {**record, "files": [asdict(entry) for entry in files]})
     return True
-
-
-def _reused(context: StageContext, results: dict[str, ArtifactResult]) -> dict[str, bool]:
-    """Return which stages cost this run nothing: what its record says, where it has a readable one."""
-    try:
-        held = read_run(context.run.uri).get("reused")
-    except StorageError:
-        held = None
-    found = {name: result.reused for name, result in results.items()}
-    return {**found, **held} if isinstance(held, dict) and held.keys() == found.keys() else found
 
 
 def run_quietly(config: Config) -> RunResult:

@@ -1,8 +1,8 @@
-"""What a run will cost before it runs: of a stage that is done its manifest says it, the others are rehearsed.
+"""The cost of a run before it runs: done stages have it in their manifests, the others are rehearsed.
 
-They are rehearsed as they are, on this cluster and storage, on subsamples of the config's own tables, each four times
-the one before, until the next would take too long. What they take of the whole graph follows (`forecast.py`), and
-whether training keeps `train.memory` on it.
+Rehearsals run the stages on this cluster and storage, on subsamples of the config's tables, each four times as large as
+the one before, until the next would take too long. `forecast.py` extrapolates to the whole graph; training is also
+checked against `train.memory`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from gnnflow.progress import Silent
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.check import check_run
-from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
+from gnnflow.stages.forecast import Forecast, StageForecast, full_cost, growth_of
 from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.pipeline import is_quick
-from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal, memory_here, rehearse, rehearsed
+from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal, memory_here, rehearsal_config, rehearse
 from gnnflow.stages.train import model_inputs
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import committed
@@ -37,20 +37,19 @@ if TYPE_CHECKING:
     from gnnflow.ingest.subsample import Subsample
 
 _SMALLEST, _LARGEST = 1 << 16, 1 << 22  # edges of the subsamples
-_MOST_PARTITIONS = 16  # of a rehearsal: with many more, small graphs would be nothing but tasks
+_MOST_PARTITIONS = 16  # of a rehearsal: with many more, most of its time would be the overhead of tasks
 _TASKS_PER_WORKER = 2
-_FEWEST = 2  # rehearsals: a line has two points
+_FEWEST = 2  # rehearsals, since a line needs two points
 _NOT_PLANNED = (
-    "train.memory is planned for one process on the CPU alone: of several ranks, and on a card, training says whether "
-    "it can be kept before it writes the graph"
+    "train.memory is planned only for one process on the CPU: with several ranks, or on a GPU, training checks it "
+    "before it writes the graph"
 )
 
 
 def plan_run(context: StageContext, *, limit: float) -> Forecast:
-    """Return what a run will cost. Writes to a folder of its own in the workspace, which is gone at the end.
+    """Return the forecast of a run. Rehearsals write to a temporary folder in the workspace.
 
-    limit: seconds that rehearsing may take, about. Raises what the run would raise of its config and its tables, as far
-    as rehearsals show it.
+    limit: about how many seconds the rehearsals may take. Raises the errors in config and tables that rehearsals meet.
     """
     begin = time.monotonic()
     check_run(context.run)
@@ -82,7 +81,7 @@ def plan_run(context: StageContext, *, limit: float) -> Forecast:
 class _Rehearsals:
     """Rehearsals of a run, from small to large.
 
-    base: bytes of this process once libraries are loaded. budget: what the last one says of `train.memory`.
+    base: bytes of this process after libraries are loaded. budget: a sentence about `train.memory`, from the last one.
     """
 
     context: StageContext
@@ -93,15 +92,15 @@ class _Rehearsals:
     base: int = 0
     budget: str = ""
 
-    def of(self, one_in: int, *, partitions: int) -> Rehearsal:
-        """Rehearse the run with one node in so many, and say how long it took."""
+    def rehearse(self, one_in: int, *, partitions: int) -> Rehearsal:
+        """Rehearse the run on one node in `one_in`, and report the seconds."""
         context, own = self.context, join(self.folder, uuid.uuid4().hex)
         graph = self.subsample.write(join(own, "tables"), one_in=one_in, chunks=_tasks(context))
         graph = graph.model_copy(update={"partitions": partitions})
-        config = rehearsed(context.config, graph, one_in=one_in, workspace=join(own, "workspace"))
+        config = rehearsal_config(context.config, graph, one_in=one_in, workspace=join(own, "workspace"))
         smaller = StageContext.of(config, context.scheduler, Silent())
         rehearsal = rehearse(smaller, one_in=one_in)
-        self.budget = about_budget(smaller, times=one_in, partitions=context.run.partitions)
+        self.budget = budget_text(smaller, times=one_in, partitions=context.run.partitions)
         remove_tree(own)
         share = "all nodes" if one_in == 1 else f"one node in {one_in:,}"
         context.progress.message(f"rehearsed with {share}, {partitions} partitions: {rehearsal.seconds:.1f} s")
@@ -113,38 +112,38 @@ def _rehearsals(context: StageContext, *, end: float) -> _Rehearsals:
     folder = join(context.run.workspace.uri, "work", "plan")
     own = join(folder, uuid.uuid4().hex)
     try:
-        return _until(end, context, own)
+        return _rehearse_until(end, context, own)
     except GnnflowError as error:
-        raise _about_tables(error, own) from error
+        raise _without_paths(error, own) from error
     finally:
         remove_tree(own)
         remove_empty_folder(folder)
         remove_empty_folder(join(context.run.workspace.uri, "work"))
 
 
-def _until(end: float, context: StageContext, folder: str) -> _Rehearsals:
+def _rehearse_until(end: float, context: StageContext, folder: str) -> _Rehearsals:
     config = context.config
     targets = EdgeTargets.of(config.task, config.graph, seed=config.seed)
     subsample, levels = read_subsample(
         config.graph, targets=targets, smallest=_SMALLEST, largest=_LARGEST, progress=context.progress
     )
     found = _Rehearsals(context, subsample, folder)
-    partitions = _partitions_rehearsed(context)
-    first = found.of(levels[0], partitions=partitions)  # libraries are loaded and workers begin within it
+    partitions = _rehearsed_partitions(context)
+    first = found.rehearse(levels[0], partitions=partitions)  # it also loads libraries and starts workers
     found.base = memory_here() - subsample.num_bytes
     for one_in in levels:
         begin = time.monotonic()
         if len(found.all) >= _FEWEST and begin + STEP * found.all[-1].seconds > end:
             break
-        found.all.append(found.of(one_in, partitions=partitions))
+        found.all.append(found.rehearse(one_in, partitions=partitions))
     found.startup_seconds = max(0.0, first.seconds - found.all[0].seconds)
     if partitions < context.run.partitions:
-        found.all.append(found.of(found.all[-1].one_in, partitions=2 * partitions))
+        found.all.append(found.rehearse(found.all[-1].one_in, partitions=2 * partitions))
     return found
 
 
-def _partitions_rehearsed(context: StageContext) -> int:
-    """Return how many partitions rehearsals have: at least one for each rank, and all where they hold clusters."""
+def _rehearsed_partitions(context: StageContext) -> int:
+    """Return the number of partitions of rehearsals: at least one for each rank, and all of them with clusters."""
     config, own = context.config, context.run.partitions
     if isinstance(config.partition, Clustered) and config.partition.clusters is not None:
         return own
@@ -152,13 +151,13 @@ def _partitions_rehearsed(context: StageContext) -> int:
 
 
 def _tasks(context: StageContext) -> int:
-    """Return how many chunks a table should have so that no worker waits for the others."""
+    """Return the number of chunks of a table that keeps all workers busy."""
     cluster = context.config.cluster
     return _TASKS_PER_WORKER * (cluster.workers if isinstance(cluster, LocalCluster) else 1)
 
 
 def _done(context: StageContext, stage: str) -> StageForecast:
-    """Return what a stage took."""
+    """Return the measured cost of a done stage."""
     if stage == RUN:
         return StageForecast(stage, is_done=True, seconds=0.0, num_bytes=0)
     manifest = context.artifact(stage).manifest
@@ -166,9 +165,9 @@ def _done(context: StageContext, stage: str) -> StageForecast:
 
 
 def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
-    """Return what a stage will take."""
+    """Return the forecast of a stage that is not done."""
     config, train = rehearsals.context.config, rehearsals.context.config.train
-    cost = cost_of_all(rehearsals.all, stage, partitions=rehearsals.context.run.partitions)
+    cost = full_cost(rehearsals.all, stage, partitions=rehearsals.context.run.partitions)
     if stage == "train":
         cost = _bounded(cost, rehearsals)
     epochs = train.epochs if cost.epoch_seconds else 0
@@ -186,24 +185,24 @@ def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
 
 
 def _bounded(cost: Cost, rehearsals: _Rehearsals) -> Cost:
-    """Return what training takes with its memory bounded where a key bounds it, whatever the graph.
+    """Return the cost of training, with memory limited by `train.memory` or `train.cache` if the config sets these.
 
-    On top comes what it takes beside: of `train.memory` that of the smallest graph, of `train.cache`, which four shards
-    may be larger than, that of the largest.
+    Memory outside of the budget is added: for `train.memory` as in the smallest rehearsal, for `train.cache`, which is
+    smaller than four large shards, as in the largest.
     """
     train = rehearsals.context.config.train
     if isinstance(train, GlobalBatchConfig) and train.memory is not None:
-        beside, budget = rehearsals.all[0].costs["train"], int(train.memory)
+        other, budget = rehearsals.all[0].costs["train"], int(train.memory)
     elif isinstance(train, MiniBatchConfig) and train.source == "shards":
-        beside, budget = rehearsals.all[-1].costs["train"], int(train.cache)
+        other, budget = rehearsals.all[-1].costs["train"], int(train.cache)
     else:
         return cost
-    own, worker = beside.memory + budget, beside.worker_memory + budget
+    own, worker = other.memory + budget, other.worker_memory + budget
     return replace(cost, memory=min(cost.memory, own), worker_memory=min(cost.worker_memory, worker))
 
 
-def _about_tables(error: GnnflowError, folder: str) -> GnnflowError:
-    """Return an error of a rehearsal as one of the run: the files it names are gone."""
+def _without_paths(error: GnnflowError, folder: str) -> GnnflowError:
+    """Return an error of a rehearsal without the paths of its deleted files."""
     if folder not in str(error):
         return error
     return type(error)(
@@ -213,8 +212,8 @@ def _about_tables(error: GnnflowError, folder: str) -> GnnflowError:
     )
 
 
-def about_budget(rehearsed: StageContext, *, times: int, partitions: int) -> str:
-    """Return what is known of a run's budget on a graph of so many times the nodes, as a sentence; empty without one.
+def budget_text(rehearsed: StageContext, *, times: int, partitions: int) -> str:
+    """Return a sentence about `train.memory` on a graph with `times` as many nodes; empty if it is not set.
 
     rehearsed: a run that has its graph store and its neighbours. partitions: of the larger graph.
     """
@@ -223,11 +222,6 @@ def about_budget(rehearsed: StageContext, *, times: int, partitions: int) -> str
         return ""
     if train.workers > 1 or train.device != "cpu":
         return _NOT_PLANNED
-    return _kept(rehearsed, times=times, partitions=partitions)
-
-
-def _kept(rehearsed: StageContext, *, times: int, partitions: int) -> str:
-    """Return how training would cut the larger graph, or why it cannot."""
     from gnnflow.layers.model import build_model
     from gnnflow.train.streamed.budget import plan
     from gnnflow.train.streamed.size import graph_size, times_as_large

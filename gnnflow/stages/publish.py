@@ -1,10 +1,10 @@
-"""Publish: a completed run becomes a version, and takes the champion's place if it is at least as good.
+"""Publish: a completed run becomes a version, and replaces the champion if it is at least as good.
 
-Both are scored on the same targets: the test shards of the current GraphFlat. So a champion trained on last month's
-graph is judged on today's, and by nothing it remembers. Where the champion cannot read today's graph (other features,
-more hops than were cut) nothing can be compared, and `publish.incomparable` decides: `keep`, the default, because a
-model that was compared with nothing is not known to be better. A version that a person rolled back is never promoted
-here again. The stage leaves no artifact: the registry is its output, and running it twice changes nothing.
+Both are scored on the same targets: the test split of the current run. So a champion trained on last month's graph is
+judged on today's graph. If the champion cannot read that (other features, more hops than were cut), nothing can be
+compared, and `publish.incomparable` decides: `keep` by default, since a model without a comparison is not known to be
+better. A version that a person rolled back is never promoted here again. The stage leaves no artifact: the registry is
+its output, and running it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishResult(StageResult):
-    """What publishing did.
+    """The result of publishing.
 
-    version is this run's, in_service the champion's after it; promoted says that they are the same. candidate and
-    champion are the scores of both on the current test split (flat names such as `test.accuracy`); champion is empty
-    where none was compared. predictions are those of this run. mlflow_run is "" where nothing was logged.
+    version is this run's, in_service the champion's afterwards; promoted: they are the same. candidate and champion are
+    the scores of both on the current test split, with names such as `test.accuracy`; champion is empty without a
+    comparison. predictions: of this run. mlflow_run: "" if nothing was logged.
     """
 
     name: str
@@ -53,16 +53,16 @@ class PublishResult(StageResult):
     mlflow_run: str = ""
 
     def summary(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
+        """Return plain values, for `--json`."""
         return asdict(self)
 
 
 def run(context: StageContext) -> PublishResult:
-    """Register the config's completed run and promote it where it deserves it.
+    """Register the config's completed run, and promote it if it is at least as good as the champion.
 
-    The version records the git revision of the folder the config was read from, or the variable GNNFLOW_REVISION where
-    it is not a checkout (an image, an object store). Raises StorageError where a stage has not run, RegistryError
-    where the run has no parity certificate or the test labels do not define the metric.
+    The version records the git revision of the config's folder, or the variable GNNFLOW_REVISION if that is not a
+    checkout (an image, an object store). Raises StorageError if a stage has not run, RegistryError if the run has no
+    parity certificate, or the metric is not defined for the test labels.
     """
     begin = time.monotonic()
     context.progress.stage_started("publish")
@@ -73,7 +73,7 @@ def run(context: StageContext) -> PublishResult:
 
 
 def is_quick(context: StageContext) -> bool:
-    """Return whether the run's version is in service already, so that nothing is copied or compared."""
+    """Return whether the run's version is in service already, so that nothing needs to be copied or compared."""
     config = context.config
     name = config.publish.name or config.name
     champion = registry.read_aliases(config.workspace, name).champion
@@ -82,7 +82,7 @@ def is_quick(context: StageContext) -> bool:
     try:
         return same_run(registry.read_version(config.workspace, name, champion).run, context.run.uri)
     except StorageError:
-        return False  # publishing mends a version's damaged files, or says which is damaged
+        return False  # publishing repairs a version's damaged files, or reports them
 
 
 def _publish(context: StageContext, begin: float) -> PublishResult:
@@ -123,7 +123,7 @@ def _check_certificate(context: StageContext) -> None:
 
 
 def _mirror(context: StageContext, version: Version) -> str:
-    """Log the version to MLflow where its address is set. The registry decides, so a failure is told, not raised."""
+    """Log the version to MLflow, if its address is set. A failure is only reported: the registry is what counts."""
     tracking_uri = os.environ.get("MLFLOW_TRACKING_URI", "")
     if not tracking_uri:
         return ""
@@ -135,7 +135,7 @@ def _mirror(context: StageContext, version: Version) -> str:
 
 
 def _decide(context: StageContext, version: Version) -> tuple[_Verdict, Aliases]:
-    """Judge the version and act on it, again where another champion came into service meanwhile."""
+    """Judge the version and act on it; repeat if another champion came into service meanwhile."""
     workspace, name, number = context.config.workspace, version.name, version.version
     while True:
         verdict = _judge(context, version, registry.read_aliases(workspace, name))
@@ -152,7 +152,7 @@ def _decide(context: StageContext, version: Version) -> tuple[_Verdict, Aliases]
 
 
 def _completed_run(context: StageContext) -> str:
-    """Return the config's run, committing it where all its stages are done."""
+    """Return the config's run; commit it if all its stages are done."""
     if not exists(context.run.record):
         for stage in context.run.stages:
             context.artifact(stage)
@@ -166,7 +166,7 @@ def _metric(context: StageContext) -> str:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """What is to be done with a version, decided against this champion."""
+    """The decision about a version, made against this champion."""
 
     reason: str
     champion: int | None
@@ -176,7 +176,7 @@ class _Verdict:
 
 
 def _judge(context: StageContext, version: Version, aliases: Aliases) -> _Verdict:
-    """Say whether a version takes the champion's place, and why."""
+    """Decide whether a version replaces the champion."""
     nothing, champion = Comparison(_metric(context)), aliases.champion
     if champion == version.version:
         return _Verdict("it is in service already", champion, nothing)
@@ -201,7 +201,7 @@ def _compared(context: StageContext, version: Version, champion: int) -> _Verdic
             return _Verdict(f"promoted: {why}, and publish.incomparable is promote", champion, found, promote=True)
         return _Verdict(f"version {champion} stays: {why}; {_by_hand(version)}", champion, found, nominate=True)
     ours, theirs = map(metric_text, found.values)
-    figures = f"test.{found.metric} is {ours}, that of version {champion} {theirs} on the same targets"
+    figures = f"test.{found.metric} is {ours}, and {theirs} for version {champion} on the same targets"
     if found.candidate_holds:
         return _Verdict(f"promoted: {figures}", champion, found, promote=True)
     return _Verdict(f"version {champion} stays: {figures}", champion, found, nominate=True)

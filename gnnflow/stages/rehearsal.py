@@ -1,8 +1,7 @@
-"""A rehearsal: a run's stages on a small graph like its own, each with what it took.
+"""A rehearsal: a run's stages on a subsample of its graph, with the cost of each.
 
-Stages are run as they are, so a new stage, layer or strategy is rehearsed without a line here. Training is run twice,
-over one epoch and over several: the difference is what an epoch takes, validation included, the rest what training
-takes once.
+The stages themselves run, so that new stages, layers and strategies need nothing here. Training runs twice, over one
+epoch and over several: the difference is the cost of an epoch, validation included; the rest is paid once.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ if TYPE_CHECKING:
     from gnnflow.stages.base import ArtifactResult
 
 RUN = "run"
-"""What completes a run behind its stages: copies of the predictions, the report."""
+"""The step that completes a run after its stages: copies of the predictions, the report."""
 
-_TRAINED_SECONDS = 1.0  # that epochs beyond the first should take: fewer are lost in what else training takes
-_FEWEST_EPOCHS, _MOST_EPOCHS = 2, 50  # of these
+_TRAINED_SECONDS = 1.0  # for the epochs after the first: a shorter time is lost in the rest of training
+_FEWEST_EPOCHS, _MOST_EPOCHS = 2, 50  # after the first
 _LOOK_SECONDS = 0.02
 _LOOKS_AT_THE_SAME = 20
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a stage took: seconds, the bytes of its artifact, those that this process grew by, and the largest worker's.
+    """The cost of a stage: seconds, bytes of its artifact, growth of this process, and bytes of the largest worker.
 
-    epoch_seconds: of one epoch, where the stage trains; seconds are without epochs then. worker_memory: 0 without one.
+    epoch_seconds: of one epoch, if the stage trains; seconds then exclude epochs. worker_memory: 0 without workers.
     """
 
     seconds: float
@@ -54,7 +53,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What each stage took on one node in so many, in so many partitions, in order. seconds: of all of it."""
+    """The costs of the stages, in order, on a subsample of one node in `one_in`. seconds: of the whole rehearsal."""
 
     one_in: int
     partitions: int
@@ -64,9 +63,9 @@ class Rehearsal:
 
 @dataclass
 class PeakMemory:
-    """The most bytes that this process grew by within a `with` block, and that the largest that it started had.
+    """The largest growth of this process within a `with` block, and the largest size of a child process, in bytes.
 
-    This process is looked at from where it stands: what it holds on to has nothing to do with the block.
+    Growth counts from the size at the start of the block.
     """
 
     own: int = 0
@@ -74,7 +73,7 @@ class PeakMemory:
     _ends: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
-        """Begin to look."""
+        """Start the thread that samples sizes."""
         self._before = memory_here()
         self._looks = threading.Thread(target=self._look, daemon=True)
         self._looks.start()
@@ -83,14 +82,14 @@ class PeakMemory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it."""
+        """Stop the thread."""
         self._ends.set()
         self._looks.join()
 
     def _look(self) -> None:
         process, workers, looks = psutil.Process(), [], 0
         while True:
-            if looks % _LOOKS_AT_THE_SAME == 0:  # to find the children takes longer than to look at them
+            if looks % _LOOKS_AT_THE_SAME == 0:  # finding the children takes longer than sampling them
                 workers = process.children(recursive=True)
             looks += 1
             self.own = max(self.own, process.memory_info().rss - self._before)
@@ -99,12 +98,11 @@ class PeakMemory:
                 return
 
 
-def rehearsed(config: Config, graph: GraphConfig, *, one_in: int, workspace: str) -> Config:
-    """Return a config as it is rehearsed on a graph of one node in so many, in a workspace of its own.
+def rehearsal_config(config: Config, graph: GraphConfig, *, one_in: int, workspace: str) -> Config:
+    """Return the config of a rehearsal on one node in `one_in`, in a separate workspace.
 
-    It has nothing of other models, and nobody else hears of its curves. Bad rows of a subsample stop nothing: their
-    share is not the table's. A shard has fewer targets, as the graph has, so that these share as many of their
-    neighbours; but those of a batch, which is never of two shards.
+    It starts from no model and logs no curves. Bad rows never stop it: their share differs from the table's. Shards
+    have fewer targets, like the graph, so that their targets share as many neighbours, but never fewer than a batch.
     """
     train = config.train.model_copy(update={"epochs": 1, "start": None, "log": ()})
     graph = graph.model_copy(update={"scaled_as": None, "max_bad_rows": 1.0})
@@ -115,10 +113,7 @@ def rehearsed(config: Config, graph: GraphConfig, *, one_in: int, workspace: str
 
 
 def rehearse(context: StageContext, *, one_in: int) -> Rehearsal:
-    """Run the stages of a `rehearsed` config and return what each took.
-
-    one_in: as a name of its graph. Raises a stage's GnnflowError.
-    """
+    """Run the stages of a `rehearsal_config` and return their costs. Raises a stage's GnnflowError."""
     begin = time.monotonic()
     costs = {}
     for stage in context.run.stages:
@@ -136,7 +131,7 @@ def rehearse(context: StageContext, *, one_in: int) -> Rehearsal:
 
 
 def _with_epochs(cost: Cost, made: ArtifactResult, context: StageContext) -> Cost:
-    """Return what a training of one epoch took, divided into what it takes once and per epoch; train for longer."""
+    """Train for more epochs, and return the cost of training as a fixed part and a part per epoch."""
     first = made.facts(TrainFacts).history[0]["seconds"]
     more = min(max(_FEWEST_EPOCHS, round(_TRAINED_SECONDS / max(first, 1e-9))), _MOST_EPOCHS)
     train = context.config.train.model_copy(update={"epochs": 1 + more})
@@ -148,7 +143,7 @@ def _with_epochs(cost: Cost, made: ArtifactResult, context: StageContext) -> Cos
 
 
 def memory_here() -> int:
-    """Return the bytes of memory of this process, once what it does not use is given back."""
+    """Return the bytes of this process, after it returned free memory."""
     pa.default_memory_pool().release_unused()
     malloc.trim()
     return _resident(psutil.Process())

@@ -1,4 +1,4 @@
-"""Gathers what a run's manifests and predictions say, and writes its report."""
+"""The report of a run, gathered from its manifests and predictions."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ _EMBEDDING_ROWS = 2_000
 
 
 def report_of(run: str, *, workspace: str) -> str:
-    """Return the path of a run's report, made again where it is gone or damaged. run: a URI or a name in the workspace.
+    """Return the path of a run's report; a missing or damaged one is made again.
 
-    Raises StorageError where there is no such run.
+    run: a URI or a name in the workspace. Raises StorageError if there is no such run.
     """
     uri = find_run(run, workspace=Workspace.at(workspace))
     record = read_run(uri)
@@ -73,7 +73,7 @@ def report_of(run: str, *, workspace: str) -> str:
 
 
 def write_report(uri: str, record: Mapping[str, Any], metrics: Mapping[str, float]) -> FileEntry:
-    """Render and commit a run's report, and return its entry. record is what run.json holds."""
+    """Render and commit a run's report, and return its entry. record: the content of run.json."""
     from gnnflow.report.render import render_report
 
     artifacts = {stage: Artifact(artifact, read_manifest(artifact)) for stage, artifact in record["artifacts"].items()}
@@ -122,7 +122,7 @@ def _inputs(
 
 
 def _unread(config: Mapping[str, Any]) -> list[str]:
-    """Return the edge attributes that nothing of the model reads. What a user's own code reads is not known."""
+    """Return the edge attributes that the model does not read; none for a user's layer, which may read them."""
     task, kind = config.get("task", {}), config["model"]["kind"]
     by_decoder = task.get("kind") == "edge" and task["decoder"]["kind"] == "mlp"
     if kind == "gat_e" or ":" in kind or ":" in config.get("neighbors", {}).get("kind", "") or by_decoder:
@@ -141,14 +141,14 @@ def _stage_row(stage: str, manifest: Manifest, record: Mapping[str, Any]) -> Sta
 
 
 def _parity(found: CertificateFacts) -> Parity | None:
-    """Return the certificate; None where nothing was compared."""
+    """Return the certificate; None if nothing was compared."""
     if found.max_difference is None:
         return None
     return Parity(found.samples, found.max_difference, found.limit, found.compared)
 
 
 def _blow_up(artifacts: Mapping[str, Artifact]) -> BlowUp | None:
-    """Return what GraphFlat read and wrote; None where the strategy has no GraphFlat."""
+    """Return the bytes that GraphFlat read and wrote; None if the strategy has no GraphFlat."""
     if "flat" not in artifacts:
         return None
     flat = artifacts["flat"].facts(FlatFacts)
@@ -179,11 +179,11 @@ def _graph(graph: GraphFacts, selected: SelectFacts) -> GraphSummary:
 
 
 def _partitions(record: Mapping[str, Any], stored: Artifact) -> str:
-    """Say how good partitions are; empty where ingest dealt nodes to them."""
+    """Return a sentence about the quality of partitions; empty if ingest made them."""
     if record["store"] == "ingest":
         return ""
     figures = read_json(join(stored.uri, BALANCE))
-    # an artifact of an earlier version does not tell as much
+    # an artifact of an earlier version lacks some figures
     return f"{record['config']['partition']['kind']}: {text_of(figures)}" if "before" in figures else ""
 
 
@@ -201,7 +201,7 @@ def _types(graph: GraphFacts) -> list[TypeRow]:
 
 
 def _relations(graph: GraphFacts, relations: Sequence[RelationFacts]) -> list[RelationRow]:
-    """Return rows of the graph's relations, or of those that were selected."""
+    """Return rows of the graph's relations, or of the selected ones."""
     nodes = {each.name: each.num_nodes for each in graph.types} or {UNTYPED.types[0]: graph.num_nodes}
     return [
         RelationRow(
@@ -218,12 +218,12 @@ def _relations(graph: GraphFacts, relations: Sequence[RelationFacts]) -> list[Re
 
 
 def _quarantined(graph: GraphFacts, table: str) -> int:
-    """Return how many rows of a table were set aside; none of a relation without one, made by turning edges round."""
+    """Return the number of rows set aside in a table; 0 for reversed relations, which have no table."""
     return graph.tables[table].rows_quarantined if table in graph.tables else 0
 
 
 def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]) -> pa.Table:
-    """Return predictions joined with their labels and splits, from as few partitions as give enough rows.
+    """Return predictions joined with labels and splits, from as few partitions as give enough rows.
 
     targets: infer.targets of the run.
     """
@@ -236,7 +236,7 @@ def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]
         partition = int(entry.name.rsplit("-", 1)[-1].split(".")[0])
         predicted = read_artifact_table(scored.uri, entry.name)
         if label and store.facts.targets == "edges":
-            from gnnflow.infer.pairs import scored_edges  # takes torch, which no report on nodes waits for
+            from gnnflow.infer.pairs import scored_edges  # imports torch, which reports on nodes do not need
 
             known = store.pairs(partition, ["split", *label])
             known = known.append_column("labelled", pa.array(to_numpy(known["split"]) >= 0))
@@ -244,7 +244,7 @@ def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]
         else:
             columns = ["id", "split", "labelled", *label]
             known = store.nodes(partition, columns, node_type=store.facts.target_type)
-            if "type" in predicted.column_names:  # embeddings of both ends of edges: those of one stand for them
+            if "type" in predicted.column_names:  # embeddings of both ends of edges: the report shows one type
                 predicted = predicted.filter(pc.equal(predicted["type"], store.schema.types[store.facts.target_type]))
             rows = _rows_of(known, predicted)
         for name in ("split", "labelled", *label):
@@ -256,7 +256,7 @@ def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]
 
 
 def _rows_of(nodes: pa.Table, predicted: pa.Table) -> IntArray:
-    """Return the row of the node table that each prediction belongs to."""
+    """Return each prediction's row in the node table."""
     import pyarrow.compute as pc
 
     ids = predicted["id"].combine_chunks()
@@ -264,7 +264,7 @@ def _rows_of(nodes: pa.Table, predicted: pa.Table) -> IntArray:
 
 
 def _predictions(table: pa.Table, label_kind: LabelKind) -> PredictionSample | None:
-    """Return labels and scores of the test split, of the valid split where no target of test was scored."""
+    """Return labels and scores of the test split, or of the valid split if no test target was scored."""
     splits, labelled = to_numpy(table["split"]), to_numpy(table["labelled"])
     for split in ("test", "valid"):
         rows = np.flatnonzero((splits == SPLITS.index(split)) & labelled)

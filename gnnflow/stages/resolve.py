@@ -1,9 +1,14 @@
-"""A run, resolved once: which stages it has, what each one's fingerprint is, and so where everything of it lies.
+"""A run, resolved once: its stages and their fingerprints, which decide the places of all its files.
 
 A fingerprint is the name under which a stage's work is done once. It covers the stage's config keys, its inputs'
-fingerprints, its format version, the source of the user's own code that it runs and, for the stage that reads the
-tables, the stamps of their files. All are computed here, from file names and stamps alone: no table is opened. What a
-run does later it does under these names, also where a table is replaced meanwhile; ingest then refuses to commit.
+fingerprints, its format version, the source of the user's code that it runs and, for the stage that reads the tables,
+the stamps of their files. All are computed here, from file names and stamps alone: no table is opened. A run keeps
+these names even if a table is replaced meanwhile; ingest then refuses to commit.
+
+Columns can be scaled as they were for a published model (`graph.scaled_as`). A model learns the meaning of a number
+from the mean and deviation of its training tables; on later tables, `normalize: standard` would remove a shift of a
+whole column, and the model would not see it. The figures enter the fingerprint of ingest, not the version that holds
+them: a version with the same figures is no reason to ingest again.
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from gnnflow import registry
 from gnnflow.config import STAGES
+from gnnflow.config.base import published_name
 from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.graph_section import table_key, tables_by_name
 from gnnflow.config.own_code import source_digest
 from gnnflow.config.stages import needs_of, stages_of
 from gnnflow.graph.errors import ConfigError
-from gnnflow.stages.scaling import find_scales
 from gnnflow.stages.start import find_start, start_of_version
 from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
@@ -30,12 +36,14 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Config, GraphConfig
     from gnnflow.graph.scales import Scales
+    from gnnflow.registry import Version
     from gnnflow.stages.start import FoundStart
     from gnnflow.storage.filesystem import Stamp
 
 Tables = dict[str, tuple["Stamp", ...]]
 
 _FORMAT_VERSION = 1
+SCALES_KEY = "graph.scaled_as"
 FEWEST_PARTITIONS, MOST_PARTITIONS = 4, 65536
 _PARTS_OF_MEMORY = 16
 _USUAL_MEMORY = 2 << 30
@@ -43,10 +51,10 @@ _USUAL_MEMORY = 2 << 30
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """One config on the tables as they were when it was resolved.
+    """One config on its tables at the time when it was resolved.
 
-    fingerprints: of its strategy's stages, in order. scales: what columns are scaled by where a model says it. code: a
-    hash of the source of each of the user's own modules, by the name that the config has for what is in it.
+    fingerprints: of its strategy's stages, in order. scales: of columns, if a published model gives them. code: a hash
+    of the source of the user's classes and functions, by their names in the config.
     """
 
     config: Config
@@ -72,19 +80,19 @@ class ResolvedRun:
 
     @cached_property
     def uri(self) -> str:
-        """Where the run's folder lies: the same config on the same tables is the same run."""
+        """The run's folder: the same config on the same tables is the same run."""
         keys = {"stages": dict(self.fingerprints), "name": self.config.name}
         fingerprint = fingerprint_of("run", keys=keys, inputs={}, format_version=_FORMAT_VERSION)
         return self.workspace.run(self.config.name, fingerprint)
 
     @property
     def record(self) -> str:
-        """The run's commit: its folder is a completed run when this file is there."""
+        """The run's commit: a folder with this file is a completed run."""
         return join(self.uri, RUN)
 
     @property
     def partitions(self) -> int:
-        """How many partitions the graph store has."""
+        """The number of partitions of the graph store."""
         partitions = self.config.graph.partitions
         assert partitions is not None, "a resolved run has a number of partitions"
         return partitions
@@ -94,19 +102,19 @@ class ResolvedRun:
         return needs_of(stage, self.stages)
 
     def artifact(self, stage: str) -> str:
-        """Return where a stage's artifact lies."""
+        """Return the folder of a stage's artifact."""
         return self.workspace.artifact(stage, self.fingerprints[stage])
 
     def code_of(self, stage: str) -> dict[str, str]:
-        """Return the hashes of the user's own code that a stage runs, by its name; a stage of no run has none."""
+        """Return the hashes of the user's code that a stage runs, by its name."""
         return {name: self.code[name] for name in STAGES[stage].own_code(self.config)}
 
 
 def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
-    """Return the run of a config. tables: the stamps to go by, where another run of the same tables has read them.
+    """Return the run of a config. tables: the stamps that another run of the same tables has read, if any.
 
-    Raises StorageError for tables that are not there, ConfigError for what no stage can do yet, RegistryError where no
-    such model as `train.start` or `graph.scaled_as` names is published.
+    Raises StorageError for missing tables, ConfigError for configs that no stage supports, RegistryError if the model
+    that `train.start` or `graph.scaled_as` names is not published.
     """
     if tables is None:
         tables = stamps_of(config.graph)
@@ -119,22 +127,36 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     code = {name: source_digest(name) for stage in stages_of(config) for name in STAGES[stage].own_code(config)}
     run = ResolvedRun(config, tables, {}, scales, code)
     start = find_start(config)
-    # A version that this very run gave may be what the alias stands for by now: the run is still the one it was.
+    # The alias may by now stand for a version that this very run gave: the run is still the same one.
     if start is not None and start.version is not None and (earlier := start_of_version(config, start.version)):
         found = _fingerprints(run, earlier)
         if start.version.fingerprints.get("train") == found["train"]:
-            return replace(run, config=_with_start(config, earlier), fingerprints=found)
-    return replace(run, config=_with_start(config, start), fingerprints=_fingerprints(run, start))
+            start = earlier
+    if start is not None:
+        config = config.model_copy(update={"train": config.train.model_copy(update={"start": start.name})})
+    return replace(run, config=config, fingerprints=_fingerprints(run, start))
 
 
-def _with_start(config: Config, start: FoundStart | None) -> Config:
-    if start is None:
-        return config
-    return config.model_copy(update={"train": config.train.model_copy(update={"start": start.name})})
+def find_scales(config: Config) -> Version | None:
+    """Return the published version whose scales a config asks for, None if its tables give their own.
+
+    Raises RegistryError if no such version is published, ConfigError if it was trained on unscaled columns.
+    """
+    named = config.graph.scaled_as and published_name(config.graph.scaled_as)
+    if not named:
+        return None
+    version = registry.find_version(config.workspace, *named)
+    if not version.scales:
+        raise ConfigError(
+            f"{config.graph.scaled_as!r}: version {version.version} does not hold the scales of its columns",
+            where=SCALES_KEY,
+            fix="Leave it out, publish a run whose columns are scaled by standard, and name that.",
+        )
+    return version
 
 
 def _fingerprints(run: ResolvedRun, start: FoundStart | None) -> dict[str, str]:
-    """Return the fingerprints of a run's stages, in order, where it has none yet."""
+    """Return the fingerprints of a run's stages, in order."""
     found: dict[str, str] = {}
     stages = stages_of(run.config)
     for name in stages:
@@ -153,24 +175,23 @@ def _fingerprints(run: ResolvedRun, start: FoundStart | None) -> dict[str, str]:
 
 
 def _with_partitions(config: Config, tables: Tables) -> Config:
-    """Return the config with a number of partitions: its own, or one that follows from the tables' bytes.
+    """Return the config with a number of partitions: the given one, or one that follows from the tables' bytes.
 
-    Text takes about its size in memory, Parquet and what is zipped several times that; a task holds its partition a few
-    times over, sorted and on its way. So a partition gets a sixteenth of a worker's memory, which is taken as 2 GiB
-    where the config does not say it.
+    Text takes about its size in memory, Parquet and zipped files several times that. A task holds its partition several
+    times over, to sort and to send it. So a partition gets a sixteenth of a worker's memory, 2 GiB by default.
     """
     if config.graph.partitions is not None:
         return config
     limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
-    held = sum(each.size * _growth(each.name) for stamps in tables.values() for each in stamps)
+    # a compressed file takes about four times its size in memory
+    held = sum(
+        each.size * (4 if format_of(each.name) == "parquet" or each.name.lower().endswith(".gz") else 1)
+        for stamps in tables.values()
+        for each in stamps
+    )
     count = -(-held * _PARTS_OF_MEMORY // (limit or _USUAL_MEMORY))
     graph = config.graph.model_copy(update={"partitions": min(max(count, FEWEST_PARTITIONS), MOST_PARTITIONS)})
     return config.model_copy(update={"graph": graph})
-
-
-def _growth(name: str) -> int:
-    """Return how many times its size a file takes in memory, about."""
-    return 4 if format_of(name) == "parquet" or name.lower().endswith(".gz") else 1
 
 
 def stamps_of(graph: GraphConfig) -> Tables:
@@ -183,14 +204,14 @@ def stamps_of(graph: GraphConfig) -> Tables:
 
 
 def _refuse_own_files(config: Config) -> None:
-    """Raise ConfigError where a pattern would take in what stages write to the workspace."""
+    """Raise ConfigError if a pattern for a table matches files that stages write to the workspace."""
     workspace = Workspace.at(config.workspace)
     for name, table in tables_by_name(config.graph).items():
-        # A folder that holds the workspace is refused where the config is read.
+        # A folder that holds the workspace was refused when the config was read.
         if has_pattern(table) and any(workspace.owns(file.uri) for file in find_table_files(absolute(table)).files):
             raise ConfigError(
-                f"{config.workspace!r} lies among the files of {table_key(name)} ({table}), which would "
-                "read it as a table",
+                f"{config.workspace!r} lies among the files of {table_key(name)} ({table}), and would be read as a "
+                "table",
                 where="workspace",
-                fix="Give a folder outside of the table's.",
+                fix="Name a folder outside of the table's folder.",
             )

@@ -1,15 +1,18 @@
-"""Running a stage: the check whether its work is already done, the work folder, and the commit.
+"""Running a stage: its work is done once per fingerprint, in a work folder, and committed last.
 
-Where a committed artifact has the stage's fingerprint nothing is done; otherwise its work function runs, resuming what
-an earlier attempt left in the work folder, and one manifest is written last, here and nowhere else.
+A committed artifact under the stage's fingerprint is reused. Otherwise the work function runs, resuming from the work
+folder of an earlier attempt, and one manifest is written last, here and nowhere else. The work folder also holds the
+digests of the artifacts that the work reads, and the seconds of all attempts; no result depends on the seconds.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnnflow.config import STAGES
 from gnnflow.config.pipelines import load_named
@@ -27,50 +30,52 @@ from gnnflow.mapreduce.exchange import ExchangeError
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.stages.base import Artifact, ArtifactResult, Made, StageContext, StageResult, StageRun
 from gnnflow.stages.check import check_run
-from gnnflow.stages.work_folder import elapsed_before, has_work, keep_elapsed, work_on
-from gnnflow.storage.filesystem import list_names
+from gnnflow.storage.documents import read_document, write_document
+from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.lease import LEASE, is_abandoned, sole_worker
 from gnnflow.storage.manifest import Manifest, claim, commit, committed, complete, read_manifest
 from gnnflow.storage.verified import check_file
-from gnnflow.storage.writing import remove_tree
+from gnnflow.storage.writing import remove_file, remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from gnnflow.progress import Progress
 
 # The same inputs would fail again, so nothing of the attempt is worth keeping.
 _REPEATABLE = (TableError, StorageError, ConfigError, LayerError, TrainingError, ParityError, ScoringError)
 
+ELAPSED = "elapsed.json"
+INPUTS = "inputs.json"
+"""The digests of the artifacts that the work reads."""
+_WRITE_SECONDS = 5.0
+_KEY = "seconds"
+
 
 def run_stage(context: StageContext, stage: str) -> StageResult:
-    """Run one stage by its name. Raises StorageError where an earlier stage has not run, or its own result is damaged.
+    """Run one stage by its name. Raises StorageError if an earlier stage has not run, or its own result is damaged.
 
-    A stage that a person asks for alone may be the last to be read here, so what it made earlier is verified whole.
+    This stage may be the last one to read an existing result, so that is verified as a whole.
     """
-    if STAGES[stage].keys is not None:
-        _check_asked_for(context, stage)
-        check_run(context.run, (stage,))
-        made = make_artifact(context, stage)
-        if made.reused:
-            for file in made.manifest.files:
-                check_file(made.artifact, file.name)
-        return made
-    result: StageResult = load_named(STAGES[stage].work)(context)
-    return result
-
-
-def _check_asked_for(context: StageContext, stage: str) -> None:
-    """Raise ConfigError where a run of this config does not have the stage."""
+    if STAGES[stage].keys is None:
+        result: StageResult = load_named(STAGES[stage].work)(context)
+        return result
     if stage not in context.run.stages:
-        has = ", ".join(context.run.stages)
         raise ConfigError(
-            f"a run of this config has no stage {stage}, it has {has}",
+            f"a run of this config has no stage {stage}; it has {', '.join(context.run.stages)}",
             where=f"gnnflow {stage}",
             fix=f"Set {STAGES[stage].asked_by}, or leave the stage out.",
         )
+    check_run(context.run, (stage,))
+    made = make_artifact(context, stage)
+    if made.reused:
+        for file in made.manifest.files:
+            check_file(made.artifact, file.name)
+    return made
 
 
 def is_done(context: StageContext, stage: str) -> bool:
-    """Return whether running a stage would find its result, or take no more than a few small files."""
+    """Return whether running a stage would find its result, or cost no more than a few small files."""
     row = STAGES[stage]
     if row.keys is not None:
         return committed(context.run.artifact(stage))
@@ -78,7 +83,7 @@ def is_done(context: StageContext, stage: str) -> bool:
 
 
 def make_artifact(context: StageContext, stage: str) -> ArtifactResult:
-    """Commit a stage's artifact, or find the one that is there."""
+    """Return a stage's artifact; run the stage if there is none yet."""
     needs = context.run.needs(stage)
     for need in needs:
         if STAGES[need].on_demand and not committed(context.run.artifact(need)):
@@ -96,78 +101,58 @@ def do_once(
     fingerprint: str,
     inputs: Mapping[str, Artifact],
 ) -> ArtifactResult:
-    """Do work under a fingerprint unless it is done, and return what is committed then.
+    """Do work under a fingerprint unless it is done, and return the committed artifact.
 
-    Where another run is doing the same work this one waits for it.
+    Waits if another run is doing the same work.
     """
-    begin = time.monotonic()
-    workspace = context.run.workspace
-    artifact = workspace.artifact(stage, fingerprint)
-    folder = workspace.work(stage, fingerprint)
+    begin, workspace, progress = time.monotonic(), context.run.workspace, context.progress
+    artifact, folder = workspace.artifact(stage, fingerprint), workspace.work(stage, fingerprint)
 
-    def make() -> bool:
+    def attempt() -> bool:
         with work_on(folder, _digests_of(inputs)):
             earlier = elapsed_before(folder)
-            rounds = RoundRunner(folder, context.scheduler, context.progress, artifact=artifact, earlier=earlier)
-            return _do(StageRun(stage, context, artifact, inputs, rounds), work, fingerprint=fingerprint)
+            rounds = RoundRunner(folder, context.scheduler, progress, artifact=artifact, earlier=earlier)
+            return _attempt(StageRun(stage, context.run, artifact, inputs, rounds), work, fingerprint=fingerprint)
 
-    reused = not do_alone(context, folder, make, done=lambda: complete(artifact, work=folder))
+    reused = not do_alone(folder, attempt, done=lambda: complete(artifact, work=folder), progress=progress)
     seconds = time.monotonic() - begin
     manifest = read_manifest(artifact)
-    _check_made_of(artifact, manifest, inputs)
-    context.progress.stage_finished(stage, seconds, reused=reused)
+    _check_inputs(artifact, manifest, inputs)
+    progress.stage_finished(stage, seconds, reused=reused)
     return ArtifactResult(stage=stage, seconds=seconds, reused=reused, artifact=artifact, manifest=manifest)
 
 
-def _digests_of(inputs: Mapping[str, Artifact]) -> dict[str, str]:
-    return {need: artifact.manifest.digest for need, artifact in inputs.items()}
+def do_alone(folder: str, work: Callable[[], bool], *, done: Callable[[], bool], progress: Progress) -> bool:
+    """Do work unless it is done or another run does it; wait for that run. Return True if this run did it.
 
-
-def _check_made_of(artifact: str, manifest: Manifest, inputs: Mapping[str, Artifact]) -> None:
-    """Raise StorageError where an artifact was made of others than those that are there now.
-
-    A training that is repeated, after its artifact was deleted, may give another model under the same fingerprint.
-    """
-    now = _digests_of(inputs)
-    for need, digest in manifest.made_of.items():
-        if now.get(need, digest) != digest:
-            raise StorageError(
-                f"was made of another result of {need} (digest {digest[:12]}) than the one that is there "
-                f"({now[need][:12]}), which has been made again since",
-                where=artifact,
-                fix="Delete this folder and run again.",
-            )
-
-
-def do_alone(context: StageContext, folder: str, work: Callable[[], bool], *, done: Callable[[], bool]) -> bool:
-    """Do work unless it is done or another run does it, which is waited for. Returns whether this run did it.
-
-    folder: where the lease lies while the work goes on; what work returns says whether it did anything.
+    folder: holds the lease during the work. work returns False if it found nothing to do.
     """
     if done():
-        if is_abandoned(folder):  # by a run that was killed between its commit and this
-            _clear(folder, context)
+        if is_abandoned(folder):  # the run that committed was killed before it deleted this
+            try:
+                remove_tree(folder)
+            except (MachineError, StorageError) as error:  # not allowed: what is committed can be read all the same
+                progress.message(f"a killed run's work stays: {error}")
         return False
-    with sole_worker(folder, done=done, progress=context.progress) as alone:
+    with sole_worker(folder, done=done, progress=progress) as alone:
         return alone and not done() and work()
 
 
-def _clear(folder: str, context: StageContext) -> None:
-    """Delete a work folder that nobody needs; where that is not allowed it stays, and what is committed can be read."""
-    try:
-        remove_tree(folder)
-    except (MachineError, StorageError) as error:
-        context.progress.message(f"a killed run's work stays: {error}")
-
-
-def _do(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> bool:
-    """Do the work and commit it. Returns False where another run committed it before this one could."""
-    run.context.progress.stage_started(run.stage)
-    # An artifact's folder that holds files which no attempt of this work wrote is not ours to delete.
+def _attempt(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> bool:
+    """Do the work and commit it. Return False if another run committed it first."""
+    run.rounds.progress.stage_started(run.stage)
+    # Files in the artifact's folder that no attempt of this work wrote are not ours to delete.
     ours = not list_names(run.artifact) or has_work(run.rounds.work)
     try:
         with keep_elapsed(run.rounds.work, started=run.rounds.started):
-            _make_whole(run, work, fingerprint=fingerprint)
+            try:
+                _make(run, work, fingerprint=fingerprint)
+            except ExchangeError as error:  # files between rounds are damaged or gone
+                if committed(run.artifact):
+                    raise  # another run was done first and removed them
+                run.tell(f"{run.stage} starts anew: {error}")
+                remove_tree(run.rounds.work, keep=(LEASE,))
+                _make(replace(run, rounds=_restarted(run)), work, fingerprint=fingerprint)
     except _REPEATABLE:
         done_elsewhere = complete(run.artifact, work=run.rounds.work)
         if ours and not done_elsewhere:
@@ -180,19 +165,10 @@ def _do(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) ->
     return True
 
 
-def _make_whole(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> None:
-    """Do the work, once more from its start where files between its rounds are not what they were."""
-    try:
-        _make(run, work, fingerprint=fingerprint)
-    except ExchangeError as error:
-        if committed(run.artifact):
-            raise  # another run was done first and removed them
-        run.context.progress.message(f"{run.stage} starts anew: {error}")
-        remove_tree(run.rounds.work, keep=(LEASE,))
-        held = run.rounds
-        earlier = time.monotonic() - held.started
-        rounds = RoundRunner(held.work, held.scheduler, held.progress, artifact=run.artifact, earlier=earlier)
-        _make(replace(run, rounds=rounds), work, fingerprint=fingerprint)
+def _restarted(run: StageRun) -> RoundRunner:
+    rounds = run.rounds
+    earlier = time.monotonic() - rounds.started
+    return RoundRunner(rounds.work, rounds.scheduler, rounds.progress, artifact=run.artifact, earlier=earlier)
 
 
 def _make(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> None:
@@ -212,9 +188,93 @@ def _make(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) 
         facts=asdict(made.facts),
         timings={"rounds": rounds, "seconds": time.monotonic() - run.rounds.started},
         versions=dict(made.versions),
-        code=run.context.run.code_of(run.stage),
+        code=run.resolved.code_of(run.stage),
         made_of=_digests_of(run.inputs),
     )
     commit(run.folder, manifest)
     if run.attempt:
         claim(run.artifact, work=run.rounds.work, attempt=run.attempt)
+
+
+def _digests_of(inputs: Mapping[str, Artifact]) -> dict[str, str]:
+    return {need: artifact.manifest.digest for need, artifact in inputs.items()}
+
+
+def _check_inputs(artifact: str, manifest: Manifest, inputs: Mapping[str, Artifact]) -> None:
+    """Raise StorageError if an artifact was made from inputs other than the present ones.
+
+    A training that is repeated, after its artifact was deleted, may give another model under the same fingerprint.
+    """
+    now = _digests_of(inputs)
+    for need, digest in manifest.made_of.items():
+        if now.get(need, digest) != digest:
+            raise StorageError(
+                f"was made from another result of {need} (digest {digest[:12]}) than the present one "
+                f"({now[need][:12]}), which was made again since",
+                where=artifact,
+                fix="Delete this folder and run again.",
+            )
+
+
+def elapsed_before(work: str) -> float:
+    """Return the seconds of earlier attempts in a work folder; 0 if they are not recorded."""
+    try:
+        return float(read_document(join(work, ELAPSED), fix="")[_KEY])
+    except (StorageError, KeyError, TypeError, ValueError):
+        return 0.0
+
+
+def has_work(work: str) -> bool:
+    """Return whether tasks left anything in a work folder."""
+    ignored = (LEASE, ELAPSED, INPUTS)  # also under their temporary names, which contain these
+    return any(not any(each in name for each in ignored) for name in list_names(work))
+
+
+@contextmanager
+def work_on(work: str, digests: dict[str, str]) -> Iterator[None]:
+    """Work in a folder on artifacts with these digests, by stage; first delete earlier work on other artifacts.
+
+    The record of the digests is removed again if nothing was done.
+    """
+    where = join(work, INPUTS)
+    try:
+        held: dict[str, Any] | None = read_document(where, fix="")
+    except StorageError:  # a new folder, or one of an earlier version
+        held = None
+    if held not in (None, digests):
+        remove_tree(work, keep=(LEASE,))
+    if held != digests:
+        write_document(where, digests, durable=False)
+    try:
+        yield
+    finally:
+        with suppress(OSError, StorageError):
+            if not has_work(work):
+                remove_file(where)
+
+
+@contextmanager
+def keep_elapsed(work: str, *, started: float) -> Iterator[None]:
+    """Write the seconds since `started` (by `monotonic`) to a work folder, while the block runs and at its end.
+
+    A kill loses only the last few seconds. Nothing is written before tasks leave work for a next attempt.
+    """
+    stop = threading.Event()
+
+    def write() -> None:
+        with suppress(OSError, StorageError):  # a figure is no reason to fail
+            if has_work(work):
+                write_document(join(work, ELAPSED), {_KEY: time.monotonic() - started}, durable=False)
+
+    def write_until_stopped() -> None:
+        while not stop.wait(_WRITE_SECONDS):
+            write()
+
+    writer = threading.Thread(target=write_until_stopped, daemon=True)
+    writer.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        writer.join()
+        write()

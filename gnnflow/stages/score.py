@@ -1,12 +1,11 @@
-"""Score: the model in service scores the current graph, whether the last run put it there or not.
+"""Score: the model in service scores the current graph.
 
-Where the champion is the version of this config's own run, GraphInfer has scored everything already and those
-predictions are the answer. Otherwise the champion's weights and its own sampling score today's graph store, under the
-same parity certificate as any run; where that store is not there it is made, and it needs no labels. After a rollback
-the stage gives the restored model's predictions.
+If the champion is the version of this config's run, GraphInfer has scored everything already, and these predictions are
+returned. Otherwise the champion's weights and sampling score today's graph store, under the same parity certificate as
+any run; a missing store is made first, and it needs no labels. After a rollback the restored model scores.
 
-Nothing trains here, so no edge is held out: where the config's run hides edges from its model (links, and labels of
-edges that carry no messages) the tables are ingested once more with every edge in them, also for the run's own version.
+Nothing trains here, so no edge is held out: if the config's run hides edges from its model (links, and labels of edges
+that carry no messages), the tables are ingested once more with every edge, even for the run's version.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult
-from gnnflow.stages.champion import other_code
+from gnnflow.stages.champion import make_inputs, make_store, other_code, scaled_for
 from gnnflow.stages.infer import Learned, score_graph
-from gnnflow.stages.rescaled import make_inputs, make_store, scaled_for
 from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import do_once
 from gnnflow.storage.filesystem import exists, join
@@ -54,7 +52,7 @@ class ScoreResult(StageResult):
     rows: int
 
     def summary(self) -> dict[str, Any]:
-        """Return which version scored, and where its predictions lie."""
+        """Return the version that scored, and the folder of its predictions."""
         scored = {"name": self.name, "version": self.version, "predictions": self.predictions, "rows_out": self.rows}
         return {**super().summary(), **scored, "reads": list(self.reads)}
 
@@ -62,8 +60,8 @@ class ScoreResult(StageResult):
 def run(context: StageContext) -> ScoreResult:
     """Return the champion's predictions.
 
-    Raises RegistryError where nothing is in service, or the champion cannot read this graph; ConfigError where the
-    config turns the certificate off.
+    Raises RegistryError if nothing is in service, or the champion cannot read this graph; ConfigError if the config
+    turns the certificate off.
     """
     begin = time.monotonic()
     context = _with_all_edges(context)
@@ -94,7 +92,7 @@ def run(context: StageContext) -> ScoreResult:
 
 
 def is_quick(context: StageContext) -> bool:
-    """Return whether the predictions of the model in service are there."""
+    """Return whether the predictions of the model in service exist already."""
     context = _with_all_edges(context)
     _, version = _in_service(context.config)
     if version is None:
@@ -109,20 +107,20 @@ def is_quick(context: StageContext) -> bool:
 
 
 def _with_all_edges(context: StageContext) -> StageContext:
-    """Return the run of the same tables in which no edge is held out: this one where none is."""
+    """Return the run of the same tables without held-out edges, which may be this run."""
     task = context.config.task
     targets = EdgeTargets.of(task, context.config.graph, seed=context.config.seed)
     if targets is None or not targets.hide_edges:
         return context
     changed = {"split": NoSplit()} if task.kind == "link" else {"messages": True}
-    # where training began changes no score, and may be gone
+    # the start of training changes no score, and may be gone
     train = context.config.train.model_copy(update={"start": None})
     config = context.config.model_copy(update={"task": task.model_copy(update=changed), "train": train})
     return replace(context, run=resolve(config, tables=context.run.tables))
 
 
 def _in_service(config: Config) -> tuple[str, Version | None]:
-    """Return the name that a config publishes under, and the version of it in service, where one is."""
+    """Return the name that a config publishes under, and its version in service, if any."""
     name = config.publish.name or config.name
     champion = registry.read_aliases(config.workspace, name).champion
     return name, None if champion is None else registry.read_version(config.workspace, name, champion)
@@ -133,7 +131,7 @@ def _is_of_this_run(context: StageContext, version: Version) -> bool:
 
 
 def _theirs(context: StageContext, version: Version) -> StageContext:
-    """Return the run that the version's own sampling makes of today's tables, scaled as the version knows them."""
+    """Return the run of today's tables with the version's sampling and scales."""
     config = _as_trained(scaled_for(context, version), version)
     return replace(context, run=resolve(config, tables=context.run.tables))
 
@@ -147,7 +145,7 @@ def _fingerprint(theirs: StageContext, version: Version) -> str:
     infer, run = STAGES["infer"], theirs.run
     assert infer.keys is not None
     inputs: dict[str, Any] = {stage: run.fingerprints[stage] for stage in (run.store_stage, "select")}
-    # trained anew, the same config may give other weights
+    # a repeated training may give other weights under the same config
     inputs |= {"train": version.fingerprints["train"], "trained": version.digests["train"]}
     if code := run.code_of("infer"):
         inputs["code"] = code
@@ -160,17 +158,17 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
         raise RegistryError(
             f"version {version.version} cannot score this graph: {'; '.join(found)}",
             where=name,
-            fix="Give the stages the code of that time, or train and publish a version with today's.",
+            fix="Give the stages the code of that time, or train and publish a version with today's code.",
         )
     make_store(context)
     graph = context.artifact(context.run.store_stage).facts(GraphFacts)
-    # what it aggregates is known once its neighbours are selected
+    # the relations that it aggregates are known only after the select stage
     _check_fits(version, replace(registry.signature_of(graph), neighbors=version.signature.neighbors), name)
     theirs = _theirs(context, version)
     make_inputs(theirs, version)
     _check_fits(version, registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts)), name)
     inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
-    # by the version's own signature, where the graph has no labels to tell it
+    # a graph without labels does not tell their kind, but the version's signature does
     kind = version.signature.learned if graph.label_kind == "none" else graph.label_kind
     learned = Learned(kind, version.class_names or graph.class_names)
     work = partial(score_graph, model=version.uri, learned=learned, trained=version.digests["train"])
@@ -178,7 +176,7 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
 
 
 def _check_fits(version: Version, graph: Signature, name: str) -> None:
-    """Raise RegistryError where a version cannot score a graph, labelled or not."""
+    """Raise RegistryError if a version cannot score a graph, labelled or not."""
     if found := registry.misfits(version.signature, graph.labelled_as(version.signature)):
         raise RegistryError(
             f"version {version.version} cannot score this graph: {'; '.join(found)}",
@@ -188,18 +186,18 @@ def _check_fits(version: Version, graph: Signature, name: str) -> None:
 
 
 def _as_trained(config: Config, version: Version) -> Config:
-    """Return the config with what the version was trained with: its layers, its neighbours and its seed.
+    """Return the config with the layers, the neighbours and the seed that the version was trained with.
 
-    Raises RegistryError where these do not go with the config's tables.
+    Raises RegistryError if these do not fit the config's tables.
     """
     from gnnflow.layers.saved import read_description
 
     # Read first: a version of an older format may hold keys that a config no longer has.
     model = read_description(version.uri, read=version.read).config
     held = json.loads(version.read(CONFIG))
-    # Only what decides its scores: other keys of that time may be gone.
+    # Only the keys that decide its scores: others may not exist any more.
     trained = {"model": model.model_dump(mode="json"), **{key: held[key] for key in ("neighbors", "flat", "seed")}}
-    # Partitions are balanced by what its own neighbours cost.
+    # Partitions are balanced by the costs of its neighbours.
     trained["partition"] = held.get("partition", {"kind": "hash"})
     try:
         return config_from_dict({**config.model_dump(mode="json"), **trained})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gnnflow.neighbors.selection import SelectionResult
     from gnnflow.stages.base import StageRun
 
-# The rounds of each kind whose relations take the place of the graph's own; any other kind is a function of the user's.
+# The rounds of each kind whose relations replace the graph's; any other kind is a function of the user.
 _ROUNDS: dict[str, Callable[..., SelectionResult]] = {
     "walks": walks.run_rounds,
     "metapaths": metapaths.run_rounds,
@@ -39,7 +39,7 @@ def work(run: StageRun) -> Made:
 
 
 def _direct(run: StageRun, section: DirectNeighbors) -> Made:
-    """Keep the in-edges that the config's sampling keeps. Without sampling nothing is copied: the store is read."""
+    """Keep the in-edges that sampling keeps. Without sampling nothing is copied, and later stages read the store."""
     config, store = run.config, run.store
     kept = None if config.fanouts is None else most_kept(config.fanouts)
     threshold, sampling = section.hub_threshold, section.sampling.kind

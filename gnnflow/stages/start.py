@@ -1,7 +1,7 @@
-"""The model that training starts from (`train.start`): where it lies, what it holds, whether it fits.
+"""The model that training starts from (`train.start`): its folder, its content, and checks that it fits.
 
-A run names it once, when it is resolved: an alias becomes the version it stands for, and the digest of the model's
-files enters the fingerprint of training. A copy elsewhere is the same start, and an alias that moved is another one.
+A run names it once, when it is resolved: an alias becomes its version, and the digest of the model's files enters the
+fingerprint of training. A copy elsewhere is the same start; an alias that moved is another one.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ _KEY = "train.start"
 
 @dataclass(frozen=True)
 class FoundStart:
-    """A model that a config starts from. name: as the config would name just this one; digest: over its two files.
+    """A model that a config starts from. name: a config name for exactly this model; digest: over its two files.
 
-    version: where it is a published one of this workspace that an alias stood for. scales: by what its columns were
-    scaled, and columns: which these were, where it is published and says so. graph: that section of the config that it
-    was trained with, empty where that is not known; other_classes: whether it names other classes than this config, or
-    these in another order.
+    version: the published version, if the config named an alias. scales, columns: of the tables that it was trained on,
+    if it is published and holds them. graph: the section of its config, empty if unknown. other_classes: its classes,
+    or their order, differ from this config's.
     """
 
     name: str
@@ -56,15 +55,15 @@ class FoundStart:
 
     @property
     def key(self) -> str:
-        """What of the start decides what is trained."""
+        """The part of the start that decides the result of training."""
         return f"{self.digest}, other classes" if self.other_classes else self.digest
 
 
 def find_start(config: Config) -> FoundStart | None:
-    """Return the model that a config's training starts from, None where it starts from its seed.
+    """Return the model that a config's training starts from, None if it starts from its seed.
 
-    Raises RegistryError where no such version is published, ConfigError where nothing that holds a model lies there,
-    StorageError where a document is damaged.
+    Raises RegistryError if no such version is published, ConfigError if the folder holds no model, StorageError if a
+    document is damaged.
     """
     start = config.train.start
     if start is None:
@@ -75,8 +74,8 @@ def find_start(config: Config) -> FoundStart | None:
         digest = _digest(version.files, where=version.uri)
         alias_of = None if which.isdecimal() else version
         columns, graph = version.signature.columns, json.loads(version.read(CONFIG))["graph"]
-        other = _other_classes(config, graph)
-        return FoundStart(version.pinned, version.uri, digest, alias_of, version.scales, columns, graph, other)
+        differ = _classes_differ(config, graph)
+        return FoundStart(version.pinned, version.uri, digest, alias_of, version.scales, columns, graph, differ)
     folder, graph = absolute(start), {}
     if exists(join(folder, RUN)):
         record = read_run(folder)
@@ -84,16 +83,16 @@ def find_start(config: Config) -> FoundStart | None:
     elif exists(join(folder, VERSION)):
         graph = read_document(join(folder, CONFIG), fix=remedy(folder, CONFIG))["graph"]
     digest = _digest(_listed(folder), where=start)
-    return FoundStart(start, folder, digest, graph=graph, other_classes=_other_classes(config, graph))
+    return FoundStart(start, folder, digest, graph=graph, other_classes=_classes_differ(config, graph))
 
 
-def _other_classes(config: Config, graph: Mapping[str, Any]) -> bool:
+def _classes_differ(config: Config, graph: Mapping[str, Any]) -> bool:
     theirs, ours = graph.get("classes") or (), config.graph.classes or ()
     return bool(theirs and ours) and [*theirs] != [*ours]
 
 
 def start_of_version(config: Config, version: registry.Version) -> FoundStart | None:
-    """Return what a published version's own training started from, None where that is not known any more."""
+    """Return the model that a published version's training started from, None if it is not known any more."""
     start = json.loads(version.read(CONFIG))["train"].get("start")
     if start is None:
         return None
@@ -105,9 +104,9 @@ def start_of_version(config: Config, version: registry.Version) -> FoundStart | 
 
 
 def check_start(config: Config, *, inputs: ModelInputs | None = None) -> FoundStart | None:
-    """Return `find_start`'s model. Raises LayerError where its architecture is not that of the config's.
+    """Return the model of `find_start`. Raises LayerError if its architecture differs from the config's.
 
-    inputs: what the graph decides of the model, where it is known already.
+    inputs: the part of the architecture that the graph decides, if it is known already.
     """
     found = find_start(config)
     if found is None:
@@ -119,7 +118,7 @@ def check_start(config: Config, *, inputs: ModelInputs | None = None) -> FoundSt
         raise LayerError(
             f"{config.train.start!r} is a model of another architecture: {'; '.join(unfit)}",
             where=_KEY,
-            fix="Set keys of model as they are there, name a model of such a graph, or set train.start to null.",
+            fix="Set the keys of model as they are there, name a model of such a graph, or set train.start to null.",
         )
     return found
 
@@ -127,23 +126,23 @@ def check_start(config: Config, *, inputs: ModelInputs | None = None) -> FoundSt
 def load_start(config: Config, *, inputs: ModelInputs, graph: GraphFacts, tell: Callable[[str], None]) -> Start | None:
     """Return the weights that training starts from. Raises as `check_start`, and StorageError for damaged weights.
 
-    tell hears of it where the model knows the graph's columns otherwise.
+    tell: receives a message for each difference between the model's columns and the graph's.
     """
     from gnnflow.layers.start import Start
 
     found = check_start(config, inputs=inputs)
     if found is None:
         return None
-    for text in _known_otherwise(found, config, graph):
+    for text in _column_differences(found, config, graph):
         tell(f"{_KEY}: {text}")
     weights = read_verified(found.folder, WEIGHTS)
     return Start(found.name, found.digest, weights, other_classes=found.other_classes)
 
 
-def _known_otherwise(found: FoundStart, config: Config, graph: GraphFacts) -> Iterator[str]:
-    """Yield what of the graph's columns is otherwise than the model has learned it, a sentence or two each."""
+def _column_differences(found: FoundStart, config: Config, graph: GraphFacts) -> Iterator[str]:
+    """Yield the differences between the graph's columns and the columns that the model learned from."""
     for other in registry.other_columns(found.columns, graph.columns_read):
-        yield f"{other}. {found.name} learned by their places."
+        yield f"{other}. {found.name} learned them by their positions."
     pairs = {key: (getattr(config.graph, key), found.graph.get(key, "none")) for key in SCALING_KEYS if found.graph}
     differ = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
     for key, (ours, theirs) in differ.items():
@@ -153,7 +152,7 @@ def _known_otherwise(found: FoundStart, config: Config, graph: GraphFacts) -> It
 
 
 def _listed(folder: str) -> tuple[FileEntry, ...]:
-    """Return the files that a folder lists. Raises ConfigError where it is no artifact and no version."""
+    """Return the files that an artifact or a version lists; none for any other folder."""
     if exists(join(folder, MANIFEST)):
         return read_manifest(folder).files
     where = join(folder, VERSION)
@@ -167,7 +166,7 @@ def _digest(files: tuple[FileEntry, ...], *, where: str) -> str:
     model = tuple(sorted((entry for entry in files if entry.name in MODEL_FILES), key=lambda entry: entry.name))
     if len(model) < len(MODEL_FILES):
         raise ConfigError(
-            f"no trained model lies at {where!r}",
+            f"there is no trained model at {where!r}",
             where=_KEY,
             fix="Name a published model (NAME or NAME/VERSION), or the folder of a completed run or of a version.",
         )

@@ -1,7 +1,7 @@
-"""A sweep: the runs of an experiment one after another, compared at the end as the experiments' DAG compares them.
+"""A sweep: the runs of an experiment one after another, and a comparison at the end, as in the experiments' DAG.
 
-Runs share what is equal through the workspace, and a run that is complete is found there: a sweep that was killed goes
-on where it stopped. A combination that fails is listed, and the others go on.
+Runs share equal artifacts through the workspace. Completed runs are found there, so a killed sweep resumes. A failed
+combination is listed, and the others continue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The completed runs and the errors of the others by label, and their comparison."""
+    """The completed runs and the errors of the others, by label, and their comparison."""
 
     name: str
     runs: Mapping[str, RunResult]
@@ -32,7 +32,7 @@ class SweepResult:
     comparison: ComparisonResult
 
     def summary(self) -> dict[str, Any]:
-        """Return plain values for `--json`: runs best first, as the table has them."""
+        """Return plain values for `--json`: runs best first, as in the table."""
         return {
             "experiment": self.name,
             "metric": self.comparison.metric,
@@ -62,8 +62,8 @@ def run_sweep(
 ) -> SweepResult:
     """Run every combination, compare those that complete, and write table, plot and page into the workspace.
 
-    run: runs one config to its end; say: hears which is next and what failed. Raises the first combination's error
-    where none completes.
+    run: runs one config to its end. say: receives progress messages. Raises the error of the first combination if none
+    completes.
     """
     runs: dict[str, RunResult] = {}
     failed: dict[str, GnnflowError] = dict(experiment.refused)

@@ -1,23 +1,23 @@
 """GraphTrainer: shards or a graph store in; weights, metrics and history out.
 
-The model is saved as `layers.saved` does, with the best epoch's weights. Of links it is said before they are trained
-on what held-out ones are ranked among, and which nodes tell of them.
+The model is saved by `layers.saved`, with the weights of the best epoch. Before training on links, messages tell the
+candidates of held-out links, and the nodes that reveal them.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gnnflow.config import ClusterBatchConfig, LocalCluster, MiniBatchConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.config.train_section import is_streamed, needs_ranks
-from gnnflow.graph.errors import ClusterError
+from gnnflow.graph.errors import ClusterError, ConfigError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graph.run_facts import LinkFacts, TrainFacts
 from gnnflow.stages.base import Made
-from gnnflow.stages.curves import open_curves
 from gnnflow.stages.link_facts import tell_link_facts
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.storage.filesystem import join
@@ -33,14 +33,15 @@ if TYPE_CHECKING:
     from gnnflow.layers.model import ModelInputs
     from gnnflow.neighbors.selected import Neighbors
     from gnnflow.stages.base import StageRun
+    from gnnflow.train.curves import Curves, Sink
     from gnnflow.train.job import TrainJob
     from gnnflow.train.trainer import TrainResult
 
-_ALL = 1 - 1e-9  # of the candidates of held-out links: a share that rounding takes for all
+_HISTORY = "history.jsonl"
 
 
 def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
-    """Return what a graph and a task decide of a model."""
+    """Return the part of a model that a graph and a task decide."""
     from gnnflow.layers.decoders import DecoderInputs
     from gnnflow.layers.model import ModelInputs
     from gnnflow.layers.typed import TypedInputs
@@ -70,34 +71,34 @@ def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
 
 
 def work(run: StageRun) -> Made:
-    """Train by the config's strategy. Raises TrainingError where the targets or the config cannot be trained on."""
+    """Train by the config's strategy. Raises TrainingError if the targets or the config do not allow it."""
     from gnnflow.executions.table import check_model, executions_of
     from gnnflow.layers.model import build_model
     from gnnflow.layers.saved import save_model
 
-    links, config, trained_on = tell_link_facts(run), run.config, _trained_on(run)
-    job = _job(run, trained_on)
+    links, config, inputs = tell_link_facts(run), run.config, _training_inputs(run)
+    job = _job(run, inputs)
     features = 1 if job.inputs.typed is not None else job.inputs.feature_width
     check_trained_size(config, features=features, outputs=job.inputs.num_outputs)
-    # Found now rather than after hours of training: every execution of this run must be able to run the model.
+    # Checked before hours of training: every execution of this run must be able to run the model.
     check_model(
         build_model(job.model, job.inputs),
         names=executions_of(config.train.strategy, is_streamed=is_streamed(config.train)),
     )
-    result, attempts = _trained(run, job)
+    result, attempts = _train_model(run, job)
     remove_tree(run.failed)
     return Made(
         save_model(run.folder, config.model, job.inputs, weights=result.weights),
-        rows_in=trained_on.num_targets,
-        rows_out=trained_on.num_targets,
+        rows_in=inputs.num_targets,
+        rows_out=inputs.num_targets,
         facts=_facts(result, attempts, links),
         versions=_versions(config.model.kind),
     )
 
 
 @dataclass(frozen=True)
-class _TrainedOn:
-    """GraphFlat's shards, or the splits of a graph store with its neighbours."""
+class _TrainingInputs:
+    """The inputs of training: GraphFlat's shards, or the splits of a graph store with its neighbours."""
 
     artifact: str
     entries: Sequence[ShardEntry]
@@ -106,11 +107,11 @@ class _TrainedOn:
     neighbors: Neighbors | None = None
 
 
-def _trained_on(run: StageRun) -> _TrainedOn:
-    """Return the shards or the store of a run. Raises where a store is larger than a worker's memory."""
+def _training_inputs(run: StageRun) -> _TrainingInputs:
+    """Return the inputs of training. Raises if a store is larger than a worker's memory, or lacks clusters."""
     if "flat" in run.inputs:
         flat = run.facts("flat", FlatFacts)
-        return _TrainedOn(run.inputs["flat"].uri, flat.shards, flat.fanouts, flat.num_targets)
+        return _TrainingInputs(run.inputs["flat"].uri, flat.shards, flat.fanouts, flat.num_targets)
     from gnnflow.train.clusterbatch import check_clusters
     from gnnflow.train.minibatch import check_memory, split_entries
 
@@ -118,16 +119,16 @@ def _trained_on(run: StageRun) -> _TrainedOn:
     if isinstance(config.train, ClusterBatchConfig):
         check_clusters(neighbors.store.facts.cluster_book.num_clusters, per_batch=config.train.clusters_per_batch)
     if isinstance(config.train, MiniBatchConfig | ClusterBatchConfig):  # each rank holds the graph
-        resamples, walks = _resamples(config), walks_anew(config)
+        resamples, walks = _resamples(config), redrawn_walks(config)
         limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
         check_memory(neighbors, int(limit), with_keys=resamples and walks is None, walks=walks)
     entries = split_entries(neighbors.store.facts)
     targets = sum(entry.num_samples for entry in entries)
-    return _TrainedOn(neighbors.store.artifact, entries, neighbors.fanouts, targets, neighbors)
+    return _TrainingInputs(neighbors.store.artifact, entries, neighbors.fanouts, targets, neighbors)
 
 
-def _job(run: StageRun, trained_on: _TrainedOn) -> TrainJob:
-    """Return all that ranks need to know of the run."""
+def _job(run: StageRun, trained_on: _TrainingInputs) -> TrainJob:
+    """Return the description of the training that ranks need."""
     from gnnflow.stages.start import load_start
     from gnnflow.train.job import StoreJob, TrainJob
 
@@ -145,22 +146,22 @@ def _job(run: StageRun, trained_on: _TrainedOn) -> TrainJob:
         seed=config.seed,
         sampling=run.neighbors.sampling,
         checkpoint_uri=join(run.rounds.work, "checkpoints"),
-        start=load_start(config, inputs=inputs, graph=graph, tell=run.context.progress.message),
+        start=load_start(config, inputs=inputs, graph=graph, tell=run.tell),
         task=config.task,
         failures=run.failed,
         store=run.store,
     )
     if trained_on.neighbors is None:
         return job
-    return StoreJob(**vars(job), neighbors=trained_on.neighbors, walks=walks_anew(config))
+    return StoreJob(**vars(job), neighbors=trained_on.neighbors, walks=redrawn_walks(config))
 
 
 def _resamples(config: Config) -> bool:
     return isinstance(config.train, MiniBatchConfig) and config.train.resample == "epoch"
 
 
-def walks_anew(config: Config) -> WalkNeighbors | None:
-    """Return how neighbours are selected, where epochs draw walks anew."""
+def redrawn_walks(config: Config) -> WalkNeighbors | None:
+    """Return the section of the walks if each epoch draws them again, else None."""
     return config.neighbors if _resamples(config) and isinstance(config.neighbors, WalkNeighbors) else None
 
 
@@ -169,15 +170,15 @@ def _versions(kind: str) -> dict[str, str]:
     return {library: importlib.metadata.version(library) for library in libraries}
 
 
-def _trained(run: StageRun, job: TrainJob) -> tuple[TrainResult, tuple[RankAttempt, ...]]:
-    """Return the job's result, from this process or from ranks on the cluster, and how the ranks fared."""
+def _train_model(run: StageRun, job: TrainJob) -> tuple[TrainResult, tuple[RankAttempt, ...]]:
+    """Train in this process or on ranks of the cluster, and return the result and the attempts of the ranks."""
     from gnnflow.train.trainer import train
 
-    progress = run.context.progress
+    progress = run.rounds.progress
     if not needs_ranks(job.train):
         with open_curves(run) as curves:
             return train(job, progress=progress, log=curves), ()
-    client = run.context.scheduler.dask_client()
+    client = run.rounds.scheduler.dask_client()
     if client is None:
         raise ClusterError(
             f"{job.train.workers} ranks are tasks of a Dask cluster, and this stage runs without one",
@@ -193,7 +194,7 @@ def _trained(run: StageRun, job: TrainJob) -> tuple[TrainResult, tuple[RankAttem
 
 
 def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...], links: LinkFacts | None) -> TrainFacts:
-    # Seconds per epoch differ from run to run, so the history is a fact and no file: files enter the digest.
+    # The history is a fact and not a file: its seconds differ from run to run, and files enter the digest.
     return TrainFacts(
         metrics=result.metrics,
         best_epoch=result.best_epoch,
@@ -204,4 +205,41 @@ def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...], links: LinkFa
         device=result.device,
         constant=result.constant,
         link_facts=links,
+    )
+
+
+def open_curves(run: StageRun) -> Curves:
+    """Return the curves of a training stage, as a context: its history file, and the loggers in `train.log`.
+
+    The history file is in the stage's work folder; afterwards the manifest has all of it.
+    """
+    from gnnflow.train.curves import Curves, HistoryFile
+
+    fingerprint, name = run.artifact.rsplit("/", 1)[1], run.config.name
+    sinks: dict[str, Sink] = {_HISTORY: HistoryFile(join(run.rounds.work, _HISTORY))}
+    if "tensorboard" in run.config.train.log:
+        from gnnflow.train.tensorboard import TensorBoard
+
+        sinks["TensorBoard"] = TensorBoard(run.resolved.workspace.logs(name, fingerprint))
+    if "mlflow" in run.config.train.log:
+        from gnnflow.registry.mlflow import MlflowCurves
+
+        config = run.config.model_dump(mode="json")
+        sinks["MLflow"] = MlflowCurves(run.artifact, name=name, config=config, tracking_uri=_tracking_uri(run.config))
+    return Curves(sinks, say=run.tell)
+
+
+def check_log(config: Config) -> None:
+    """Raise ConfigError if curves should go to MLflow and its address is unknown."""
+    if "mlflow" in config.train.log:
+        _tracking_uri(config)
+
+
+def _tracking_uri(config: Config) -> str:
+    if uri := os.environ.get("MLFLOW_TRACKING_URI", ""):
+        return uri
+    raise ConfigError(
+        "mlflow needs its address in the environment variable MLFLOW_TRACKING_URI, which is not set",
+        where="train.log",
+        fix="Set it where training runs, or omit mlflow.",
     )

@@ -16,7 +16,7 @@ from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.check_targets import check_held_out
+from gnnflow.stages.check import check_held_out
 from gnnflow.stages.running import make_artifact
 from tests.command_line import run_cli
 from tests.hearing import Heard

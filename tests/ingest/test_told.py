@@ -121,7 +121,7 @@ def test_a_run_stops_above_the_share_of_rows_that_may_go_and_a_higher_share_goes
         "5 of 400 rows (1.25 %) were set aside, and graph.max_bad_rows allows 1 %; 5 of them because of column 'src': "
         "src is not an id of the node table"
     )
-    place = found.fix.removeprefix("Mend the rows that are listed in ").partition(", ")[0]
+    place = found.fix.removeprefix("Mend the rows listed in ").partition(", ")[0]
     assert pq.read_table(place).num_rows == 5
     assert "set graph.max_bad_rows: 0.013 to go on without them" in found.fix
 
@@ -189,8 +189,8 @@ def test_several_tables_above_the_share_are_all_named() -> None:
         check_bad_rows(lost, graph, "store")
     assert str(caught.value) == (
         "e.csv: 30 of 100 rows (30 %) were set aside, and graph.max_bad_rows allows 1 %; 20 of them because of column "
-        "'src': is unknown. More were set aside of nodes too. Mend the rows that are listed in store/quarantine, or "
-        "set graph.max_bad_rows: 0.3 to go on without them."
+        "'src': is unknown. The limit is also exceeded in nodes. Mend the rows listed in store/quarantine, or "
+        "set graph.max_bad_rows: 0.3 to continue without them."
     )
 
 
@@ -215,7 +215,7 @@ def test_ids_that_appear_twice_are_named_by_the_users_column(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("shift", "found"),
-    [(0, None), (1, "no row has class 0: a model has an output for each of 5 all the same"), (20, "19 and 15 more")],
+    [(0, None), (1, "no row has class 0: a model still has an output for each of 5"), (20, "19 and 15 more")],
 )
 def test_classes_that_no_row_has_are_named(tmp_path: Path, shift: int, found: str | None) -> None:
     write_graph(tmp_path)
@@ -229,7 +229,10 @@ def test_classes_that_no_row_has_are_named(tmp_path: Path, shift: int, found: st
         assert found is not None
         assert found in text
     else:
-        assert "no row has any of the classes 1, 2, 3, 4, 5 and 15 more: a model has an output for each of 24" in text
+        assert (
+            "no row has any of the classes 1, 2, 3, 4, 5 and 15 more: a model still has an output for each of 24"
+            in text
+        )
 
 
 @pytest.mark.parametrize("numbers", [[1.7e9, 1.7e9 + 1, 1.7e9 + 2], [2e7, 2e7 + 0.5, 2e7 + 1]])

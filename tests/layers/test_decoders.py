@@ -36,7 +36,7 @@ def test_mlp_tells_the_ends_apart_and_the_others_do_not() -> None:
 
 
 def test_dot_refuses_several_outputs() -> None:
-    with pytest.raises(LayerError, match=r"one score, and the task has 3.*distmult or mlp"):
+    with pytest.raises(LayerError, match=r"one score, but the task has 3.*distmult or mlp"):
         build_decoder(DecoderInputs("dot", 3), 5)
 
 

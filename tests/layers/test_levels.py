@@ -127,7 +127,7 @@ def test_magnn_shares_steps_and_has_one_map_per_type():
 def test_magnn_refuses_paths_of_different_lengths():
     config = model_from_dict({"kind": "magnn", "hidden": 8})
     inputs = ModelInputs(8, num_outputs=2, leaves=(0,))
-    with pytest.raises(LayerError, match=r"different numbers of leaves, and MAGNN encodes paths of one.*metapaths"):
+    with pytest.raises(LayerError, match=r"different numbers of leaves, but MAGNN encodes paths of one.*metapaths"):
         build_model(config, inputs)
 
 
@@ -193,7 +193,7 @@ def test_pgnn_positions_have_a_column_per_anchor_set_at_unit_length():
 
 
 def test_an_anchor_set_beyond_those_that_are_named_is_refused():
-    with pytest.raises(LayerError, match=r"edges are of slots 0 to 3, and there are 2.*Set it to 4 or more"):
+    with pytest.raises(LayerError, match=r"edges have slots 0 to 3, but there are 2.*Set it to 4 or more"):
         run(PGNN(WIDTH, OUT, anchor_sets=2), anchor_edges())
 
 

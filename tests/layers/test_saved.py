@@ -79,7 +79,7 @@ def test_a_model_of_another_format_says_to_train_again(tmp_path: Path, number) -
     path = tmp_path / "model.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": number}))
     stored = "has no format number" if number is None else f"is of format {number}"
-    expected = rf"model\.json: {stored}, and this .* reads format 1\. Train again.*publish"
+    expected = rf"model\.json: {stored}, but this .* reads format 1\. Train again.*publish"
     with pytest.raises(ModelFormatError, match=expected):
         load_model(str(tmp_path))
 

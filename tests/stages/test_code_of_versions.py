@@ -83,7 +83,7 @@ def test_a_model_whose_code_changed_scores_nothing(tmp_path: Path, module: Path)
     write_graph(tmp_path, num_nodes=80, seed=1)
     later = StageContext.of(context.config)
     change(module, f"{LAYER}\n# changed\n")
-    refused = r"version 1 cannot score this graph: the source of layer_of_then:Mine is not what the model was trained"
+    refused = r"version 1 cannot score this graph: the source of layer_of_then:Mine differs from the one"
     with pytest.raises(RegistryError, match=refused):
         score.run(StageContext.of(context.config))
     change(module, LAYER)
@@ -113,7 +113,7 @@ def test_a_champion_with_other_code_is_compared_with_nothing(
     change(module, f"{LAYER}\n# changed\n")
     _, result = published(tmp_path, incomparable)
     assert result.in_service == in_service
-    assert "the source of layer_of_then:Mine is not what the model was trained with" in result.reason
+    assert "the source of layer_of_then:Mine differs from the one that the model was trained with" in result.reason
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from gnnflow.graph.errors import StorageError
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.costs import costs_of
+from gnnflow.stages.costs import learn_costs
 from gnnflow.stages.partition import instances_of
 from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import make_artifact
@@ -41,7 +41,7 @@ def test_costs_of_a_run_are_keys_of_a_config(tmp_path: Path) -> None:
     assert list(learned["relations"]) == [str(relation) for relation in config.graph.schema.relations]
     balanced = graph_config(tmp_path, graph=graph, partition={"kind": "balanced", **learned}, **QUICK)
     assert "partition" in resolve(balanced).stages
-    held = costs_of("small", workspace=config.workspace)
+    held = learn_costs("small", workspace=config.workspace)
     assert json.loads(json.dumps(held.as_document())) == learned
 
 
@@ -112,9 +112,9 @@ def test_too_few_partitions_teach_nothing(tmp_path: Path) -> None:
     write_graph(tmp_path)
     result = pipeline.run_quietly(graph_config(tmp_path, **QUICK))
     with pytest.raises(StorageError, match=r"has 3 partitions.*graph\.partitions: 16"):
-        costs_of(result.uri, workspace=str(tmp_path))
+        learn_costs(result.uri, workspace=str(tmp_path))
 
 
 def test_a_run_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no such run"):
-        costs_of("unknown", workspace=str(tmp_path))
+        learn_costs("unknown", workspace=str(tmp_path))

@@ -62,7 +62,7 @@ def test_mlflow_without_an_address_is_refused_before_the_first_stage(
     pytest.importorskip("mlflow", reason="mlflow is an extra: pip install 'gnnflow[mlflow]'")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     write_graph(tmp_path)
-    with pytest.raises(ConfigError, match=r"train\.log: mlflow is asked for, and the environment variable MLFLOW"):
+    with pytest.raises(ConfigError, match=r"train\.log: mlflow needs its address in the environment variable MLFLOW"):
         pipeline.run_quietly(graph_config(tmp_path, train={"log": ["mlflow"]}))
     assert not (tmp_path / "runs").exists()
 

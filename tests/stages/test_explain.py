@@ -116,7 +116,7 @@ def test_a_graph_in_files_is_trained_on_by_the_execution_of_files(config):
 def test_a_function_of_ones_own_has_to_run_first(config):
     shown = run_cli(["explain", config, "--set", "neighbors={kind: 'mine:near'}"])
     assert shown.code == 2
-    assert "neighbors.kind: the relations that mine:near gives are known once it has run" in shown.message
+    assert "neighbors.kind: the relations that mine:near selects are known only after it has run" in shown.message
 
 
 PLAIN = """

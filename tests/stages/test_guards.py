@@ -85,7 +85,7 @@ def test_a_feature_that_moved_is_named(graph: Path) -> None:
     with pytest.raises(GuardError) as caught:
         check(graph)
     text = str(caught.value)
-    assert "column x[3] has moved: PSI " in text
+    assert "column x[3] has changed: PSI " in text
     assert "and 0.25 is allowed" in text
     assert "raise guards.psi" in text
     assert str(graph / "nodes.parquet") in text
@@ -102,13 +102,13 @@ def test_the_worst_of_several_columns_comes_first(graph: Path) -> None:
         return x
 
     with_features(graph, move)
-    with pytest.raises(GuardError, match=r"column x\[4\] has moved.*over it are also x\[1\]"):
+    with pytest.raises(GuardError, match=r"column x\[4\] has changed.*also over the limit: x\[1\]"):
         check(graph)
 
 
 def test_other_feature_columns_are_named(graph: Path) -> None:
     with_features(graph, lambda x: x[:, :4])
-    with pytest.raises(GuardError, match=r"feature columns are others than before: x\[4\]"):
+    with pytest.raises(GuardError, match=r"feature columns differ from those before: x\[4\]"):
         check(graph)
 
 
@@ -146,7 +146,7 @@ def test_labels_whose_classes_moved_are_named(graph: Path, label: Callable[[int]
     place = table.column_names.index("label")
     moved = [label(held) for held in table["label"].to_pylist()]
     pq.write_table(table.set_column(place, "label", [moved]), graph / "nodes.parquet")
-    with pytest.raises(GuardError, match=r"column label has moved: PSI .* and 0.25 is allowed") as caught:
+    with pytest.raises(GuardError, match=r"column label has changed: PSI .* and 0.25 is allowed") as caught:
         check(graph)
     assert caught.value.where == str(graph / "nodes.parquet")
     assert "guards.psi" in caught.value.fix
@@ -172,7 +172,7 @@ def test_classes_are_compared_by_name_whatever_their_order(tmp_path: Path) -> No
     pipeline.run_quietly(graph_config(tmp_path, **sections))
     assert checked(["ugly", "ok", "bad"])["psi.label"] == 0.0
     write(["ugly", "bad", "ok"])
-    with pytest.raises(GuardError, match="column label has moved"):
+    with pytest.raises(GuardError, match="column label has changed"):
         checked(["ugly", "bad", "ok"])
 
 
@@ -266,7 +266,7 @@ def test_a_type_that_grew_and_one_whose_feature_moved_are_named_with_their_table
         check_typed(typed, tables)
     text = str(caught.value)
     assert "26 nodes of type device, 13 before: +100.0%" in text
-    assert "column merchant: entries of x in a row has moved: PSI " in text
+    assert "column merchant: entries of x in a row has changed: PSI " in text
     assert caught.value.where == f"{typed}/tables/device.parquet, {typed}/tables/merchant.parquet"
     assert "raise guards.rows and guards.psi" in text
 

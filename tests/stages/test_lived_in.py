@@ -45,7 +45,7 @@ def test_a_stage_that_ran_before_a_table_was_rewritten_is_to_run_again(tmp_path:
         run_stage(StageContext.of(graph_config(tmp_path)), "flat")
     run_stage(StageContext.of(graph_config(tmp_path)), "ingest")
     write_graph(tmp_path, seed=1)
-    changed = r"has run in this workspace, but not .* tables as they are now\. .*run it again: `gnnflow ingest CONFIG`"
+    changed = r"has run in this workspace, but not .* its current tables\. .*run it again: `gnnflow ingest CONFIG`"
     with pytest.raises(StorageError, match=changed):
         run_stage(StageContext.of(graph_config(tmp_path)), "flat")
 

@@ -37,7 +37,7 @@ def test_what_the_machine_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch
     config = graph_config(tmp_path, model={"hidden": 100, "layers": 3, "head": "linear"})
     check_size(config, trains=False)
     with pytest.raises(
-        LayerError, match=r"3 layers of 100 columns, their gradients and what adam remembers take 32.* kB"
+        LayerError, match=r"3 layers of 100 columns, their gradients and the state of adam take 32.* kB"
     ):
         check_trained_size(config)
     with pytest.raises(LayerError, match=r"take 160 kB at least, and this machine has 120 kB"):

@@ -10,7 +10,7 @@ import pytest
 from gnnflow import registry
 from gnnflow.stages import guards, pipeline, publish, score
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.costs import costs_of
+from gnnflow.stages.costs import learn_costs
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.report import report_of
 from gnnflow.storage.run_folder import latest_run
@@ -51,7 +51,7 @@ def use(config: Config) -> None:
     assert (scored.reused, scored.predictions.startswith(home)) == (True, True)
     version = registry.read_version(home, "small", 1)
     assert all(artifact.startswith(home) for artifact in version.artifacts.values())
-    costs_of("small", workspace=home)
+    learn_costs("small", workspace=home)
     assert report_of("small", workspace=home).startswith(home)
 
 

@@ -18,8 +18,8 @@ from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
-from gnnflow.stages.plan import about_budget, plan_run
+from gnnflow.stages.forecast import Forecast, StageForecast, full_cost, growth_of
+from gnnflow.stages.plan import budget_text, plan_run
 from gnnflow.stages.rehearsal import Cost, Rehearsal
 from gnnflow.stages.running import make_artifact
 from tests.command_line import run_cli
@@ -85,11 +85,11 @@ def test_a_budget_that_training_would_refuse_is_refused_by_the_plan(tmp_path: Pa
 
 def test_what_is_not_planned_of_a_budget_is_said(tmp_path: Path) -> None:
     write_graph(tmp_path, num_nodes=10, num_edges=20)
-    for train, said in (({}, ""), ({"workers": 2}, "of several ranks"), ({"device": "cuda"}, "on a card")):
+    for train, said in (({}, ""), ({"workers": 2}, "with several ranks"), ({"device": "cuda"}, "on a GPU")):
         budget = {"memory": "1GiB", **train} if train else {}
         cluster = {"kind": "local", "workers": 2}
         config = graph_config(tmp_path, train={"strategy": "global-batch", **budget}, cluster=cluster)
-        found = about_budget(StageContext.of(config), times=1, partitions=4)
+        found = budget_text(StageContext.of(config), times=1, partitions=4)
         assert said in found
         assert bool(found) == bool(said)
 
@@ -207,7 +207,7 @@ def test_figures_on_a_line_of_nodes_and_partitions_are_found(
 
     sizes = [Rehearsal(one_in, 16, {"flat": cost(1 / one_in, 16)}, 1.0) for one_in in (16 * finest, 4 * finest, finest)]
     more = Rehearsal(finest, 32, {"flat": cost(1 / finest, 32)}, 1.0)
-    found, true = cost_of_all([*sizes, more], "flat", partitions=partitions), cost(1.0, partitions)
+    found, true = full_cost([*sizes, more], "flat", partitions=partitions), cost(1.0, partitions)
     assert found.seconds == pytest.approx(true.seconds, rel=1e-6, abs=1e-3)
     # bytes are whole, so the line through them is off by as much as it is drawn out
     least = sizes[-1].costs["flat"].memory
@@ -219,7 +219,7 @@ def test_no_figure_is_below_nothing_or_falls_as_the_graph_grows(seconds: list[fl
     shares = [4**power for power in range(len(seconds), 0, -1)]
     costs = [Cost(value, 0, 0, 0) for value in seconds]
     sizes = [Rehearsal(one_in, 4, {"flat": cost}, 1.0) for one_in, cost in zip(shares, costs, strict=True)]
-    found = cost_of_all(sizes, "flat", partitions=4).seconds
+    found = full_cost(sizes, "flat", partitions=4).seconds
     assert found >= np.mean(seconds) * (1 - 1e-9)
 
 

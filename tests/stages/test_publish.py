@@ -63,7 +63,7 @@ def test_a_worse_model_stays_out_and_the_reason_says_why(graph: Path) -> None:
     assert (worse.version, worse.promoted, worse.in_service) == (2, False, 1)
     ours, theirs = worse.candidate["test.accuracy"], worse.champion["test.accuracy"]
     assert ours < theirs
-    assert f"version 1 stays: test.accuracy is {ours:.4f}, that of version 1 {theirs:.4f}" in worse.reason
+    assert f"version 1 stays: test.accuracy is {ours:.4f}, and {theirs:.4f} for version 1" in worse.reason
     state = registry.read_aliases(str(graph / "runs"), "small")
     assert (state.champion, state.candidate) == (1, 2)
 
@@ -133,7 +133,7 @@ def test_a_champion_that_came_meanwhile_is_compared_too(graph: Path, monkeypatch
     monkeypatch.setattr(registry, "promote", after_another)
     late = publish.run(StageContext.of(config_of(graph, {**BAD, "lr": 1e-5}, publish={"metric": "accuracy"})))
     assert (late.promoted, late.in_service) == (False, 3)
-    assert "that of version 3" in late.reason
+    assert "for version 3" in late.reason
 
 
 def test_publishing_again_changes_nothing(graph: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_champion_of_another_format_cannot_be_compared(graph: Path, monkeypatc
     published(config_of(graph))
     result = published(config_of(graph, {"epochs": 3}))
     assert not result.promoted
-    assert "model.json: is of format 0, and this version of gnnflow reads format 1" in result.reason
+    assert "model.json: is of format 0, but this version of gnnflow reads format 1" in result.reason
 
 
 def test_a_shallower_champion_can_be_compared(graph: Path) -> None:

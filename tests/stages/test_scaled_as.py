@@ -21,7 +21,7 @@ from gnnflow.graph.scales import ColumnScale, agree
 from gnnflow.registry.signature import signature_of
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.rehearsal import rehearsed
+from gnnflow.stages.rehearsal import rehearsal_config
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
@@ -188,7 +188,7 @@ def test_a_version_from_before_scales_were_kept_scores_as_it_did(tmp_path: Path,
     registry.promote(first.config.workspace, "small", 1)
     score.run(later)
     assert not ingested_again(later)
-    with pytest.raises(ConfigError, match="version 1 does not say by what its columns were scaled"):
+    with pytest.raises(ConfigError, match="version 1 does not hold the scales of its columns"):
         context_of(tmp_path, graph={"scaled_as": "small/1"})
 
 
@@ -201,7 +201,7 @@ def test_models_that_are_not_there_or_scaled_nothing_are_refused(tmp_path: Path)
     with pytest.raises(ConfigError, match="and no columns are scaled"):
         context_of(tmp_path, graph={**UNSCALED, "scaled_as": "small"})
     published(tmp_path, graph=UNSCALED)
-    with pytest.raises(ConfigError, match="version 1 does not say"):
+    with pytest.raises(ConfigError, match="version 1 does not hold"):
         context_of(tmp_path, graph={"scaled_as": "small"})
 
 
@@ -243,7 +243,7 @@ def test_going_on_from_a_model_that_knows_columns_otherwise_is_told(tmp_path: Pa
 
 def test_a_rehearsal_looks_for_no_model(tmp_path: Path, first: StageContext) -> None:
     config = context_of(tmp_path, graph={"scaled_as": "small"}).config
-    elsewhere = rehearsed(config, config.graph, one_in=4, workspace=str(tmp_path / "elsewhere"))
+    elsewhere = rehearsal_config(config, config.graph, one_in=4, workspace=str(tmp_path / "elsewhere"))
     assert StageContext.of(elsewhere).run.scales == {}
     assert first.run.scales == {}
 

@@ -28,7 +28,7 @@ from tests.small_graphs import graph_config, write_graph
 
 # Where the first run stalls: a function as it is called there, and how many of its calls come before.
 MOMENTS = {
-    "before training": ("gnnflow.stages.train._trained", 0),
+    "before training": ("gnnflow.stages.train._train_model", 0),
     "before the model is written": ("gnnflow.layers.saved.save_model", 0),
     "between the files of the model": ("gnnflow.layers.saved.write_atomic", 1),
     "before the attempt is whole": ("gnnflow.stages.running.commit", 2),  # after those of ingest and flat
@@ -37,7 +37,7 @@ MOMENTS = {
     "before the first file is given": ("gnnflow.storage.manifest.write_atomic", 0),
     "between the files that are given": ("gnnflow.storage.manifest.write_atomic", 1),
     "before the commit": ("gnnflow.storage.manifest.commit", 0),
-    "after the commit": ("gnnflow.stages.running._check_made_of", 2),
+    "after the commit": ("gnnflow.stages.running._check_inputs", 2),
     "before scoring": ("gnnflow.stages.infer.score_graph", 0),
     "before scores are committed": ("gnnflow.stages.running.commit", 3),
     "before the report": ("gnnflow.stages.pipeline.write_report", 0),

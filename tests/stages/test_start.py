@@ -155,8 +155,8 @@ def test_a_start_that_is_not_there_is_refused(tmp_path: Path, first: StageContex
         ("other", RegistryError, "no model 'other'. Models: small"),
         ("small/7", RegistryError, "'small' has no version 7. Versions: 1"),
         ("small/candidate", RegistryError, "'small' has no version candidate"),
-        ("./nowhere", ConfigError, r"train\.start: no trained model lies at './nowhere'. Name a published model"),
-        (first.artifact("ingest").uri, ConfigError, r"no trained model lies at '.*/ingest/"),
+        ("./nowhere", ConfigError, r"train\.start: there is no trained model at './nowhere'. Name a published model"),
+        (first.artifact("ingest").uri, ConfigError, r"there is no trained model at '.*/ingest/"),
     ):
         with pytest.raises(error, match=message):
             context_of(tmp_path, start=start)

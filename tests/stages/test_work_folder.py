@@ -9,7 +9,7 @@ import pytest
 
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.progress import Silent
-from gnnflow.stages import pipeline, work_folder
+from gnnflow.stages import pipeline, running
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from tests.small_graphs import graph_config, write_graph
@@ -41,23 +41,23 @@ def test_a_resumed_stage_took_what_all_its_attempts_took(tmp_path: Path) -> None
     assert metrics["infer.nodes_per_second"] == pytest.approx(60 / metrics["infer.seconds"])
     assert made.manifest.timings["seconds"] > metrics["infer.seconds"]
     assert all(row["start"] > _LONG for row in made.manifest.timings["rounds"])
-    assert not list((tmp_path / "runs" / "work").rglob(work_folder.ELAPSED))
+    assert not list((tmp_path / "runs" / "work").rglob(running.ELAPSED))
 
 
 def test_an_attempt_that_is_killed_leaves_its_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_folder, "_WRITE_SECONDS", 0.01)
+    monkeypatch.setattr(running, "_WRITE_SECONDS", 0.01)
     (tmp_path / "slice_1").mkdir()
     (tmp_path / "slice_1" / "0.json").write_text("{}")
-    with work_folder.keep_elapsed(str(tmp_path), started=time.monotonic() - 7):
+    with running.keep_elapsed(str(tmp_path), started=time.monotonic() - 7):
         deadline = time.monotonic() + 60
-        while not work_folder.elapsed_before(str(tmp_path)) and time.monotonic() < deadline:
+        while not running.elapsed_before(str(tmp_path)) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert work_folder.elapsed_before(str(tmp_path)) > 7
-    (tmp_path / work_folder.ELAPSED).write_text('{"seconds": 12}x')
-    assert work_folder.elapsed_before(str(tmp_path)) == 0
+        assert running.elapsed_before(str(tmp_path)) > 7
+    (tmp_path / running.ELAPSED).write_text('{"seconds": 12}x')
+    assert running.elapsed_before(str(tmp_path)) == 0
 
 
 def test_an_attempt_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
-    with work_folder.keep_elapsed(str(tmp_path / "work"), started=time.monotonic() - 7):
+    with running.keep_elapsed(str(tmp_path / "work"), started=time.monotonic() - 7):
         pass
     assert not (tmp_path / "work").exists()

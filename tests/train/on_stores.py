@@ -11,7 +11,7 @@ from gnnflow.config.stages import stages_of
 from gnnflow.progress import Silent
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.running import make_artifact
-from gnnflow.stages.train import model_inputs, walks_anew
+from gnnflow.stages.train import model_inputs, redrawn_walks
 from gnnflow.train.job import StoreJob
 from gnnflow.train.minibatch import split_entries
 from gnnflow.train.source import OpenSource
@@ -54,7 +54,7 @@ def job_of(config: Config, *, uri: str = "") -> StoreJob:
         sampling=neighbors.sampling,
         neighbors=neighbors,
         task=config.task,
-        walks=walks_anew(config),
+        walks=redrawn_walks(config),
         checkpoint_uri=uri,
     )
 
