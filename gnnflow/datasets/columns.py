@@ -51,10 +51,10 @@ def is_sparse(value: Any) -> bool:
 
 
 class _Csr(NamedTuple):
-    """A sparse matrix: offsets [n + 1], column index [E], value [E] or None."""
+    """A sparse matrix: offsets [n + 1], columns [E], value [E] or None."""
 
     offsets: IntArray
-    index: Array
+    columns: Array
     value: Array | None
     shape: tuple[int, int]
 
