@@ -1,9 +1,9 @@
-"""Graphs as node and edge tables: of other libraries and file formats, and made on the spot.
+"""Graphs as node and edge tables, from other libraries and file formats or generated.
 
-`tables.py` says what comes out. `pyg.py`, `dgl.py`, `networkx.py` and `edge_csv.py` each read one kind of graph;
-`specs.py` names a graph in one line for the command line; `payments.py`, `typed_payments.py` and `power_law.py` make
-seeded graphs to learn on and to measure with. Read `tables.py` first. No foreign library is imported until it is
-asked for, and no pickle is read.
+Read `tables.py` first, which has the result. `pyg.py`, `dgl.py`, `networkx.py` and `edge_csv.py` each read one kind of
+graph; `specs.py` names a graph in one line for the command line; `payments.py`, `typed_payments.py` and `power_law.py`
+make seeded graphs to learn on and to measure with. No foreign library is imported before its first use, and no pickle
+is read.
 """
 
 from __future__ import annotations

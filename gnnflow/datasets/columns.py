@@ -1,23 +1,28 @@
-"""Arrays and tensors of other libraries as table columns, checked so that an error names the attribute it came from.
+"""Arrays and tensors of other libraries as columns of the two tables, with errors that name the attribute.
 
-No library is imported to recognise its objects: a tensor is what can `detach`, a sparse matrix what offers its CSR.
+No library is imported to recognise its objects: a tensor can `detach`, and a sparse matrix gives its CSR.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from gnnflow.datasets.tables import GraphTables
 from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.splits import SPLITS
 from gnnflow.storage.columns import from_matrix, from_ragged
 
 _MATRIX = 2
+_RESERVED = ("id", "label", "split", "src", "dst", "weight")
+_PAIR = 2
 
 
 def to_array(value: Any, *, where: str) -> Array:
@@ -30,7 +35,9 @@ def to_array(value: Any, *, where: str) -> Array:
     try:
         return np.asarray(value)
     except ValueError as error:
-        raise TableError("rows have different lengths", where=where, fix="Give every row as many values.") from error
+        raise TableError(
+            "rows have different lengths", where=where, fix="Give every row the same number of values."
+        ) from error
 
 
 def is_sparse(value: Any) -> bool:
@@ -43,19 +50,29 @@ def is_sparse(value: Any) -> bool:
     )
 
 
-def to_csr(value: Any) -> tuple[IntArray, Array, Array | None, tuple[int, int]]:
-    """Return (offsets [n + 1], column index, value or None, shape) of a sparse matrix."""
+class _Csr(NamedTuple):
+    """A sparse matrix: offsets [n + 1], columns [E], value [E] or None."""
+
+    offsets: IntArray
+    columns: Array
+    value: Array | None
+    shape: tuple[int, int]
+
+
+def to_csr(value: Any) -> _Csr:
+    """Return the CSR of a sparse matrix."""
     if callable(getattr(value, "tocsr", None)):
         matrix = value.tocsr()
-        return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape
+        return _Csr(matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape)
     if callable(getattr(value, "csr", None)):
         offsets, index, found = value.csr()
         rows, width = value.sparse_sizes()
-        return offsets.numpy(), index.numpy(), None if found is None else found.numpy(), (rows, width)
+        return _Csr(offsets.numpy(), index.numpy(), None if found is None else found.numpy(), (rows, width))
     coo = value.detach().cpu().to_sparse_coo().coalesce()
     row, column = coo.indices().numpy()
+    # nonzero columns of each row [n]
     lengths = np.bincount(row, minlength=coo.shape[0])
-    return offsets_of(lengths), column, coo.values().numpy(), (coo.shape[0], coo.shape[1])
+    return _Csr(offsets_of(lengths), column, coo.values().numpy(), (coo.shape[0], coo.shape[1]))
 
 
 def attribute_columns(name: str, value: Any, *, rows: int, where: str) -> dict[str, pa.Array]:
@@ -119,7 +136,7 @@ def label_column(value: Any, *, rows: int, where: str) -> pa.Array:
 
 
 def split_column(masks: Mapping[str, Any], *, rows: int, column: int, where: str) -> pa.Array:
-    """Return train, valid, test or null of each row from its masks; of a 2-D mask the given column is taken.
+    """Return train, valid, test or null for each row, from masks; `column` chooses a column of a 2-D mask.
 
     Raises TableError where two masks hold the same row, or a mask is not boolean.
     """
@@ -156,14 +173,14 @@ def _mask(value: Any, *, rows: int, column: int, where: str) -> Array:
 
 
 class ClassColumn(NamedTuple):
-    """A column of labels, and what the schema's metadata says of it."""
+    """A column of labels, and its entries in the schema's metadata."""
 
     column: pa.Array
     metadata: dict[str, str]
 
 
 def class_column(values: Sequence[Any]) -> ClassColumn:
-    """Return (column, schema metadata) of labels given as text: classes are numbered in sorted order, None is null.
+    """Return the column of labels given as text: classes are numbered in sorted order, None is null.
 
     The names are in the metadata under `label_classes`, a JSON list by class number.
     """
@@ -171,3 +188,99 @@ def class_column(values: Sequence[Any]) -> ClassColumn:
     column = pa.array(values, pa.string()).dictionary_encode()
     rank = np.array([names.index(name) for name in column.dictionary.to_pylist()], np.int64)
     return ClassColumn(pa.array(rank).take(column.indices), {"label_classes": json.dumps(names)})
+
+
+@dataclass(frozen=True)
+class NodeAttributes:
+    """A library's attributes of N nodes: inputs by column name, labels, and masks by split name."""
+
+    num_nodes: int
+    inputs: Mapping[str, Any]
+    label: Any = None
+    masks: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EdgeAttributes:
+    """A library's attributes of E edges: both ends as dense ids, weights, and attributes by column name."""
+
+    src: Array
+    dst: Array
+    weight: Any = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def node_table(nodes: NodeAttributes, *, mask_column: int, where: str) -> pa.Table:
+    """Return the node table: id 0..N-1, inputs, label, split. `feature_dim` is in the metadata of sparse features."""
+    rows, columns, metadata = nodes.num_nodes, {"id": pa.array(np.arange(nodes.num_nodes))}, {}
+    for name, value in nodes.inputs.items():
+        columns |= attribute_columns(free_name(name), value, rows=rows, where=f"{where}, {name}")
+        if name == "x" and is_sparse(value):
+            metadata["feature_dim"] = str(value.shape[1] if hasattr(value, "shape") else value.sparse_sizes()[1])
+    if nodes.label is not None:
+        columns["label"] = label_column(nodes.label, rows=rows, where=f"{where}, label")
+    if nodes.masks:
+        columns["split"] = split_column(nodes.masks, rows=rows, column=mask_column, where=where)
+    return pa.table(columns, metadata=metadata or None)
+
+
+def edge_table(edges: EdgeAttributes, *, num_sources: int, num_targets: int, where: str) -> pa.Table:
+    """Return the edge table: src, dst, weight, attributes. Raises TableError for an end outside its node table."""
+    for end, ids, limit in (("source", edges.src, num_sources), ("target", edges.dst, num_targets)):
+        outside = np.flatnonzero((ids < 0) | (ids >= limit))
+        if len(outside):
+            raise TableError(
+                f"edge {outside[0]} has the {end} {ids[outside[0]]}, nodes are 0..{limit - 1}",
+                where=where,
+                fix="Drop such edges, or state the number of nodes.",
+            )
+    rows = len(edges.src)
+    columns = {"src": pa.array(edges.src.astype(np.int64)), "dst": pa.array(edges.dst.astype(np.int64))}
+    if edges.weight is not None:
+        columns["weight"] = _weight(edges.weight, rows=rows, where=f"{where}, weight")
+    for name, value in edges.inputs.items():
+        columns |= attribute_columns(free_name(name), value, rows=rows, where=f"{where}, {name}")
+    return pa.table(columns)
+
+
+def _weight(value: Any, *, rows: int, where: str) -> pa.Array:
+    array = to_array(value, where=where)
+    check_rows(array.shape, rows, where=where)
+    if array.size != rows or array.dtype.kind not in "biuf":
+        raise TableError(
+            f"is {array.dtype} with shape {list(array.shape)}", where=where, fix="Give one number per edge."
+        )
+    return pa.array(array.reshape(-1).astype(np.float32))
+
+
+def free_name(name: str) -> str:
+    """Return the column name of an attribute; prefixed where the name is a column of the tables' contract."""
+    return f"attribute_{name}" if name in _RESERVED else name
+
+
+def add_degree_inputs(tables: GraphTables) -> GraphTables:
+    """Return the tables; nodes without inputs get `log_in_degree` and `log_out_degree` (log of 1 + degree)."""
+    if set(tables.nodes.column_names) - {"id", "label", "split"}:
+        return tables
+    nodes, ids = tables.nodes, tables.nodes["id"].combine_chunks()
+    for name, end in (("log_in_degree", "dst"), ("log_out_degree", "src")):
+        # each edge's end as a row of the node table [E], then degrees [N]
+        row = pc.drop_null(pc.index_in(tables.edges[end], ids)).to_numpy()
+        degree = np.bincount(row, minlength=len(ids))
+        nodes = nodes.append_column(name, pa.array(np.log1p(degree).astype(np.float32)))
+    return GraphTables(nodes, tables.edges)
+
+
+class Ends(NamedTuple):
+    """Sources and targets of edges [E]."""
+
+    source: Array
+    target: Array
+
+
+def parse_ends(index: Any, *, where: str) -> Ends:
+    """Return the ends of an index [2, E]. Raises TableError for another shape."""
+    array = to_array(index, where=where)
+    if array.ndim != _PAIR or array.shape[0] != _PAIR or array.dtype.kind not in "iu":
+        raise TableError(f"is {array.dtype} with shape {list(array.shape)}", where=where, fix="Give integers [2, E].")
+    return Ends(array[0], array[1])

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnnflow.datasets.assemble import EdgeAttributes, NodeAttributes, edge_table, node_table, with_inputs
-from gnnflow.datasets.columns import to_array
+from gnnflow.datasets.columns import EdgeAttributes, NodeAttributes, add_degree_inputs, edge_table, node_table, to_array
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name, type_name
 from gnnflow.graph.errors import TableError
 
@@ -32,7 +31,7 @@ def from_dgl(graph: Any, *, mask_column: int = 0) -> GraphTables:
         raise TableError("has several node or edge types", where="DGL graph", fix="Use from_dgl_hetero.")
     kind, relation = graph.ntypes[0], graph.canonical_etypes[0]
     nodes = _node_table(graph, kind, mask_column, "DGL graph")
-    return with_inputs(GraphTables(nodes, _edge_table(graph, relation, "DGL graph")))
+    return add_degree_inputs(GraphTables(nodes, _edge_table(graph, relation, "DGL graph")))
 
 
 def from_dgl_hetero(graph: Any, *, mask_column: int = 0) -> TypedGraphTables:
@@ -64,7 +63,7 @@ def _node_table(graph: Any, kind: str, mask_column: int, where: str) -> Any:
 
 
 def _edge_table(graph: Any, relation: tuple[str, str, str], where: str) -> Any:
-    # Edge data is in the order of edge ids, which is not that of the ends unless asked for.
+    # Edge data is in the order of edge ids; without `order` the ends have another order.
     src, dst = graph.edges(form="uv", order="eid", etype=relation)
     stored = dict(graph.edges[relation].data)
     weight, attributes = _first(stored, _WEIGHT), _first(stored, _EDGE_INPUT)

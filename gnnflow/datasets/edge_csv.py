@@ -1,8 +1,8 @@
 """Edge lists in text: a line per edge, with or without a header, gzipped or not.
 
-Roles of columns are those that the caller says, else the header; what neither says is asked for. Ids are integers
-where every id of a type is written as one, else text, taken letter by letter ("007" is not "7"). Lines that start with
-`#` before the first row are skipped, as the public edge lists need.
+The caller gives the roles of columns, else the header does; an error asks for a role that neither gives. Ids are
+integers where every id of a type is written as one, else text, taken letter by letter ("007" is not "7"). Lines that
+start with `#` before the first row are skipped, as the public edge lists need.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.datasets.assemble import with_inputs
+from gnnflow.datasets.columns import add_degree_inputs
 from gnnflow.datasets.edge_headers import (
     Neo4jHeader,
     Pair,
     are_numbers,
     find_ends,
     find_time,
+    find_types,
     find_weight,
     neo4j_header,
-    types_of,
 )
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name, type_name
 from gnnflow.graph.errors import ConfigError, TableError, listed
@@ -43,21 +43,21 @@ from gnnflow.storage.user_tables import (
     settled,
 )
 
-_RELATION = "to"  # where the file has no name for it
+_RELATION = "to"  # where the file does not name it
 Column = str | int
 """A column's name, or its position from 0."""
 
 _ONE_TYPE = ("", "")
 _SEPARATORS = ("\t", ";", "|", " ")
-_MOST_NAMES = 30  # that a message lists
+_MOST_NAMES = 30  # in a message
 _PAIR = 2
 
 
 @dataclass(frozen=True)
-class _Said:
-    """The caller's words about columns; None and () leave it to the header.
+class _Choices:
+    """The roles of columns that the caller gives; None and () leave them to the header.
 
-    types: one name for nodes of one type, two for those of sources and of targets.
+    types: one name for nodes of one type, two for the types of sources and targets.
     """
 
     src: Column | None = None
@@ -69,11 +69,11 @@ class _Said:
 
 @dataclass(frozen=True)
 class _EdgeColumns:
-    """The columns of an edge list by what they are, as the file calls them.
+    """The names of an edge list's columns by role.
 
-    types: those of sources and of targets, empty where nodes are of one type. time_is_said: else the column is taken
-    only where it holds integers. kind: holds the name of each edge's relation. renamed: attributes that get another
-    name. ignored: columns that are left out.
+    types: of sources and targets, empty where nodes have one type. time_is_chosen: the caller chose the column of
+    times; else it is used only where it holds integers. kind: the column of each edge's relation. renamed: attributes
+    with a new name. ignored: columns that are left out.
     """
 
     src: str
@@ -81,14 +81,14 @@ class _EdgeColumns:
     types: Pair
     weight: str | None
     time: str | None
-    time_is_said: bool = False
+    time_is_chosen: bool = False
     kind: str | None = None
     renamed: dict[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
 
     @property
     def roles(self) -> dict[str, str]:
-        """The name that each column which is no plain attribute has in the edge table."""
+        """The new names of columns that are not plain attributes."""
         named = {self.weight: "weight", self.time: "timestamp"}
         kind = {} if self.kind is None else {self.kind: "type"}
         return (
@@ -115,19 +115,19 @@ def from_edge_csv(
 ) -> GraphTables | TypedGraphTables:
     """Return the tables of an edge list; src, dst, weight and time are column names or positions from 0.
 
-    What is left out is read from the header: ends, weight, time, types, and from the first line the separator and
-    whether it is a header. Without a header the first two columns are the ends. types: one name for nodes of one type,
-    two for those of sources and of targets. Other columns stay as edge attributes. tell: hears what was taken for what.
-    nodes is a node table (Parquet, CSV or Arrow IPC) whose column node_id becomes `id`; without it the nodes are the
-    ends of the edges in sorted order, with their degrees as inputs where nodes are of one type. Nodes of two types, and
-    relationship types of Neo4j, give typed tables. Raises TableError where the header leaves open which columns are the
-    ends or whether these are of one type, for lines that do not parse, a missing column, an empty id, and ids of
-    another type than the node table's.
+    Arguments that are left out are read from the header (ends, weight, time, types) or from the first line (the
+    separator, and whether it is a header). Without a header the first two columns are the ends. types: one name for
+    nodes of one type, two for the types of sources and targets. Other columns stay as edge attributes. tell: is called
+    with the chosen roles. nodes is a node table (Parquet, CSV or Arrow IPC) whose column node_id becomes `id`; without
+    it the nodes are the ends of the edges in sorted order, with their degrees as inputs where nodes have one type.
+    Nodes of two types, and relationship types of Neo4j, give typed tables. Raises TableError where the header does not
+    give the ends or their types, for lines that do not parse, a missing column, an empty id, and ids of another type
+    than the node table's.
     """
     require_file(path)
     file, has_header = _open_edges(path, sep=sep, header=header)
-    said = _Said(src, dst, weight, time, tuple(types))
-    columns = _understood(file.names, said, has_header=has_header, path=path)
+    said = _Choices(src, dst, weight, time, tuple(types))
+    columns = _find_columns(file.names, said, has_header=has_header, path=path)
     given = None if nodes is None else _node_table(nodes, node_id)
     if given is not None:
         _refuse_two_types(columns, nodes, path)
@@ -137,19 +137,19 @@ def from_edge_csv(
     )
     table = read_typed(chunks, columns=[name for name in file.names if name not in columns.ignored])
     named = columns.time
-    if not columns.time_is_said and named and not pa.types.is_integer(table.schema.field(named).type):
+    if not columns.time_is_chosen and named and not pa.types.is_integer(table.schema.field(named).type):
         columns = replace(columns, time=None)
     if has_header and header is None:
         _check_header(table, columns, path)
     edges = _edge_table(table, columns, path)
     if given is not None and not text and not pa.types.is_integer(edges.schema.field("src").type):
         raise TableError(
-            f"ids are text, those of {nodes} integers", where=path, fix="Write both with the same type of id."
+            f"ids are text, and the ids of {nodes} are integers", where=path, fix="Write both with the same type of id."
         )
     tables = _tables(edges, columns, given, path)
     if tell is not None:
         taken = f"{'' if has_header else 'no header; '}{_summary(columns, tables)}"
-        for line in (taken, *beyond_integers(chunks[0].types), *_unread_time(table, named, columns)):
+        for line in (taken, *beyond_integers(chunks[0].types), *_hint_at_time(table, named, columns)):
             tell(f"{path}: {line}")
     return tables
 
@@ -157,14 +157,14 @@ def from_edge_csv(
 def _refuse_two_types(columns: _EdgeColumns, nodes: str | None, path: str) -> None:
     if columns.types != _ONE_TYPE:
         raise TableError(
-            f"the ends are of two types, {' and '.join(columns.types)}, and {nodes} is one node table",
+            f"the ends have two types, {' and '.join(columns.types)}, and {nodes} is one node table",
             where=path,
             fix="Leave out nodes and name your node tables in the config, or give --types NAME for nodes of one type.",
         )
 
 
 def _check_header(table: pa.Table, columns: _EdgeColumns, path: str) -> None:
-    """Raise TableError where the names of both ends are ids of the rows too: the first line may be an edge."""
+    """Raise TableError where both ends' names are also ids of rows: the first line may be an edge."""
     ends, ids = [columns.src, columns.dst], [table[columns.src], table[columns.dst]]
     found = [pc.is_in(pa.array(ends, each.type), value_set=combine(each)) for each in ids if holds_text(each.type)]
     if found and pc.all(reduce(pc.or_, found)).as_py():
@@ -176,23 +176,23 @@ def _check_header(table: pa.Table, columns: _EdgeColumns, path: str) -> None:
 
 
 def _edge_table(table: pa.Table, columns: _EdgeColumns, path: str) -> pa.Table:
-    """Return src, dst and the other columns by their names. Raises TableError for an end that is empty."""
+    """Return the edge table: src, dst and the other columns. Raises TableError for an empty end."""
     names = [columns.roles.get(name, name) for name in table.column_names]
     _refuse_repeated(names, path)
     table = table.rename_columns(names)
     if not table.num_rows:
         raise TableError("has no edges", where=path, fix="Check the file, and --option header=false.")
     for name in ("src", "dst") if columns.kind is None else ("src", "dst", "type"):
-        _check_given(table[name], name, path)
+        _check_filled(table[name], name, path)
     table = table.select(["src", "dst", *(name for name in names if name not in ("src", "dst"))])
     if columns.types != _ONE_TYPE:
         for number, end in enumerate(("src", "dst")):
-            table = table.set_column(number, end, _told(table[end]))
+            table = table.set_column(number, end, _parse_ids(table[end]))
     return table
 
 
-def _told(ids: pa.ChunkedArray) -> pa.Array:
-    """Return ids in text as integers, where all of one type of nodes are."""
+def _parse_ids(ids: pa.ChunkedArray) -> pa.Array:
+    """Return text ids as integers where all ids of the type are integers."""
     return convert(ids, TextType("integer id" if facts_of(ids).exact else "text id"))
 
 
@@ -204,9 +204,9 @@ def _tables(
         ends = {kind: [end] for kind, end in zip(columns.types, ("src", "dst"), strict=True)}
     else:
         ends = {UNTYPED.types[0]: ["src", "dst"]}
-    held = {kind: given if given is not None else _nodes_at(edges, names) for kind, names in ends.items()}
+    held = {kind: given if given is not None else _collect_nodes(edges, names) for kind, names in ends.items()}
     if columns.types == _ONE_TYPE and len(relations) == 1:
-        return with_inputs(GraphTables(held[UNTYPED.types[0]], edges))
+        return add_degree_inputs(GraphTables(held[UNTYPED.types[0]], edges))
     types = list(held)
     by_name = {edge_type_name(types[0], name, types[-1], where=path): name for name in relations}
     if columns.kind is None:
@@ -218,13 +218,13 @@ def _tables(
     )
 
 
-def _nodes_at(edges: pa.Table, ends: Sequence[str]) -> pa.Table:
+def _collect_nodes(edges: pa.Table, ends: Sequence[str]) -> pa.Table:
     ids = pc.unique(pa.chunked_array([chunk for end in ends for chunk in edges[end].chunks]))
     return pa.table({"id": ids.take(pc.sort_indices(ids))})
 
 
 def _summary(columns: _EdgeColumns, tables: GraphTables | TypedGraphTables) -> str:
-    """Return what was taken for what: ends, types, relations, weight, time, and the attributes that are left."""
+    """Return the chosen roles as text: ends, types, relations, weight, time, and the other attributes."""
     parts = [f"ends {columns.src} -> {columns.dst}"]
     if isinstance(tables, GraphTables):
         edges = tables.edges
@@ -238,8 +238,8 @@ def _summary(columns: _EdgeColumns, tables: GraphTables | TypedGraphTables) -> s
     return "; ".join([*parts, f"attributes {listed(left) or 'none'}"])
 
 
-def _unread_time(table: pa.Table, named: str | None, columns: _EdgeColumns) -> list[str]:
-    """Return how a column of text becomes the time, where the header names one and it is not taken for it."""
+def _hint_at_time(table: pa.Table, named: str | None, columns: _EdgeColumns) -> list[str]:
+    """Return how to use a text column as times, where the header names one and it is not used."""
     if named is None or columns.time is not None or not holds_text(table.schema.field(named).type):
         return []
     return [f"{named} is text; --option time={named} takes text of ISO dates as times"]
@@ -258,7 +258,7 @@ def _node_table(uri: str, node_id: str) -> pa.Table:
     return table.rename_columns(names)
 
 
-def _check_given(column: pa.ChunkedArray, name: str, path: str) -> None:
+def _check_filled(column: pa.ChunkedArray, name: str, path: str) -> None:
     empty = pc.fill_null(pc.equal(pc.cast(column, pa.string()), ""), fill_value=True)
     row = pc.index(empty, value=True).as_py()
     if row >= 0:
@@ -268,8 +268,8 @@ def _check_given(column: pa.ChunkedArray, name: str, path: str) -> None:
 def _open_edges(path: str, *, sep: str | None, header: bool | None) -> tuple[CsvFile, bool]:
     """Return an edge list with its first line read, and whether that line is a header.
 
-    sep: None for the comma, or what else separates columns where there is no comma. header: None where a first line
-    that is of numbers alone tells that there is none. Raises ConfigError for a separator of several characters.
+    sep: None for the comma, or another separator where there is no comma. header: None for a header unless the first
+    line holds only numbers. Raises ConfigError for a separator of several characters.
     """
     if sep is not None:
         _check_separator(sep, path)
@@ -284,8 +284,8 @@ def _open_edges(path: str, *, sep: str | None, header: bool | None) -> tuple[Csv
     return file, has_header
 
 
-def _understood(names: Sequence[str], said: _Said, *, has_header: bool, path: str) -> _EdgeColumns:
-    """Return what the columns are. Raises TableError where it is not evident and not said, or is said twice."""
+def _find_columns(names: Sequence[str], said: _Choices, *, has_header: bool, path: str) -> _EdgeColumns:
+    """Return the roles of columns. Raises TableError where a role is not evident and not given, or is given twice."""
     asked = {role: getattr(said, role) for role in ("src", "dst", "weight", "time")}
     found = {role: _column_name(names, column, path) for role, column in asked.items() if column is not None}
     neo4j = neo4j_header(names) if has_header else None
@@ -295,12 +295,12 @@ def _understood(names: Sequence[str], said: _Said, *, has_header: bool, path: st
     taken = [name for name in (src, dst, weight, time) if name is not None]
     if len({*taken}) < len(taken):
         raise TableError(
-            f"src, dst, weight and time are not columns of their own: {', '.join(taken)}",
+            f"src, dst, weight and time are not different columns: {', '.join(taken)}",
             where=path,
             fix="Name another column for each.",
         )
     types = _types(src, dst, said.types, neo4j, has_header=has_header, path=path)
-    columns = _EdgeColumns(src, dst, types, weight, time, time_is_said=said.time is not None)
+    columns = _EdgeColumns(src, dst, types, weight, time, time_is_chosen=said.time is not None)
     if neo4j is None:
         return columns
     renamed = {name: called for name, called in neo4j.names.items() if name not in taken}
@@ -324,7 +324,7 @@ def _ends(
         end in said and said[end] != name for end, name in zip(("src", "dst"), evident, strict=True)
     ):
         raise TableError(
-            f"which two columns are the ends of an edge is not evident from their names: "
+            f"the names of the columns do not show which two are the ends of an edge: "
             f"{listed(names, at_most=_MOST_NAMES)}",
             where=path,
             fix="Give --ends SRC,DST (in Python src and dst), or --option header=false where there is no header.",
@@ -336,7 +336,7 @@ def _types(
     src: str, dst: str, said: tuple[str, ...], neo4j: Neo4jHeader | None, *, has_header: bool, path: str
 ) -> Pair:
     if len(said) > _PAIR or "" in said:
-        raise ConfigError(f"types are {said}", where=path, fix="Give one name, or two: of sources and of targets.")
+        raise ConfigError(f"types are {said}", where=path, fix="Give one name, or two: of sources and targets.")
     types = (said[0], said[-1]) if said else _types_by_names(src, dst, neo4j) if has_header else _ONE_TYPE
     if types is None:
         raise TableError(
@@ -349,7 +349,7 @@ def _types(
 
 def _types_by_names(src: str, dst: str, neo4j: Neo4jHeader | None) -> Pair | None:
     if neo4j is None or (src, dst) != neo4j.ends:
-        return types_of(src, dst)
+        return find_types(src, dst)
     # without groups Neo4j has one space of ids for all nodes
     return neo4j.groups if all(neo4j.groups) or not any(neo4j.groups) else None
 
@@ -357,7 +357,9 @@ def _types_by_names(src: str, dst: str, neo4j: Neo4jHeader | None) -> Pair | Non
 def _check_separator(sep: str, path: str) -> None:
     if len(sep) != 1 or not sep.isascii() or sep in '"\r\n\0':
         raise ConfigError(
-            f"{sep!r} is no separator", where=path, fix="Give one character, or tab, space, comma, semicolon or pipe."
+            f"{sep!r} is not a separator",
+            where=path,
+            fix="Give one character, or tab, space, comma, semicolon or pipe.",
         )
 
 
@@ -365,11 +367,11 @@ def _refuse_repeated(names: Sequence[str], path: str) -> None:
     """Raise TableError where two columns have one name."""
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
-        raise TableError(f"two columns would be called {repeated[0]!r}", where=path, fix="Rename one in the file.")
+        raise TableError(f"two columns would have the name {repeated[0]!r}", where=path, fix="Rename one in the file.")
 
 
 def _column_name(names: Sequence[str], column: Column, path: str) -> str:
-    """Return the name of a column that is named, or numbered from 0. Raises TableError where there is none."""
+    """Return the name of a column, given by name or position from 0. Raises TableError where there is none."""
     if isinstance(column, int) and 0 <= column < len(names):
         return names[column]
     if column in names:

@@ -1,7 +1,7 @@
-"""The columns of an edge list, understood from their names: ends and the types of these, weight and time.
+"""Finds the roles of an edge list's columns from their names: ends and their types, weight and time.
 
 A name is read as its words ("FromNodeId" is from, node, id), so that case and separators do not matter. Nothing is
-guessed: a function returns None where names do not say it, and `edge_csv.py` then asks.
+guessed: a function returns None where names do not show it, and `edge_csv.py` then asks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STRONG = (
     (("follower",), ("followee", "followed")),
     (("citing",), ("cited",)),
 )
-# These name other things too, such as the begin and the end of a call.
+# These name other things too, such as the start and the end of a call.
 _WEAK = (
     (("start",), ("end",)),
     (("head",), ("tail",)),
@@ -40,10 +40,10 @@ _WEAK = (
 )
 _WORDS = _STRONG + _WEAK
 _NUMBERED = (("1", "2"), ("0", "1"), ("a", "b"))
-# Of two columns with such a word, neither is an end: from_date and to_date, src_port and dst_port.
+# Two columns with such a word are not ends: from_date and to_date, src_port and dst_port.
 _ATTRIBUTES = frozenset(("time", "timestamp", "date", "datetime", "year", "month", "day", "hour", "lat", "lon"))
 _ATTRIBUTES |= {"latitude", "longitude", "port", "amount", "balance", "currency", "type", "kind", "weight", "count"}
-# Nodes that go by their place in a relation: they may be of the other end's type.
+# Roles of a node in a relation: it may have the other end's type.
 _RELATIVES = frozenset(("friend", "follower", "parent", "child", "manager", "boss", "supervisor", "partner", "peer"))
 _RELATIVES |= {"neighbor", "neighbour", "contact", "other", "referrer"}
 _WEIGHT = frozenset((("weight",), ("weights",), ("edge", "weight")))
@@ -54,7 +54,7 @@ _PAIR = 2
 
 @dataclass(frozen=True)
 class Neo4jHeader:
-    """A header as `neo4j-admin import` reads it: ends, the id groups of both, and what other columns are.
+    """A header as `neo4j-admin import` reads it: ends, the id groups of both, and the roles of other columns.
 
     kind: the column of relationship types. names: other columns' names without their types. ignored: columns to leave
     out.
@@ -68,7 +68,7 @@ class Neo4jHeader:
 
 
 def neo4j_header(names: Sequence[str]) -> Neo4jHeader | None:
-    """Return what a header of Neo4j says; None where one of :START_ID and :END_ID is missing or there twice."""
+    """Return the parts of a header of Neo4j; None where :START_ID or :END_ID is missing or there twice."""
     found = [(name, match) for name in names if (match := _NEO4J.fullmatch(name.strip()))]
     by_field = {part: [each for each in found if each[1]["field"].upper() == part] for part in ("START_ID", "END_ID")}
     if any(len(held) != 1 for held in by_field.values()):
@@ -85,28 +85,28 @@ def neo4j_header(names: Sequence[str]) -> Neo4jHeader | None:
 
 
 def find_ends(names: Sequence[str]) -> Pair | None:
-    """Return the columns of an edge's source and target; None where the names leave it open.
+    """Return the columns of an edge's source and target; None where the names do not show them.
 
-    The first of these rules that some pair of columns meets decides, and several pairs leave it open: a pair of words
-    such as source and target, two ids of different things (userId, movieId), a pair of weaker words such as start and
-    end, such words with others (from_account, to_account), the first two columns where they differ by 1 and 2, and two
-    columns called by one letter each.
+    The first of these rules that applies decides, and it must apply to one pair of columns only: a pair of words such
+    as source and target, two ids of different things (userId, movieId), a pair of weaker words such as start and end,
+    such words with others (from_account, to_account), the first two columns where they differ by 1 and 2, and two
+    columns of one letter each.
     """
-    words = {name: words_of(name) for name in names}
+    words = {name: split_words(name) for name in names}
     for rule in (_strong, _ids, _weak, _strong_with_others, _weak_with_others, _numbered, _letters):
         if found := list(rule(words)):
             return found[0] if len(found) == 1 else None
     return None
 
 
-def types_of(src: str, dst: str) -> Pair | None:
-    """Return the types of nodes that two ends name, ("", "") for one type; None where the names leave it open."""
-    words = {name: words_of(name) for name in (src, dst)}
+def find_types(src: str, dst: str) -> Pair | None:
+    """Return the node types that two ends name, ("", "") for one type; None where the names do not show them."""
+    words = {name: split_words(name) for name in (src, dst)}
     found = ((mine, theirs) if pair == (src, dst) else (theirs, mine) for pair, mine, theirs in _roles(words, _WORDS))
     roles = next(found, None)
     if roles is None and (_differ_by_number(*words.values()) or max(len(src.strip()), len(dst.strip())) == 1):
         return "", ""
-    first, second = roles or (_thing(words[src]), _thing(words[dst]))
+    first, second = roles or (_subject(words[src]), _subject(words[dst]))
     if first == second and (roles is not None or first):
         return "", ""
     if not first or not second or _RELATIVES & {*first, *second}:
@@ -115,34 +115,34 @@ def types_of(src: str, dst: str) -> Pair | None:
 
 
 def find_weight(names: Sequence[str]) -> str | None:
-    """Return the one column that is called weight, in any case; None without one or with several."""
-    return _only([name for name in names if words_of(name) in _WEIGHT], exact="weight")
+    """Return the only column named weight, in any case; None without one or with several."""
+    return _choose([name for name in names if split_words(name) in _WEIGHT], exact="weight")
 
 
 def find_time(names: Sequence[str]) -> str | None:
-    """Return the one column that is called timestamp, time or date; None without one or with several."""
-    return _only([name for name in names if words_of(name) in _TIME], exact="timestamp")
+    """Return the only column named timestamp, time or date; None without one or with several."""
+    return _choose([name for name in names if split_words(name) in _TIME], exact="timestamp")
 
 
 def is_header(names: Sequence[str]) -> bool:
-    """Return whether a first line says by its words which columns are the ends, as no edge does."""
-    words = {name: words_of(name) for name in names}
+    """Return whether the words of a first line name the ends, which an edge never does."""
+    words = {name: split_words(name) for name in names}
     return bool(list(_strong(words)) or list(_ids(words)))
 
 
 def are_numbers(names: Sequence[str]) -> bool:
-    """Return whether a first line holds numbers alone, as no header does."""
+    """Return whether a first line holds only numbers, which a header never does."""
     return all(re.fullmatch(r"\s*[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?\s*", name) for name in names)
 
 
-def words_of(name: str) -> Words:
-    """Return a name's words in lower case; an `id` at the end of a word is one of its own (movieid)."""
+def split_words(name: str) -> Words:
+    """Return a name's words in lower case; an `id` at the end of a word (movieid) is a separate word."""
     words = [word.lower() for part in _WORD.findall(name) for word in _CASES.split(part)]
     split = ((word[:-2], "id") if _ENDS_IN_ID.fullmatch(word) and word not in _NO_ID else (word,) for word in words)
     return tuple(word for part in split for word in part)
 
 
-def _only(found: Sequence[str], *, exact: str) -> str | None:
+def _choose(found: Sequence[str], *, exact: str) -> str | None:
     if exact in found:
         return exact
     return found[0] if len(found) == 1 else None
@@ -152,13 +152,13 @@ def _kept(words: Words, kept: Iterable[str]) -> Words:
     return tuple(word for word in words if word in kept)
 
 
-def _thing(words: Words) -> Words:
-    """Return what a column's ids are of, as its words say: user of user_id and of user_id_2."""
+def _subject(words: Words) -> Words:
+    """Return the words of the things that a column's ids name: user for user_id and user_id_2."""
     return tuple(word for word in words if word not in _GENERIC and not word.isdigit())
 
 
 def _roles(words: dict[str, Words], groups: Sequence[tuple[Words, Words]]) -> Iterator[tuple[Pair, Words, Words]]:
-    """Yield pairs of columns with a word of a source and of a target, and the other words of both, but generic ones."""
+    """Yield pairs of columns with a source's and a target's word, and their other words that are not generic."""
     for sources, targets in groups:
         for src, mine in words.items():
             for dst, theirs in words.items() if {*sources} & {*mine} else ():
@@ -168,7 +168,7 @@ def _roles(words: dict[str, Words], groups: Sequence[tuple[Words, Words]]) -> It
 
 
 def _pairs(words: dict[str, Words], groups: Sequence[tuple[Words, Words]], *, alone: bool) -> Iterator[Pair]:
-    """Yield the pairs of columns that a word tells apart; alone: those without other words, else those with some."""
+    """Yield the pairs of columns with a pair of words; alone: only without other words, else only with some."""
     for pair, mine, theirs in _roles(words, groups):
         if alone != bool(mine or theirs) and not _ATTRIBUTES & {*mine, *theirs}:
             yield pair
@@ -183,24 +183,24 @@ def _weak(words: dict[str, Words]) -> Iterator[Pair]:
 
 
 def _strong_with_others(words: dict[str, Words]) -> Iterator[Pair]:
-    return _beside_numbered(words, _pairs(words, _STRONG, alone=False))
+    return _add_numbered_pairs(words, _pairs(words, _STRONG, alone=False))
 
 
 def _weak_with_others(words: dict[str, Words]) -> Iterator[Pair]:
-    return _beside_numbered(words, _pairs(words, _WEAK, alone=False))
+    return _add_numbered_pairs(words, _pairs(words, _WEAK, alone=False))
 
 
-def _beside_numbered(words: dict[str, Words], pairs: Iterator[Pair]) -> Iterator[Pair]:
-    """Yield the pairs, and with them any other two columns that differ by a number: From Bank, Account, Account.1."""
+def _add_numbered_pairs(words: dict[str, Words], pairs: Iterator[Pair]) -> Iterator[Pair]:
+    """Yield the pairs, and other columns that differ by a number: From Bank, To Bank, Account, Account.1."""
     for pair in pairs:
         yield pair
         others = [name for name in words if name not in pair]
-        yield from ((a, b) for a, b in combinations(others, 2) if _thing(words[a]) == _thing(words[b]) != ())
+        yield from ((a, b) for a, b in combinations(others, 2) if _subject(words[a]) == _subject(words[b]) != ())
 
 
 def _ids(words: dict[str, Words]) -> Iterator[Pair]:
     ids = [name for name, own in words.items() if own and own[-1] in _ID]
-    things = {_thing(words[name]) for name in ids}
+    things = {_subject(words[name]) for name in ids}
     if len(ids) == len(things) == _PAIR and () not in things:
         yield ids[0], ids[1]
 
@@ -224,6 +224,6 @@ def _stem(words: Words) -> Words:
 
 
 def _differ_by_number(mine: Words, theirs: Words) -> bool:
-    """Return whether two names differ by a number, or by a and b, alone."""
+    """Return whether two names differ only by a number, or by a and b."""
     apart = [pair for pair in zip(mine, theirs, strict=False) if pair[0] != pair[1]]
     return len(mine) == len(theirs) and len(apart) == 1 and apart[0] in _NUMBERED

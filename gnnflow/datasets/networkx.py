@@ -1,7 +1,7 @@
 """NetworkX graphs as tables.
 
-NetworkX keeps a dictionary per node and edge, so reading them visits each once in Python: this is the one import whose
-time and memory grow with Python objects. Use it for graphs that NetworkX itself holds comfortably.
+NetworkX keeps a dictionary per node and edge, so this import alone visits each once in Python, and its time and memory
+grow with Python objects. Use it for graphs that NetworkX itself holds comfortably.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.datasets.assemble import free_name, with_inputs
-from gnnflow.datasets.columns import attribute_columns, class_column, label_column
+from gnnflow.datasets.columns import add_degree_inputs, attribute_columns, class_column, free_name, label_column
 from gnnflow.datasets.tables import GraphTables
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.splits import SPLITS
@@ -35,14 +34,14 @@ def from_networkx(
     """Return the tables of a NetworkX graph with integer or string node ids.
 
     node_attributes and edge_attributes name the columns to write; None takes all. Attributes are numbers, lists of one
-    length, or text (written, but no input of a model). label, split and weight are used where any node or edge has
+    length, or text (written, but not an input of a model). label, split and weight are used where any node or edge has
     them; a node may lack label and split. Labels given as text are numbered in sorted order, their names kept in the
     table's metadata. The edges of an undirected graph are written in both directions, a self-loop once. Raises
     TableError for a missing attribute, ragged lists, and ids of other or mixed types.
     """
     nodes, metadata = _node_columns(graph, node_attributes, label, split)
     edges = _edge_table(graph, edge_attributes, weight)
-    return with_inputs(GraphTables(pa.table(nodes, metadata=metadata or None), edges))
+    return add_degree_inputs(GraphTables(pa.table(nodes, metadata=metadata or None), edges))
 
 
 def _node_columns(
@@ -55,7 +54,7 @@ def _node_columns(
     metadata: dict[str, str] = {}
     columns = {"id": _ids(ids)}
     for name in names if names is not None else [name for name in present if name not in (label, split)]:
-        columns |= _another(_column(name, found, elements), columns)
+        columns |= _check_new(_column(name, found, elements), columns)
     if label in present:
         columns["label"], metadata = _labels([stored.get(label) for stored in found], label)
     if split in present:
@@ -70,7 +69,7 @@ def _edge_table(graph: Any, names: Sequence[str] | None, weight: str) -> pa.Tabl
     present = _names(found)
     columns = {"src": _ids([edge[0] for edge in listed]), "dst": _ids([edge[1] for edge in listed])}
     for name in names if names is not None else [name for name in present if name != weight]:
-        columns |= _another(_column(name, found, elements), columns)
+        columns |= _check_new(_column(name, found, elements), columns)
     if weight in present:
         columns["weight"] = _numbers(weight, _values(weight, found, elements))["weight"].cast(pa.float32())
     edges = pa.table(columns)
@@ -133,12 +132,12 @@ def _column(name: str, found: Sequence[Mapping[str, Any]], elements: Sequence[st
     return _numbers(free_name(name), values)
 
 
-def _another(column: dict[str, pa.Array], columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """Return the columns of an attribute. Raises TableError where one is called like another attribute's."""
+def _check_new(column: dict[str, pa.Array], columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """Return the columns of an attribute. Raises TableError where another attribute has a column of the same name."""
     for name in column:
         if name in columns:
             raise TableError(
-                f"two columns would be called {name!r}",
+                f"two columns would have the name {name!r}",
                 where=_WHERE,
                 fix="Rename one of the attributes, or name only those to write.",
             )
@@ -146,7 +145,7 @@ def _another(column: dict[str, pa.Array], columns: Mapping[str, pa.Array]) -> di
 
 
 def _length(value: Any) -> int | None:
-    """Return a list's length, None of a number, -1 of anything else."""
+    """Return a list's length, None for a number, -1 for other values."""
     if isinstance(value, Real):
         return None
     return len(value) if isinstance(value, list | tuple | np.ndarray) else -1

@@ -1,4 +1,4 @@
-"""Options of an import as the command line gives them: text by name, each taken once, none left over."""
+"""The options of an import as the command line gives them, as text by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from gnnflow.graph.errors import ConfigError
 
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_DIGITS = 9  # of a number given as an option
+_DIGITS = 9  # the most digits of a number
 
 
 class Options:
@@ -41,21 +41,21 @@ class Options:
         return tuple(part.strip() for part in self.take(name, "").split(",") if part.strip())
 
     def boolean(self, name: str, *, default: bool) -> bool:
-        """Return a yes or no. Raises ConfigError for anything else."""
+        """Return true or false. Raises ConfigError for any other text."""
         text = self.take(name, str(default)).lower()
         if text not in _TRUTH:
             raise ConfigError(f"{name} is {text!r}", where=self._where, fix="Use true or false.")
         return _TRUTH[text]
 
     def integer(self, name: str, default: int) -> int:
-        """Return a whole number from 0. Raises ConfigError for anything else."""
+        """Return a whole number from 0. Raises ConfigError for any other text."""
         text = self.take(name, str(default))
         if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS:
             raise ConfigError(f"{name} is {text!r}", where=self._where, fix="Use a whole number from 0.")
         return int(text)
 
     def rest(self, known: Mapping[str, object]) -> dict[str, str]:
-        """Return all options that are left and among the known names."""
+        """Return the remaining options with known names."""
         self._known += known
         return {name: self._left.pop(name) for name in list(self._left) if name in known}
 

@@ -1,11 +1,11 @@
-"""A payments network with planted risk classes that neither an account's features nor the bare graph give away.
+"""A payments network with hidden risk classes, which neither an account's features nor the bare graph reveal.
 
 People pay people and merchants; merchants' popularity follows a power law, so a few are hubs. Rings place money with
 mules and collect it from them: both kinds of payment are large *and* nightly. Ordinary accounts receive large payments
-by day and small ones by night, so the averages of `amount` and `hour` overlap and only the payment that is both gives
-an account away: attention over edge attributes finds it. Whether such a payment makes its receiver a mule or a ring
-member depends on who sent it, and a sender's features are noisy: averaged over the suspicious senders they are not.
-In-degrees do not depend on the class. Refunds put the hubs into the two-hop neighbourhood of people.
+by day and small ones by night, so the averages of `amount` and `hour` overlap, and only a payment that is both reveals
+an account: attention over edge attributes finds it. The sender decides whether such a payment makes its receiver a mule
+or a ring member. A sender's features are noisy, but their average over the suspicious senders is not. In-degrees do not
+depend on the class. Refunds put the hubs into the two-hop neighbourhood of people.
 
 Shapes: P people, M merchants (nodes 0..P-1 and P..P+M-1), E edges of a piece.
 """
@@ -19,8 +19,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.datasets.draws import cumulative, labelled_columns, numbered_ids
-from gnnflow.datasets.pieces import Pieces, SyntheticGraph, collect, require, write_pieces
+from gnnflow.datasets.pieces import (
+    Pieces,
+    SyntheticGraph,
+    collect,
+    cumulative,
+    labelled_columns,
+    numbered_ids,
+    require,
+    write_pieces,
+)
 from gnnflow.storage.columns import from_matrix
 
 if TYPE_CHECKING:
@@ -32,7 +40,7 @@ _CLASS_SHARE = (0.5, 0.3, 0.2)
 _MERCHANT_SHARE = 0.1
 _TO_MERCHANT_SHARE = 0.45
 _FEATURE_WIDTH = 8
-_MIN_RECEIVED = 4  # payments every person receives, where there are edges enough
+_MIN_RECEIVED = 4  # payments that every person receives, where there are enough edges
 
 # Class means of the informative features; the other features are noise of the same variance.
 _SIGNAL = np.array([[0.0, 0.0, -0.6], [0.9, -0.3, 0.3], [-0.3, 0.9, 0.3]], np.float32)
@@ -52,8 +60,8 @@ _PATTERN = np.array(
     ],
     np.float32,
 )
-# Cumulative shares of what a person receives, by class: transfers, refunds, large by day, small by night; the rest is
-# placed or collected.
+# Cumulative shares of received payments, by class: transfers, refunds, large by day, small by night; the rest is placed
+# or collected.
 _RECEIVED = np.array([[0.44, 0.50, 0.75, 1.0], [0.44, 0.50, 0.53, 0.56], [0.44, 0.50, 0.53, 0.56]], np.float32)
 _YEAR = 365 * 24 * 60 * 60
 _NODE_STREAM, _EDGE_STREAM = 1, 2
@@ -61,7 +69,7 @@ _NODE_STREAM, _EDGE_STREAM = 1, 2
 
 @dataclass(frozen=True)
 class _Population:
-    """Who can pay whom. activity [P] and popularity [M] are cumulative shares."""
+    """The people and merchants. activity [P] and popularity [M] are cumulative shares."""
 
     classes: IntArray
     members: tuple[IntArray, ...]
@@ -154,11 +162,11 @@ def _receivers(
     edges: range, population: _Population, num_even: int, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
     rows, edge = len(edges), np.arange(edges.start, edges.stop)
-    # the first edges go to each person in turn, so that none is without one; the others to anyone
+    # receivers [E]: the first edges go to each person in turn, so that each has one, the others to a random person
     people = rng.integers(0, population.num_people, rows)
     people = np.where(edge < num_even, edge % population.num_people, people)
     share = population.classes[people]
-    # what a person of each class receives, by thresholds of one draw [E]
+    # kind of payment by the receiver's class, by thresholds of one draw [E]
     kind = _TRANSFER + (rng.random(rows, np.float32)[:, None] >= _RECEIVED[share]).sum(1)
     kind = np.where((kind == _PLACEMENT) & (share == _RING), _COLLECTION, kind)
     purchase = (edge >= num_even) & (rng.random(rows, np.float32) < _TO_MERCHANT_SHARE)
@@ -167,6 +175,7 @@ def _receivers(
 
 
 def _senders(dst: IntArray, kind: IntArray, population: _Population, rng: np.random.Generator) -> IntArray:
+    # a random person for each payment [E], then a merchant for refunds and the right class for illicit payments
     src = np.searchsorted(population.activity, rng.random(len(dst)))
     refund = np.flatnonzero(kind == _REFUND)
     src[refund] = population.num_people + np.searchsorted(population.popularity, rng.random(len(refund)))

@@ -1,4 +1,4 @@
-"""A power-law graph of any size, for measuring: hubs, features of a given width, and a tenth of the nodes as targets.
+"""A power-law graph of any size for benchmarks: hubs, features of a given width, a tenth of the nodes as targets.
 
 Node of popularity rank k receives edges in proportion to k^(-2/3), so in-degrees follow a power law with exponent 2.5
 (Newman, "Power laws, Pareto distributions and Zipf's law", 2005) and the largest is about E / N^(1/3). The rank comes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray
 
 _TARGET_SHARE = 0.1
-_VALID_SHARE = 0.1  # of the targets: training insists on a few
+_VALID_SHARE = 0.1  # of the targets: training needs a few
 _NODE_STREAM, _EDGE_STREAM = 3, 4
 
 
@@ -83,6 +83,7 @@ def _nodes(num_nodes: int, feature_width: int, num_classes: int, rng: np.random.
 def _edges(number: int, edges: range, *, ranked: IntArray, seed: int) -> pa.Table:
     rng = np.random.default_rng([seed, _EDGE_STREAM, number])
     num_nodes, rows = len(ranked), len(edges)
+    # popularity rank of each edge's target [E], then both ends [E]
     rank = (num_nodes * rng.random(rows) ** 3).astype(np.int64)
     src = rng.integers(0, num_nodes, rows)
     dst = ranked[np.minimum(rank, num_nodes - 1)]

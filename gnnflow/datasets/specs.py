@@ -1,7 +1,7 @@
 """A graph named in one line: `pyg:Planetoid/Cora`, `csv:edges.csv`, `networkx:graph.graphml`.
 
-What would have to be unpickled is refused by name: loading a pickle runs whatever code its author put in it. Of the
-files that NetworkX reads those are taken that hold text only: GraphML, GML and edge lists.
+Pickles are refused by name, because loading a pickle runs any code that its author put in it. NetworkX reads only
+formats of text here: GraphML, GML and edge lists.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gnnflow.datasets.edge_csv import from_edge_csv
 from gnnflow.datasets.edge_headers import is_header
 from gnnflow.datasets.networkx import from_networkx
 from gnnflow.datasets.options import Options
-from gnnflow.datasets.pyg_datasets import load_pyg
+from gnnflow.datasets.pyg import load_pyg
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables, save_tables
 from gnnflow.graph.errors import ConfigError, TableError
 from gnnflow.graph.libraries import load_library
@@ -25,11 +25,11 @@ _SEPARATORS = {"comma": ",", "tab": "\t", "space": " ", "semicolon": ";", "pipe"
 _PICKLES = (".gpickle", ".pickle", ".pkl", ".pt", ".pth", ".joblib")
 
 _FORMATS = (".graphml", ".gml", ".edgelist")
-# What NetworkX raises over a file that is not what its name says; a message of its own may quote the file.
+# Errors of NetworkX for a file of another format than its name says; its message may quote the file.
 _PARSING = (ArithmeticError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError)
 
 Tell = Callable[[str], None]
-"""Hears in a sentence what an importer took for what."""
+"""Receives a sentence about the roles that an importer chose."""
 
 
 def import_graph(
@@ -37,9 +37,8 @@ def import_graph(
 ) -> list[str]:
     """Import the graph a spec names, write its tables below `out`, and return their URIs, node tables first.
 
-    tell: hears what was taken for what.
-
-    Raises ConfigError for a spec or option that is not known, TableError for a graph that breaks the table contract.
+    tell: is called with the chosen roles. Raises ConfigError for an unknown spec or option, TableError for a graph that
+    breaks the table contract.
     """
     return save_tables(import_spec(spec, options=options, tell=tell), out)
 
@@ -63,7 +62,7 @@ def import_spec(
             else ""
         )
         raise ConfigError(
-            f"{spec!r} names no graph",
+            f"{spec!r} does not name a graph",
             where="import",
             fix=f"Use pyg:CLASS/NAME, csv:PATH or networkx:PATH.{extra}",
         )
@@ -96,12 +95,12 @@ def _load_networkx(path: str, options: Options, tell: Callable[[str], None]) -> 
     """Return the tables of a GraphML, GML or edge-list file.
 
     Options: node_attributes and edge_attributes (names separated by commas; all where not given), label, split, weight;
-    for GML `ids` (what names a node: id, label or another attribute); for edge lists `directed`. Raises TableError for
-    another format and for a file that does not parse.
+    for GML `ids` (the attribute that names a node: id, label or another); for edge lists `directed`. Raises TableError
+    for another format and for a file that does not parse.
     """
     suffix = next((suffix for suffix in _FORMATS if path.endswith(suffix)), None)
     if suffix is None:
-        raise TableError(f"is none of {', '.join(_FORMATS)}", where=path, fix="Write the graph as GraphML.")
+        raise TableError(f"is not one of {', '.join(_FORMATS)}", where=path, fix="Write the graph as GraphML.")
     require_file(path)
     graph = _READERS[suffix](path, options, tell)
     node_attributes, edge_attributes = options.names("node_attributes"), options.names("edge_attributes")
@@ -132,10 +131,10 @@ def _read_graphml(path: str, _: Options, __: Callable[[str], None]) -> Any:
 
 
 def _read_gml(path: str, options: Options, tell: Callable[[str], None]) -> Any:
-    """Return the graph of a GML file. NetworkX would make nodes' labels their names and drop them: they stay.
+    """Return the graph of a GML file, with nodes' labels, which NetworkX would drop.
 
-    Option `ids` says what names a node: an attribute, or `id`. Without it the label does where it can: every node has
-    another one, all text or all integers.
+    Option `ids` chooses the attribute that names a node, or `id`. Without it the label does where all nodes have
+    different labels that are all text or all integers.
     """
     networkx = load_library("networkx", extra="networkx")
     chosen = options.take("ids", "") if options.has("ids") else None
@@ -145,7 +144,7 @@ def _read_gml(path: str, options: Options, tell: Callable[[str], None]) -> Any:
     can_name = can_name and len({*names.values()}) == len(names)
     if chosen not in (None, "id") and not can_name:
         raise TableError(
-            f"attribute {chosen!r} does not name the nodes: it is missing, the same for two, or no text and no integer",
+            f"attribute {chosen!r} does not name the nodes: it is missing, repeated, or not all text or all integers",
             where=path,
             fix="Leave ids out, or give --option ids=id.",
         )

@@ -1,4 +1,4 @@
-"""What every import ends in: a node and an edge table, or one of each per type; and the one place they are written."""
+"""The result of every import: a node and an edge table, or one of each per type; and its writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.tables import write_table
 
 _SIDES = ("nodes", "edges")
-_HALF_WRITTEN = "*/.*.tmp"  # what a killed process left of a file
+_HALF_WRITTEN = "*/.*.tmp"  # left by a killed process
 _ROW_GROUP = 1 << 18  # several row groups per file, so that ingest reads a large table in several tasks
 
 
@@ -34,7 +34,7 @@ class TypedGraphTables:
     edges: Mapping[str, pa.Table]
 
     def uris(self, out: str) -> dict[str, dict[str, str]]:
-        """Return where `save_tables` puts each table below a folder: the maps `nodes` and `edges` of a config."""
+        """Return the locations that `save_tables` writes below a folder: the maps `nodes` and `edges` of a config."""
         return {
             "nodes": {name: join(out, "nodes", f"{name}.parquet") for name in self.nodes},
             "edges": {name: join(out, "edges", f"{name}.parquet") for name in self.edges},
@@ -42,7 +42,7 @@ class TypedGraphTables:
 
 
 def edge_type_name(source: str, relation: str, target: str, *, where: str) -> str:
-    """Return `source__relation__target`. Raises TableError where that is not a file name or cannot be split again."""
+    """Return `source__relation__target`. Raises TableError where a part cannot be part of a file name."""
     return "__".join(type_name(part, where=where) for part in (source, relation, target))
 
 
@@ -58,16 +58,16 @@ def type_name(name: str, *, where: str) -> str:
 
 
 def refuse_others(out: str, names: Collection[str]) -> None:
-    """Raise StorageError where a folder holds tables of a graph that tables of these names would leave there.
+    """Raise StorageError where a folder holds tables of another graph.
 
-    names: below the folder, as patterns.
+    names: patterns, below the folder, of the tables that will be written.
     """
     held = [name for name in list_names(out) if name in {f"{side}.parquet" for side in _SIDES}]
     held += [f"{side}/{name}" for side in _SIDES for name in list_names(join(out, side))]
     for name in held:
         if not any(fnmatchcase(name, pattern) for pattern in (*names, _HALF_WRITTEN)):
             raise StorageError(
-                f"holds {name!r}, which is of another graph and would stay", where=out, fix="Give an empty folder."
+                f"holds {name!r}, which belongs to another graph and would stay", where=out, fix="Give an empty folder."
             )
 
 
@@ -75,8 +75,8 @@ def save_tables(tables: GraphTables | TypedGraphTables, out: str) -> list[str]:
     """Write tables below a folder and return their URIs, node tables first.
 
     One type: `nodes.parquet` and `edges.parquet`. Several: `nodes/TYPE.parquet` and
-    `edges/SOURCE__RELATION__TARGET.parquet`. A graph of the same tables there is replaced; raises StorageError where
-    others are there.
+    `edges/SOURCE__RELATION__TARGET.parquet`. A graph of the same tables is replaced; raises StorageError where the
+    folder holds others.
     """
     if isinstance(tables, GraphTables):
         placed = {join(out, "nodes.parquet"): tables.nodes, join(out, "edges.parquet"): tables.edges}
@@ -89,7 +89,7 @@ def save_tables(tables: GraphTables | TypedGraphTables, out: str) -> list[str]:
         try:
             write_table(uri, table, row_group_size=_ROW_GROUP)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-            why = error.strerror if isinstance(error, OSError) and error.strerror else "no such place can be"
+            why = error.strerror if isinstance(error, OSError) and error.strerror else "the path is invalid"
             raise StorageError(
                 f"the tables cannot be written ({why})", where=repr(out), fix="Give a folder that can be written to."
             ) from error

@@ -1,12 +1,12 @@
-"""A payments network of accounts, devices and merchants, whose fraud shows in what accounts share.
+"""A payments network of accounts, devices and merchants, where shared devices and merchants reveal fraud.
 
-Fraud comes in two kinds. A farm is many accounts on few devices; a front is a merchant that many accounts pay so that
-money moves unseen. Ordinary accounts share devices and merchants as well, and the devices and merchants of fraud are
-used about as much as others, so that degrees say little. Each kind leaves its own faint mark on an account's features:
-alone it says little too, but averaged over the accounts of a device or of a merchant it says who they are. Farms are
-found through devices alone and fronts through merchants alone, so a model needs both relations. Transfers within a kind
-of fraud are larger and earlier in the day than others, by little; the features of merchants are noise. A payment is
-illicit where an account behind a front pays a front: which payments are is known of the edges, for tasks of these.
+Fraud comes in two kinds. A farm is many accounts on few devices; a front is a merchant that many accounts pay to hide
+money. Ordinary accounts share devices and merchants as well, and the devices and merchants of fraud are used about as
+much as others, so that degrees say little. Each kind leaves a faint mark on an account's features: one account's mark
+says little, but the average over the accounts of a device or of a merchant reveals them. Farms are found through
+devices alone and fronts through merchants alone, so a model needs both relations. Transfers within a kind of fraud are
+slightly larger and earlier in the day than others; the features of merchants are noise. A payment is illicit where a
+front's account pays a front; edges have this as a label, for tasks of edges.
 
 Shapes: P accounts, D devices, M merchants; E edges of a relation.
 """
@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.datasets.draws import cumulative, labelled_columns, numbered_ids
-from gnnflow.datasets.pieces import require
+from gnnflow.datasets.pieces import cumulative, labelled_columns, numbered_ids, require
 from gnnflow.datasets.tables import TypedGraphTables, save_tables
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.storage.columns import from_matrix
@@ -36,22 +35,22 @@ _SENDS_SHARE, _PAYS_SHARE = 0.35, 0.35  # of the edges
 _WIDTH, _MERCHANT_WIDTH = 8, 4
 # Means of the first features by kind of account; the others are noise of the same variance.
 _SIGNAL = np.array([[0.0, 0.0], [0.8, 0.2], [0.2, 0.8]], np.float32)
-_DEVOTION = 0.9  # of the uses of a farm's account on farm devices, of the payments of a front's account to fronts
-_STRAY = 0.05  # of everyone else's
+_DEVOTION = 0.9  # share of a farm account's uses on farm devices, and of a front account's payments to fronts
+_STRAY = 0.05  # the same share for all other accounts
 _WITHIN = 0.3  # of the transfers to an account of fraud from its own kind
 _NODE_STREAM, _SENDS_STREAM, _PAYS_STREAM, _USES_STREAM = range(5, 9)
 
 
 @dataclass(frozen=True)
 class _Pool:
-    """Devices or merchants `order` [N] and how popular each is, `popularity` [N]; the first num_marked are of fraud."""
+    """Devices or merchants `order` [N] with their `popularity` [N]; the first num_marked belong to fraud."""
 
     order: IntArray
     num_marked: int
     popularity: Array
 
     def draw(self, marked: Array, rng: np.random.Generator) -> IntArray:
-        """Return one of the pool for each row, of fraud where marked [E] says so."""
+        """Return a member of the pool for each row [E], one of fraud where marked [E] is true."""
         chance = rng.random(len(marked))
         fraud = np.searchsorted(cumulative(self.popularity[: self.num_marked]), chance)
         other = self.num_marked + np.searchsorted(cumulative(self.popularity[self.num_marked :]), chance)
@@ -104,7 +103,7 @@ def write_typed_payments(
 ) -> dict[str, Any]:
     """Write the tables `typed_payments` returns below a folder; returns the `graph` section of a config for them.
 
-    Edges lead from accounts alone, so the section asks for their reverse: accounts learn of what they use.
+    Edges lead from accounts alone, so the section asks for their reverse, which leads to accounts.
     """
     tables = typed_payments(num_nodes=num_nodes, num_edges=num_edges, seed=seed)
     save_tables(tables, out)
@@ -119,7 +118,7 @@ def _kinds(num_accounts: int, rng: np.random.Generator) -> IntArray:
 
 
 def _pool(count: int, popularity: Array, fraud_share: float, rng: np.random.Generator) -> _Pool:
-    """Return a pool whose part of fraud is as large as its part of the edges: its members are used like others."""
+    """Return a pool whose share of fraud equals its share of edges, so that its members are used like others."""
     share = fraud_share * _DEVOTION + (1 - fraud_share) * _STRAY
     return _Pool(rng.permutation(count), max(1, round(share * count)), popularity)
 
@@ -132,7 +131,7 @@ def _accounts(ids: pa.Array, kind: IntArray, rng: np.random.Generator) -> pa.Tab
 
 
 def _visits(num_edges: int, devoted: Array, pool: _Pool, stream: list[int]) -> tuple[IntArray, IntArray]:
-    """Return (account [E], member of the pool [E]): every account once, where there are edges enough, then any."""
+    """Return accounts [E] and members of the pool [E]: every account once, as far as edges go, then random ones."""
     rng = np.random.default_rng(stream)
     edge = np.arange(num_edges)
     account = np.where(edge < len(devoted), edge, rng.integers(0, len(devoted), num_edges))
@@ -141,7 +140,7 @@ def _visits(num_edges: int, devoted: Array, pool: _Pool, stream: list[int]) -> t
 
 
 def _illicit(kind: IntArray, shops: _Pool, account: IntArray, merchant: IntArray) -> pa.Array:
-    """Return which payments move money unseen [E]."""
+    """Return 1 for payments that hide money, else 0 [E]."""
     fronts = np.zeros(len(shops.order), bool)
     fronts[shops.order[: shops.num_marked]] = True
     return pa.array(((kind[account] == _FRONT) & fronts[merchant]).astype(np.int64))

@@ -1,9 +1,8 @@
-"""The report: one self-contained HTML page from plain values, that says how good a model is.
+"""The report: one self-contained HTML page from plain values, which says how good a model is.
 
-Read `inputs.py` first (what a report is made of), then `render.py` (how the page is laid out), `pictures/`
-(what is drawn) and `hints.py` (what is advised). Nothing here reads storage or imports torch; a stage fills
-`ReportInputs` and writes what `render_report` returns. matplotlib, scikit-learn and jinja2 are imported when
-a report is rendered.
+Read `inputs.py` first (the values of a report), then `render.py` (the page), `pictures/` and `hints.py` (advice).
+Nothing here reads storage or imports torch; a stage fills `ReportInputs` and writes the result of `render_report`.
+matplotlib, scikit-learn and jinja2 are imported when a report is rendered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Figures as people read them: one way to write a count, a size, a time and a score, on page and axes."""
+"""The form of figures on the page and its axes: counts, sizes, times and scores."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def seconds_text(value: float) -> str:
 
 
 def score_text(value: float) -> str:
-    """Write a metric with the digits that matter: three after the point, more where those would round to 1."""
+    """Return a metric with three decimals, or more where it would round to 1."""
     if not math.isfinite(value):
         return "n/a"
     if abs(value) >= _THOUSAND or (value != 0 and abs(value) < _SMALLEST):
@@ -65,7 +65,7 @@ def score_text(value: float) -> str:
 
 
 def signed_text(value: float) -> str:
-    """Write a difference between two metrics, always with its sign."""
+    """Return a difference between two metrics, always with its sign."""
     if not math.isfinite(value):
         return "n/a"
     sign = "\N{MINUS SIGN}" if value < 0 else "+"
@@ -73,7 +73,7 @@ def signed_text(value: float) -> str:
 
 
 def ratio_text(value: float) -> str:
-    """Write a ratio as a factor: 3.21 is 3.2 times."""
+    """Return a ratio as a factor: 3.21 is 3.2 times."""
     return f"{_three_digits(value)}\N{MULTIPLICATION SIGN}"
 
 
@@ -89,7 +89,7 @@ def metric_name(key: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Start with a capital letter, leaving the rest alone."""
+    """Return the text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 

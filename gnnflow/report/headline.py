@@ -29,7 +29,7 @@ _TRAINING_FIGURES = frozenset({"train.epochs", "train.best_epoch"})
 
 @dataclass(frozen=True)
 class Tile:
-    """One figure in large type, its name and what to compare it with; note_tells puts the mood on the note."""
+    """One figure in large type, its name and a note for comparison; note_tells puts the mood on the note."""
 
     label: str
     figure: str
@@ -49,7 +49,7 @@ class MetricRow:
 
 @dataclass(frozen=True)
 class MetricTable:
-    """Scores by split, then what is not a score (times, sizes) as name and value; bounded: some have an interval."""
+    """Scores by split, then other figures (times, sizes) as name and value; bounded: some have an interval."""
 
     splits: tuple[str, ...]
     rows: tuple[MetricRow, ...]
@@ -108,7 +108,7 @@ def metric_table(inputs: ReportInputs) -> MetricTable:
 
 
 def _is_score(key: str) -> bool:
-    """Whether a figure of a split is a score; training's own figures share the prefix of its split."""
+    """Return whether a figure of a split is a score; figures of training have the prefix of its split too."""
     return "second" not in key and key not in _TRAINING_FIGURES
 
 
@@ -129,13 +129,13 @@ def _score_tile(inputs: ReportInputs) -> Tile:
         return Tile("Score", "none", "no labelled valid or test nodes", "absent")
     split, _, name = key.partition(".")
     interval = _interval(inputs.metrics, key)
-    beside = [f"95 % interval {interval}"] if interval else []
-    beside += [
+    notes = [f"95 % interval {interval}"] if interval else []
+    notes += [
         f"{other} {score_text(inputs.metrics[f'{other}.{name}'])}"
         for other in ("valid", "train")
         if other != split and f"{other}.{name}" in inputs.metrics
     ]
-    return Tile(sentence(metric_name(key)), score_text(inputs.metrics[key]), ", ".join(beside))
+    return Tile(sentence(metric_name(key)), score_text(inputs.metrics[key]), ", ".join(notes))
 
 
 def _baseline_tile(inputs: ReportInputs) -> Tile:
@@ -166,8 +166,8 @@ def _parity_tile(inputs: ReportInputs) -> Tile:
 
 
 def _over(parity: Parity) -> str:
-    """Say which neighbours both paths scored over, where they are not those that training saw."""
-    return ", both over all edges, where training saw a sample" if parity.compared == "all edges" else ""
+    """Return the neighbours of both paths where they differ from training's."""
+    return ", both over all edges, where training used a sample" if parity.compared == "all edges" else ""
 
 
 def _time_tile(inputs: ReportInputs) -> Tile:
@@ -195,7 +195,7 @@ def _cell(metrics: Mapping[str, float], key: str) -> str:
 
 
 def _interval(metrics: Mapping[str, float], key: str) -> str:
-    """Return a metric's confidence interval in words; nothing where it has none."""
+    """Return a metric's confidence interval in words; empty where it has none."""
     bounds = [metrics[f"{key}{side}"] for side in BOUNDS if f"{key}{side}" in metrics]
     return " to ".join(map(score_text, bounds)) if len(bounds) == len(BOUNDS) else ""
 

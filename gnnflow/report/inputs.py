@@ -1,8 +1,7 @@
-"""What a report is made of: plain values, so that anything can fill them and a test needs no run.
+"""The values of a report, in plain types, so that a test needs no run.
 
-Whatever may be missing is None or empty; the report then says so in words where the picture would have been.
-Nothing here grows with the graph: histograms, samples and totals only, which keeps the page small for any
-number of nodes.
+A missing value is None or empty; the report then says so in words instead of a picture. Nothing here grows with the
+graph: histograms, samples and totals only, which keeps the page small for any number of nodes.
 
 Shapes: n sampled rows, C classes or outputs, d embedding width.
 """
@@ -40,10 +39,10 @@ class RoundRow:
 
 @dataclass(frozen=True)
 class StageRow:
-    """One stage of the run, in the order in which they ran.
+    """One stage of the run.
 
-    seconds, from its manifest, is how long making its artifact took; where `reused` is true an earlier run
-    spent them, and they do not count for this one. counts are the manifest's row counts.
+    seconds: the time that making its artifact took, from its manifest; where `reused` is true an earlier run spent it,
+    and it does not count for this one. counts: the manifest's row counts.
     """
 
     name: str
@@ -67,7 +66,7 @@ class TypeRow:
 
 @dataclass(frozen=True)
 class RelationRow:
-    """One relation of a graph with types, or of a selection. num_targets: the nodes of the type that it leads to."""
+    """One relation of a graph with types, or of a selection. num_targets: the nodes of its target type."""
 
     name: str
     num_edges: int
@@ -79,7 +78,7 @@ class RelationRow:
 
     @property
     def mean_in_degree(self) -> float:
-        """In-edges per node of the type it leads to."""
+        """In-edges per node of the target type."""
         return self.num_edges / max(self.num_targets, 1)
 
 
@@ -87,13 +86,13 @@ class RelationRow:
 class GraphSummary:
     """The graph in figures.
 
-    partitions: how good these are, where a stage of its own made them.
-    types, relations and target: of a graph that has several; feature_width is then that of the target type.
-    target_relation: the one whose edges are scored, where edges are; target is then the type that it leads to.
-    selected: the relations that neighbours other than direct ones are of, num_edges being instances.
-    in_degree_histogram holds (low, high, nodes) with low <= in-degree < high: a bin (0, 1, nodes) for nodes
-    without in-edges, then one bin per power of two. num_hubs counts nodes with more than hub_threshold
-    in-edges, where they are sampled. reads_all: nothing is sampled, every in-edge is read.
+    partitions: their quality in words, where the stage `partition` made them.
+    types, relations, target: for a graph with several; feature_width then belongs to the target type.
+    target_relation: the relation whose edges are scored, in tasks of edges; target is then its target type.
+    selected: the relations of neighbours other than direct ones; num_edges counts instances.
+    in_degree_histogram holds (low, high, nodes) with low <= in-degree < high: a bin (0, 1, nodes) for nodes without
+    in-edges, then one bin per power of two. num_hubs counts nodes with more than hub_threshold in-edges, where they are
+    sampled. reads_all: every in-edge is read, without sampling.
     """
 
     num_nodes: int
@@ -116,7 +115,7 @@ class GraphSummary:
 
 @dataclass(frozen=True)
 class BlowUp:
-    """What GraphFlat read and wrote, in bytes; ratio is bytes_out / bytes_in."""
+    """The bytes that GraphFlat read and wrote; ratio is bytes_out / bytes_in."""
 
     bytes_in: int
     bytes_out: int
@@ -129,7 +128,7 @@ class BlowUp:
 class Parity:
     """The parity certificate: random targets scored again by the k-hop path, and the largest difference.
 
-    compared: `like training`, or `all edges` where training saw a sample of them.
+    compared: `like training`, or `all edges` where training used a sample.
     """
 
     samples: int
@@ -139,7 +138,7 @@ class Parity:
 
     @property
     def passed(self) -> bool:
-        """Whether the two paths agree; a difference that is not a number does not."""
+        """True where the two paths agree; NaN is no agreement."""
         return math.isfinite(self.max_difference) and self.max_difference <= self.limit
 
 
@@ -169,15 +168,14 @@ class EmbeddingSample:
 class ReportInputs:
     """Everything `render_report` shows.
 
-    metrics and baseline have the flat keys of metrics.json (`test.accuracy`, `test.accuracy_low`); baseline is the
-    same classifier trained without edges. curves has one mapping per epoch: `epoch`, `train_loss`, `valid_<metric>`...,
-    `seconds`. profiles has one per rank: `seconds` per epoch and those of its parts, `wait_seconds` and others. metric
-    is the configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the first of the test metrics
-    is the headline. task: the `task.kind`. streamed: training read the graph from files while it computed
-    (`train.memory`). unread: columns of edge attributes that neither a layer nor a decoder of the model reads. large:
-    columns of large numbers, by the key that would scale them. tables: the rows of each table, and those of them that
-    were quarantined by reason. unlearnable: what no training target, or every one, has for a label. constant,
-    link_facts: see `TrainFacts`. config: the run's, as values, so that advice does not name what is set.
+    metrics, baseline: with the flat keys of metrics.json (`test.accuracy`, `test.accuracy_low`); baseline is the same
+    classifier trained without edges. curves: one mapping per epoch: `epoch`, `train_loss`, `valid_<metric>`...,
+    `seconds`. profiles: one per rank: `seconds` per epoch and of its parts (`wait_seconds` and others). metric: the
+    configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the first test metric is the headline.
+    task: the `task.kind`. streamed: training read the graph from files (`train.memory`). unread: columns of edge
+    attributes that the model does not read. large: columns of large numbers, by the key that would scale them. tables:
+    the rows of each table, with the quarantined ones by reason. unlearnable: labels of no or every training target.
+    constant, link_facts: see `TrainFacts`. config: of the run, so that advice does not name settings that it has.
     """
 
     name: str
@@ -216,7 +214,7 @@ class ReportInputs:
         return {name: rows.rows_quarantined for name, rows in self.tables.items()}
 
     def setting(self, key: str) -> Any:
-        """Return the value that the run's config has of a key such as `train.lr`; None where it says nothing."""
+        """Return the config's value of a key such as `train.lr`; None where it has none."""
         value: Any = self.config
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
@@ -229,12 +227,12 @@ class ReportInputs:
 
     @property
     def saved_seconds(self) -> float:
-        """Seconds that reused stages took when they ran first."""
+        """Seconds that reused stages took in an earlier run."""
         return sum(stage.seconds for stage in self.stages if stage.reused)
 
     @property
     def headline_key(self) -> str | None:
-        """Return the metric to lead with: the configured one on test, else on valid, else the first."""
+        """The headline's metric: the configured one on test, else on valid, else the first."""
         for split in ("test", "valid"):
             if self.metric and f"{split}.{self.metric}" in self.metrics:
                 return f"{split}.{self.metric}"
@@ -245,6 +243,6 @@ class ReportInputs:
         return None
 
     def class_name(self, index: int) -> str:
-        """Return the name of a class without what would turn round the text behind it, or its number."""
+        """Return the name of a class without Unicode's controls of direction, or its number."""
         name = str(self.class_names[index]) if 0 <= index < len(self.class_names) else ""
         return name.translate(_TURNS) or str(index)

@@ -1,4 +1,4 @@
-"""Lay pictures, tables and words into one page: no network, no other file, same inputs, same bytes."""
+"""Lays out pictures, tables and words on one page, which loads nothing; equal inputs give equal bytes."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _policy_hash(script: str) -> str:
 
 
 def mark_keys(text: str) -> str:
-    """Escape a text of ours and set its config keys (`train.lr`, `flat.layout: shared`) as code."""
+    """Return our own text, escaped, with its config keys (`train.lr`, `flat.layout: shared`) as code."""
     from markupsafe import Markup, escape  # comes with jinja2
 
     return Markup(_CONFIG_KEY.sub(r"<code>\g<0></code>", str(escape(text))))  # noqa: S704 escaped just before
@@ -148,7 +148,7 @@ def environment() -> Environment:
 
 
 def template_source(name: str) -> str:
-    """Return a template's text as it is: our own styles and script, which need no escaping."""
+    """Return the unchanged text of a template: our own styles and script, which need no escaping."""
     templates = environment()
     assert templates.loader is not None
     return templates.loader.get_source(templates, name)[0].strip()

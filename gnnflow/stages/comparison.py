@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from gnnflow.report.comparison import (
     ComparedRun,
-    columns_of,
+    choose_columns,
     comparison_bars,
-    ranked,
+    rank_runs,
     render_comparison,
-    reported,
+    test_metric,
 )
 from gnnflow.report.formats import score_text
 from gnnflow.storage.filesystem import absolute, join
@@ -60,7 +60,7 @@ def compare_runs(
     write_atomic(table, _csv(found, metric, others).encode())
     write_atomic(plot, comparison_bars(found, metric).svg.encode())
     write_atomic(page, render_comparison(found, name=name, metric=metric, failed=others).encode())
-    order = tuple(run.label for run in ranked(found, metric))
+    order = tuple(run.label for run in rank_runs(found, metric))
     return ComparisonResult(page, table, plot, metric, order, tuple(_lines(found, metric, others)))
 
 
@@ -68,15 +68,17 @@ def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:
     """Return the validation metric that ranks: the wanted one, or the first that all runs have."""
     if all(f"valid.{wanted}" in run.metrics for run in runs):
         return f"valid.{wanted}"
-    return next((key for key in columns_of(runs, f"valid.{wanted}")[1:] if key.startswith("valid.")), f"valid.{wanted}")
+    return next(
+        (key for key in choose_columns(runs, f"valid.{wanted}")[1:] if key.startswith("valid.")), f"valid.{wanted}"
+    )
 
 
 def _csv(runs: Sequence[ComparedRun], metric: str, failed: Mapping[str, str]) -> str:
-    columns, text = columns_of(runs, metric), io.StringIO()
+    columns, text = choose_columns(runs, metric), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["run", *columns, "uri", "failed"])
     writer.writerows(
-        [run.label, *(run.metrics.get(key, "") for key in columns), run.uri, ""] for run in ranked(runs, metric)
+        [run.label, *(run.metrics.get(key, "") for key in columns), run.uri, ""] for run in rank_runs(runs, metric)
     )
     writer.writerows([label, *[""] * len(columns), "", why] for label, why in failed.items())
     return text.getvalue()
@@ -84,10 +86,10 @@ def _csv(runs: Sequence[ComparedRun], metric: str, failed: Mapping[str, str]) ->
 
 def _lines(runs: Sequence[ComparedRun], metric: str, failed: Mapping[str, str]) -> list[str]:
     width = max(map(len, ["run", *failed, *(run.label for run in runs)]))
-    keys = [metric, reported(metric)]
+    keys = [metric, test_metric(metric)]
     rows = [
         (run.label, [score_text(run.metrics[key]) if key in run.metrics else "" for key in keys])
-        for run in ranked(runs, metric)
+        for run in rank_runs(runs, metric)
     ]
     body = [f"{label:<{width}}  {chosen:<{len(metric)}}  {test}".rstrip() for label, (chosen, test) in rows]
     broken = [f"{label:<{width}}  failed: {why}" for label, why in failed.items()]

@@ -126,7 +126,7 @@ def test_a_header_whose_names_are_ids_too_is_asked_for(write):
 def test_ends_that_names_leave_open_are_asked_for(write, header):
     names = header.split(",")
     path = write(f"{header}\n{','.join('12345'[: len(names)])}\n")
-    with pytest.raises(TableError, match=rf"not evident from their names: {', '.join(names)}\. Give --ends SRC,DST"):
+    with pytest.raises(TableError, match=rf"are the ends of an edge: {', '.join(names)}\. Give --ends SRC,DST"):
         from_edge_csv(path)
 
 
@@ -140,7 +140,7 @@ def test_types_that_names_leave_open_are_asked_for(write, header):
 
 def test_nodes_of_two_types_do_not_come_from_one_table(write):
     path = write("userId,movieId\n1,2\n")
-    with pytest.raises(TableError, match=r"of two types, user and movie, and .* is one node table"):
+    with pytest.raises(TableError, match=r"two types, user and movie, and .* is one node table"):
         from_edge_csv(path, nodes=path, node_id="userId")
 
 
@@ -160,11 +160,11 @@ def test_a_node_table_decides_the_type_of_ids(write, tmp_path):
         ("a,b\n1,2\n,3\n", {}, "column 'src' is empty in row 1"),
         ("a,b\nx,y\nz,\n", {}, "column 'dst' is empty in row 1"),
         ("a,b\n1,2\n1,2,3\n", {}, "line 3 has 3 fields, the header has 2"),
-        ("a,b,src\n1,2,3\n", {"src": "a", "dst": "b"}, "two columns would be called 'src'"),
-        ("src,src\n1,2\n", {}, "two columns would be called 'src'"),
+        ("a,b,src\n1,2,3\n", {"src": "a", "dst": "b"}, "two columns would have the name 'src'"),
+        ("src,src\n1,2\n", {}, "two columns would have the name 'src'"),
         ("src\n1\n", {}, "has one column, 'src'"),
         (":START_ID,:END_ID,:TYPE\n1,2,\n", {}, "column 'type' is empty in row 0"),
-        ("src,dst\n1,2\n", {"types": ["a", "b", "c"]}, "Give one name, or two: of sources and of targets"),
+        ("src,dst\n1,2\n", {"types": ["a", "b", "c"]}, "Give one name, or two: of sources and targets"),
     ],
 )
 def test_lines_that_do_not_fit_are_refused(write, text, options, message):

@@ -1,6 +1,6 @@
 import pytest
 
-from gnnflow.datasets.edge_headers import find_ends, find_time, find_weight, types_of
+from gnnflow.datasets.edge_headers import find_ends, find_time, find_types, find_weight
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_ends_are_found_where_names_say_them(header, ends):
     ],
 )
 def test_types_are_what_names_say(src, dst, types):
-    assert types_of(src, dst) == types
+    assert find_types(src, dst) == types
 
 
 def test_weight_and_time_are_found_by_name_where_one_column_has_it():

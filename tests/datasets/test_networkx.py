@@ -107,7 +107,7 @@ def with_attributes(**attributes):
         (with_node(age=1, place=[0.0]), r"node 'dan': attribute 'place' is \[0\.0\], the first is \[0\.5, 1\.0\]"),
         (with_node(age="old", place=[0.0, 0.0]), "node 'dan': attribute 'age' is 'old'"),
         (with_node(age=1, place=[0.0, 0.0], split="dev"), "node 'dan': attribute 'split' is 'dev'"),
-        (with_attributes(id=1, attribute_id=2), "two columns would be called 'attribute_id'"),
+        (with_attributes(id=1, attribute_id=2), "two columns would have the name 'attribute_id'"),
         (networkx.Graph([("a", 1)]), "node 1 is int: ids are all integers or all strings"),
         (networkx.grid_2d_graph(2, 2), r"node \(0, 0\) is tuple"),
     ],

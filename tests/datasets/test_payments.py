@@ -169,7 +169,7 @@ def test_a_graph_of_other_tables_is_not_replaced_in_part(tmp_path, first, second
     if first == second:
         writers[second](str(out))
     else:
-        with pytest.raises(StorageError, match=r"graph: holds '.*\.parquet', which is of another graph"):
+        with pytest.raises(StorageError, match=r"graph: holds '.*\.parquet', which belongs to another graph"):
             writers[second](str(out))
     assert before == {path: path.read_bytes() for path in out.rglob("*.parquet")}
 

@@ -193,7 +193,7 @@ def test_an_edge_list_can_be_directed(networkx, tmp_path):
         ("g.graphml", "no xml", "cannot be read by networkx.read_graphml"),
         ("g.edgelist", "# c\nsource target\na b\n", "its first line is a header"),
         ("g.edgelist", "a b 0.5 c d\n", "cannot be read by networkx.read_edgelist"),
-        ("g.dot", "graph {}", r"is none of \.graphml, \.gml, \.edgelist"),
+        ("g.dot", "graph {}", r"is not one of \.graphml, \.gml, \.edgelist"),
     ],
 )
 def test_files_that_do_not_parse_are_refused(networkx, tmp_path, name, content, message):
@@ -205,10 +205,10 @@ def test_files_that_do_not_parse_are_refused(networkx, tmp_path, name, content, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sep": ""}, "'' is no separator"),
-        ({"sep": "ab"}, "'ab' is no separator"),
-        ({"src": "0", "dst": "0"}, "not columns of their own"),
-        ({"weight": "a"}, "not columns of their own"),
+        ({"sep": ""}, "'' is not a separator"),
+        ({"sep": "ab"}, "'ab' is not a separator"),
+        ({"src": "0", "dst": "0"}, "not different columns"),
+        ({"weight": "a"}, "not different columns"),
         ({"src": "9" * 5000}, "has no column"),
     ],
 )

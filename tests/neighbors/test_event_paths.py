@@ -122,4 +122,4 @@ def test_events_are_said_before_training_and_in_the_report(tmp_path: Path, devic
     assert facts is not None
     assert bool(facts.events) == is_event
     report = Path(result.report.removeprefix("file://")).read_text()
-    assert ("Other nodes may tell which pairs are edges" in report) == is_event
+    assert ("Other nodes may reveal which pairs are edges" in report) == is_event

@@ -51,7 +51,7 @@ def test_what_is_advised_and_what_is_said_of_the_picture_agree(make_inputs):
     inputs = make_inputs(profiles=[by_turns])
     assert titles(inputs) == ["Training waits for its batches"]
     caption = pipeline_bars(inputs).caption
-    assert "training waits 33 % for batches, and batches wait 67 % for training. Batches are made ready" in caption
+    assert "training waits 33 % for batches, and batches wait 67 % for training. Batches are mostly prepared" in caption
     assert "gain little" not in caption
     assert titles(make_inputs(profiles=[by_turns], streamed=True)) == []
 
@@ -77,11 +77,11 @@ def never_rules() -> PredictionSample:
         ({"curves": curves(0.9, 0.5, 0.4, 0.6)}, "The valid loss rises after epoch 3"),
         ({"best_epoch": 10}, "The last epoch was the best"),
         ({"predictions": never_rules()}, "One class is never found"),
-        ({"link_facts": LinkFacts("test", 90, 30, 89, 0.3, False)}, "Candidates are not what ranks take them for"),
-        ({"link_facts": LinkFacts("test", 90, 100, 19, 0.0, True)}, "Candidates are not what ranks take them for"),
+        ({"link_facts": LinkFacts("test", 90, 30, 89, 0.3, False)}, "Some ranked candidates are edges or repeated"),
+        ({"link_facts": LinkFacts("test", 90, 100, 19, 0.0, True)}, "Some ranked candidates are edges or repeated"),
         (
             {"link_facts": LinkFacts("test", 90, 30, 89, 0.0, False, {"order": (1.0, 0.04)})},
-            "Other nodes may tell which pairs are edges",
+            "Other nodes may reveal which pairs are edges",
         ),
         ({"constant": "the model predicts class 0"}, "The model predicts the same for every target"),
         ({"unlearnable": UnlearnableLabels(("2",), (), "class", False)}, "A class cannot be learned"),
@@ -140,7 +140,7 @@ def test_a_fan_out_is_advised_only_where_there_is_none(make_inputs, changes):
     assert titles(make_inputs(graph=dataclasses.replace(make_inputs().graph, **changes))) == []
 
 
-@pytest.mark.parametrize(("baseline", "words"), [(1.0, "The features alone tell"), (0.6, "The model tells")])
+@pytest.mark.parametrize(("baseline", "words"), [(1.0, "The features alone predict"), (0.6, "The model predicts")])
 def test_a_perfect_score_is_asked_whether_it_was_told_the_label(make_inputs, baseline, words):
     perfect = make_inputs(metrics={"test.accuracy": 0.9995}, baseline={"test.accuracy": baseline})
     (hint,) = [hint for hint in find_hints(perfect) if hint.title == "Too good to be true?"]

@@ -137,7 +137,7 @@ def test_anything_in_names_and_labels_stays_text(make_inputs):
 def test_a_class_does_not_turn_round_the_words_behind_it(make_inputs):
     turned = make_inputs(class_names=("\u202etheory", "\u2067rules", "networks"))
     page = render_report(turned)
-    assert "rules is taken for networks" in page
+    assert "rules is predicted as networks" in page
     assert not re.search("[\u202a-\u202e\u2066-\u2069]", page)
 
 
@@ -163,7 +163,7 @@ def test_missing_pieces_are_said_in_words():
     assert "<svg" not in html
     assert "set train.baseline: true" in words(page.figures["baseline"]).lower()
     assert "No epochs were recorded" in page.figures["loss"]
-    assert "nothing to check predictions on" in page.figures["quality"]
+    assert "so predictions cannot be checked" in page.figures["quality"]
     assert "infer.embeddings: true" in words(page.figures["map"])
     assert "no in-degree histogram" in page.figures["degrees"]
     assert "blow-up is not known" in page.figures["blow-up"]

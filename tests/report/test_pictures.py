@@ -188,8 +188,8 @@ def test_confusion_matrix_shows_every_count(make_inputs):
     picture = prediction_picture(make_inputs())
     shown = texts(picture)
     assert {"10", "6", "4", "9", "1"} <= set(shown)
-    assert "25 of 30 sampled test targets are right (83 %)" in picture.caption
-    assert "Most often Rules is taken for Networks: 4 times, 40 % of its targets." in picture.caption
+    assert "25 of 30 sampled test targets are correct (83 %)" in picture.caption
+    assert "Most often Rules is predicted as Networks: 4 times, 40 % of its targets." in picture.caption
     assert picture.table.rows[1] == ("Rules", "10", "1.000", "0.600")
 
 
@@ -311,11 +311,11 @@ def test_the_pipeline_names_the_side_that_waits(make_inputs):
     (profile,) = make_inputs().profiles
     picture = pipeline_bars(make_inputs())
     assert "training waits 4.0 % for batches, and batches wait 40 % for training" in picture.caption
-    assert "Computing decides" in picture.caption
+    assert "Computation limits" in picture.caption
     assert {"trainer", "reader"} <= set(texts(picture))
     assert "exchange with other ranks" not in {swatch.label for swatch in picture.legend}
     waits = {**profile, "wait_seconds": 0.15, "reader_wait_seconds": 0.0}
-    assert "Making batches ready decides" in pipeline_bars(make_inputs(profiles=[waits])).caption
+    assert "The preparation of batches limits" in pipeline_bars(make_inputs(profiles=[waits])).caption
 
 
 def test_a_graph_that_is_one_batch_has_no_reader_that_could_wait(make_inputs):
@@ -323,7 +323,7 @@ def test_a_graph_that_is_one_batch_has_no_reader_that_could_wait(make_inputs):
     picture = pipeline_bars(make_inputs(profiles=[profile], streamed=True))
     assert "reader" not in texts(picture)
     assert "wait" not in picture.caption
-    assert "read from its files while it is computed on. Means of the epochs after the first, which also writes" in (
+    assert "read from files during the computation. Means of the epochs after the first, which also writes" in (
         picture.caption
     )
 
@@ -332,14 +332,14 @@ def test_the_first_epoch_on_a_graph_in_files_has_no_reader_either(make_inputs):
     profile = {"seconds": 0.25, "forward_seconds": 0.1, "read_seconds": 0.1, "reader_wait_seconds": 0.15}
     picture = pipeline_bars(make_inputs(profiles=[profile], streamed=True, curves=[{"epoch": 0, "train_loss": 1.0}]))
     assert "reader" not in texts(picture)
-    assert picture.caption.endswith("while it is computed on. It is the only epoch, which also writes those files.")
+    assert picture.caption.endswith("during the computation. It is the only epoch, which also writes those files.")
 
 
 def test_batches_that_are_kept_are_not_taken_for_a_graph_in_files(make_inputs):
     picture = pipeline_bars(make_inputs(profiles=[{"seconds": 0.25, "forward_seconds": 0.1}]))
     assert "reader" not in texts(picture)
     assert picture.caption == (
-        "An epoch takes 250 ms. Its batches are kept in memory, so none had to be made ready. "
+        "An epoch takes 250 ms. Its batches are kept in memory, so none had to be prepared. "
         "Means of the epochs after the first, which also makes the batches."
     )
 

@@ -189,7 +189,7 @@ def test_what_was_compared_is_said(tmp_path: Path, sections: dict[str, Any], com
     assert ("infer.parity_max_difference" in result.metrics) == (compared != "nothing")
     assert f"certificate: {parity.text}" in heard.messages
     report = Path(result.report).read_text()
-    assert ("both over all edges, where training saw a sample" in report) == (compared == "all edges")
+    assert ("both over all edges, where training used a sample" in report) == (compared == "all edges")
     assert ("carry no parity certificate" in report) == (compared == "nothing")
 
 

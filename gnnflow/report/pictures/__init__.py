@@ -1,7 +1,6 @@
-"""The report's pictures, one function each: inputs in, a titled inline SVG with its words out.
+"""The report's pictures: each function takes `ReportInputs` and returns a `Picture`, an inline SVG with its words.
 
-Read `canvas.py` first (how a picture is drawn and trimmed), then any of the others. Every function takes the
-whole of `ReportInputs` and returns a `Picture`; where what it needs is missing, the picture carries the
+Read `canvas.py` first (drawing and trimming), then any of the others. Where its values are missing, a picture has the
 reason instead.
 """
 

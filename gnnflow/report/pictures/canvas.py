@@ -1,8 +1,11 @@
-"""From matplotlib to a small inline SVG that belongs to the page: its font, its colours, always the same bytes.
+"""Draws with matplotlib a small inline SVG in the page's font and colours, always with the same bytes.
 
-matplotlib runs without pyplot, under a style of our own whatever the user's matplotlibrc says. What it writes
-is then trimmed: text stays text in the page's font, ids are unique to their picture, numbers keep two
-decimals, sizes and metadata go.
+matplotlib runs without pyplot, with our own style whatever the user's matplotlibrc says. Its output is then trimmed:
+text stays text in the page's font, ids are unique to their picture, numbers keep two decimals, sizes and metadata go.
+
+matplotlib writes fixed colours, but a page has a light, a dark and a printed look. So every picture is drawn in
+placeholder colours, one hexadecimal value per role, and `themed` replaces each with the stylesheet's variable of that
+role.
 """
 
 from __future__ import annotations
@@ -17,13 +20,41 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gnnflow.report.pictures.palette import colour, themed
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HALF_WIDTH = 410.0  # of the picture's own units: a picture beside another one, and one across the page
+_ROLES = (
+    "ink",  # text that matters
+    "muted",  # axis labels, notes
+    "line",  # axes
+    "grid",
+    "paper",  # the background
+    "accent",  # the model, computed values
+    "warm",  # hubs, the other series, values to notice
+    "quiet",  # the baseline, reused work
+    "onaccent",  # text on a strong accent
+    *(f"class{index}" for index in range(10)),
+    *(f"ramp{index}" for index in range(5)),
+)
+NUM_CLASS_COLOURS = 10
+NUM_RAMP_COLOURS = 5
+_HEX = {role: f"#0d5e{index:02x}" for index, role in enumerate(_ROLES)}
+_BY_HEX = {value: role for role, value in _HEX.items()}
+_PLACEHOLDER = re.compile(r"#0d5e[0-9a-f]{2}")
+
+
+def colour(role: str) -> str:
+    """Return the placeholder colour of a role."""
+    return _HEX[role]
+
+
+def themed(svg: str) -> str:
+    """Return the SVG with the stylesheet's variables instead of placeholders."""
+    return _PLACEHOLDER.sub(lambda found: f"var(--{_BY_HEX[found.group()]})", svg)
+
+
+HALF_WIDTH = 410.0  # in the picture's units: half of the page, and all of it
 FULL_WIDTH = 860.0
 _UNITS_PER_INCH = 72.0
 
@@ -48,7 +79,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A titled SVG with its words; where svg is empty, `missing` says why there is no picture."""
+    """A titled SVG with its words; where svg is empty, `missing` has the reason."""
 
     key: str
     title: str
@@ -83,7 +114,7 @@ def draw(key: str, painter: Callable[[Figure], None], *, width: float, height: f
 
 
 def plain_axes(axes: Axes, *, x_label: str, y_label: str, grid: Literal["", "x", "y", "both"] = "y") -> None:
-    """Label the axes and leave only what helps reading: the two lines that carry ticks and a faint grid."""
+    """Label the axes and keep only the two lines with ticks and a faint grid."""
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     for side in ("top", "right"):
@@ -147,7 +178,7 @@ def _trim(svg: str, *, key: str) -> str:
     root = f'<svg {view_box.group()} aria-hidden="true" focusable="false">'
     svg = re.sub(r"<svg[^>]*>", root, svg, count=1)
     used = frozenset(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
-    # Only tags are touched: what stands between them are the user's words.
+    # Only tags change: the text between them is the user's.
     svg = re.sub(r"<[^>]*>", lambda tag: _trim_tag(tag.group(), key=key, used=used), svg)
     return re.sub(r">\s+<", "><", svg).replace("<defs></defs>", "").strip()
 

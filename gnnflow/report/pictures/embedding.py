@@ -1,8 +1,8 @@
-"""A map of the embeddings: nodes the model finds alike lie close to each other.
+"""A map of the embeddings: nodes that are similar to the model are close to each other.
 
-PCA brings a row to at most 50 numbers, t-SNE (van der Maaten and Hinton, JMLR 2008) to two, from a fixed
-start and on one thread, so that the same embeddings give the same map. Distances between far groups mean
-nothing; the caption says so, as this is the usual misreading.
+PCA reduces a row to at most 50 numbers, t-SNE (van der Maaten and Hinton, JMLR 2008) to two, from a fixed start and on
+one thread, so that the same embeddings give the same map. Distances between far groups mean nothing, and the caption
+says so.
 """
 
 from __future__ import annotations
@@ -17,8 +17,16 @@ import numpy as np
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.report.formats import count_text, short_count
 from gnnflow.report.inputs import Array, EmbeddingSample, FloatArray, ReportInputs
-from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, dots, draw, plain_axes
-from gnnflow.report.pictures.palette import NUM_CLASS_COLOURS, NUM_RAMP_COLOURS
+from gnnflow.report.pictures.canvas import (
+    HALF_WIDTH,
+    NUM_CLASS_COLOURS,
+    NUM_RAMP_COLOURS,
+    Picture,
+    Swatch,
+    dots,
+    draw,
+    plain_axes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,14 +52,14 @@ def embedding_map(inputs: ReportInputs) -> Picture:
     title = "Map of the embeddings"
     sample = inputs.embeddings
     if inputs.task == "edge":
-        words = "Edges are scored, which have no embeddings of their own to draw a map of."
+        words = "Edges are scored, and edges have no embeddings for a map."
         return Picture(key="map", title=title, missing=words)
     if sample is None:
         words = "This run kept no embeddings. Set infer.embeddings: true to store them and see their map here."
         return Picture(key="map", title=title, missing=words)
     sample = _usable(sample)
     if len(sample.rows) < _FEWEST_POINTS or not np.ptp(sample.rows, axis=0).any():
-        words = "There are too few finite, different embeddings to draw a map of."
+        words = "There are too few finite, different embeddings for a map."
         return Picture(key="map", title=title, missing=words)
     points = project(sample.rows)
     groups = _groups(inputs, labels=sample.labels, num_points=len(points))
@@ -62,7 +70,7 @@ def embedding_map(inputs: ReportInputs) -> Picture:
         alt=f"Scatter map of {shown} by their embeddings, in {len(groups)} groups of labels.",
         caption=(
             f"t-SNE of {shown} ({sample.rows.shape[1]} numbers each, PCA to at most {_PCA_WIDTH} first; "
-            "fixed seed). Close points are alike to the model; distances between far groups mean nothing."
+            "fixed seed). Close points are similar to the model; distances between far groups mean nothing."
         ),
         svg=draw("map", partial(_paint, points=points, groups=groups), width=HALF_WIDTH, height=_HEIGHT),
         legend=tuple(Swatch(group.role, "dot", group.label) for group in groups),
@@ -78,7 +86,7 @@ def project(rows: FloatArray) -> FloatArray:
     rows = np.asarray(rows, dtype=np.float64)
     rows = (rows - rows.mean(axis=0)) / rows.std()
     width = min(_PCA_WIDTH, *rows.shape)
-    # Sums over threads end in another order each time, and t-SNE would magnify that into another map.
+    # Sums over threads have another order each time, which t-SNE would magnify into another map.
     with threadpool_limits(1):
         narrow = PCA(width, svd_solver="full").fit_transform(rows)
         if width <= _FLAT:
@@ -109,7 +117,7 @@ def _groups(inputs: ReportInputs, *, labels: Array | None, num_points: int) -> t
 
 
 def _class_groups(inputs: ReportInputs, *, labels: Array) -> tuple[_Group, ...]:
-    """One colour for each of the commonest classes, grey for the others and for nodes without a label."""
+    """Return a colour for each of the most frequent classes, and grey for others and for nodes without a label."""
     values, counts = np.unique(labels[labels >= 0], return_counts=True)
     common = np.sort(values[np.argsort(-counts, kind="stable")[:NUM_CLASS_COLOURS]])
     groups = [
@@ -122,10 +130,11 @@ def _class_groups(inputs: ReportInputs, *, labels: Array) -> tuple[_Group, ...]:
 
 
 def _value_groups(values: FloatArray) -> tuple[_Group, ...]:
-    """Five shades for five equally large groups of values, from low to high."""
+    """Return five shades for five equally large groups of values, from low to high."""
     known = np.isfinite(values)
     if not known.any():
         return (_Group("no value", "quiet", ~known),)
+    # bounds of the groups, then the group of each value [n]
     edges = np.unique(np.quantile(values[known], np.linspace(0, 1, NUM_RAMP_COLOURS + 1)))
     bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, max(len(edges) - 2, 0))
     groups = [] if known.all() else [_Group("no value", "quiet", ~known)]

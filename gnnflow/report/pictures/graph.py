@@ -1,4 +1,4 @@
-"""The graph and what GraphFlat made of it: in-degrees with the hub threshold, and the blow-up in bytes."""
+"""The graph's in-degrees with the hub threshold, and GraphFlat's blow-up in bytes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.report.formats import bytes_text, count_text, percent_text, ratio_text, short_count
 from gnnflow.report.inputs import BlowUp, GraphSummary, ReportInputs
-from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, Table, draw, plain_axes
-from gnnflow.report.pictures.palette import colour
+from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, Table, colour, draw, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +20,7 @@ _GAP = 0.96  # bars end a little before their bin does
 
 
 def in_degree_histogram(inputs: ReportInputs) -> Picture:
-    """Return how many nodes have how many in-edges, log-log, the hubs counted beyond their threshold."""
+    """Return the log-log histogram of in-degrees, with hubs beyond their threshold."""
     graph = inputs.graph
     title = "In-edges per node"
     bins = [entry for entry in graph.in_degree_histogram if entry[2] > 0]
@@ -31,7 +30,7 @@ def in_degree_histogram(inputs: ReportInputs) -> Picture:
     none = sum(nodes for low, _, nodes in bins if low == 0)
     mean = graph.num_edges / max(graph.num_nodes, 1)
     hubs = _hub_words(graph)
-    isolated = f" {count_text(none)} nodes have no in-edges and fit on no log axis." if none else ""
+    isolated = f" {count_text(none)} nodes have no in-edges and are not on the log axis." if none else ""
     legend = [Swatch("accent", "area", "nodes")]
     if graph.num_hubs:
         legend.append(Swatch("warm", "area", f"hubs: {count_text(graph.num_hubs)}"))
@@ -78,8 +77,7 @@ def _hub_words(graph: GraphSummary) -> str:
         return f"No node has more than {threshold} in-edges, so none counts as a hub."
     noun = "node has" if graph.num_hubs == 1 else "nodes have"
     return (
-        f"{count_text(graph.num_hubs)} {noun} more than {threshold} in-edges and are re-indexed: "
-        "their edges are "
+        f"{count_text(graph.num_hubs)} {noun} more than {threshold} in-edges, which are re-indexed: "
         "split over several reducers, sampled and merged again."
     )
 
@@ -109,7 +107,7 @@ def _paint_degrees(figure: Figure, *, graph: GraphSummary) -> None:
 
 
 def _label_counts(axis: Axis) -> None:
-    """Label whole numbers on a log axis: powers of ten, and numbers between them where few of those are in view."""
+    """Label whole numbers on a log axis: powers of ten, and numbers between them where few powers are in view."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()

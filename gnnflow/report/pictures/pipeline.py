@@ -1,6 +1,6 @@
-"""Which side of training waits for which: an epoch of the trainer and of its reader, cut into their parts.
+"""The parts of an epoch of the trainer and its reader, which show the side that waits.
 
-Of global-batch training, whose batch is made once, it is the trainer and the stages of its layers.
+For global-batch training, whose batch is made once, it shows the trainer and the stages of its layers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from gnnflow.graph.run_facts import READER_PARTS, READER_WAIT, STAGE_PARTS, TRAINER_PARTS, has_reader, has_stages
 from gnnflow.report.formats import percent_text, seconds_text
 from gnnflow.report.inputs import ReportInputs
-from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, Swatch, Table, draw, plain_axes
-from gnnflow.report.pictures.palette import colour
+from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, Swatch, Table, colour, draw, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,8 +29,8 @@ _OF_READER = (*READER_PARTS, READER_WAIT)
 _BAR_HEIGHT = 24.0
 _AXIS_HEIGHT = 50.0
 _MOST_RANKS = 8
-_OTHER, _BESIDE = "other", "beside"
-# (part, what it is called, its colour, its shape); both sides' waiting looks the same
+_OTHER, _REST = "other", "rest"
+# (part, name, colour, shape); waiting looks the same on both sides
 _TRAINER_LOOKS = (
     ("wait", "waiting", "quiet", "hatch"),
     ("forward", "forward", "accent", "area"),
@@ -53,13 +52,13 @@ _STAGE_LOOKS = (
     ("mirrors", "waiting for mirrors", "quiet", "hatch"),
     ("reduce", "Reduce", "class6", "area"),
     ("apply", "NN-Apply", "class7", "area"),
-    (_BESIDE, "input, head and loss", "grid", "area"),
+    (_REST, "input, head and loss", "grid", "area"),
 )
 
 
 def pipeline_bars(inputs: ReportInputs) -> Picture:
-    """Return the seconds per epoch of the trainer and its reader, of each rank or of those that wait longest."""
-    title = "Which side waits for which"
+    """Return the seconds per epoch of the trainer and its reader, for the ranks that wait longest."""
+    title = "Which side of training waits"
     profiles = profiles_of(inputs)
     if not profiles:
         return Picture(key="pipeline", title=title, missing="Training recorded no profile of its epochs.", wide=True)
@@ -85,7 +84,7 @@ def pipeline_bars(inputs: ReportInputs) -> Picture:
 
 
 def profiles_of(inputs: ReportInputs) -> list[Profile]:
-    """Return the profiles of ranks that recorded one, without a reader where the graph was read while computing."""
+    """Return the ranks' profiles, without a reader where the graph was read from files."""
     rows = [row for row in inputs.profiles if row.get("seconds", 0.0) > 0]
     if not inputs.streamed:
         return rows
@@ -93,9 +92,9 @@ def profiles_of(inputs: ReportInputs) -> list[Profile]:
 
 
 def _epochs_text(inputs: ReportInputs, profile: Profile) -> str:
-    """Say which epochs a profile is of, and what else the first did."""
+    """Return the epochs of a profile in words, and the extra work of the first."""
     if has_stages(profile):
-        more = "plans what is exchanged"
+        more = "plans the exchange"
     elif inputs.streamed:
         more = "writes those files"
     else:
@@ -106,23 +105,23 @@ def _epochs_text(inputs: ReportInputs, profile: Profile) -> str:
 
 
 def waiting_share(profile: Profile) -> float:
-    """Return the share of an epoch for which the trainer waits for a batch, or its layers for rows of other ranks."""
+    """Return the share of an epoch that the trainer waits for a batch, or layers for other ranks."""
     waited = profile.get(f"{TRAINER_PARTS[0]}_seconds", 0.0) + profile.get("mirrors_seconds", 0.0)
     return waited / max(profile["seconds"], 1e-9)
 
 
 def idle_share(profile: Profile) -> float:
-    """Return the share of an epoch for which the reader waits."""
+    """Return the share of an epoch that the reader waits."""
     return min(1.0, profile.get(f"{READER_WAIT}_seconds", 0.0) / max(profile["seconds"], 1e-9))
 
 
 def trainer_waits(profile: Profile) -> bool:
-    """Return whether an epoch would be notably shorter if its batches were ready sooner."""
+    """Return whether faster batches would make an epoch much shorter."""
     return has_reader(profile) and not has_stages(profile) and waiting_share(profile) >= MOST_WAITING
 
 
 def waiting_text(profile: Profile) -> str:
-    """Say for which shares of an epoch the two sides wait, or ranks for each other."""
+    """Return in words the shares of an epoch that the two sides wait, or ranks for each other."""
     if has_stages(profile):
         summed = percent_text(profile.get("exchange_seconds", 0.0) / max(profile["seconds"], 1e-9))
         shares = f"layers wait {percent_text(waiting_share(profile))} for rows of other ranks and {summed} goes"
@@ -138,18 +137,18 @@ def _meaning(profile: Profile, *, streamed: bool) -> str:
     if has_stages(profile):
         return "A partition with fewer mirrors shortens the one, balanced partitions both."
     if streamed:
-        return "Its one batch is the graph, which is read from its files while it is computed on."
+        return "Its one batch is the graph, which is read from files during the computation."
     if not has_reader(profile):
-        return "Its batches are kept in memory, so none had to be made ready."
+        return "Its batches are kept in memory, so none had to be prepared."
     if waiting_share(profile) > idle_share(profile):
-        return "Making batches ready decides how long an epoch takes."
+        return "The preparation of batches limits the speed."
     if trainer_waits(profile):
-        return "Batches are made ready and computed on in turn, more than at once."
-    return "Computing decides how long an epoch takes: more prefetch or cache would gain little."
+        return "Batches are mostly prepared and computed in turn, not at once."
+    return "Computation limits the speed: more prefetch or cache would gain little."
 
 
 def _bars(profile: Profile, *, rank: int | None) -> list[Bar]:
-    """Return the trainer's bar and the reader's where there is one, or that of its layers' stages, labelled."""
+    """Return the trainer's bar, and the reader's or the bar of its layers' stages, with labels."""
 
     def seconds(parts: Iterable[str]) -> float:
         return sum(profile.get(f"{part}_seconds", 0.0) for part in parts)
@@ -157,7 +156,7 @@ def _bars(profile: Profile, *, rank: int | None) -> list[Bar]:
     whole = {
         **profile,
         f"{_OTHER}_seconds": max(0.0, profile["seconds"] - seconds(TRAINER_PARTS)),
-        f"{_BESIDE}_seconds": max(0.0, seconds(("forward", "backward")) - seconds(STAGE_PARTS)),
+        f"{_REST}_seconds": max(0.0, seconds(("forward", "backward")) - seconds(STAGE_PARTS)),
     }
     behind = "" if rank is None else f" {rank}"
     second = ("stages", _STAGE_LOOKS) if has_stages(profile) else ("reader", _READER_LOOKS)

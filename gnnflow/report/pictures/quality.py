@@ -1,7 +1,7 @@
-"""Where the predictions are right: confusion matrix, ROC curve or predicted against true, by label kind.
+"""Predictions against labels: confusion matrix, ROC curve or scatter plot, by label kind.
 
-All are drawn from a sample of one split's targets; the caption says how many. Where a node has several labels, all are
-pooled into one curve (micro-average): one curve per label could not be summary apart.
+All are drawn from a sample of one split's targets; the caption has its size. Where a node has several labels, all are
+pooled into one curve (micro-average), because many curves could not be distinguished.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import numpy as np
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.report.formats import count_text, percent_text, score_text, sentence, short_count
 from gnnflow.report.inputs import Array, FloatArray, PredictionSample, ReportInputs
-from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, Table, dots, draw, plain_axes
-from gnnflow.report.pictures.palette import colour
+from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, Table, colour, dots, draw, plain_axes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,12 +52,12 @@ class Confusion:
 
 
 def prediction_picture(inputs: ReportInputs) -> Picture:
-    """Return the picture that fits the label kind; without labelled targets beside training's it says so in words."""
+    """Return the picture of the label kind, or words where only training targets have labels."""
     sample, painter = inputs.predictions, _PAINTERS.get(inputs.label_kind)
     if painter is None:
         words = f"There is no picture of {_UNDRAWN[inputs.label_kind]}."
     elif sample is None or len(sample.labels) == 0:
-        words = "No labelled target outside the train split was scored, so there is nothing to check predictions on."
+        words = "No labelled target outside the train split was scored, so predictions cannot be checked."
     else:
         return painter(inputs, sample)
     return Picture(key="quality", title="Predictions against labels", missing=words)
@@ -69,7 +68,7 @@ def _class_picture(inputs: ReportInputs, sample: PredictionSample) -> Picture:
     known = np.asarray(sample.labels) >= 0
     labels, scores = np.asarray(sample.labels)[known].astype(np.int64), np.asarray(sample.scores)[known]
     if not len(labels):
-        words = f"None of the {sample.split} targets has a label, so predictions cannot be checked on it."
+        words = f"None of the {sample.split} targets has a label, so predictions cannot be checked."
         return Picture(key="quality", title="Predictions against labels", missing=words)
     if scores.ndim == 1 or scores.shape[1] <= _TWO_CLASSES:
         positive = scores if scores.ndim == 1 else scores[:, -1]
@@ -78,7 +77,7 @@ def _class_picture(inputs: ReportInputs, sample: PredictionSample) -> Picture:
 
 
 def confusion_of(inputs: ReportInputs) -> Confusion | None:
-    """Return the confusion of classes over the sampled targets, or None where a target has no single class."""
+    """Return the confusion of classes over the sampled targets; None where a target has no single class."""
     sample = inputs.predictions
     if sample is None or not LABEL_KINDS[inputs.label_kind].is_class or np.ndim(sample.scores) != _TWO_CLASSES:
         return None
@@ -94,7 +93,7 @@ def confusion_of(inputs: ReportInputs) -> Confusion | None:
 
 
 def pool_rare(confusion: Confusion, *, limit: int) -> Confusion:
-    """Keep the limit - 1 classes with most targets and pool the others; nothing changes where all fit."""
+    """Return the limit - 1 classes with most targets and the others pooled; all classes where they fit."""
     if len(confusion.names) <= limit:
         return confusion
     support = confusion.counts.sum(axis=1)
@@ -114,14 +113,14 @@ def _confusion_picture(inputs: ReportInputs, *, sample: PredictionSample) -> Pic
     total, right = int(whole.counts.sum()), int(np.trace(whole.counts))
     worst = _worst_confusion(whole)
     pooled = " The rarest classes are pooled." if shown is not whole else ""
-    summary = f"{count_text(right)} of {count_text(total)} sampled {sample.split} targets are right"
+    summary = f"{count_text(right)} of {count_text(total)} sampled {sample.split} targets are correct"
     return Picture(
         key="quality",
-        title="Which classes are taken for which",
+        title="Confused classes",
         alt=f"Confusion matrix of {len(shown.names)} classes: {summary}. {worst}",
         caption=f"{summary} ({percent_text(right / total)}). {worst}{pooled} A row's shades add up to one.",
         svg=draw("quality", partial(_paint_confusion, shown=shown), width=HALF_WIDTH, height=_SQUARE_HEIGHT),
-        legend=(Swatch("accent", "area", "right"), Swatch("warm", "area", "taken for another class")),
+        legend=(Swatch("accent", "area", "correct"), Swatch("warm", "area", "predicted as another class")),
         table=_class_table(shown),
     )
 
@@ -129,11 +128,11 @@ def _confusion_picture(inputs: ReportInputs, *, sample: PredictionSample) -> Pic
 def _worst_confusion(shown: Confusion) -> str:
     wrong = shown.counts - np.diag(np.diag(shown.counts))
     if not wrong.any():
-        return "No class is taken for another."
+        return "No class is predicted as another."
     row, column = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
     share = wrong[row, column] / shown.counts[row].sum()
     return (
-        f"Most often {shown.names[row]} is taken for {shown.names[column]}: "
+        f"Most often {shown.names[row]} is predicted as {shown.names[column]}: "
         f"{count_text(wrong[row, column])} times, {percent_text(float(share))} of its targets."
     )
 
@@ -212,7 +211,7 @@ def _roc_picture(labels: Array, scores: Array, *, sample: PredictionSample, pool
         key="quality",
         title=title,
         alt=f"ROC curve with an area of {score_text(area)} under it, over {summary}.",
-        caption=f"{micro}Area under the curve {score_text(area)} over {summary}; 0.5 is what guessing gives.",
+        caption=f"{micro}Area under the curve {score_text(area)} over {summary}; guessing gives 0.5.",
         svg=draw(
             "quality",
             partial(_paint_roc, false_rate=false_rate, true_rate=true_rate, area=area),

@@ -1,4 +1,4 @@
-"""Where the time went: stages and their rounds on one time axis, what was reused set apart by its hatch."""
+"""The time of stages and their rounds on one axis, with reused work hatched."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 
 from gnnflow.report.formats import seconds_text
 from gnnflow.report.inputs import ReportInputs, StageRow
-from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, Swatch, draw, plain_axes
-from gnnflow.report.pictures.palette import colour
+from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, Swatch, colour, draw, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +22,7 @@ _ROUND_HEIGHT = 15.0
 _AXIS_HEIGHT = 50.0
 _MOST_ROUNDS = 60
 _LONGEST_NAME = 34
-_THINNEST = 0.0025  # of the axis: a bar that took no time is still there
+_THINNEST = 0.0025  # of the axis: a bar of no time is still visible
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class _Bar:
 
 def stage_timeline(inputs: ReportInputs) -> Picture:
     """Return the stages one after another with their rounds below them; reused work is hatched."""
-    title = "Where the time went"
+    title = "Time of the stages"
     bars = _bars(inputs.stages)
     if not bars:
         return Picture(key="timeline", title=title, missing="No stage recorded its time.", wide=True)
@@ -46,7 +45,7 @@ def stage_timeline(inputs: ReportInputs) -> Picture:
     )
     legend = [Swatch("accent", "area", "done in this run")]
     if any(bar.reused for bar in bars):
-        legend.append(Swatch("quiet", "hatch", "reused: done by an earlier run, cost this one nothing"))
+        legend.append(Swatch("quiet", "hatch", "reused: done by an earlier run, no cost for this one"))
     height = sum(_STAGE_HEIGHT if bar.is_stage else _ROUND_HEIGHT for bar in bars) + _AXIS_HEIGHT
     return Picture(
         key="timeline",

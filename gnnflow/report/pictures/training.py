@@ -1,4 +1,4 @@
-"""Loss and metric by epoch, and the scores beside those of the same classifier without edges."""
+"""Loss and metric by epoch, and the comparison of scores with the same classifier without edges."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from gnnflow.report.formats import (
     signed_text,
 )
 from gnnflow.report.inputs import Array, FloatArray, ReportInputs
-from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, Table, draw, plain_axes
-from gnnflow.report.pictures.palette import colour
+from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, Table, colour, draw, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,13 +55,12 @@ def learning_curves(inputs: ReportInputs) -> tuple[Picture, ...]:
 
 
 def baseline_bars(inputs: ReportInputs) -> Picture:
-    """Return the model beside the same classifier without edges, for every score both have on one split."""
-    title = "What the edges are worth"
+    """Return bars of the model and the same classifier without edges, for their common scores on one split."""
+    title = "Gain from the edges"
     if inputs.baseline is None:
         words = (
-            "This run trained no baseline. Set train.baseline: true to train the same classifier "
-            "without edges "
-            "beside the model and see what the graph adds."
+            "This run trained no baseline. Set train.baseline: true to also train the same classifier without edges "
+            "and see the gain from the graph."
         )
         return Picture(key="baseline", title=title, missing=words)
     pairs = _shared_scores(inputs, baseline=inputs.baseline)
@@ -78,7 +76,7 @@ def baseline_bars(inputs: ReportInputs) -> Picture:
         alt=f"Bars of the model and the same classifier without edges: {summary}.",
         caption=(
             f"{sentence(name)}: {signed_text(ours - bare)} with edges ({better}). The baseline is the "
-            "same classifier with the same training, its neighbours taken away."
+            "same classifier with the same training, without neighbours."
         ),
         svg=draw(
             "baseline",
@@ -91,7 +89,7 @@ def baseline_bars(inputs: ReportInputs) -> Picture:
 
 
 def _shared_scores(inputs: ReportInputs, *, baseline: Mapping[str, float]) -> list[tuple[str, float, float]]:
-    """Return (name, with edges, without) of every score both have on the headline's split, the headline first."""
+    """Return (name, with edges, without) for common scores on the headline's split, the headline first."""
     headline = inputs.headline_key or "test."
     split = headline.partition(".")[0]
     shared = [key for key in inputs.metrics if key in baseline and key.startswith(f"{split}.") and not is_bound(key)]
@@ -102,20 +100,20 @@ def _shared_scores(inputs: ReportInputs, *, baseline: Mapping[str, float]) -> li
 
 
 def _one_scale(key: str, headline: str) -> bool:
-    """Whether a score may share the headline's axis: shares of 0..1 do, errors only with themselves."""
+    """Return whether a score may share the headline's axis: scores of 0..1 may, an error only with itself."""
     if "second" in key:
         return False
     return key == headline if lower_is_better(headline) else not lower_is_better(key)
 
 
 def _score_keys(rows: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return the losses and metrics of rows: not their seconds."""
+    """Return the losses and metrics of rows, without their seconds."""
     keys = dict.fromkeys(key for row in rows for key in row if key not in _NOT_SCORES)
     return [key for key in keys if not key.endswith("seconds")]
 
 
 def _metric_columns(keys: Sequence[str], *, metric: str) -> list[str]:
-    """Return the columns of one metric: the configured one, or else the first there is."""
+    """Return the columns of one metric: the configured one, else the first one."""
     if any(key.endswith(f"_{metric}") for key in keys if metric):
         return [key for key in keys if key.endswith(f"_{metric}")]
     first = next((key.partition("_")[2] for key in keys), "")
@@ -141,7 +139,7 @@ def _curve(
     painter = partial(_paint_curve, epochs=epochs, series=series, label=label, best_epoch=best_epoch)
     ends = {name: score_text(float(values[np.isfinite(values)][-1])) for name, values in series.items()}
     summary = [f"{metric_name(name.replace('_', '.', 1))} ends at {end}" for name, end in ends.items()]
-    best = "" if best_epoch is None else f" The kept model is that of epoch {best_epoch}."
+    best = "" if best_epoch is None else f" The kept model is from epoch {best_epoch}."
     return Picture(
         key=key,
         title=title,
@@ -154,7 +152,7 @@ def _curve(
 
 
 def _rate_curve(rows: Sequence[Mapping[str, float]]) -> tuple[Picture, ...]:
-    """Return the learning rate by epoch; nothing where it is constant."""
+    """Return the learning rate by epoch; empty where it is constant."""
     rates = np.array([row.get(_RATE, math.nan) for row in rows], dtype=float)
     if not np.isfinite(rates).all() or (rates == rates[0]).all():
         return ()
@@ -223,7 +221,7 @@ def _mark_best(axes: Axes, *, epochs: FloatArray, series: Mapping[str, FloatArra
 
 
 def _thin(epochs: FloatArray, *, best_epoch: int | None) -> Array:
-    """Return which rows to draw: evenly spaced, the last and the best among them."""
+    """Return the rows to draw: evenly spaced, with the last and the best."""
     kept = np.zeros(len(epochs), dtype=bool)
     kept[np.linspace(0, len(epochs) - 1, min(len(epochs), _MOST_POINTS)).astype(int)] = True
     if best_epoch is not None:
@@ -252,8 +250,8 @@ def _paint_pairs(figure: Figure, *, pairs: Sequence[tuple[str, float, float]]) -
     axes.barh(rows - 0.19, ours, height=0.34, color=colour("accent"))
     axes.barh(rows + 0.19, bare, height=0.34, color=colour("quiet"))
     for row, ours_value, bare_value in zip(rows, ours, bare, strict=True):
-        _value_beside(axes, ours_value, row - 0.19, bold=True)
-        _value_beside(axes, bare_value, row + 0.19, bold=False)
+        _label_value(axes, ours_value, row - 0.19, bold=True)
+        _label_value(axes, bare_value, row + 0.19, bold=False)
     axes.set_yticks(rows, [pair[0].partition(" ")[2] for pair in pairs])
     axes.invert_yaxis()
     axes.margins(x=0.16, y=0.08)
@@ -261,7 +259,7 @@ def _paint_pairs(figure: Figure, *, pairs: Sequence[tuple[str, float, float]]) -
     axes.set_xlim(left=min(0.0, float(np.min([ours, bare]))))
 
 
-def _value_beside(axes: Axes, value: float, row: float, *, bold: bool) -> None:
+def _label_value(axes: Axes, value: float, row: float, *, bold: bool) -> None:
     axes.annotate(
         score_text(float(value)),
         (max(float(value), 0.0), row),

@@ -1,0 +1,432 @@
+"""Advice that a figure of this run supports.
+
+A rule is a function that returns its hint or None. It gives one only where its figure is over its limit, so a good run
+gets an empty list.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal
+
+import numpy as np
+
+from gnnflow.graph.errors import listed
+from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.run_facts import HIDE_EVENTS
+from gnnflow.report.formats import count_text, metric_name, percent_text, ratio_text, score_text, seconds_text, sentence
+from gnnflow.report.inputs import ReportInputs
+from gnnflow.report.pictures.pipeline import profiles_of, trainer_waits, waiting_share, waiting_text
+from gnnflow.report.pictures.quality import confusion_of
+
+TOO_GOOD = 0.999  # of a score in 0..1
+LEAST_TESTED = 30  # targets, before such a score says anything
+MOST_GAP = 0.1  # of a score in 0..1, between train and valid or valid and test
+LEAST_GAIN = 0.01  # over the baseline without edges
+MOST_RISE = 0.1  # of the valid loss over its lowest, as a share
+MOST_EDGES = 0.05  # share of the candidates of a held-out link
+LEAST_TARGETS = 10  # of a class, before its recall says anything
+LEAST_EPOCHS = 3  # before their order says anything
+MOST_ISOLATED = 0.2  # share of nodes without in-edges
+MOST_READ = 10_000  # in-edges of a node, where nothing is sampled
+MOST_BLOW_UP = 10.0
+LONG_RUN = 60.0  # seconds
+MOST_OF_TIME = 0.6  # share of one stage
+LONG_WAIT = 5.0  # seconds of all epochs
+LEAST_STAGES = 3  # before the share of one says anything
+_GRAVEST_FIRST = ("problem", "warning", "idea")
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One piece of advice: what was seen and what to do about it."""
+
+    kind: Literal["problem", "warning", "idea"]
+    title: str
+    text: str
+
+
+def _check_divergence(inputs: ReportInputs) -> Hint | None:
+    scale = "" if inputs.setting("graph.normalize") == "standard" else " (graph.normalize: standard)"
+    for row in inputs.curves:
+        if not math.isfinite(row.get("train_loss", 0.0)):
+            return Hint(
+                "problem",
+                f"The loss stopped being a number at epoch {count_text(row.get('epoch', 0))}",
+                f"Lower train.lr, or look for extreme feature values{scale}.",
+            )
+    return None
+
+
+def _no_gain(inputs: ReportInputs) -> Hint | None:
+    key = inputs.headline_key
+    if key is None or inputs.baseline is None or key not in inputs.baseline:
+        return None
+    gain = inputs.metrics[key] - inputs.baseline[key]
+    gain = -gain if lower_is_better(key) else gain
+    if not gain < LEAST_GAIN:
+        return None
+    return Hint(
+        "warning",
+        "The edges add little" if gain >= 0 else "The model is worse than one without edges",
+        f"{sentence(metric_name(key))} is {score_text(inputs.metrics[key])} with edges and "
+        f"{score_text(inputs.baseline[key])} without. Neighbours may not share labels: try {_other_graphs(inputs)}.",
+    )
+
+
+def _other_graphs(inputs: ReportInputs) -> str:
+    """Return the settings that may help a graph say more, without those that the config has."""
+    found = [] if inputs.setting("graph.reverse_edges") else ["graph.reverse_edges: true"]
+    found += ["another model.kind"]
+    found += [] if inputs.setting("model.head") == "jumping" else ["model.head: jumping"]
+    return " or ".join([", ".join(found[:-1]), found[-1]]) if len(found) > 1 else found[0]
+
+
+def _too_good(inputs: ReportInputs) -> Hint | None:
+    key = inputs.headline_key
+    enough = inputs.graph.split_counts.get("test", 0) >= LEAST_TESTED
+    if key is None or not key.startswith("test.") or lower_is_better(key) or not enough:
+        return None
+    if inputs.metrics[key] < TOO_GOOD:
+        return None
+    alone = inputs.baseline is not None and inputs.baseline.get(key, 0.0) >= TOO_GOOD
+    whose = "The features alone predict" if alone else "The model predicts"
+    return Hint(
+        "warning",
+        "Too good to be true?",
+        f"{whose} nearly every label: {metric_name(key)} is {score_text(inputs.metrics[key])}. Check that no column of "
+        "graph.features or graph.edge_features repeats the label, or is known only after the label.",
+    )
+
+
+def _train_gap(inputs: ReportInputs) -> Hint | None:
+    gap, name = _score_gap(inputs, "train", "valid")
+    if not gap > MOST_GAP:
+        return None
+    return Hint(
+        "warning",
+        "The model remembers the train split",
+        f"{sentence(name)} is {score_text(gap)} better on train than on valid. Raise model.dropout or "
+        f"train.weight_decay, lower model.hidden, or {_stop_earlier(inputs)}.",
+    )
+
+
+def _test_gap(inputs: ReportInputs) -> Hint | None:
+    gap, name = _score_gap(inputs, "valid", "test")
+    if not gap > MOST_GAP:
+        return None
+    return Hint(
+        "warning",
+        "Test falls behind valid",
+        f"{sentence(name)} is {score_text(gap)} lower on test than on valid: the splits differ, or many settings were "
+        "tried on one valid split.",
+    )
+
+
+def _score_gap(inputs: ReportInputs, high: str, low: str) -> tuple[float, str]:
+    """Return the headline's score on one split minus its score on another; NaN without both."""
+    name = (inputs.headline_key or "").partition(".")[2]
+    if not name or lower_is_better(name):
+        return math.nan, name
+    missing = math.nan
+    gap = inputs.metrics.get(f"{high}.{name}", missing) - inputs.metrics.get(f"{low}.{name}", missing)
+    return gap, metric_name(name)
+
+
+def _rising_loss(inputs: ReportInputs) -> Hint | None:
+    losses = np.array([row.get("valid_loss", math.nan) for row in inputs.curves])
+    finite = losses[np.isfinite(losses)]
+    if len(finite) < LEAST_EPOCHS or not finite[-1] > finite.min() * (1 + MOST_RISE):
+        return None
+    lowest = inputs.curves[int(np.nanargmin(losses))].get("epoch", 0)
+    return Hint(
+        "idea",
+        f"The valid loss rises after epoch {count_text(lowest)}",
+        f"From {score_text(float(finite.min()))} to {score_text(float(finite[-1]))} at the end. Raise model.dropout or "
+        f"train.weight_decay, or {_stop_earlier(inputs)}.",
+    )
+
+
+def _stop_earlier(inputs: ReportInputs) -> str:
+    """Return how to stop training sooner: by patience, or by a smaller one where the config has one."""
+    patience = inputs.setting("train.patience")
+    if not patience:
+        return "set train.patience to stop sooner"
+    if patience == 1:  # the smallest one: its metric improved until then
+        return (
+            "set train.metric: loss, which train.patience then watches"
+            if inputs.metric != "loss"
+            else ("lower train.epochs")
+        )
+    return f"lower train.patience, which is {patience}"
+
+
+def _last_epoch(inputs: ReportInputs) -> Hint | None:
+    if inputs.best_epoch is None or len(inputs.curves) < LEAST_EPOCHS:
+        return None
+    if inputs.best_epoch < inputs.curves[-1].get("epoch", math.inf):
+        return None
+    return Hint(
+        "idea",
+        "The last epoch was the best",
+        "The model was still learning when it stopped. Raise train.epochs or train.lr.",
+    )
+
+
+def _constant(inputs: ReportInputs) -> Hint | None:
+    if not inputs.constant:
+        return None
+    return Hint(
+        "problem",
+        "The model predicts the same for every target",
+        f"{sentence(inputs.constant)}. Metrics of such predictions describe the labels and not the model. Try "
+        "train.class_weight: balanced where classes are rare, more epochs or another train.lr.",
+    )
+
+
+def _candidates(inputs: ReportInputs) -> Hint | None:
+    found = inputs.link_facts
+    if found is None or not (found.are_repeated or (found.share > MOST_EDGES and not found.filtered)):
+        return None
+    advice = ["Ranks count them as wrong: set task.negatives.filtered: true."] * (not found.filtered)
+    advice += [f"Set task.negatives.evaluation to {count_text(found.nodes)} or less."] * found.are_repeated
+    return Hint(
+        "warning", "Some ranked candidates are edges or repeated", f"{sentence(found.text)}. {' '.join(advice)}"
+    )
+
+
+def _events(inputs: ReportInputs) -> Hint | None:
+    found = inputs.link_facts
+    if found is None or not found.events_text:
+        return None
+    return Hint(
+        "problem", "Other nodes may reveal which pairs are edges", f"{sentence(found.events_text)}. {HIDE_EVENTS}"
+    )
+
+
+def _lost_classes(inputs: ReportInputs) -> Hint | None:
+    confusion = confusion_of(inputs)
+    if confusion is None or inputs.constant:
+        return None
+    absent = inputs.unlearnable.absent if inputs.unlearnable else ()
+    support = confusion.counts.sum(axis=1)
+    learnable = np.array([name not in absent for name in confusion.names])
+    lost = np.flatnonzero(learnable & (support >= LEAST_TARGETS) & (np.diag(confusion.counts) == 0))
+    if not len(lost):
+        return None
+    names = listed([confusion.names[index] for index in lost], at_most=3)
+    noun = "One class is" if len(lost) == 1 else f"{len(lost)} classes are"
+    return Hint(
+        "warning",
+        f"{noun} never found",
+        f"No target of {names} is predicted correctly. {_weigh_them(inputs)}",
+    )
+
+
+def _weigh_them(inputs: ReportInputs) -> str:
+    if inputs.setting("train.class_weight") != "balanced":
+        return "Try train.class_weight: balanced."
+    return "Classes are weighed already: more targets of these, or features that distinguish them, would help."
+
+
+def _quarantine(inputs: ReportInputs) -> Hint | None:
+    total = sum(inputs.quarantined.values())
+    if not total:
+        return None
+    parts = ", ".join(f"{count_text(number)} {name} rows" for name, number in inputs.quarantined.items() if number)
+    return Hint(
+        "warning",
+        f"{count_text(total)} rows were quarantined",
+        f"Not used: {parts}. The quarantine tables name each row and its reason.",
+    )
+
+
+def _missing_split(inputs: ReportInputs) -> Hint | None:
+    splits = inputs.graph.split_counts
+    empty = [name for name in ("valid", "test") if splits and not splits.get(name)]
+    if not empty:
+        return None
+    names = " and no ".join(empty)
+    why = "the best epoch is not known" if "valid" in empty else "the score on unseen nodes is unknown"
+    advice = "Mark some targets in graph.split, or draw them: task.split"
+    if inputs.setting("task.split.kind") not in {None, "column"}:
+        advice = "Raise " + " and ".join(f"task.split.{name}" for name in empty)
+    return Hint("warning", f"No {names} split", f"Without it {why}. {advice}.")
+
+
+def _unlearnable(inputs: ReportInputs) -> Hint | None:
+    found = inputs.unlearnable
+    if found is None or not found.text:
+        return None
+    return Hint(
+        "problem",
+        f"A {found.noun} cannot be learned",
+        f"{sentence(found.text)}. Metrics still count it, and its targets in valid or test are wrong with any model. "
+        "Mark some of its targets as train, or draw the split: task.split.",
+    )
+
+
+def _large(inputs: ReportInputs) -> Hint | None:
+    if not inputs.large:
+        return None
+    columns = listed([*chain.from_iterable(inputs.large.values())])
+    keys = " and ".join(f"{key}: standard" for key in inputs.large)
+    return Hint(
+        "warning",
+        "Large numbers are not scaled",
+        f"Layers learn best from numbers near 1, and these columns are above 10: {columns}. Set {keys}.",
+    )
+
+
+def _unread(inputs: ReportInputs) -> Hint | None:
+    if not inputs.unread:
+        return None
+    columns, kind = ", ".join(inputs.unread), inputs.setting("neighbors.kind")
+    direct = "" if kind in {None, "direct"} else f" with neighbors.kind: direct, since kind {kind} has no attributes"
+    return Hint(
+        "idea",
+        "The model does not read the edge attributes",
+        f"graph.edge_features names {columns}, and only the layer gat_e reads them. Try model.kind: gat_e{direct}.",
+    )
+
+
+def _hubs(inputs: ReportInputs) -> Hint | None:
+    graph = inputs.graph
+    if not graph.reads_all or graph.max_in_degree <= MOST_READ:
+        return None
+    other = ", under train.strategy: mini-batch," if inputs.setting("train.strategy") == "cluster-batch" else ""
+    return Hint(
+        "idea",
+        f"A node has {count_text(graph.max_in_degree)} in-edges, and all are read",
+        "Such neighbourhoods dominate size and time. A fan-out (neighbors.sampling) limits "
+        f"them{other}, and training and inference keep the same neighbours.",
+    )
+
+
+def _isolated(inputs: ReportInputs) -> Hint | None:
+    alone = sum(nodes for low, _, nodes in inputs.graph.in_degree_histogram if low == 0)
+    share = alone / max(inputs.graph.num_nodes, 1)
+    if share <= MOST_ISOLATED:
+        return None
+    advice = " If edges mean the same both ways, set graph.reverse_edges: true."
+    if inputs.setting("graph.reverse_edges"):
+        advice = " No edge has their ids at either end."
+    return Hint(
+        "idea",
+        f"{percent_text(share)} of the nodes have no in-edges",
+        f"They are predicted from their own features alone.{advice}",
+    )
+
+
+def _parity(inputs: ReportInputs) -> Hint | None:
+    parity = inputs.parity
+    if parity is None or parity.passed:
+        return None
+    alike = "; check that training and inference sample the same way (infer.sampling: same)"
+    check = "" if inputs.setting("infer.sampling") == "same" else alike
+    return Hint(
+        "problem",
+        "The parity certificate failed",
+        f"Predictions differ by up to {parity.max_difference:.1e} from the k-hop path, and {parity.limit:.0e} is "
+        f"allowed. Do not publish them{check}.",
+    )
+
+
+def _lower_fan_out(inputs: ReportInputs) -> str:
+    """Return how to read fewer neighbours: by a fan-out, or by a smaller one where the config has one."""
+    if inputs.setting("neighbors.sampling.kind") in {None, "none"}:
+        return "set a fan-out (neighbors.sampling)"
+    return "lower the fan-out (neighbors.sampling)"
+
+
+def _blow_up(inputs: ReportInputs) -> Hint | None:
+    blow_up = inputs.blow_up
+    if blow_up is None or not blow_up.ratio > MOST_BLOW_UP:
+        return None
+    fewer = _lower_fan_out(inputs)
+    advice = f"{sentence(fewer)} or lower the number of hops"
+    if blow_up.layout == "inline":
+        advice = f"Use flat.layout: shared, which stores a node once per shard, or {fewer}"
+    return Hint(
+        "idea",
+        f"GraphFlat writes {ratio_text(blow_up.ratio)} what it reads",
+        f"{advice}. Larger shards (flat.shard_size) also let more targets share their neighbours.",
+    )
+
+
+def _waiting(inputs: ReportInputs) -> Hint | None:
+    slowest = max(profiles_of(inputs), key=waiting_share, default=None)
+    if slowest is None or not trainer_waits(slowest):
+        return None
+    if slowest.get("wait_seconds", 0.0) * len(inputs.curves) < LONG_WAIT:
+        return None
+    stored, built = (
+        sum(slowest.get(f"{part}_seconds", 0.0) for part in parts) for parts in (("read", "decode"), ("build", "sums"))
+    )
+    advice = (
+        "Most of the reader's time is reading and decoding shards: raise train.cache until it holds all of them, or "
+        "train.prefetch where the store answers slowly."
+        if stored > built
+        else f"Most of the reader's time is building blocks: {_lower_fan_out(inputs)}, or raise train.workers, whose "
+        f"ranks have a reader each.{_overlap(inputs)}"
+    )
+    return Hint("idea", "Training waits for its batches", f"{waiting_text(slowest)} {advice}")
+
+
+def _overlap(inputs: ReportInputs) -> str:
+    prefetch = inputs.setting("train.prefetch")
+    if prefetch is not None and prefetch > 1:
+        return ""
+    return " A train.prefetch of 0 prepares batches in turn; 2 or more overlap."
+
+
+def _slow_stage(inputs: ReportInputs) -> Hint | None:
+    done = [stage for stage in inputs.stages if not stage.reused]
+    total = sum(stage.seconds for stage in done)
+    slowest = max(done, key=lambda stage: stage.seconds, default=None)
+    if slowest is None or len(done) < LEAST_STAGES or total < LONG_RUN:
+        return None
+    if slowest.seconds < MOST_OF_TIME * total:
+        return None
+    advice = "The timeline shows its rounds; more cluster.workers help where rounds have many tasks."
+    if not slowest.rounds:
+        advice = "It runs in one process: train.threads and train.batch_size set its speed, train.epochs its length."
+    return Hint(
+        "idea",
+        f"{sentence(slowest.name)} took {percent_text(slowest.seconds / total)} of the time",
+        f"{seconds_text(slowest.seconds)} of {seconds_text(total)}. {advice}",
+    )
+
+
+_RULES = (
+    _check_divergence,
+    _constant,
+    _candidates,
+    _events,
+    _no_gain,
+    _too_good,
+    _train_gap,
+    _test_gap,
+    _rising_loss,
+    _last_epoch,
+    _lost_classes,
+    _quarantine,
+    _missing_split,
+    _unlearnable,
+    _large,
+    _unread,
+    _hubs,
+    _isolated,
+    _parity,
+    _blow_up,
+    _waiting,
+    _slow_stage,
+)
+
+
+def find_hints(inputs: ReportInputs) -> tuple[Hint, ...]:
+    """Return the hints that are true of this run, the gravest first."""
+    found = [hint for rule in _RULES if (hint := rule(inputs)) is not None]
+    return tuple(sorted(found, key=lambda hint: _GRAVEST_FIRST.index(hint.kind)))
