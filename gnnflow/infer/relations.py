@@ -22,7 +22,7 @@ from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.relation_task import PackedRows, RelationTask
 from gnnflow.infer.states import plans_of
 from gnnflow.infer.target_states import send_targets
-from gnnflow.mapreduce.ahead import fetching
+from gnnflow.mapreduce.exchange import fetching
 from gnnflow.storage.columns import take_rows, to_matrix
 from gnnflow.storage.graph_store import features_of
 
