@@ -1,4 +1,4 @@
-"""What every GraphFlat task knows."""
+"""The job of GraphFlat, known to every task."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlatJob:
-    """What every GraphFlat task knows.
+    """The job of GraphFlat, known to every task.
 
-    targets: None for labelled nodes with a split, "all", or dense ids [T]; with types, of those of the target types.
-    pairs: where targets are the store's pairs.
+    targets: None for labelled nodes with a split, "all", or dense ids [T]; only of the target types. pairs: the plan of
+    negatives where targets are pairs.
     """
 
     artifact: str
@@ -30,13 +30,12 @@ class FlatJob:
 
     @property
     def target_columns(self) -> list[str]:
-        """The node columns a target's row carries."""
+        """The node columns of a target's row."""
         facts = self.neighbors.store.facts
         label = ["label"] if LABEL_KINDS[facts.label_kind].has_labels and facts.targets == "nodes" else []
         return ["node", "id", "split", *label]
 
     @property
     def node_channels(self) -> tuple[str, ...]:
-        """The channels in which node rows travel, one per type."""
-        schema = self.neighbors.store.schema
-        return tuple(f"nodes_{number}" for number in range(schema.num_types)) if schema.is_typed else ("nodes",)
+        """The channels of node rows, one per type."""
+        return tuple(f"nodes_{number}" for number in range(self.neighbors.store.schema.num_types))

@@ -1,7 +1,7 @@
-"""What GraphFlat does where targets are pairs: the ends of a shard's pairs are its roots, with a pool for negatives.
+"""The rounds of GraphFlat for targets that are pairs, whose ends are a shard's roots, with a pool for negatives.
 
-Only the first two rounds and what is written differ from nodes: a pair is placed by the neighbourhood of its target,
-and its two ends and the shard's draws are the first frontier.
+Only the first two rounds and the files differ from nodes: a pair is placed by the neighbourhood of its target, and its
+two ends and the shard's draws are the first frontier.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.splits import split_name
-from gnnflow.graphfeature.pairs import write_pairs
+from gnnflow.graphfeature.shards import write_pairs
 from gnnflow.graphflat.rounds import assemble, commit_shard
 from gnnflow.graphflat.shard_plan import ShardPlan, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
@@ -50,7 +50,7 @@ def find_pairs(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
 
 
 def place_pairs(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan, weights: tuple[float, ...]) -> TaskOutput:
-    """Send each pair to its shard, and its ends and what this partition owns of the pools to be reached from there."""
+    """Send each pair to its shard, and its ends and this partition's draws to the first frontier."""
     assert job.pairs is not None
     store, signed = job.neighbors.store, inbox.read("signed")
     keys = to_numpy(signed["key"]).view(np.int64)
@@ -70,9 +70,9 @@ def place_pairs(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan, weig
 
 
 def build_pair_shard(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> TaskOutput:
-    """Join a shard's pairs, pool, edges and node rows and commit them: a shard of nodes with the pairs beside it."""
+    """Join a shard's pairs, pool, edges and node rows, and commit them with files of the pairs."""
     pairs, pool = inbox.read("pairs").combine_chunks(), inbox.read("pool").combine_chunks()
-    # Pieces arrive in an order that follows the partitions; pairs are stored by key, draws by number.
+    # the order of arrival depends on partitions; pairs are stored by key, draws by number
     pairs = pairs.sort_by("key")
     pool = pool.sort_by("number")
     ends = [to_numpy(pairs["src"]), to_numpy(pairs["dst"]), to_numpy(pool["node"])]
@@ -86,5 +86,5 @@ def build_pair_shard(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan)
     numbered = {name: pa.array(rows.astype(np.int32)) for name, rows in (("source", source), ("target", target))}
     table = pa.table({**numbered, **{name: pairs[name] for name in ("key", *job.neighbors.store.pair_columns)}})
     entry, files = commit_shard(job, neighborhood, targets, name=name, split=split_name(code), num_pairs=len(source))
-    beside = write_pairs(job.artifact, name, table, drawn)
-    return TaskOutput(files=(*files, *beside), counts={"entry": asdict(entry), "targets": entry.num_pairs})
+    pair_files = write_pairs(job.artifact, name, table, drawn)
+    return TaskOutput(files=(*files, *pair_files), counts={"entry": asdict(entry), "targets": entry.num_pairs})

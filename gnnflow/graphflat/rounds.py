@@ -1,10 +1,10 @@
-"""What each round of GraphFlat does to one partition or shard.
+"""The rounds of GraphFlat: what a task does to one partition or shard.
 
 The frontier is (shard, node), not AGL's (target, node): with hash-keyed samples a node's kept in-edges are the same for
-every target, so a shard needs each node once, whoever reaches it. A pair remembers how many of its edges were already
-sent (`taken`), in each relation; a pair that is reached again sends only what a larger fan-out adds.
+every target, so a shard needs each node once. A pair remembers how many of its edges were already sent (`taken`), in
+each relation; a pair that is reached again sends only the edges that a larger fan-out adds.
 
-With types, the rows of each type travel in a channel of their own, because types differ in their features.
+The rows of each type have a separate channel, because types differ in their features.
 
 Shapes: T targets, P pairs, R relations, E edges.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class CommittedShard(NamedTuple):
-    """What the plan says of a shard, and its files."""
+    """A shard's entry in the plan, and its files."""
 
     entry: ShardEntry
     files: tuple[FileEntry, ...]
@@ -52,7 +52,7 @@ def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     chosen = [_chosen(index, kind, job) for kind in store.facts.target_types]
     table = pa.concat_tables([rows for rows, _ in chosen]).combine_chunks()
     local = np.concatenate([places for _, places in chosen])
-    # the in-edges the first hop takes of them [E]
+    # their in-edges that the first hop takes [E]
     edges = job.neighbors.in_edges(index)
     picked = edges.prefix(local, limit=job.neighbors.fanout(1))
     # the smallest hash of each target's neighbourhood [T]
@@ -97,7 +97,7 @@ def place_targets(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) ->
 
 
 def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutput:
-    """Send the in-edges that a hop adds to the shards, and their sources to their owners. Visited pairs stay here."""
+    """Send a hop's new in-edges to the shards, and their sources to their owners. Visited pairs stay here."""
     book = job.neighbors.store.book
     # one entry per (shard, node) pair that this partition owns [P]
     shard, local, taken = _pairs(index, inbox, job, hop)
@@ -122,7 +122,7 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
     # the pairs reached: one integer each, ascending, which sorts by shard, then node
     pairs = distinct(edges.per_leaf(picked.positions, edge_shard) * book.num_nodes + added.sources)
     reached = pa.table({"shard": pairs // book.num_nodes, "node": pairs % book.num_nodes})
-    # the pairs of this hop again, with all that was taken of each so far [P, R]
+    # the pairs of this hop again, with the edges taken of each so far [P, R]
     by_pair = from_matrix((taken + picked.counts).reshape(added.num_relations, -1).T)
     visited = pa.table({"shard": shard, "local": local, "taken": by_pair})
     return TaskOutput(
@@ -145,7 +145,7 @@ def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> tuple[IntArray, 
     reached = inbox.read(f"frontier_{hop - 1}")
     # pairs as integers that sort by shard, then node: those the last hop reached, one or more times
     keys = to_numpy(reached["shard"]) * size + to_numpy(reached["node"]) - start
-    # those of the last hop, and how many edges were taken of each in each relation
+    # pairs of the last hop, and the edges taken of each in each relation
     num_relations = job.neighbors.store.schema.num_relations
     seen, taken = np.zeros(0, np.int64), np.zeros((0, num_relations), np.int64)
     if hop > 1:
@@ -202,7 +202,7 @@ def commit_shard(
 
 
 def assemble(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:
-    """Return a shard's merged neighbourhood, nodes in dense id order. targets: with their ids as `node`, ascending."""
+    """Return a shard's merged neighbourhood, nodes in dense id order. targets: dense ids as `node`, ascending."""
     node_ids, degrees, features = _node_rows(inbox, job)
     # every hop's edges, one hop after the other [E]
     edges = pa.concat_tables([inbox.read(f"edges_{hop}") for hop in range(1, job.num_hops + 1)]).combine_chunks()
@@ -210,7 +210,7 @@ def assemble(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:
     rows = np.searchsorted(node_ids, to_numpy(edges["dst"]))
     if "relation" in edges.column_names:
         rows += to_numpy(edges["relation"]) * len(node_ids)
-    # A node's edges arrive hop by hop, each hop's after those before it: kept in that order they are in priority order.
+    # a node's edges arrive hop by hop, which is their priority order
     num_relations = job.neighbors.store.schema.num_relations
     by_row = edges_by_row(edges, rows, num_nodes=len(node_ids), num_relations=num_relations)
     # the row each edge comes from, or each of its leaves, in the same order

@@ -1,4 +1,4 @@
-"""The rounds of GraphFlat in order: find and place targets, one per hop, node rows, shards."""
+"""The order of GraphFlat's rounds: find targets, place them, one round per hop, node rows, shards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlatResult:
-    """What GraphFlat committed: its files and, in its facts, the shards in order."""
+    """The committed files and, in the facts, the shards in order."""
 
     files: tuple[FileEntry, ...]
     facts: FlatFacts
@@ -61,7 +61,7 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
 
 
 def _result(job: FlatJob, built: Sequence[TaskRecord]) -> FlatResult:
-    """Return what the last round's records say of the shards."""
+    """Return the result from the last round's records."""
     entries = tuple(ShardEntry(**record.counts["entry"]) for record in built)
     files = tuple(entry for record in built for entry in record.files)
     targets = sum(entry.num_samples for entry in entries)

@@ -17,7 +17,7 @@ from gnnflow.datasets import write_typed_payments
 from gnnflow.graph.errors import ConfigError, RegistryError, TableError
 from gnnflow.graph.facts import FlatFacts, GraphFacts
 from gnnflow.graph.schema import Relation
-from gnnflow.graphfeature.pairs import read_pair_shard
+from gnnflow.graphfeature.shards import read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
