@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +54,13 @@ class Shard:
     labels: Array | None
 
 
+class CommittedShard(NamedTuple):
+    """A shard's entry in the facts, and its files."""
+
+    entry: ShardEntry
+    files: tuple[FileEntry, ...]
+
+
 def write_shard(
     artifact: str,
     neighborhood: Neighborhood,
@@ -64,7 +71,7 @@ def write_shard(
     layout: Layout,
     fanouts: Sequence[Fanout] | None,
     num_hops: int,
-) -> tuple[ShardEntry, tuple[FileEntry, ...]]:
+) -> CommittedShard:
     """Commit a shard's files and return the entries of the shard and of its files.
 
     targets: columns node, id, split and perhaps label, in the order of the neighbourhood's roots.
@@ -91,7 +98,7 @@ def write_shard(
         num_edges=neighborhood.num_edges,
         num_bytes=sum(entry.size for entry in files),
     )
-    return entry, tuple(files)
+    return CommittedShard(entry, tuple(files))
 
 
 def _inline(neighborhood: Neighborhood, *, fanouts: Sequence[Fanout] | None, num_hops: int) -> pa.ChunkedArray:

@@ -12,7 +12,7 @@ Shapes: T targets, P pairs, R relations, E edges.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import TypedFeatures
 from gnnflow.graph.splits import split_name
 from gnnflow.graphfeature.neighborhood import Neighborhood
-from gnnflow.graphfeature.shards import write_shard
+from gnnflow.graphfeature.shards import CommittedShard, write_shard
 from gnnflow.graphflat.shard_plan import ShardPlan, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
@@ -32,17 +32,8 @@ from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray
     from gnnflow.graph.batch import Degrees, NodeFeatures
-    from gnnflow.graph.facts import ShardEntry
     from gnnflow.graphflat.job import FlatJob
     from gnnflow.mapreduce.exchange import Inbox
-    from gnnflow.storage.writing import FileEntry
-
-
-class CommittedShard(NamedTuple):
-    """A shard's entry in the plan, and its files."""
-
-    entry: ShardEntry
-    files: tuple[FileEntry, ...]
 
 
 def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
@@ -188,7 +179,7 @@ def commit_shard(
     job: FlatJob, neighborhood: Neighborhood, targets: pa.Table, *, name: str, split: str, num_pairs: int = 0
 ) -> CommittedShard:
     """Write a shard in the plan's layout and return its entry and files."""
-    entry, files = write_shard(
+    written = write_shard(
         job.artifact,
         neighborhood,
         targets,
@@ -198,7 +189,7 @@ def commit_shard(
         fanouts=job.neighbors.fanouts,
         num_hops=job.num_hops,
     )
-    return CommittedShard(replace(entry, num_pairs=num_pairs), files)
+    return written._replace(entry=replace(written.entry, num_pairs=num_pairs))
 
 
 def assemble(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:

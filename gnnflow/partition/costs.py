@@ -23,8 +23,6 @@ from gnnflow.graph.arrays import Array, BoolArray, IntArray
 from gnnflow.graph.schema import GraphSchema
 
 CostArray = npt.NDArray[np.float64]
-Ends = tuple[IntArray, IntArray]
-"""Targets and sources of a relation's edges."""
 
 _TERMS_OF_RELATION = 3
 _ROUNDING = 1e-10
@@ -129,6 +127,13 @@ def _solved(scaled: CostArray, wanted: CostArray, x: CostArray, used: BoolArray)
         x = x + step * (best - x)
         used &= x > _ROUNDING
         x[~used] = 0
+
+
+class Ends(NamedTuple):
+    """Targets and sources of a relation's edges [E]."""
+
+    targets: IntArray
+    sources: IntArray
 
 
 class InstanceCounts(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import over_relations
 from gnnflow.graph.splits import SPLITS
-from gnnflow.partition.costs import CostArray
+from gnnflow.partition.costs import CostArray, Ends
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gnnflow.graph.book import PartitionBook
     from gnnflow.graph.schema import Placement
     from gnnflow.mapreduce.rounds import TaskRecord
-    from gnnflow.partition.costs import Ends
     from gnnflow.storage.graph_store import GraphStore
 
 LOADS = ("nodes", "edges", "targets")
@@ -79,7 +78,7 @@ def read_ends(store: GraphStore) -> list[Ends]:
         parts = range(store.num_partitions)
         tables = [store.edges(partition, ["dst", "src"], relation=relation) for partition in parts]
         dst, src = (np.concatenate([to_numpy(each[name]) for each in tables]) for name in ("dst", "src"))
-        found.append((dst, src))
+        found.append(Ends(dst, src))
     return found
 
 

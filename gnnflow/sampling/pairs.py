@@ -9,6 +9,7 @@ Shapes: E edges, S shards, D draws per shard, B pairs, K negatives of each, M ca
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +57,14 @@ def sampled_times(keys: KeyArray, times: IntArray, *, seed: int) -> IntArray:
     return np.argsort(hashed, kind="stable")[:SAMPLED_TIMES]
 
 
-def time_bounds(times: IntArray, *, valid: float, test: float) -> tuple[int, int]:
+class TimeBounds(NamedTuple):
+    """The first times of valid and of test edges."""
+
+    valid: int
+    test: int
+
+
+def time_bounds(times: IntArray, *, valid: float, test: float) -> TimeBounds:
     """Return the first times of valid and of test edges, from a sample of edge times [E].
 
     All edges of one time are in one split, so shares are at least the requested ones; but a share of 0 gives none, and
@@ -69,12 +77,12 @@ def time_bounds(times: IntArray, *, valid: float, test: float) -> tuple[int, int
     earlier = ordered[ordered < begins[1]]
     if valid and begins[0] == begins[1] and len(earlier):
         begins[0] = int(earlier[-1])
-    return begins[0], begins[1]
+    return TimeBounds(*begins)
 
 
-def time_splits(times: IntArray, bounds: tuple[int, int]) -> npt.NDArray[np.int8]:
+def time_splits(times: IntArray, bounds: TimeBounds) -> npt.NDArray[np.int8]:
     """Return the split code of each edge [E] by its time and the bounds of `time_bounds`."""
-    names = np.select([times >= bounds[1], times >= bounds[0]], [SPLITS.index("test"), SPLITS.index("valid")], 0)
+    names = np.select([times >= bounds.test, times >= bounds.valid], [SPLITS.index("test"), SPLITS.index("valid")], 0)
     return names.astype(np.int8)
 
 

@@ -208,7 +208,7 @@ def test_by_time_a_table_that_may_list_the_same_edges_must_have_times(tmp_path: 
     tables["merchant__paid_by__account"] = pa.table({"src": pays["dst"], "dst": pays["src"]})
     graph = {"reverse_edges": False}
     config = config_of(tmp_path, tables, task={"split": {"kind": "time"}}, graph=graph)
-    with pytest.raises(TableError, match=r"paid_by__account.parquet: has no column 'timestamp'.*once more"):
+    with pytest.raises(TableError, match=r"paid_by__account.parquet: has no column 'timestamp'.*again"):
         store_of(config)
 
 
