@@ -29,7 +29,7 @@ from gnnflow.config import Config, LinkTask, MiniBatchConfig, load_config
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graph.run_facts import TrainFacts
-from gnnflow.graphfeature.pairs import read_pair_shard
+from gnnflow.graphfeature.shards import read_pair_shard
 from gnnflow.layers.encoders import BagEncoder
 from gnnflow.layers.terms import FeatureTensors
 from gnnflow.sampling.pairs import EVALUATION, draw_negatives

@@ -1,12 +1,12 @@
-"""From a neighbourhood to what a model computes on: one pruned block per layer.
+"""Cuts a neighbourhood into the input of a model: one pruned block per layer.
 
 With K layers and fan-outs [f1 .. fK] (targets first), layer K computes the targets from their first f1 in-edges,
-layer K - 1 those and their sources from their first f2, and so on: layer l computes exactly what layer l + 1 reads
-(pruning, AGL, VLDB 2020, section 3.3.2). Because the nodes of a later layer are the first rows of every earlier one,
-blocks are built from the targets outward and a node keeps the row it got when it was first reached.
+layer K - 1 these and their sources from their first f2, and so on: layer l computes exactly the rows that layer l + 1
+reads (pruning, AGL, VLDB 2020, section 3.3.2). Because the nodes of a later layer are the first rows of every earlier
+one, blocks are built from the targets outward and a node keeps the row it got when it was first reached.
 
-Rows are given by scatter into an array with one entry per node of the neighbourhood, not by sorting; only the entries
-touched are put back, so the array serves batch after batch.
+Rows are given by scatter into an array with one entry per node of the neighbourhood, not by sorting; only changed
+entries are reset, so the array serves batch after batch.
 
 Shapes: B targets of a batch, N nodes of the neighbourhood, R relations, T nodes a layer computes, E edges it reads, L
 sources of these: one each or, where edges have leaves, all of an edge's.
@@ -26,7 +26,7 @@ from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, Ro
 from gnnflow.native import number
 
 UNSEEN = -1
-"""What scratch space holds for a node that has no row."""
+"""The entry of scratch space for a node without a row."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,9 @@ def build_minibatch(
 ) -> MiniBatch:
     """Return the pruned blocks of the targets at the given distinct rows, in their order.
 
-    fanouts: one per hop, the targets' own first, each a number for all relations or one for each; None takes every
-    stored in-edge, which nothing scales. 0 takes none.
-    sampling: how the in-edges of a fan-out were chosen, on which their scale depends. labels [B, ...] go with rows and
-    are passed on. Without scratch, space is allocated for this batch.
+    fanouts: one per hop, the targets' hop first, each a number for all relations or one for each; None takes every
+    stored in-edge, without scale. 0 takes none. sampling: the choice of in-edges, which decides their scale. labels
+    [B, ...]: of the rows, passed on. Without scratch, space is allocated for this batch.
     """
     limits = hop_limits(fanouts, num_layers)
     # the neighbourhood's row of each batch row, targets first; and the layers from the last to the first
@@ -88,9 +87,9 @@ def build_in_place(
     sampling: SamplingKind = "uniform",
     scratch: RowArray | None = None,
 ) -> InPlaceBatch:
-    """Return the same blocks as `build_minibatch`, but for the first layer's sources, which stay where they are.
+    """Return the blocks of `build_minibatch`, but leave the first layer's sources in place.
 
-    The nodes of the last hop, by far the most, are thereby never numbered nor copied.
+    So the nodes of the last hop, by far the most, are neither numbered nor copied.
     """
     limits = hop_limits(fanouts, num_layers)
     kind: SamplingKind = "none" if fanouts is None else sampling
@@ -119,16 +118,16 @@ def build_in_place(
 def extract_rows(
     neighborhood: Neighborhood, rows: IntArray, *, fanouts: Sequence[Fanout] | None, num_layers: int
 ) -> NeighborhoodRows:
-    """Return each target's own neighbourhood, cut from a merged one, its nodes in row order.
+    """Return each target's separate neighbourhood, cut from a merged one, its nodes in row order.
 
-    Holds what `build_minibatch` needs for the same fan-outs and no more. Memory is that of all neighbourhoods side by
-    side (a node once per target that reaches it), so callers pass targets in chunks.
+    Holds only the edges that `build_minibatch` needs for the same fan-outs. Memory is the sum of all neighbourhoods (a
+    node once per target that reaches it), so callers pass targets in chunks.
     """
     size = neighborhood.num_nodes
     # A (target, node) pair is one integer that sorts by target, then row: the union's row order.
     # pairs reached so far, ascending [P]: at first each target with itself
     pairs = np.arange(len(rows), dtype=np.int64) * size + rows
-    # how many in-edges of each pair's node were followed already in each relation [R P]
+    # number of followed in-edges of each pair's node in each relation [R P]
     num_relations = neighborhood.edges.num_relations
     taken = np.zeros(num_relations * len(rows), np.int64)
     for limit in hop_limits(fanouts, num_layers):
@@ -136,7 +135,7 @@ def extract_rows(
         picked = edges_of_hop(neighborhood, pairs % size, limit, taken=taken)
         # their sources, paired with the same targets
         reached = _paired_sources(neighborhood, picked, pairs // size * size)
-        # old and new pairs, ascending, and what was followed of each
+        # old and new pairs, ascending, and the followed edges of each
         every = np.unique(np.concatenate([pairs, reached]))
         followed = np.zeros((num_relations, len(every)), np.int64)
         followed[:, np.searchsorted(every, pairs)] = (taken + picked.counts).reshape(num_relations, -1)
@@ -148,7 +147,7 @@ def _blocks(
     neighborhood: Neighborhood, layers: Sequence[_Layer], degrees: Degrees, *, sampling: SamplingKind
 ) -> tuple[Block, ...]:
     """Return a block per layer, first to last. layers: from the last to the first. degrees: of all rows."""
-    # rows each layer reads: those the layer before it computes, and for the first of them all of the batch
+    # rows that each layer reads: the rows of the layer before it, and for the first layer all rows of the batch
     sizes = [layer.num_targets for layer in layers[1:]] + [len(degrees)]
     blocks = [
         sampled_block(
@@ -173,7 +172,7 @@ def edges_of_hop(
 ) -> Picked:
     """Pick a fan-out's in-edges of each node, without the first `taken`; asserts that the neighbourhood has them."""
     picked = neighborhood.edges.prefix(nodes, limit=limit, taken=taken)
-    # in-edges of each node in the full graph, by node or by relation and node, and how many the fan-out asks for
+    # in-edges of each node in the full graph, by node or by relation and node, and the number that the fan-out takes
     full = neighborhood.degrees.in_degree[nodes]
     full = full if full.ndim == 1 else full.T.ravel()
     wanted = full if limit is None else np.minimum(full, row_limits(limit, len(nodes)))
@@ -207,32 +206,32 @@ def _reach(
         nodes = np.concatenate([nodes, new])
         layer = _Layer(picked, sources)
         layers.append(layer if known is None else _append(neighborhood.edges, known, layer))
-    # Back to unseen, so that the scratch array serves the next batch.
+    # reset to unseen, so that the scratch array serves the next batch
     row_of[nodes] = UNSEEN
     assert distinct, "targets of one batch are distinct"
     return nodes, layers
 
 
 def number_rows(found: SourceArray, row_of: RowArray, *, first_row: int) -> tuple[IntArray, SourceArray]:
-    """Give rows to nodes met for the first time; return the row of each node found, and those met now."""
+    """Give rows to new nodes; return the row of each node found, and the new nodes."""
     return number(found, row_of, first_row=first_row) or _number(found, row_of, first_row=first_row)
 
 
 def _number(found: SourceArray, row_of: RowArray, *, first_row: int) -> tuple[IntArray, SourceArray]:
-    """Do what `native.number` does, without the core."""
-    # those without a row yet, a node as often as it was found [U]
+    """Give rows as `native.number` does, without the core."""
+    # nodes without a row yet, with repetitions [U]
     unseen = found[row_of[found] < 0]
-    # Of equal indices the last assignment stays: written backwards, each node holds its first position.
+    # the last assignment of an index stays: written backwards, each node holds its first position
     positions = np.arange(len(unseen), dtype=np.int32)
     row_of[unseen[::-1]] = positions[::-1]
-    # each such node once, where it was found first
+    # each such node once, at its first position
     new: SourceArray = unseen[row_of[unseen] == positions]
     row_of[new] = np.arange(first_row, first_row + len(new), dtype=np.int32)
     return row_of[found].astype(np.int64), new
 
 
 def _append(edges: InEdges, known: _Layer, more: _Layer) -> _Layer:
-    """Return the layer of both layers' nodes, those of the first before those of the second in each relation."""
+    """Return the layer of both layers' nodes, in each relation first the nodes of `known`, then of `more`."""
     relations = known.picked.num_relations
     counts = [layer.picked.counts.reshape(relations, -1) for layer in (known, more)]
 
@@ -247,7 +246,7 @@ def _append(edges: InEdges, known: _Layer, more: _Layer) -> _Layer:
 
 
 def _paired_sources(neighborhood: Neighborhood, picked: Picked, bases: IntArray) -> IntArray:
-    """Return the sources of picked edges [L] as pairs: the base of the node that an edge leads to [P] plus the row."""
+    """Return the sources of picked edges as pairs [L]: the base of the edge's target [P] plus the row."""
     edges = neighborhood.edges
     return edges.per_leaf(picked.positions, picked.each(bases)) + edges.sources_of(picked.positions)
 
@@ -257,7 +256,7 @@ def _cut(neighborhood: Neighborhood, rows: IntArray, pairs: IntArray, taken: Int
     size, targets = neighborhood.num_nodes, np.arange(len(rows) + 1, dtype=np.int64)
     # each pair's node, and the first number of its target's pairs [P]
     nodes, base = pairs % size, pairs // size * size
-    # all in-edges that were followed from any pair [E]; what a pair took is its limit
+    # all in-edges that were followed from any pair [E], the first `taken` of each
     picked = neighborhood.edges.prefix(nodes, limit=taken)
     # the union's row of each edge's sources: the place of (same target, source) among the pairs
     sources = np.searchsorted(pairs, _paired_sources(neighborhood, picked, base)).astype(np.int32)

@@ -1,11 +1,11 @@
-"""From the whole graph to a few of its clusters: the nodes of a batch and the edges among them.
+"""Cuts a few clusters from the whole graph: the nodes of a batch and the edges among them.
 
 Rows are given by scatter, as in `blocks.py`: the batch's targets first, then the other nodes of its clusters, then the
-boundary, hop by hop along in-edges. An edge is there where all nodes it comes from are.
+boundary, hop by hop along in-edges. An edge is kept where all its sources are rows.
 
-Where in-edges of a node are left out, those that are there stand for all of them, as those of a uniform sample do:
-`sampled_block` scales their sum by in-degree / edges kept. Degrees stay those of the full graph, so that nothing is
-another for a layer than where it is evaluated, and a boundary as deep as the model gives the targets exactly.
+Kept in-edges of a node represent all of them, like a uniform sample: `sampled_block` scales their sum by in-degree /
+edges kept. Degrees are of the full graph, so that layers compute as in evaluation, and a boundary as deep as the model
+gives exact targets.
 
 Shapes: B targets, n rows, E edges picked, R relations.
 """
@@ -34,14 +34,14 @@ class ClusterRows:
 def cut_clusters(
     graph: Neighborhood, targets: IntArray, *, members: IntArray, boundary_hops: int, scratch: RowArray
 ) -> ClusterRows:
-    """Return the rows of some clusters. graph: the whole one, row i being dense id i, with every in-edge.
+    """Return the rows of some clusters. graph: the whole graph with every in-edge, and dense id i in row i.
 
-    members: all nodes of the clusters; targets: some of them. scratch: as `new_scratch` made it, and it is given back
-    so.
+    members: all nodes of the clusters; targets: some of them. scratch: from `new_scratch`, unchanged afterwards.
     """
     edges = graph.edges
     scratch[members] = 0
     scratch[targets] = UNSEEN
+    # members that are no targets
     others = members[scratch[members] == 0]
     nodes = np.concatenate([targets, others])
     scratch[nodes] = np.arange(len(nodes), dtype=np.int32)
@@ -72,11 +72,11 @@ def _block(graph: Neighborhood, nodes: IntArray, row_of: RowArray) -> Block:
 
 
 def _inside(edges: InEdges, picked: Picked, row_of: RowArray) -> Array:
-    """Return whether all that each picked edge comes from has a row [E]."""
+    """Return whether all sources of each picked edge have rows [E]."""
     known: Array = row_of[edges.sources_of(picked.positions)] != UNSEEN
     if edges.leaves is None or not len(known):
         return known
-    # where the leaves of each edge begin; every edge has one or more
+    # the first leaf of each edge; every edge has one or more
     starts = offsets_of(edges.leaves[picked.positions + 1] - edges.leaves[picked.positions])[:-1]
     every: Array = np.logical_and.reduceat(known, starts)
     return every

@@ -1,6 +1,6 @@
-"""Protobuf bytes to neighbourhoods, one column at a time. Decoded arrays are read-only.
+"""Decodes protobuf bytes into neighbourhoods, one column at a time. Decoded arrays are read-only.
 
-Every length, count and number is checked before anything is laid out by it: bytes that were damaged are refused.
+Every length, count and number is checked before it is used, so damaged bytes are refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
     # whether a message has roots but no nodes to find them in [n]
     no_nodes = (messages.lengths("node_ids") == 0) & (messages.lengths("roots") > 0)
     refuse(no_nodes, "has no nodes: it only refers to its shard's graph")
-    # nodes and roots of each message [n], and where each message's nodes begin in the union [n + 1]
+    # nodes and roots of each message [n], and the first node of each message in the union [n + 1]
     num_nodes, num_roots = _counts(messages, "node_ids", 8), _counts(messages, "roots", 4)
     nodes = offsets_of(num_nodes)
     relations = _num_relations(messages)
@@ -54,7 +54,7 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
 
 
 def _edges(messages: Messages, nodes: IntArray, *, num_relations: int) -> InEdges:
-    """Return the edges of all messages, in the order in which they lie there. nodes [n + 1]."""
+    """Return the edges of all messages in their stored order. nodes [n + 1]."""
     # sources of each message [n]
     num_sources = _counts(messages, "sources", 4)
     num_lists = np.diff(nodes) * num_relations
@@ -82,9 +82,9 @@ def _edges(messages: Messages, nodes: IntArray, *, num_relations: int) -> InEdge
 
 
 def _leaf_offsets(messages: Messages, bounds: IntArray, num_sources: IntArray) -> IntArray:
-    """Return where the leaves of each edge begin among the sources of all messages [E + 1].
+    """Return the offsets of each edge's leaves among the sources of all messages [E + 1].
 
-    bounds [n R + 1]: where the edges of each relation of each message begin.
+    bounds [n R + 1]: the first edge of each relation of each message.
     """
     sizes = np.diff(bounds)
     relations = np.full(len(messages), len(sizes) // max(len(messages), 1))
@@ -95,7 +95,7 @@ def _leaf_offsets(messages: Messages, bounds: IntArray, num_sources: IntArray) -
     def per_message(values: IntArray) -> IntArray:
         return np.diff(offsets_of(values)[of_message])
 
-    # Damaged counts may be of any size: nothing is laid out by them before the bytes that are there bound them.
+    # damaged counts may have any size, so they are checked against the stored bytes before use
     refuse(per_message(sizes * (same > 0)) > num_sources, "is damaged: in_edges does not add up")
     listed = _checked(messages, "leaves", "<u4", per_message(sizes * (same == 0)))
     counts = np.repeat(same, sizes)
@@ -115,7 +115,7 @@ def _check_format(messages: Messages) -> None:
 
 
 def _num_relations(messages: Messages) -> int:
-    """Return how many relations there are; 0 of a graph without types. Refuses messages that are half of each."""
+    """Return the number of relations, 0 for an untyped graph. Refuses messages that mix both."""
     relations, found = _width(messages, "num_relations"), messages.integers("format")
     wrong = found == (FORMAT if relations else TYPED_FORMAT)
     refuse(wrong, "is damaged: num_relations is not as its format")
@@ -127,7 +127,7 @@ def _num_relations(messages: Messages) -> int:
 
 
 def _has_leaves(messages: Messages) -> bool:
-    """Return whether edges have leaves. Refuses messages that are half of each."""
+    """Return whether edges have leaves. Refuses messages that mix both."""
     found = messages.integers("format") == LEAVES_FORMAT
     refuse(found != found[:1], "has another format than those before it")
     other = (messages.lengths("leaves_of_relation") > 0) | (messages.lengths("leaves") > 0)
@@ -136,7 +136,7 @@ def _has_leaves(messages: Messages) -> bool:
 
 
 def _counts(messages: Messages, field: str, item_bytes: int) -> IntArray:
-    """Return how many items [n] a field has in each message."""
+    """Return the number of items of a field in each message [n]."""
     lengths = messages.lengths(field)
     refuse(lengths % item_bytes != 0, f"is damaged: {field} ends within an item")
     return lengths // item_bytes
@@ -196,7 +196,7 @@ def _attributes(messages: Messages, num_edges: IntArray) -> FloatArray | None:
 
 
 def _degrees(messages: Messages, field: str, dtype: str, num_nodes: IntArray, relations: int) -> Array:
-    """Return degrees [N], or with types [N, R]."""
+    """Return degrees [N], or [N, R] of a typed graph."""
     values = _checked(messages, field, dtype, num_nodes, width=max(relations, 1))
     return values.reshape(-1, relations) if relations else values
 
@@ -205,7 +205,7 @@ def _typed_features(messages: Messages, num_nodes: IntArray) -> TypedFeatures:
     """Return node features by type, and the types. num_nodes [n]."""
     types = _checked(messages, "node_types", "<u2", num_nodes).astype(np.int64)
     held, nodes = messages.nested("type_features"), offsets_of(num_nodes)
-    # whether each node's type is one of those that are there [N], and how many before each are not [N + 1]
+    # number of nodes of unknown types in each message [n]
     unknown = np.diff(offsets_of(types >= len(held))[nodes])
     refuse(unknown > 0, f"is damaged: node_types names a type, and there are features of {len(held)}")
     # nodes of a type in each message [n]
@@ -223,10 +223,10 @@ def _type_features(messages: Messages, num_nodes: IntArray) -> Features | None:
 def _features(messages: Messages, num_nodes: IntArray) -> Features:
     width = _width(messages, "feature_width")
     if not messages.has("feature_count"):
-        # By far the largest field, and only ever read row by row: `Features.take`.
+        # by far the largest field, read only row by row by `Features.take`
         dense = _checked(messages, "dense", "<f4", num_nodes, width=width, aligned=False)
         return Features(width, dense=dense.reshape(int(num_nodes.sum()), width))
-    # (index, value) pairs of each message [n], and where each node's begin in the union [N + 1]
+    # (index, value) pairs of each message [n], and the offsets of each node's pairs in the union [N + 1]
     num_pairs = _counts(messages, "feature_index", 4)
     offsets = _row_offsets(messages, "feature_count", num_nodes, num_pairs)
     index = _bounded(messages, "feature_index", num_pairs, np.full(len(messages), width)).astype(np.int64)
@@ -235,7 +235,7 @@ def _features(messages: Messages, num_nodes: IntArray) -> Features:
 
 
 def decode_references(column: pa.Array | pa.ChunkedArray) -> IntArray:
-    """Return the row each message refers to. Raises StorageError where one is not a reference."""
+    """Return the row that each message refers to. Raises StorageError where one is not a reference."""
     messages = parse(column)
     _check_format(messages)
     refuse(messages.lengths("node_ids") > 0, "is a whole neighbourhood, not a reference")

@@ -1,4 +1,4 @@
-"""Neighbourhoods to protobuf bytes, one column at a time: `fields.py` has the fields, `decode.py` the way back."""
+"""Encodes neighbourhoods as protobuf bytes, one column at a time. `decode.py` reads them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
 
 
 def _columns_of_edges(held: InEdges, edges: IntArray) -> list[pa.Array]:
-    """Return the columns that edges have, of those that not all graphs have. edges: each message's offsets [n + 1]."""
+    """Return the optional columns of edges. edges: each message's offsets [n + 1]."""
     fields: list[pa.Array] = []
     if held.weight is not None:
         fields += _packed("edge_weight", held.weight, "<f4", edges)
@@ -67,19 +67,19 @@ def _columns_of_edges(held: InEdges, edges: IntArray) -> list[pa.Array]:
 
 
 def _leaf_fields(held: InEdges, nodes: IntArray) -> list[pa.Array]:
-    """Return how many leaves edges have: one number for each relation of a message, or one for each of its edges.
+    """Return the numbers of leaves: one for each relation of a message, or one for each of its edges.
 
     held: edges message by message, each message's relation by relation. nodes [n + 1].
     """
     counts, relations = held.leaf_counts, held.num_relations
-    # where the edges of each relation of each message begin [n R + 1], and how many there are
+    # first edge of each relation of each message [n R + 1], and the number of its edges
     bounds = held.offsets[relation_lists(nodes, relations)]
     sizes = np.diff(bounds)
-    # how many leaves the first edge of each has, 0 where there is none, and whether another has more or fewer
+    # leaves of the first edge of each, 0 without edges, and whether the numbers of leaves differ
     firsts = np.append(counts, 0)[bounds[:-1]] * (sizes > 0)
     differ = np.diff(offsets_of(counts != np.repeat(firsts, sizes))[bounds]) > 0
     same = np.where(differ, 0, firsts)
-    # edges that are counted one by one, and where each message's begin among them [n + 1]
+    # edges that are counted one by one, and the first of each message among them [n + 1]
     listed = np.repeat(same == 0, sizes)
     ends = offsets_of(listed)[bounds[::relations]]
     of_messages = np.arange(len(nodes)) * relations
@@ -90,13 +90,13 @@ def _leaf_fields(held: InEdges, nodes: IntArray) -> list[pa.Array]:
 
 
 def encode_references(roots: IntArray) -> pa.LargeBinaryArray:
-    """Return one message per target that only says which row of its shard's own GraphFeature the target is."""
+    """Return one message per target, with its row in the shard's GraphFeature."""
     offsets = np.arange(len(roots) + 1, dtype=np.int64)
     return join_fields([*_packed("roots", roots, "<i4", offsets), integer_field("format", FORMAT)])
 
 
 def _typed_fields(features: TypedFeatures, nodes: IntArray) -> list[pa.Array]:
-    """Return a field per type: in each message a message of the features of its nodes of the type."""
+    """Return a field per type, which holds the features of each message's nodes of the type."""
     fields: list[pa.Array] = []
     for number, part in enumerate(features.parts):
         # which of the type's nodes each message owns [n + 1]
@@ -134,5 +134,5 @@ def _packed(field: str, values: Array, dtype: str, offsets: IntArray) -> tuple[p
 
 
 def _local(union_rows: Array, nodes: IntArray, offsets: IntArray) -> Array:
-    """Return rows counted from the start of each neighbourhood's own nodes."""
+    """Return rows counted from the first node of each neighbourhood."""
     return union_rows - np.repeat(nodes[:-1], np.diff(offsets))

@@ -1,10 +1,10 @@
-"""No pair is scored from its own edge: the edges between the two ends of a batch's pairs leave its blocks.
+"""Removes the edges between the ends of pairs from a batch, so that no pair is scored from its edge.
 
 The ends of a batch's pairs are its first rows. A target edge therefore has its source and its target among them, in
-every block, and no row is reached by such an edge alone. A sample's scale stays as it was: it says how likely each edge
-was to be kept, which leaving out another one does not change, so sums over the edges that stay are unbiased.
+every block, and no row is reached only by such an edge. A sample's scale does not change: it is the chance of each edge
+to be kept, which does not depend on removed edges, so sums over the other edges are unbiased.
 
-Where there are several relations, the edges of all of them leave.
+Edges of all relations are removed.
 
 Shapes: B pairs, T targets and E edges of a block, R relations.
 """
@@ -37,15 +37,15 @@ class RowPairs:
 def without_pairs(batch: MiniBatch, pairs: RowPairs) -> MiniBatch:
     """Return the batch without the edges between the two ends of any pair, in either direction, in all layers."""
     keys = pairs.keys()
-    # layers that have one block in common still have
+    # layers that share a block still share it
     made = {id(block): without_between(block, keys, pairs.num_rows) for block in batch.blocks}
     return replace(batch, blocks=tuple(made[id(block)] for block in batch.blocks))
 
 
 def pairs_seen(blocks: Iterable[Block], pairs: RowPairs, *, first: int = 0) -> IntArray:
-    """Return the numbers of the pairs [B] between whose ends some block holds an edge: a score of one would know it.
+    """Return the numbers of the pairs [B] whose edge is in some block, which would reveal it to the score.
 
-    first: as `without_between` has it.
+    first: as in `without_between`.
     """
     keys = pairs.keys()
     # the keys that some edge has, and whether a pair's key is among them one way or the other [B]
@@ -57,7 +57,7 @@ def pairs_seen(blocks: Iterable[Block], pairs: RowPairs, *, first: int = 0) -> I
 def without_between(block: Block, keys: IntArray, num_rows: int, *, first: int | IntArray = 0) -> Block:
     """Return the block without the edges between the ends of pairs, in either direction.
 
-    keys: of `RowPairs`. first: what target 0 of the block is called there, as sources are, or each of them [T].
+    keys: of `RowPairs`. first: the number of target 0 of the block among sources, or of each target [T].
     """
     positions, _ = _between_ends(block, keys, num_rows, first)
     kept = np.ones(block.num_edges, bool)
@@ -66,9 +66,9 @@ def without_between(block: Block, keys: IntArray, num_rows: int, *, first: int |
 
 
 def keeping(block: Block, kept: Array) -> Block:
-    """Return the block with those of its edges alone for which `kept` [E] holds; scales stay as they are."""
+    """Return the block with only the edges for which `kept` [E] holds; scales do not change."""
     edges = block.edges
-    # edges that stay, and how many lie before each target's first in each relation [R T + 1]
+    # kept edges, and their number before each target's first in each relation [R T + 1]
     stay = np.flatnonzero(kept)
     offsets = np.searchsorted(stay, edges.offsets)
     return Block(
@@ -80,9 +80,9 @@ def keeping(block: Block, kept: Array) -> Block:
 
 
 def _between_ends(block: Block, keys: IntArray, num_rows: int, first: int | IntArray) -> tuple[IntArray, IntArray]:
-    """Return the positions of a block's edges whose ends are a pair of `keys`, and these edges' own keys."""
+    """Return the positions of a block's edges whose ends are a pair of `keys`, and these edges' keys."""
     edges = block.edges
-    # edges into rows of ends lie first in each relation; of these, the ones that come from such a row
+    # edges into rows of ends lie first in each relation; keep the ones that come from such a row
     firsts = np.arange(edges.num_relations) * block.num_targets
     runs = edges.offsets[np.stack([firsts, firsts + min(num_rows, block.num_targets)], axis=1)].tolist()
     near = np.concatenate([start + np.flatnonzero(edges.sources[start:end] < num_rows) for start, end in runs])

@@ -1,7 +1,7 @@
-"""The order in which a GraphFeature's edges lie, and the numbers of its formats: `graph_feature.proto` has the fields.
+"""The order of a GraphFeature's edges, and the numbers of its formats. `graph_feature.proto` has the fields.
 
-In memory all edges of a relation lie together, in a message all edges of the message: of several messages of several
-relations, edges are put in the other order on their way in and out.
+In memory edges are grouped by relation, in a message column by message: edges of several messages and relations are
+reordered when they are written and read.
 
 Shapes: n messages, N nodes of all of them, R relations.
 """
@@ -20,9 +20,9 @@ FORMAT, TYPED_FORMAT, LEAVES_FORMAT = 1, 2, 3
 
 
 def relation_lists(nodes: IntArray, relations: int) -> IntArray:
-    """Return the first list of each relation of each message, and behind them the number of all lists [n R + 1].
+    """Return the first list of each relation of each message, then the number of all lists [n R + 1].
 
-    Of lists message by message, each message's relation by relation. nodes [n + 1].
+    Lists are grouped by message, then by relation. nodes [n + 1].
     """
     first = relations * nodes[:-1, None] + np.arange(relations) * np.diff(nodes)[:, None]
     return np.append(first.ravel(), relations * nodes[-1])
@@ -33,17 +33,17 @@ def by_message(rows: NeighborhoodRows) -> InEdges:
     edges, nodes = rows.neighborhood.edges, rows.node_offsets
     if edges.num_relations == 1 or len(rows) == 1:
         return edges
-    # the first list of each message in each relation [n, R], and all lists of one after those of the other [R N]
+    # the first list of each message in each relation [n, R], then all lists, grouped by message [R N]
     first = nodes[:-1, None] + np.arange(edges.num_relations) * edges.num_targets
     return _reordered(edges, ragged_ranges(first.ravel(), np.repeat(np.diff(nodes), edges.num_relations)))
 
 
 def join_relations(held: InEdges, nodes: IntArray) -> InEdges:
-    """Return edges that lie message by message relation by relation, each relation's message by message."""
+    """Return edges, grouped by message and relation, in groups by relation and message."""
     sizes = np.diff(nodes)
     if held.num_relations == 1 or len(sizes) == 1:
         return held
-    # the first list of each relation in each message [R, n], and all lists of one after those of the other [R N]
+    # the first list of each relation in each message [R, n], then all lists, grouped by relation [R N]
     first = held.num_relations * nodes[:-1] + np.arange(held.num_relations)[:, None] * sizes
     return _reordered(held, ragged_ranges(first.ravel(), np.tile(sizes, held.num_relations)))
 

@@ -1,4 +1,4 @@
-"""GraphFeatures of shards as protobuf messages, for readers outside gnnflow. Training reads columns: `decode.py`."""
+"""Reads GraphFeatures as protobuf messages, for users outside gnnflow. Training reads columns: `decode.py`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_graph_features(uri: str) -> Iterator[GraphFeature]:
 def _files(uri: str) -> Sequence[str]:
     """Return the files that hold the GraphFeatures of a shard or of a folder's shards."""
     if uri.endswith(".parquet"):
-        # With `layout: shared` the GraphFeature lies in a file of its own, and the shard's rows refer to it.
+        # with `layout: shared` the GraphFeature lies in a separate file, and the shard's rows refer to it
         whole = f"{uri.removesuffix('.parquet')}.graph.parquet"
         return [whole if exists(whole) else uri]
     # a shard's other files have a further suffix: `.graph.parquet`, `.pairs.parquet`, `.pool.parquet`

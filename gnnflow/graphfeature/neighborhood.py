@@ -1,8 +1,8 @@
-"""Neighbourhoods: the k-hop surroundings of one or more targets as a small graph that stands alone.
+"""Neighbourhoods: the k-hop neighbours of one or more targets as a self-contained graph.
 
 In-edges are kept in sampling-priority order, so a fan-out is a prefix of a node's list and lists of the same node
-nest. That makes merging exact: of all copies of a node the longest list wins and nothing else needs comparing. On a
-graph with types a node has a list per relation, and the longest of each wins.
+nest. That makes merging exact: of all copies of a node the longest list wins, and no edges are compared. A node has a
+list per relation, and the longest of each wins.
 
 Shapes: B roots, N nodes, E edges, R relations, D distinct nodes, n rows.
 """
@@ -27,7 +27,7 @@ class Neighborhood:
     """The merged k-hop neighbourhood of its roots. A node at the rim has no in-edges stored.
 
     roots [B] are the targets' rows; node_ids [N] dense ids; degrees, features and edges belong to the N rows. The
-    edges' sources are rows too, as int32. With types, degrees and features know them and edges are of R relations.
+    edges' sources are rows too, as int32. Degrees and features of a typed graph hold the types.
     """
 
     roots: IntArray
@@ -38,18 +38,18 @@ class Neighborhood:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes it holds."""
+        """Number of nodes."""
         return len(self.node_ids)
 
     @property
     def num_edges(self) -> int:
-        """How many edges it holds."""
+        """Number of edges."""
         return self.edges.num_edges
 
 
 @dataclass(frozen=True)
 class NeighborhoodRows:
-    """Many neighbourhoods side by side, as one disjoint union: nothing is shared, a node may occur in several.
+    """The disjoint union of many neighbourhoods, of which several may have the same node.
 
     Row i owns the union's nodes node_offsets[i] .. node_offsets[i + 1] and roots root_offsets[i] .. root_offsets[i +
     1]; roots and sources are rows of the union. Both offsets: int64 [n + 1].
@@ -60,12 +60,12 @@ class NeighborhoodRows:
     node_offsets: IntArray
 
     def __len__(self) -> int:
-        """Return how many neighbourhoods there are."""
+        """Return the number of neighbourhoods."""
         return len(self.node_offsets) - 1
 
     @property
     def edge_offsets(self) -> IntArray:
-        """Which edges each row owns where edges lie row by row, whatever their relation: int64 [n + 1]."""
+        """Offsets of each row's edges, where edges are grouped by row: int64 [n + 1]."""
         edges = self.neighborhood.edges
         # edges before each row's first node in each relation [R, n + 1]
         before = edges.offsets[np.arange(edges.num_relations)[:, None] * edges.num_targets + self.node_offsets]
@@ -73,8 +73,8 @@ class NeighborhoodRows:
 
 
 def side_by_side(neighborhoods: Sequence[Neighborhood]) -> NeighborhoodRows:
-    """Return the disjoint union of one or more neighbourhoods of one graph. One alone is not copied."""
-    # which roots and which nodes of the union each neighbourhood owns [n + 1]
+    """Return the disjoint union of one or more neighbourhoods of one graph. A single one is not copied."""
+    # offsets of each neighbourhood's roots and nodes in the union [n + 1]
     root_offsets = offsets_of(np.array([len(each.roots) for each in neighborhoods], np.int64))
     node_offsets = offsets_of(np.array([each.num_nodes for each in neighborhoods], np.int64))
     if len(neighborhoods) == 1:
@@ -93,8 +93,7 @@ def side_by_side(neighborhoods: Sequence[Neighborhood]) -> NeighborhoodRows:
 def merge(neighborhoods: Sequence[Neighborhood]) -> Neighborhood:
     """Return one neighbourhood of all roots, in their order, with every node once and rows sorted by node id.
 
-    Per node and relation the longest in-edge list wins. A disjoint union is merged as well: repeated ids are what is
-    looked for.
+    Per node and relation the longest in-edge list wins. A disjoint union is merged by its repeated ids.
     """
     union = side_by_side(neighborhoods).neighborhood
     if np.all(union.node_ids[1:] > union.node_ids[:-1]):
@@ -102,13 +101,13 @@ def merge(neighborhoods: Sequence[Neighborhood]) -> Neighborhood:
     # the union's row of each distinct node's longest list in each relation [R, D], and the number among the distinct
     # nodes of every row's node [N]
     winners, row_of = _longest(union.node_ids, union.edges.lengths.reshape(union.edges.num_relations, -1))
-    # the same as places among the lists of all relations, which are then rows like those of one relation [R D]
+    # the same as numbers among the lists of all relations [R D]
     lists = (winners + np.arange(len(winners))[:, None] * union.num_nodes).ravel()
     # the whole list of each winner [E]
     picked = replace(union.edges, num_relations=1).prefix(lists, limit=None)
     # the new row of each edge's source or, one edge after the other, of its leaves
     sources = row_of[union.edges.sources_of(picked.positions)].astype(np.int32)
-    # what a node has beside its lists is the same in every copy
+    # all else is equal in every copy of a node
     copies = winners[0]
     return Neighborhood(
         roots=row_of[union.roots],
@@ -124,7 +123,7 @@ def _longest(node_ids: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]
 
     lengths [R, N]. Nodes are numbered by ascending id.
     """
-    # rows sorted by node id, copies of a node side by side [N]
+    # rows sorted by node id, so copies of a node are adjacent [N]
     order = np.argsort(node_ids, kind="stable")
     # whether a place in that order is the first of its node [N]
     starts_node = np.ones(len(order), bool)
@@ -143,7 +142,7 @@ def _first_longest(lengths: IntArray, group: IntArray, first_places: IntArray) -
     """Return the first place of each group [D] with its longest list. lengths and group [N], places by group."""
     # the longest list of each node [D]
     longest = np.maximum.reduceat(lengths, first_places)
-    # places whose list is as long as that, one or more per node [C]
+    # places with a list of that length, one or more per node [C]
     candidates = np.flatnonzero(lengths == longest[group])
     # whether a candidate is the first of its node [C]
     first = np.ones(len(candidates), bool)
@@ -152,7 +151,7 @@ def _first_longest(lengths: IntArray, group: IntArray, first_places: IntArray) -
 
 
 def join_degrees(degrees: Sequence[Degrees]) -> Degrees:
-    """Return the degrees of the nodes of several parts, one part's after the other's."""
+    """Return the degrees of the nodes of several parts, part by part."""
 
     def join(pick: Callable[[Degrees], Array]) -> Array:
         return np.concatenate([pick(each) for each in degrees])
@@ -166,9 +165,9 @@ def join_degrees(degrees: Sequence[Degrees]) -> Degrees:
 
 
 def join_edges(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
-    """Return the in-edges of the nodes of several parts, one part's nodes after the other's, relation by relation.
+    """Return the in-edges of the nodes of several parts, part by part in each relation.
 
-    starts: what each part's sources count from. One part alone is not copied where it starts at 0.
+    starts: added to each part's sources. A single part is not copied where it starts at 0.
     """
     if len(edges) == 1 and not starts[0]:
         return edges[0]
@@ -199,7 +198,7 @@ def _join_features(features: Sequence[NodeFeatures]) -> NodeFeatures:
     if not typed:
         return _join_parts([each for each in features if isinstance(each, Features)])
     assert len(typed) == len(features), "neighbourhoods of one graph have the same types"
-    # of each type, what every neighbourhood holds of it
+    # the features of each type, by neighbourhood
     parts = zip(*(each.parts for each in typed), strict=True)
     joined = ([part for part in own if part is not None] for own in parts)
     types = np.concatenate([each.types for each in typed])
@@ -219,7 +218,7 @@ def _join_parts(features: Sequence[Features]) -> Features:
 
 
 def _join_offsets(offsets: Sequence[IntArray]) -> IntArray:
-    # lengths of all rows, one neighbourhood's after the other's [N], added up anew
+    # cumulative lengths of all rows, neighbourhood by neighbourhood [N + 1]
     return offsets_of(np.concatenate([np.diff(each) for each in offsets]))
 
 

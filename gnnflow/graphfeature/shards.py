@@ -1,24 +1,31 @@
 """Shards: AGL's triples <target id, label, GraphFeature> as Parquet rows, in one of two layouts.
 
 shared: the shard's merged GraphFeature is stored once, in `<name>.graph.parquet`; a row's GraphFeature refers to its
-target's place in it. inline: every row carries its own whole GraphFeature, as AGL stores it. Both are read back as the
-same thing, a `Shard`, so nothing downstream knows the layout.
+target's place in it. inline: every row has a whole GraphFeature, as in AGL. Both are read as a `Shard`, so no reader
+depends on the layout.
+
+Where targets are pairs, a shard also has `<name>.pairs.parquet` (source, target, key, and perhaps label, attributes,
+time) and `<name>.pool.parquet` (target), the nodes that negatives are drawn from. Sources and targets are numbers of
+the shard's target nodes, in stored order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from gnnflow.graph.arrays import distinct
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import Layout, ShardEntry
 from gnnflow.graphfeature.blocks import extract_rows
 from gnnflow.graphfeature.decode import decode_references, decode_rows
 from gnnflow.graphfeature.encode import encode_references, encode_rows
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge, side_by_side
+from gnnflow.graphfeature.times import LateEdge, latest_edge
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.tables import commit_table, read_artifact_table
@@ -27,11 +34,11 @@ from gnnflow.storage.verified import remedy
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray
     from gnnflow.graph.edges import Fanout
     from gnnflow.storage.writing import FileEntry
 
-_INLINE_CHUNK = 256  # targets expanded at a time: bounds the memory of whole neighbourhoods side by side
+_INLINE_CHUNK = 256  # targets expanded at a time, which bounds the memory of their neighbourhoods
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,13 @@ class Shard:
     labels: Array | None
 
 
+class CommittedShard(NamedTuple):
+    """A shard's entry in the facts, and its files."""
+
+    entry: ShardEntry
+    files: tuple[FileEntry, ...]
+
+
 def write_shard(
     artifact: str,
     neighborhood: Neighborhood,
@@ -57,8 +71,8 @@ def write_shard(
     layout: Layout,
     fanouts: Sequence[Fanout] | None,
     num_hops: int,
-) -> tuple[ShardEntry, tuple[FileEntry, ...]]:
-    """Commit a shard's files and return its entry and theirs.
+) -> CommittedShard:
+    """Commit a shard's files and return the entries of the shard and of its files.
 
     targets: columns node, id, split and perhaps label, in the order of the neighbourhood's roots.
     """
@@ -84,7 +98,7 @@ def write_shard(
         num_edges=neighborhood.num_edges,
         num_bytes=sum(entry.size for entry in files),
     )
-    return entry, tuple(files)
+    return CommittedShard(entry, tuple(files))
 
 
 def _inline(neighborhood: Neighborhood, *, fanouts: Sequence[Fanout] | None, num_hops: int) -> pa.ChunkedArray:
@@ -126,5 +140,61 @@ def read_shard(artifact: str, entry: ShardEntry, *, was_read: Callable[[], None]
 
 
 def labels_of(column: pa.ChunkedArray) -> Array:
-    """Return a column of labels as they are trained on: int64 [T], float32 [T], or float32 [T, C]."""
+    """Return a column of labels for training: int64 [T], float32 [T], or float32 [T, C]."""
     return to_matrix(column) if pa.types.is_fixed_size_list(column.type) else to_numpy(column)
+
+
+@dataclass(frozen=True)
+class PairShard:
+    """A decoded shard of P pairs.
+
+    sources and targets [P] and pool [M] are numbers of the shard's targets; keys [P] identify the pairs in any
+    partitioning. labels (as in `Shard`; of links 0, the column of the true target), attributes [P, A] and times [P]
+    belong to the pairs.
+    """
+
+    shard: Shard
+    sources: IntArray
+    targets: IntArray
+    keys: KeyArray
+    pool: IntArray
+    labels: Array
+    attributes: FloatArray | None = None
+    times: IntArray | None = None
+
+    @cached_property
+    def moments(self) -> IntArray:
+        """The distinct times of the edges of the neighbourhood, ascending [M]."""
+        time = self.shard.neighborhood.edges.time
+        assert time is not None, "edges have times"
+        return distinct(time)
+
+    @cached_property
+    def latest(self) -> LateEdge | None:
+        """The latest edge of the neighbourhood."""
+        return latest_edge(self.shard.neighborhood)
+
+
+def write_pairs(artifact: str, name: str, pairs: pa.Table, pool: IntArray) -> tuple[FileEntry, ...]:
+    """Commit a shard's pairs (columns as in the file) and its pool, and return their files."""
+    return (
+        commit_table(artifact, f"shards/{name}.pairs.parquet", pairs),
+        commit_table(artifact, f"shards/{name}.pool.parquet", pa.table({"target": pool.astype(np.int32)})),
+    )
+
+
+def read_pair_shard(artifact: str, entry: ShardEntry, *, was_read: Callable[[], None] = lambda: None) -> PairShard:
+    """Return a shard with its pairs, as `read_shard` does."""
+    pairs = read_artifact_table(artifact, f"shards/{entry.name}.pairs.parquet")
+    pool = read_artifact_table(artifact, f"shards/{entry.name}.pool.parquet")
+    names = pairs.column_names
+    return PairShard(
+        read_shard(artifact, entry, was_read=was_read),
+        sources=to_numpy(pairs["source"]).astype(np.int64),
+        targets=to_numpy(pairs["target"]).astype(np.int64),
+        keys=to_numpy(pairs["key"]),
+        pool=to_numpy(pool["target"]).astype(np.int64),
+        labels=labels_of(pairs["label"]) if "label" in names else np.zeros(len(pairs), np.int64),
+        attributes=to_matrix(pairs["attributes"]) if "attributes" in names else None,
+        times=to_numpy(pairs["time"]) if "time" in names else None,
+    )

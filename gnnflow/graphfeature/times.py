@@ -1,11 +1,11 @@
-"""Neighbourhoods as they were at a time: blocks whose rows are nodes at a time, each with its earlier in-edges alone.
+"""Builds blocks of nodes at times: each row reads only the in-edges before its time.
 
-A row is (node, time): its in-edges are those before the time, and their sources are rows of the same time, in every
-layer. So two rows of a node at different times share nothing, and what a target is computed from depends on no other
-target of the batch. Times between which no edge lies see the same edges and are one: `cuts` makes them so.
+A row is (node, time): its in-edges are earlier than the time, and their sources are rows of the same time, in every
+layer. So two rows of a node at different times share nothing, and a target's inputs do not depend on other targets of
+the batch. Times without an edge between them see the same edges, and `cuts` makes them equal.
 
-A fan-out takes its in-edges first, of all times, and the later ones are left out then. The scale of a sample is that of
-all it took, so that sums over the edges that stay are unbiased. Degrees are those of the whole graph.
+A fan-out first takes its in-edges of all times, and later ones are then left out. The scale of a sample is by all edges
+that it took, so sums over the remaining edges are unbiased. Degrees are of the whole graph.
 
 Shapes: R targets of the batch, N nodes of the neighbourhood, M distinct times of its edges, E edges of a layer.
 """
@@ -39,7 +39,7 @@ class TimedBatch:
 
 @dataclass(frozen=True)
 class LateEdge:
-    """An edge that is later than it may be: dense ids of its ends, and its time."""
+    """An edge that is too late: dense ids of its ends, and its time."""
 
     source: int
     target: int
@@ -47,9 +47,9 @@ class LateEdge:
 
 
 def cuts(moments: IntArray, times: IntArray) -> IntArray:
-    """Return for each time the first of the edges' distinct times [M] that is not before it; ALL_EARLIER for none.
+    """Return the first edge time [M] that is not before each time; ALL_EARLIER for none.
 
-    An edge is before the time exactly where it is before this.
+    An edge is before the time exactly where it is before this cut.
     """
     return np.append(moments, ALL_EARLIER)[np.searchsorted(moments, times)]
 
@@ -63,14 +63,14 @@ def build_before(
     num_layers: int,
     sampling: SamplingKind = "uniform",
 ) -> TimedBatch:
-    """Return the pruned blocks of the nodes at the given rows, each as it was before a time of `cuts` [R].
+    """Return the pruned blocks of the nodes at the given rows, each before its time of `cuts` [R].
 
-    (row, time) are distinct. Other arguments as `build_minibatch` has them.
+    (row, time) are distinct. Other arguments are as in `build_minibatch`.
     """
     assert neighborhood.edges.time is not None, "edges have times"
     size = neighborhood.num_nodes
     moments, group = np.unique(before, return_inverse=True)
-    # each (time, node) as one integer: at first the targets, then also what they were computed from
+    # each (time, node) as one integer: at first the targets, then also their sources
     keys = group * size + rows
     assert len(distinct(keys)) == len(keys), "targets of one batch are distinct"
     hops: list[_TimedHop] = []
@@ -98,8 +98,8 @@ def build_before(
 class _TimedHop:
     """The in-edges of a layer's rows.
 
-    picked: those that the fan-out takes, of all times; sources: the row of each one's source [E], 0 for a later one;
-    earlier: whether it was there at its row's time [E].
+    picked: the edges of the fan-out, of all times; sources: the row of each edge's source [E], 0 for a later edge;
+    earlier: whether an edge is before its row's time [E].
     """
 
     num_targets: int
@@ -108,7 +108,7 @@ class _TimedHop:
     earlier: BoolArray
 
     def block(self, neighborhood: Neighborhood, degrees: Degrees, *, num_sources: int, sampling: SamplingKind) -> Block:
-        """Return the layer's block, of the earlier edges alone. degrees: of its sources, its targets first."""
+        """Return the layer's block of earlier edges. degrees: of its sources, its targets first."""
         edges = neighborhood.edges.take(self.picked.positions, offsets=self.picked.offsets, sources=self.sources)
         in_degree = degrees.in_degree[: self.num_targets]
         return keeping(
@@ -119,14 +119,14 @@ class _TimedHop:
 def _hop_before(
     neighborhood: Neighborhood, keys: IntArray, moments: IntArray, limit: Fanout | None
 ) -> tuple[_TimedHop, IntArray]:
-    """Return the in-edges of the rows, and the rows with what these edges reach behind them.
+    """Return the in-edges of the rows, and the rows followed by the new sources.
 
-    keys: time and node of each row as one integer. limit: as `hop_limits` has it.
+    keys: time and node of each row as one integer. limit: as in `hop_limits`.
     """
     assert neighborhood.edges.time is not None, "edges have times"
     size = neighborhood.num_nodes
     picked = edges_of_hop(neighborhood, keys % size, limit)
-    # the row that each edge leads to, and whether the edge was there [E]
+    # the row that each edge leads to, and whether the edge is before its time [E]
     row = picked.each(np.arange(len(keys)))
     earlier = neighborhood.edges.time[picked.positions] < moments[keys // size][row]
     # the source of an earlier edge is a row of its target's time

@@ -1,4 +1,4 @@
-"""GraphFeatures in protobuf's wire format, whole columns at once: many messages are written and read field by field.
+"""Writes and reads columns of GraphFeatures in protobuf's wire format, many messages at once, field by field.
 
 A message is a sequence of (tag, value); a value is a varint, or a length and that many bytes. Writing makes one
 column of headers and one of payloads per field and lets Arrow join them element-wise; payloads are views of the
@@ -33,7 +33,7 @@ _PAYLOAD_BITS = 7
 _MORE = 1 << _PAYLOAD_BITS
 _MAX_BITS = 63
 _REPAIR = "Delete the artifact's folder and run the stage again."
-_MAX_MESSAGE = 2**31 - 1  # protobuf's own limit, and that of a Parquet value
+_MAX_MESSAGE = 2**31 - 1  # the limit of protobuf and of a Parquet value
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -65,7 +65,7 @@ def message_field(name: str, messages: pa.LargeBinaryArray) -> tuple[pa.LargeBin
 
 def join_fields(fields: Sequence[pa.Array | pa.Scalar]) -> pa.LargeBinaryArray:
     """Return the messages made of the given fields, in their order. Raises StorageError for one above 2 GiB."""
-    # Summed before a byte is copied: what is too large to store may also be too large to hold twice.
+    # checked before a byte is copied, since two copies may not fit into memory
     lengths = sum(len(field.as_py()) if isinstance(field, pa.Scalar) else np.diff(_offsets(field)) for field in fields)
     largest = int(np.max(lengths, initial=0))
     if largest > _MAX_MESSAGE:
@@ -97,7 +97,7 @@ def _header(tag: int, value: int) -> bytes:
 
 @dataclass(frozen=True)
 class _Span:
-    """One field in every message: where its payload starts [n], and its length or, for a varint, its value [n].
+    """One field in every message: the start of its payload [n], and its length or, for a varint, its value [n].
 
     A message without the field has an empty payload or 0, as protobuf defines it.
     """
@@ -108,9 +108,9 @@ class _Span:
 
 @dataclass(frozen=True)
 class Messages:
-    """A parsed column: where the fields of its n messages lie. Unknown fields are kept and not read.
+    """A parsed column: the places of the fields of its n messages. Unknown fields are kept and not read.
 
-    repeated: where the fields lie of which a message may have several: the message of each, its start and its length.
+    repeated: fields that a message may have several times: the message of each, its start and its length.
     """
 
     content: pa.Buffer
@@ -132,15 +132,15 @@ class Messages:
         return np.zeros(len(self), np.int64) if span is None else span.value
 
     def lengths(self, name: str) -> IntArray:
-        """Return how many bytes a field has in each message [n]."""
+        """Return the number of bytes of a field in each message [n]."""
         span = self.spans.get((_NUMBERS[name], _BYTES))
         return np.zeros(len(self), np.int64) if span is None else span.value
 
     def payload(self, name: str, dtype: npt.DTypeLike, *, aligned: bool = True) -> Array:
         """Return a bytes field of all messages, one after the other, as one array. Read-only.
 
-        Of a single message it is a view of the message. Where that begins at an address which the type's size does not
-        divide, NumPy copies it again and again, so it is copied once; aligned=False leaves it where it is.
+        For a single message it is a view. NumPy copies an unaligned view in every operation, so it is copied once here;
+        aligned=False skips the copy.
         """
         span = self.spans.get((_NUMBERS[name], _BYTES))
         if span is None:
@@ -154,14 +154,14 @@ class Messages:
         return np.frombuffer(content, np.uint8, count=size).view(dtype) if size else np.zeros(0, dtype)
 
     def nested(self, name: str) -> tuple[Messages, ...]:
-        """Return the messages that a repeated field holds: the first of every message, then the second, and so on.
+        """Return the messages of a repeated field: the first of every message, then the second, and so on.
 
-        Raises StorageError where one message has more of them than another, and as `parse` does.
+        Raises StorageError where messages have different numbers of them, and as `parse` does.
         """
         rows, start, length = self.repeated.get(_NUMBERS[name], (np.zeros(0, np.int64),) * 3)
         counts = np.bincount(rows, minlength=len(self))
         refuse(counts != counts[:1], f"has more or fewer {name} than those before it")
-        # by message, those of one in their order [n, times]
+        # numbers of the nested messages, by message and in order [n, times]
         order = np.argsort(rows, kind="stable").reshape(len(self), -1)
         return tuple(parse(self._slices(start[of], length[of])) for of in order.T)
 
@@ -176,8 +176,8 @@ class Messages:
 def parse(column: pa.Array | pa.ChunkedArray, *, repeated: Collection[str] = ()) -> Messages:
     """Find every field of a column of messages (binary or large binary), in any order.
 
-    Of a field that a message has several times the last counts, but for the fields named in repeated. Raises
-    StorageError for nulls, truncated messages, and bytes that are not a GraphFeature.
+    The last of several equal fields of a message counts, except for fields in `repeated`. Raises StorageError for
+    nulls, truncated messages, and bytes that are not a GraphFeature.
     """
     if column.null_count:
         raise StorageError(f"{column.null_count} of {len(column)} GraphFeatures are null", fix=_REPAIR)
@@ -186,9 +186,9 @@ def parse(column: pa.Array | pa.ChunkedArray, *, repeated: Collection[str] = ())
     content = np.frombuffer(buffer, np.uint8)
     spans: dict[tuple[int, int], _Span] = {}
     listed = {_NUMBERS[name] for name in repeated}
-    # of each field that may be repeated (message, start, length), step by step
+    # (message, start, length) of each field that may be repeated, step by step
     several: dict[int, list[tuple[IntArray, IntArray, IntArray]]] = {}
-    # messages that are not read to their end [U], and the position of each in the bytes [U]
+    # unfinished messages [U], and the position of each in the bytes [U]
     rows = np.flatnonzero(offsets[1:] > offsets[:-1])
     at = offsets[rows]
     while len(rows):
@@ -199,7 +199,7 @@ def parse(column: pa.Array | pa.ChunkedArray, *, repeated: Collection[str] = ())
         length = np.where(tag & 7 == _BYTES, value, 0)
         _refuse(rows, length > end - at, "is truncated")
         _refuse(rows, (tag & 7 != _VARINT) & (tag & 7 != _BYTES), "is not a GraphFeature")
-        # Messages need not have the same field here: each tag met is noted for the messages that have it.
+        # messages may have different fields here, so each tag is noted for its messages
         for field in np.unique(tag).tolist():
             span = spans.setdefault(
                 (field >> 3, field & 7), _Span(offsets[:-1].copy(), np.zeros(len(column), np.int64))
@@ -221,7 +221,7 @@ def _joined(steps: Sequence[tuple[IntArray, IntArray, IntArray]]) -> tuple[IntAr
 def _varints(content: ByteArray, at: IntArray, end: IntArray, rows: IntArray) -> tuple[IntArray, IntArray]:
     """Read a varint of up to 63 bits at each position; returns the values and the positions after them."""
     at, value = at.copy(), np.zeros(len(at), np.int64)
-    # which of the varints have bytes left
+    # unfinished varints
     unread = np.arange(len(at))
     for shift in range(0, _MAX_BITS, _PAYLOAD_BITS):
         _refuse(rows[unread], at[unread] >= end[unread], "is truncated")

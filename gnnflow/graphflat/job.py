@@ -44,6 +44,5 @@ class FlatJob:
 
     @property
     def node_channels(self) -> tuple[str, ...]:
-        """The channels in which node rows travel, one per type."""
-        schema = self.neighbors.store.schema
-        return tuple(f"nodes_{number}" for number in range(schema.num_types)) if schema.is_typed else ("nodes",)
+        """The channels of node rows, one per type."""
+        return tuple(f"nodes_{number}" for number in range(self.neighbors.store.schema.num_types))

@@ -1,8 +1,8 @@
 """The rounds of GraphFlat, each on one partition or shard.
 
 The frontier is (shard, node), not AGL's (target, node): with hash-keyed samples a node's kept in-edges are the same for
-every target, so a shard needs each node once, whoever reaches it. A pair remembers how many of its edges were already
-sent (`taken`), in each relation; a pair that is reached again sends only what a larger fan-out adds.
+every target, so a shard needs each node once. A pair remembers how many of its edges were already sent (`taken`), in
+each relation; a pair that is reached again sends only the edges that a larger fan-out adds.
 
 With types, each type has a channel for its rows, because types differ in their features.
 
@@ -21,8 +21,7 @@ from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import TypedFeatures
 from gnnflow.graph.splits import split_name
 from gnnflow.graphfeature.neighborhood import Neighborhood
-from gnnflow.graphfeature.pairs import write_pairs
-from gnnflow.graphfeature.shards import write_shard
+from gnnflow.graphfeature.shards import write_pairs, write_shard
 from gnnflow.graphflat.shard_plan import ShardPlan, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
@@ -98,7 +97,7 @@ def place_targets(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan, we
 
 
 def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutput:
-    """Send the in-edges that a hop adds to the shards, and their sources to their owners. Visited pairs stay here."""
+    """Send a hop's new in-edges to the shards, and their sources to their owners. Visited pairs stay here."""
     book = job.neighbors.store.book
     # one entry per (shard, node) pair that this partition owns [P]
     shard, local, taken = _pairs(index, inbox, job, hop)
@@ -123,7 +122,7 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
     # the pairs reached: one integer each, ascending, which sorts by shard, then node
     pairs = distinct(edges.per_leaf(picked.positions, edge_shard) * book.num_nodes + added.sources)
     reached = pa.table({"shard": pairs // book.num_nodes, "node": pairs % book.num_nodes})
-    # the pairs of this hop again, with all that was taken of each so far [P, R]
+    # the pairs of this hop again, with the edges taken of each so far [P, R]
     by_pair = from_matrix((taken + picked.counts).reshape(added.num_relations, -1).T)
     visited = pa.table({"shard": shard, "local": local, "taken": by_pair})
     return TaskOutput(
@@ -220,7 +219,7 @@ def _assembled(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:
     rows = np.searchsorted(node_ids, to_numpy(edges["dst"]))
     if "relation" in edges.column_names:
         rows += to_numpy(edges["relation"]) * len(node_ids)
-    # A node's edges arrive hop by hop, each hop's after those before it: kept in that order they are in priority order.
+    # a node's edges arrive hop by hop, which is their priority order
     num_relations = job.neighbors.store.schema.num_relations
     by_row = edges_by_row(edges, rows, num_nodes=len(node_ids), num_relations=num_relations)
     # the row each edge comes from, or each of its leaves, in the same order

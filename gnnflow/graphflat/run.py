@@ -1,4 +1,4 @@
-"""The rounds of GraphFlat in order: find and place targets, one per hop, node rows, shards."""
+"""The order of GraphFlat's rounds: find targets, place them, one round per hop, node rows, shards."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
 
 
 def _result(job: FlatJob, built: Sequence[TaskRecord]) -> FlatResult:
-    """Return what the last round's records say of the shards."""
+    """Return the result from the last round's records."""
     entries = tuple(ShardEntry(**record.counts["entry"]) for record in built)
     files = tuple(entry for record in built for entry in record.files)
     targets = sum(entry.num_samples for entry in entries)

@@ -1,4 +1,4 @@
-"""Which shard a target goes to: targets that share neighbours share shards, and shards are of equal size.
+"""Plans shards of equal size: targets that share neighbours share shards.
 
 Each target's signature is the smallest hash among itself and its kept in-neighbours (min-hash: two targets agree with
 the probability of their neighbourhoods' Jaccard overlap; Broder 1997). Targets are laid out in signature order and cut
@@ -56,7 +56,7 @@ class ShardPlan:
 
     @property
     def total_shards(self) -> int:
-        """How many shards all splits have."""
+        """Number of shards of all splits."""
         return int(self.num_shards.sum())
 
     def split_of(self, shard: int) -> SplitShard:
@@ -74,9 +74,9 @@ class ShardPlan:
         before = np.cumsum(self.counts, axis=1) - self.counts
         # whether a target's bucket is spread by the target's own hash [T]
         full = self.counts[row, bucket] > self.shard_size // 2
-        # Hashed twice: what is left of the first hash above the signature is not uniform.
+        # hashed twice, since a first hash above the signature is not uniform
         word = np.where(full, mix(hash_integers(nodes)), mix(signature) << np.uint64(10))
-        # where in its bucket a target lies [T], from 0 to below 1: the upper 53 bits of its word
+        # a target's place in its bucket [T], from 0 to below 1: the upper 53 bits of its word
         fraction = (word >> _FRACTION_BITS).astype(np.float64) * _UNIT
         # its estimated place in its split's order [T], and how many targets that split has
         position = before[row, bucket] + fraction * self.counts[row, bucket]
@@ -117,11 +117,11 @@ def bucket_counts(signature: KeyArray, split: IntArray) -> IntArray:
 
 
 def bounded_shard_size(facts: GraphFacts, fanouts: Sequence[Fanout | None], *, shard_size: int) -> int:
-    """Return how many targets a shard may have: shard_size, or fewer where their neighbourhoods would be too large.
+    """Return the number of targets of a shard: shard_size, or fewer where neighbourhoods would be too large.
 
-    fanouts: per hop, None keeps every in-edge. A neighbourhood is taken to grow by each relation's mean in-degree,
-    capped by the fan-out, all leaves of an edge being of the type of its source; neighbourhoods overlap as if their
-    nodes were drawn at random, so that no shard outgrows the graph.
+    fanouts: per hop, None keeps every in-edge. A neighbourhood is estimated to grow by each relation's mean in-degree,
+    capped by the fan-out, with all leaves of an edge of its source's type; neighbourhoods overlap as if their nodes
+    were drawn at random, so that no shard outgrows the graph.
     """
     schema = facts.schema
     sizes = [each.num_nodes for each in facts.types] or [facts.num_nodes]
@@ -146,7 +146,7 @@ def bounded_shard_size(facts: GraphFacts, fanouts: Sequence[Fanout | None], *, s
 def _reached(
     facts: GraphFacts, fanouts: Sequence[Fanout | None], *, sizes: Sequence[int], num_edges: Sequence[int]
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """Return how many nodes of each type and edges of each relation one target reaches, the target included."""
+    """Return the numbers of nodes of each type and edges of each relation that a target reaches, with itself."""
     schema, leaves = facts.schema, _leaves(facts)
     # a pair has an end of each of its types, and is two targets
     among = facts.target_types
@@ -165,18 +165,18 @@ def _reached(
 
 
 def _leaves(facts: GraphFacts) -> list[int]:
-    """Return about how many leaves an edge of each relation has."""
+    """Return about the number of leaves of an edge of each relation."""
     return [each or _LEAVES for each in facts.leaves_of_relations]
 
 
 def _node_bytes(features: FeatureFacts | None, num_relations: int) -> int:
-    """Return what a node takes: its id, its degrees in each relation, and its features."""
+    """Return the bytes of a node: its id, its degrees in each relation, and its features."""
     width = 0 if features is None else features.width if features.kind == "dense" else _SPARSE_ENTRIES
     return _NODE_BYTES + _DEGREE_BYTES * (num_relations - 1) + 4 * width
 
 
 def _distinct(draws: float, among: int) -> float:
-    """Return how many distinct ones that many draws from so many give, on average."""
+    """Return the expected number of distinct values in a number of draws among so many."""
     return among * -np.expm1(-draws / among) if among else 0.0
 
 

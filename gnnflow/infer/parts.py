@@ -26,7 +26,7 @@ from gnnflow.executions.sliced import (
 )
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.states import plans_of
-from gnnflow.mapreduce.ahead import fetching
+from gnnflow.mapreduce.exchange import fetching
 from gnnflow.storage.columns import to_matrix
 
 if TYPE_CHECKING:

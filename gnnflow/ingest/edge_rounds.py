@@ -49,6 +49,14 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.exchange import Inbox
 
 
+class CheckedEnds(NamedTuple):
+    """Edges with a known end [E], all rows after the check, and that end's dense ids [E]."""
+
+    rows: pa.Table
+    checked: Separated
+    dense: IntArray
+
+
 class KnownEdges(NamedTuple):
     """A table's edges both ends of which are nodes [E], and what became of the others."""
 
@@ -103,8 +111,8 @@ def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: Partition
 
 def _resolve(
     rows: pa.Table, inbox: Inbox, job: IngestJob, book: PartitionBook, *, source: EdgeTable, part: int, column: str
-) -> tuple[pa.Table, Separated, IntArray]:
-    """Return the edges whose end `column` is a node of a part, the checked rows, and the ends' dense ids."""
+) -> CheckedEnds:
+    """Look up the end `column` of edges among the nodes of a part."""
     ids = combine(inbox.read("node_rows", tasks=[part], partition=part)["id"])
     # local row of the node that each edge names [E], null where the node table has no such id
     found = pc.index_in(combine(rows[column]), value_set=ids)
@@ -122,7 +130,7 @@ def _resolve(
     checked = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     # local row of the node, for each edge that is kept
     local = to_numpy(found.fill_null(-1)).astype(np.int64)[checked.kept]
-    return take_kept(rows, checked.kept), checked, local + book.start(part)
+    return CheckedEnds(take_kept(rows, checked.kept), checked, local + book.start(part))
 
 
 def _ids_of_type(inbox: Inbox, job: IngestJob, *, node_type: int) -> Iterator[Any]:

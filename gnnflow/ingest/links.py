@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.tables import EdgeTable
     from gnnflow.mapreduce.exchange import Inbox
-
-TimeBounds = tuple[int, int]
+    from gnnflow.sampling.pairs import TimeBounds
 
 _TRAIN = SPLITS.index("train")
 _STORED = ("src", "dst", "key", "split", "label", "attributes", "time")

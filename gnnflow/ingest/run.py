@@ -19,6 +19,7 @@ from gnnflow.ingest.moments import scales_of
 from gnnflow.ingest.records import Records, Rounded, count_splits, facts_of, node_row_counts, total
 from gnnflow.ingest.statistics import CHANNEL, column_names, marked, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
+from gnnflow.sampling.pairs import TimeBounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -126,12 +127,11 @@ def _edge_rounds(
     return read, steps, scales
 
 
-def _bounds(job: IngestJob, runner: RoundRunner) -> links.TimeBounds:
+def _bounds(job: IngestJob, runner: RoundRunner) -> TimeBounds:
     """Return the times from which on edges are in valid, and in test."""
     step = Round("times", 1, 1, partial(links.bound_times, job=job), {"times": "edges_src"}, frozenset({"times"}))
     (record,) = runner.run(step)
-    valid, test = record.counts["bounds"]
-    return valid, test
+    return TimeBounds(*record.counts["bounds"])
 
 
 def _set_aside(rows: RowCounts) -> str:

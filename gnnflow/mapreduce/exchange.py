@@ -1,16 +1,22 @@
-"""The exchange: rows on their way from the tasks of one round to the partitions of a later one.
+"""The exchange: files of rows from the tasks of one round to the partitions of a later one.
 
-A task writes one file per channel, or several where it writes its rows run by run (`behind.py`): a reader sees them as
-one, in the order written. A file holds for each destination one piece, an Arrow IPC stream of its rows, then an index
-of the pieces with their places and checksums, then the index's own length and checksum. A reader opens every task's
-file, reads the index and its own piece alone, and knows both to be what was written, for this place. Files of one
-channel are read in task order, so what a reader sees depends on no schedule.
+A task writes one file per channel, or several where it writes runs of rows in the background (`ExchangeWriter`): a
+reader sees them as one, in the order written. A file holds one piece per destination, an Arrow IPC stream of its rows,
+then an index of the pieces with their places and checksums, then the index's length and checksum. A reader opens every
+task's file, reads and checks only the index and its piece. Files of one channel are read in task order, and pieces that
+are fetched ahead are returned in the order of the request, so no schedule changes a result.
+
+Each run of rows is a separate file, which appears whole or not at all, so a task that dies leaves files that no record
+names: it runs again and writes the same. The task's record, with the number of files, comes after them.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from collections import Counter, deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +30,7 @@ from gnnflow.storage.filesystem import join, open_arrow
 from gnnflow.storage.writing import open_output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from gnnflow.graph.arrays import Array
 
@@ -33,6 +39,10 @@ _PIECE_FIELDS = 3
 _TRAILER = struct.Struct("<QI")
 _PLACE_PARTS = 4  # <stage's fingerprint>/<round>/<channel>/<task>
 _AGAIN = "Run again: the stage starts anew."
+_FETCHED_AT_ONCE = 4
+_WRITTEN_AT_ONCE = 2  # one file is compressed while another is sent
+_UNWRITTEN = 4
+"""Emits that are written or wait for it, before the task stops computing: memory holds no more of them."""
 
 
 class ExchangeError(StorageError):
@@ -43,10 +53,10 @@ class ExchangeError(StorageError):
 class Emit:
     """Rows for a channel, each with the partition it goes to.
 
-    picked [n] says which rows of the table are sent, in which order; None sends each once. They are gathered one
-    destination at a time, so sending a row to many costs no memory. destination: integers [n].
+    picked [n]: the rows of the table to send, in order; None sends each once. They are gathered one destination at a
+    time, so sending a row to many costs no memory. destination: integers [n].
 
-    compressed: set to False where the rows are as good as random: it would take time on both ends and save nothing.
+    compressed: False for random rows, where compression only costs time.
     """
 
     channel: str
@@ -57,13 +67,13 @@ class Emit:
 
 
 def exchange_file(work: str, round_name: str, channel: str, task: int, number: int = 0) -> str:
-    """Return where a task's rows for a channel lie: its first file for it, or a later one."""
+    """Return the file of a task's rows for a channel, the first one or a later one."""
     name = f"{task:05d}.{number}.arrow" if number else f"{task:05d}.arrow"
     return join(channel_folder(work, round_name, channel), name)
 
 
 def channel_folder(work: str, round_name: str, channel: str) -> str:
-    """Return where all tasks' rows for a channel lie."""
+    """Return the folder of all tasks' rows for a channel."""
     return join(work, round_name, channel)
 
 
@@ -73,9 +83,9 @@ def write_exchange(uri: str, emit: Emit, num_destinations: int) -> int:
     counts = np.bincount(emit.destination, minlength=num_destinations)
     assert len(counts) == num_destinations, "a row was sent to a partition that does not exist"
     bounds = offsets_of(counts)
-    # rows of the table in the order they are written [n]; None where that is the table's own order
+    # rows of the table in the order of writing [n]; None where it is the order of the table
     picked, rows = _grouped(emit), emit.rows.combine_chunks()
-    # place and checksum of each destination's piece, that of no rows for those that get none [num_destinations, 3]
+    # place, length and checksum of each destination's piece, an empty one by default [num_destinations, 3]
     index = np.zeros((num_destinations, _PIECE_FIELDS), np.int64)
     with open_output(uri) as sink:
         index[:] = _write_piece(sink, rows.slice(0, 0), compressed=emit.compressed)
@@ -90,7 +100,7 @@ def write_exchange(uri: str, emit: Emit, num_destinations: int) -> int:
 
 
 def _write_piece(sink: pa.NativeFile, piece: pa.Table, *, compressed: bool) -> tuple[int, int, int]:
-    """Append a piece and return where it lies, its length and its checksum."""
+    """Append a piece and return its place, length and checksum."""
     held = pa.BufferOutputStream()
     with pa.ipc.new_stream(held, piece.schema, options=_COMPRESSION[compressed]) as writer:
         if piece.num_rows:
@@ -141,20 +151,20 @@ def _changed(uri: str, what: str, found: int, expected: int) -> ExchangeError:
 
 
 def _place(uri: str) -> bytes:
-    """Return what a file's index is bound to: one moved to another stage, round, channel or task is refused."""
+    """Return the stage, round, channel and task of a file, which its index's checksum covers."""
     return "/".join(uri.split("/")[-_PLACE_PARTS:]).encode()
 
 
 def _checksum(place: bytes, content: bytes | pa.Buffer) -> int:
-    # Files that live for minutes need no cryptography: CRC-32 is four times as fast as SHA-256 (2.1 against 0.5 GB/s).
+    # no cryptography for files that live for minutes: CRC-32 is four times as fast as SHA-256 (2.1 against 0.5 GB/s)
     return zlib.crc32(content, zlib.crc32(place))
 
 
 @dataclass(frozen=True)
 class Inbox:
-    """What earlier rounds sent to one partition.
+    """The rows that earlier rounds sent to one partition.
 
-    channels maps a channel's name to the round that emitted it and how many files each of its tasks wrote.
+    channels maps a channel's name to the round that emitted it and the number of files of each of its tasks.
     """
 
     work: str
@@ -166,8 +176,8 @@ class Inbox:
     ) -> Iterator[pa.Table]:
         """Yield the rows of each task in task order, so that one piece at a time is in memory.
 
-        tasks: those to read, where others sent nothing here, or rows with other columns. partition: whose rows, where
-        they are not this partition's own.
+        tasks: to read, where others sent nothing or other columns. partition: whose rows to read, by default this
+        partition's.
         """
         round_name, files = self.channels[channel]
         place = self.partition if partition is None else partition
@@ -179,3 +189,74 @@ class Inbox:
     def read(self, channel: str, *, tasks: Sequence[int] | None = None, partition: int | None = None) -> pa.Table:
         """Return the rows that `pieces` yields, one after another."""
         return pa.concat_tables(list(self.pieces(channel, tasks=tasks, partition=partition)))
+
+
+class ExchangeWriter:
+    """Writes the rows that one task sends. files: their number for each channel; num_bytes: of all files."""
+
+    def __init__(self, work: str, round_name: str, task: int, num_destinations: int) -> None:
+        self._work, self._round, self._task = work, round_name, task
+        self._num_destinations = num_destinations
+        self.files: Counter[str] = Counter()
+        self.num_bytes = 0
+
+    def write(self, emit: Emit) -> None:
+        """Write one emit."""
+        self.num_bytes += write_exchange(self._next_file(emit.channel), emit, self._num_destinations)
+
+    def write_behind(self, emits: Generator[Emit]) -> None:
+        """Write emits while the next ones are computed; the first error of either is raised.
+
+        All writing has ended when this returns or raises.
+        """
+        unwritten: deque[Future[int]] = deque()
+        # at the exit the pool waits for the writers, then the generator is closed
+        with closing(emits), ThreadPoolExecutor(_WRITTEN_AT_ONCE, thread_name_prefix="gnnflow-write") as threads:
+            try:
+                for emit in emits:
+                    if len(unwritten) == _UNWRITTEN:
+                        self.num_bytes += unwritten.popleft().result()
+                    uri = self._next_file(emit.channel)
+                    unwritten.append(threads.submit(write_exchange, uri, emit, self._num_destinations))
+                self.num_bytes += sum(each.result() for each in unwritten)
+            finally:
+                threads.shutdown(cancel_futures=True)
+
+    def _next_file(self, channel: str) -> str:
+        number = self.files[channel]
+        self.files[channel] += 1
+        return exchange_file(self._work, self._round, channel, self._task, number)
+
+
+@contextmanager
+def fetching(inbox: Inbox, wanted: Sequence[tuple[str, int]], *, ahead: int) -> Iterator[Iterator[pa.Table]]:
+    """Fetch the pieces that tasks sent here in the background, and yield an iterator over them in order.
+
+    wanted: a channel and the number of the sending task, per piece. ahead: number of pieces that are fetched before the
+    iterator returns them; with 0 a piece is fetched when it is taken. An error of reading a piece is raised where it is
+    taken. Leaving the block drops the rest.
+    """
+    if not ahead:
+        yield (inbox.read(channel, tasks=(task,)) for channel, task in wanted)
+        return
+    with ThreadPoolExecutor(_FETCHED_AT_ONCE, thread_name_prefix="gnnflow-fetch") as threads:
+        coming = iter(wanted)
+        fetched: deque[Future[pa.Table]] = deque()
+
+        def begin() -> None:
+            for channel, task in coming:
+                fetched.append(threads.submit(inbox.read, channel, tasks=(task,)))
+                return
+
+        def taken() -> Iterator[pa.Table]:
+            while fetched:
+                piece = fetched.popleft().result()
+                begin()
+                yield piece
+
+        for _ in range(ahead):
+            begin()
+        try:
+            yield taken()
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""Starts the workers of this machine: all of them, or none and an error that says which of its limits is in the way.
+"""Starts all workers of this machine, or none, with an error that names the limit in the way.
 
-Dask tells that a nanny failed; why stands in what that was raised from, or in the exit code of its worker. A worker
-that was killed while it started may start the next time, so that is tried again; a limit is there the next time too.
+Dask reports that a nanny failed; the reason is in the error's cause, or in the exit code of its worker. A worker that
+was killed while it started may start the next time, so the start is repeated; a limit stays.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _ALLOWED_FAILURES = 8
 _LOCAL_SETTINGS = {
     "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
     "distributed.worker.daemon": False,
-    # It keeps a tree of calls for each of the last thousand seconds, which a long training would carry along.
+    # it keeps a tree of calls for each of the last thousand seconds, which costs memory
     "distributed.worker.profile.enabled": False,
-    # One thread for BLAS too: partitions are the parallelism, and more workers than cores would fight for them.
+    # one thread for BLAS too: partitions are the parallelism, and workers would compete for cores
     "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
     "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS": 1,
     "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": 1,
@@ -38,7 +38,7 @@ _LOCAL_SETTINGS = {
 _STARTS = 3
 _END_SECONDS = 5.0
 _FILES, _FILES_OF_WORKER = 32, 10
-"""Open files that this process needs while workers start and stages run, and those for each worker; measured."""
+"""Open files that this process needs while workers start and stages run, and for each worker; measured."""
 
 _FEWER = "ask for fewer workers (cluster.workers), or set cluster.kind to synchronous"
 _MEMORY = f"Raise the limits of memory and of processes (ulimit -v, ulimit -u; of a container its own), {_FEWER}."
@@ -47,12 +47,12 @@ _MEMORY = f"Raise the limits of memory and of processes (ulimit -v, ulimit -u; o
 def start_workers(config: LocalCluster, stack: ExitStack, *, say: Callable[[str], None]) -> Client:
     """Start workers that end with the stack and return their client.
 
-    Raises ClusterError where they cannot start; then nothing of them is left.
+    Raises ClusterError where they cannot start, after ending all of them.
     """
     import dask
-    import distributed  # noqa: F401 - what is set of its settings before it is imported takes them away in the end
+    import distributed  # noqa: F401 - settings made before its import would delete its defaults at the end
 
-    # Nannies set for themselves what their workers shall find.
+    # nannies set the environment of their workers in this process
     stack.callback(_restore_environment, dict(os.environ))
     stack.enter_context(dask.config.set(_LOCAL_SETTINGS))
     for _ in range(1, _STARTS):
@@ -80,13 +80,13 @@ def _start(config: LocalCluster, stack: ExitStack) -> Client:
                 threads_per_worker=1,
                 memory_limit=int(config.memory_limit),
                 worker_class=_nanny(ended),
-                # The scheduler serves HTTP even without a dashboard, on 8787 unless told otherwise.
+                # the scheduler serves HTTP even without a dashboard, by default on 8787
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": False},
                 silence_logs=50,
             )
         )
-        # A nanny whose worker dies while it starts gives up; keeping the number fixed replaces it.
+        # a nanny whose worker dies while it starts gives up; a fixed number replaces it
         cluster.adapt(minimum=config.workers, maximum=config.workers, interval="1s")
         client: Client = started.enter_context(Client(cluster))
         stack.push(started.pop_all())
@@ -95,7 +95,7 @@ def _start(config: LocalCluster, stack: ExitStack) -> Client:
 
 @contextmanager
 def _explained(workers: int, ended: list[int]) -> Iterator[None]:
-    """End the processes of the block where it raises, and make ClusterError of a limit reached or a worker's end.
+    """End the processes of the block where it raises, and turn a limit or a worker's end into ClusterError.
 
     ended: exit codes of workers that ended while they started.
     """
@@ -113,7 +113,7 @@ def _explained(workers: int, ended: list[int]) -> Iterator[None]:
 
 
 def _limit_of(error: BaseException | None, workers: int) -> ClusterError | None:
-    """Return which limit of the machine an error comes from; None where it is none."""
+    """Return the error for a limit of the machine; None where the cause is no limit."""
     while error is not None:
         number = getattr(error, "errno", None)
         if number == errno.ENOSPC:
@@ -123,7 +123,7 @@ def _limit_of(error: BaseException | None, workers: int) -> ClusterError | None:
             return ClusterError(f"workers cannot start: no space is left on {place}", where="cluster", fix=fix)
         if number in {errno.EMFILE, errno.ENFILE}:
             limit, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], _FILES + _FILES_OF_WORKER * workers
-            problem = f"{workers} workers need room for {needed} open files, which a limit of {limit} does not leave"
+            problem = f"{workers} workers need {needed} open files, and the limit is {limit}"
             return ClusterError(problem, where="cluster", fix=f"Raise the limit (ulimit -n), {_FEWER}.")
         if isinstance(error, MemoryError) or number in {errno.ENOMEM, errno.EAGAIN} or "start new thread" in str(error):
             return ClusterError(f"there is not enough memory to start {workers} workers", where="cluster", fix=_MEMORY)
@@ -134,7 +134,7 @@ def _limit_of(error: BaseException | None, workers: int) -> ClusterError | None:
 def _end_of_worker(code: int) -> ClusterError:
     if code < 0:
         how = f"a worker was killed by {signal.Signals(-code).name} while it started"
-        return _KilledError(how, where="cluster", fix=f"Where that is for want of memory, {_FEWER}.")
+        return _KilledError(how, where="cluster", fix=f"If memory was short, {_FEWER}.")
     return ClusterError(
         f"a worker ended with exit code {code} while it started",
         where="cluster",
@@ -145,7 +145,7 @@ def _end_of_worker(code: int) -> ClusterError:
 def _try_files(workers: int) -> None:
     """Open as many files as workers will need, and close them. Raises OSError where that is too many.
 
-    Where a limit is met in the midst of a start Dask tries again for ever.
+    Dask would repeat a start forever that meets the limit.
     """
     opened = [os.open(os.devnull, os.O_RDONLY)]
     try:
@@ -157,7 +157,7 @@ def _try_files(workers: int) -> None:
 
 
 def _restore_environment(before: Mapping[str, str]) -> None:
-    """Undo the variables that nannies set in this process, where they found none."""
+    """Restore the variables that nannies set in this process."""
     names = (name.rpartition(".")[2] for name in _LOCAL_SETTINGS if ".pre-spawn-environ." in name)
     for name in (*names, "MALLOC_TRIM_THRESHOLD_", "PYTHONHASHSEED"):
         os.environ.pop(name, None)
@@ -165,7 +165,7 @@ def _restore_environment(before: Mapping[str, str]) -> None:
 
 
 def _nanny(ended: list[int]) -> Any:
-    """Return Dask's keeper of a worker's process, which notes the exit code of one that ends while it starts."""
+    """Return a Dask nanny that notes the exit code of a worker that ends while it starts."""
     from distributed import Nanny
     from distributed.core import Status
 
@@ -179,10 +179,9 @@ def _nanny(ended: list[int]) -> Any:
 
 
 def _cluster_of_processes() -> Any:
-    """Return Dask's local cluster, which does not stumble over a worker that came and went before it was told of it.
+    """Return Dask's local cluster, changed to ignore the end of a worker that it does not know.
 
-    Its watcher of workers looks up who left in what it was told of, ends with a KeyError where that is nobody, and
-    raises it when the cluster is closed, long after a run is done.
+    Without the change it raises a KeyError for such a worker when the cluster is closed, long after a run is done.
     """
     from distributed import LocalCluster as DaskLocalCluster
 

@@ -1,8 +1,8 @@
-"""Asks a Dask cluster what its processes have installed, before anything of gnnflow is sent there.
+"""Checks the installed packages of a Dask cluster's processes before any gnnflow code is sent there.
 
-A worker that cannot unpickle a task closes its connection to the scheduler, and everybody's work on it is lost. So the
-first question about the Python version is Dask's own, which sends no code, and the second is a function that travels by
-value and names no module of ours. Only a cluster whose every process has passed both gets a task.
+A worker that cannot unpickle a task closes its connection to the scheduler, and all work on it is lost. So the first
+question, for the Python version, is Dask's, which sends no code, and the second is a function that is sent by value and
+names no gnnflow module. Only a cluster whose processes have all passed both gets a task.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _IMPORTED = (
 
 
 def question() -> Callable[..., str]:
-    """Return a function that any Python of our version can run: it reports what is installed where it runs, as JSON.
+    """Return a function that reports the installed packages as JSON, in any Python of our version.
 
-    It says that it belongs to the script that runs, and functions of a script are sent themselves, not by name.
+    Its module is `__main__`, whose functions are sent by value, not by name.
     """
     made = types.FunctionType(_installed.__code__, {"__name__": "__main__"}, "gnnflow_preflight")
     made.__defaults__ = _installed.__defaults__
@@ -51,7 +51,7 @@ def question() -> Callable[..., str]:
 
 
 async def refuse_unfit(client: Client, *, known: frozenset[str] = frozenset()) -> frozenset[str]:
-    """Return the cluster's workers, having asked the scheduler and every worker that is not known yet.
+    """Return the cluster's workers after asking the scheduler and every worker that is not known yet.
 
     Raises ClusterError where one of them cannot run gnnflow's tasks, naming what is missing or of another version.
     """
@@ -64,21 +64,21 @@ async def refuse_unfit(client: Client, *, known: frozenset[str] = frozenset()) -
             found = await _problems(client, sorted(workers - known), ask_scheduler=not known)
     except OSError as error:  # a TimeoutError too
         raise ClusterError(
-            f"not every process said within {_ANSWER_SECONDS:.0f} s what it has installed ({type(error).__name__})",
+            f"a process did not report its packages within {_ANSWER_SECONDS:.0f} s ({type(error).__name__})",
             where=f"Dask cluster {scheduler.address}",
-            fix="Run again when they are less busy, or restart what hangs.",
+            fix="Run again when they are less busy, or restart processes that hang.",
         ) from error
     if found:
         raise ClusterError(
             f"cannot run gnnflow's tasks: {_said(found)}",
             where=f"Dask cluster {scheduler.address}",
-            fix=f"Install gnnflow {gnnflow.__version__} and what it needs there, as it is here. No task was sent.",
+            fix=f"Install gnnflow {gnnflow.__version__} and its dependencies there, as here. No task was sent.",
         )
     return workers
 
 
 async def _problems(client: Client, workers: list[str], *, ask_scheduler: bool) -> dict[str, list[str]]:
-    """Return what is wrong, and where."""
+    """Return the problems, with their places."""
     asked: Any = client.get_versions()
     versions = await asked
     hosts = {f"the worker {worker}": versions["workers"].get(worker) for worker in workers}
@@ -89,7 +89,7 @@ async def _problems(client: Client, workers: list[str], *, ask_scheduler: bool) 
     for place, told in hosts.items():
         if told is not None and (theirs := _minor(told["host"]["python"])) != ours:
             found.setdefault(f"Python {theirs} instead of {ours}", []).append(place)
-    if found:  # compiled code of one Python means nothing to another
+    if found:  # another Python cannot run the second question
         return found
     for place, told in (await _answers(client, workers, ask_scheduler=ask_scheduler)).items():
         for problem in _misfits(json.loads(told)):
@@ -98,7 +98,7 @@ async def _problems(client: Client, workers: list[str], *, ask_scheduler: bool) 
 
 
 async def _answers(client: Client, workers: list[str], *, ask_scheduler: bool) -> dict[str, str]:
-    """Return what each place has installed. A worker that has left meanwhile says nothing."""
+    """Return the report of each place. A worker that has left meanwhile has none."""
     names = (_VERSIONED, _IMPORTED)
     told: Any = await client.run(question(), *names, workers=workers, on_error="ignore") if workers else {}
     answers = {f"the worker {worker}": answer for worker, answer in told.items()}
@@ -109,7 +109,7 @@ async def _answers(client: Client, workers: list[str], *, ask_scheduler: bool) -
 
 
 def _installed(versioned: tuple[str, ...] = (), imported: tuple[str, ...] = ()) -> str:
-    """Say which version of some packages is here, and which others are: null and false where they are not."""
+    """Report the versions of some packages, null if absent, and the presence of others, as JSON."""
     import importlib
     import importlib.util
     import json
@@ -136,7 +136,7 @@ def _misfits(told: Mapping[str, Any]) -> list[str]:
         if version is None:
             found.append(f"{name} is not installed")
         elif version != ours[name] and (name == "gnnflow" or _minor(version) != _minor(ours[name])):
-            # Dask's protocol changes from month to month, and not within one.
+            # Dask's protocol changes only between months
             found.append(f"{name} {version} instead of {ours[name]}")
     return found + [f"{name} is not installed" for name, there in told["present"].items() if not there]
 

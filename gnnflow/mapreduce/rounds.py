@@ -1,11 +1,10 @@
 """One round: a function over partitions, whose output is rows for partitions of later rounds, files, and counts.
 
-A task reads its inbox, computes, writes its exchange files and artifact files, and last a small record: its commit. It
-may write rows in the background while it computes more (`behind.py`); the record comes after all of them. A round that
-is run again skips the tasks whose record exists, so a lost worker costs its own tasks and a killed driver costs the
-tasks in flight. A record that cannot be read, or whose artifact files are not there as it says, is none: its task runs
-again. What no later round reads is deleted once the round that read it last is complete. Tasks are pure functions of
-their index and inbox: running one twice writes the same bytes.
+A task reads its inbox, computes, writes its exchange files and artifact files, and last a small record: its commit. A
+round that runs again skips the tasks with a record, so a lost worker costs only its tasks and a killed driver costs the
+running tasks. A record that cannot be read, or whose artifact files differ, does not count: its task runs again. Rows
+that no later round reads are deleted once the last round that reads them is complete. Tasks are pure functions of their
+index and inbox: running one twice writes the same bytes.
 (The programming model is MapReduce's, Dean and Ghemawat, OSDI 2004; reduce and the next map share a task.)
 """
 
@@ -20,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import __version__
 from gnnflow.graph.errors import StorageError
-from gnnflow.mapreduce.behind import ExchangeWriter
-from gnnflow.mapreduce.exchange import Emit, Inbox, channel_folder
+from gnnflow.mapreduce.exchange import Emit, ExchangeWriter, Inbox, channel_folder
 from gnnflow.progress import Silent
 from gnnflow.storage.documents import read_document, write_document
 from gnnflow.storage.filesystem import join, list_names
@@ -40,9 +38,9 @@ _VERSION = "gnnflow"
 
 @dataclass(frozen=True)
 class TaskOutput:
-    """What a task made: rows to send, files it committed below the artifact, and small JSON-ready counts.
+    """The output of a task: rows to send, files it committed below the artifact, and small JSON-ready counts.
 
-    coming: more rows to send, made as they are asked for, while those before them are written.
+    coming: more rows to send, computed one by one while earlier ones are written.
     """
 
     emits: tuple[Emit, ...] = ()
@@ -55,8 +53,8 @@ class TaskOutput:
 class Round:
     """num_tasks runs of `function(index, inbox)`; emitted rows go to num_destinations partitions.
 
-    reads maps each channel the tasks read to the round that emitted it. reads_last: those of them that no later round
-    reads; their files are deleted once every task of this round is done.
+    reads maps each channel that the tasks read to the round that emitted it. reads_last: the channels that no later
+    round reads; their files are deleted once every task of this round is done.
     """
 
     name: str
@@ -71,7 +69,7 @@ class Round:
 class TaskRecord:
     """A task's commit. peak_bytes is the largest resident size of the process that ran it, so far.
 
-    sent: how many files it wrote for each channel.
+    sent: the number of files for each channel.
     """
 
     index: int
@@ -85,10 +83,10 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class RoundTiming:
-    """When a round ran, in seconds since the runner's work began, and how long.
+    """The start of a round, in seconds since the runner's work began, and its duration.
 
-    exchanged_bytes is what its tasks sent, peak_bytes the largest resident size of a process that ran one, and
-    task_seconds how long each task took, in their order.
+    exchanged_bytes: sent by its tasks; peak_bytes: the largest resident size of a process that ran one; task_seconds:
+    the duration of each task, in their order.
     """
 
     name: str
@@ -101,10 +99,10 @@ class RoundTiming:
 
 
 class RoundRunner:
-    """Runs the rounds of one stage in its work folder, resuming what an earlier attempt left.
+    """Runs the rounds of one stage in its work folder, and resumes an earlier attempt.
 
-    artifact: where the tasks commit files, which are looked at again where an earlier attempt wrote them; "" looks at
-    none. earlier: the seconds that earlier attempts took; `started` is when the work would have begun without a break.
+    artifact: where the tasks commit files, which are checked where an earlier attempt wrote them; "" checks none.
+    earlier: the seconds that earlier attempts took; `started`: the begin of the work as if there had been no break.
     """
 
     def __init__(
@@ -129,7 +127,7 @@ class RoundRunner:
     def run(self, step: Round) -> list[TaskRecord]:
         """Run a round's missing tasks and return all records in task order."""
         begin = time.monotonic()
-        assert self._forgotten.isdisjoint(step.reads.items()), f"round {step.name} reads what is deleted"
+        assert self._forgotten.isdisjoint(step.reads.items()), f"round {step.name} reads a deleted channel"
         assert step.reads_last <= step.reads.keys(), f"round {step.name} ends channels that it does not read"
         channels = {
             channel: (name, tuple(sent.get(channel, 0) for sent in self._sent[name]))
@@ -155,12 +153,12 @@ class RoundRunner:
         return {record.index: record for record in found if record is not None and self._stands(record, step)}
 
     def _stands(self, record: TaskRecord, step: Round) -> bool:
-        """Return whether a record is of a task of this round, with the artifact files that it names."""
+        """Return whether a record belongs to a task of this round, and its artifact files are whole."""
         whole = not self.artifact or all(is_whole(self.artifact, entry) for entry in record.files)
         return whole and record.index < step.num_tasks
 
     def _forget(self, step: Round) -> None:
-        """Delete what no later round reads."""
+        """Delete the channels that no later round reads."""
         for channel in sorted(step.reads_last):
             remove_tree(channel_folder(self.work, step.reads[channel], channel))
             self._forgotten.add((channel, step.reads[channel]))
@@ -175,7 +173,7 @@ class RoundRunner:
 
 
 def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[str, tuple[int, ...]]]) -> TaskRecord:
-    """Run one task and commit it. Runs on a worker; all it needs is in its arguments and the workspace."""
+    """Run one task and commit it, on a worker. It needs only its arguments and the workspace."""
     begin = time.monotonic()
     output = step.function(index, Inbox(work, index, channels))
     writer = ExchangeWriter(work, step.name, index, step.num_destinations)
@@ -192,14 +190,14 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
         exchanged_bytes=writer.num_bytes,
         sent=dict(writer.files),
     )
-    # Not synced: after a power failure the task runs again where its record is lost or its files are.
+    # not synced: after a power failure a task without its record or files runs again
     document = {**asdict(record), _VERSION: __version__}
     write_document(join(work, step.name, f"{index:05d}.json"), document, durable=False)
     return record
 
 
 def _read_record(uri: str) -> TaskRecord | None:
-    """Return a task's record; None where it is damaged, or of a version of gnnflow that kept other things."""
+    """Return a task's record; None where it is damaged, or of another version of gnnflow."""
     try:
         content = read_document(uri, fix="")
         if content.pop(_VERSION) != __version__:
@@ -212,7 +210,7 @@ def _read_record(uri: str) -> TaskRecord | None:
 
 
 def _peak_bytes() -> int:
-    """Return the largest resident size of this process. getrusage would count that of the process that started it."""
+    """Return the largest resident size of this process. getrusage would include its parent's."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:  # not Linux

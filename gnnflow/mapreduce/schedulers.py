@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, or on a Dask cluster. A scheduler knows neither rounds nor data.
+"""Schedulers: they run tasks in this process or on a Dask cluster, and know neither rounds nor data.
 
 Tasks are idempotent and commit their own output, so a scheduler may run one twice, anywhere, in any order.
 """
@@ -26,10 +26,10 @@ class Scheduler(Protocol):
     """Runs a function over task indices."""
 
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
-        """Yield each index's result as it becomes ready. The first error ends the run and is raised as it is."""
+        """Yield each index's result as it becomes ready. The first error ends the run and is raised unchanged."""
 
     def dask_client(self) -> Client | None:
-        """Return the client of the Dask cluster that tasks run on, for work that rounds do not fit; None without."""
+        """Return the client of the tasks' Dask cluster, for work outside of rounds; None without a cluster."""
 
 
 class Synchronous:
@@ -51,8 +51,8 @@ def say_nothing(_: str) -> None:
 class Dask:
     """Runs tasks on the workers of a Dask cluster; a task whose worker dies is run again by Dask elsewhere.
 
-    foreign: others started the workers, so each is asked what it has installed before tasks go out. say hears what a
-    person who waits should know.
+    foreign: others started the workers, so each reports what it has installed before it gets tasks. say: prints
+    messages for a person who waits.
     """
 
     def __init__(self, client: Client, *, foreign: bool = False, say: Callable[[str], None] = say_nothing) -> None:
@@ -64,7 +64,7 @@ class Dask:
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
         """Yield results as they become ready.
 
-        Raises ClusterError where workers keep dying under one task, and where one that others started lacks something.
+        Raises ClusterError where workers keep dying under one task, and where a foreign worker lacks something.
         """
         from distributed.client import FutureCancelledError
         from distributed.scheduler import KilledWorker
@@ -88,16 +88,16 @@ class Dask:
             self.client.cancel(futures, force=True)
 
     def dask_client(self) -> Client:
-        """Return the client. Raises ClusterError where a worker that others started lacks something."""
+        """Return the client. Raises ClusterError where a foreign worker lacks something."""
         if self.foreign:
-            # Each time, because workers come and go.
+            # each time, because workers come and go
             self._fit = self.client.sync(refuse_unfit, self.client, known=self._fit)
         return self.client
 
     def _results(self, futures: list[Any]) -> Iterator[Any]:
-        """Yield results as they come. A cluster without workers would wait forever: after a while that is an error.
+        """Yield results as they come. Raises ClusterError where the cluster has no workers for some time.
 
-        Looks are counted, since a clock would count the time for which this process and its workers were paused.
+        It counts its checks, since a clock would include the time in which this process was paused.
         """
         waiting, looks_without = set(futures), 0
         while waiting:
@@ -119,9 +119,9 @@ class Dask:
 
 
 def _ended(waiting: Collection[Any]) -> Iterator[Any]:
-    """Yield futures as they end, for as long as nobody looks at the workers.
+    """Yield futures as they end, until the next check of the workers.
 
-    A task's own error may be a TimeoutError too, so none that is raised where a result is taken is caught here.
+    A task may raise a TimeoutError too, so errors of taking a result are not caught here.
     """
     from distributed import as_completed
 

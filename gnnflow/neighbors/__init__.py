@@ -1,13 +1,12 @@
-"""Which neighbours each node aggregates, found in rounds: sampled direct in-neighbours, walks, metapaths and others.
+"""Selects the neighbours that each node aggregates, in rounds: direct in-neighbours, walks, metapaths and others.
 
-GraphFlat and GraphInfer both read what is selected here, so that training and inference see the same neighbours. The
-pure choice among edges is `gnnflow.sampling`. Read `direct.py` first; what the other kinds share is `selection.py`.
-A user's own function is given a `NeighborGraph` and returns `Instances`.
+GraphFlat and GraphInfer both read the selection, so training and inference see the same neighbours. `gnnflow.sampling`
+holds the pure choice among edges. Read `direct.py` first; the other kinds share `selection.py`. A user's function gets
+a `NeighborGraph` and returns `Instances`.
 """
 
 from __future__ import annotations
 
-from gnnflow.neighbors.graph import NeighborGraph
-from gnnflow.neighbors.instances import Instances
+from gnnflow.neighbors.graph import Instances, NeighborGraph
 
 __all__ = ["Instances", "NeighborGraph"]

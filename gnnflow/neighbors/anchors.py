@@ -3,12 +3,11 @@
 Of each type of n nodes there are `copies` sets of each of the sizes n / 2, n / 4, ..., 1: a node is a member of a set
 of size n / 2^i with probability 2^-i, by a hash of the seed, its key and the number of the set. A node's anchor in a
 set is the member from which the fewest edges lead to it, at most `distance`; among equally near ones a hash decides. A
-member is its own anchor. The instance has the weight 1 / (d + 1), as P-GNN's own, and as its attribute the number of
-its set.
+member is its own anchor. The instance has the weight 1 / (d + 1), as in P-GNN, and the number of its set as attribute.
 
-Anchors spread from the members along edges, one edge a round: a node that got anchors is sent to the partitions that
-have an edge from it, which asked for its rows once, and there passes them on to the nodes that had none of the set.
-(Deviations: sizes and copies are P-GNN's own code's, not the paper's log^2 n sets; distances have a bound.)
+Anchors spread from the members along edges, one edge per round: a node with new anchors is sent to the partitions that
+have an edge from it, which ask for its rows once, and gives them to the nodes without an anchor of the set.
+(Deviations: sizes and copies follow P-GNN's code, not the paper's log^2 n sets; distances have a bound.)
 
 Shapes: A anchors, each a node with a set and the set's nearest member; E edges; G sets of all types.
 """
@@ -26,7 +25,7 @@ from gnnflow.graph.arrays import IntArray, KeyArray, distinct, offsets_of, ragge
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
-from gnnflow.neighbors.instances import Instances
+from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.keyed import node_keys
 from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
 from gnnflow.storage.columns import to_numpy
@@ -44,32 +43,32 @@ _ANCHORS_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class AnchorJob(Selection):
-    """What every task of anchors knows."""
+    """The job of anchors, known to every task."""
 
     copies: int
     distance: int
 
     @cached_property
     def sets_of_types(self) -> tuple[int, ...]:
-        """How many anchor sets each type has: none where no relation leads to it."""
+        """Number of anchor sets of each type: none where no relation leads to it."""
         facts, leads = self.store.facts, target_types(self.store.schema)
         sizes = [each.num_nodes for each in facts.types] or [facts.num_nodes]
         return tuple(self.copies * num_sizes(size) if each in leads else 0 for each, size in enumerate(sizes))
 
     @cached_property
     def first_sets(self) -> IntArray:
-        """The number of each type's first set among those of all types, and how many these are."""
+        """The number of each type's first set among the sets of all types, then the number of all sets."""
         return offsets_of(np.array(self.sets_of_types))
 
     @property
     def num_sets(self) -> int:
-        """How many sets G all types have."""
+        """Number of sets G of all types."""
         return int(self.first_sets[-1])
 
 
 @dataclass(frozen=True)
 class Anchors:
-    """Nodes with the nearest member of a set: all [A], nodes and members as dense ids; the smallest tie is taken."""
+    """Nodes with the nearest member of a set: all [A], nodes and members as dense ids; the smallest tie wins."""
 
     nodes: IntArray
     sets: IntArray
@@ -77,11 +76,11 @@ class Anchors:
     ties: KeyArray
 
     def take(self, rows: IntArray) -> Anchors:
-        """Return some of them."""
+        """Return the anchors of some rows."""
         return Anchors(self.nodes[rows], self.sets[rows], self.members[rows], self.ties[rows])
 
     def table(self) -> pa.Table:
-        """Return them as rows that travel."""
+        """Return the anchors as rows for an exchange."""
         return pa.table({"node": self.nodes, "set": self.sets, "member": self.members, "tie": self.ties})
 
     @staticmethod
@@ -91,7 +90,7 @@ class Anchors:
 
 
 def num_sizes(num_nodes: int) -> int:
-    """Return how many sizes of anchor sets there are: log2 of the nodes, rounded up, and one at least."""
+    """Return the number of sizes of anchor sets: log2 of the nodes, rounded up, at least one."""
     return max(int(num_nodes - 1).bit_length(), 1)
 
 
@@ -117,7 +116,7 @@ def run_rounds(job: Selection, section: AnchorNeighbors, runner: RoundRunner) ->
 
 
 def ask(index: int, inbox: Inbox, *, job: AnchorJob) -> TaskOutput:
-    """Ask the owner of each node that a partition has an edge from for the anchors it gets."""
+    """Ask the owners of all sources of a partition's edges for the anchors of these nodes."""
     sources, _ = _out_edges(index, job)
     wanted = distinct(sources)
     rows = pa.table({"node": wanted, "by": np.full(len(wanted), index)})
@@ -131,7 +130,7 @@ def spread(index: int, inbox: Inbox, *, job: AnchorJob, distance: int) -> TaskOu
     else:
         near = Anchors.of(inbox.read(f"near_{distance - 1}").combine_chunks())
         before = [to_numpy(inbox.read(f"reached_{each}")["place"]) for each in range(distance)]
-        new = _passed_on(index, job, near, before)
+        new = _spread_along_edges(index, job, near, before)
     asked = inbox.read("wanted").combine_chunks()
     # the partitions that asked for each node of this one, in the order of the nodes
     order = np.argsort(to_numpy(asked["node"]), kind="stable")
@@ -158,23 +157,25 @@ def members(index: int, job: AnchorJob) -> Anchors:
         rows = book.rows(index, node_type)
         for number in range(count):
             hashed = combine(keys[rows], seed_word(NAME, job.seed, number))
-            # sets of one size lie side by side: half of the nodes, then a quarter
+            # sets of one size are adjacent: half of the nodes, then a quarter
             inside = np.flatnonzero(hashed >> np.uint64(63 - number // job.copies) == 0)
             nodes = inside + rows.start + book.start(index)
             parts.append(Anchors(nodes, np.full(len(nodes), first + number), nodes, mix(hashed[inside])))
     return _joined(parts)
 
 
-def _passed_on(index: int, job: AnchorJob, near: Anchors, before: Sequence[IntArray]) -> Anchors:
-    """Return the anchors that a partition's nodes get from those of the nodes with an edge to them."""
+def _spread_along_edges(index: int, job: AnchorJob, near: Anchors, before: Sequence[IntArray]) -> Anchors:
+    """Return the anchors that a partition's nodes get from their in-neighbours."""
     sources, targets = _out_edges(index, job)
     order = np.argsort(sources, kind="stable")
     sources, targets = sources[order], targets[order]
+    # for each anchor [A]: its first edge and the number of edges from its node
     first = np.searchsorted(sources, near.nodes)
     counts = np.searchsorted(sources, near.nodes, side="right") - first
     known = np.concatenate(before)
     best = _joined([])
     for rows in _pieces(counts):
+        # one anchor per edge from a node with an anchor, moved to the edge's target
         given = near.take(np.repeat(rows, counts[rows]))
         given = replace(given, nodes=targets[ragged_ranges(first[rows], counts[rows])])
         fresh = np.flatnonzero(~np.isin(_places(given, index, job), known))
@@ -183,10 +184,11 @@ def _passed_on(index: int, job: AnchorJob, near: Anchors, before: Sequence[IntAr
 
 
 def _nearest(anchors: Anchors, index: int, job: AnchorJob) -> Anchors:
-    """Return for each node and set the member of the smallest tie, by node, then set."""
+    """Return the member with the smallest tie for each node and set, sorted by node, then set."""
     places = _places(anchors, index, job)
     order = np.lexsort((anchors.ties, places))
     ordered = places[order]
+    # whether each row is the first of its place [A]
     first = np.ones(len(order), bool)
     first[1:] = ordered[1:] != ordered[:-1]
     return anchors.take(order[first])
@@ -198,7 +200,7 @@ def _places(anchors: Anchors, index: int, job: AnchorJob) -> IntArray:
 
 
 def write_anchors(index: int, inbox: Inbox, *, job: AnchorJob) -> TaskOutput:
-    """Write the anchors of a partition's nodes in the sets of their own types."""
+    """Write the anchors of a partition's nodes, in the sets of their types."""
     # an anchor per (node, set) [A], a table for each distance at which it was found
     tables = [inbox.read(f"reached_{each}") for each in range(job.distance + 1)]
     place, member = (np.concatenate([to_numpy(table[name]) for table in tables]) for name in ("place", "member"))
@@ -210,7 +212,7 @@ def write_anchors(index: int, inbox: Inbox, *, job: AnchorJob) -> TaskOutput:
     book, found = job.store.book, {}
     for relation, node_type in enumerate(job.schema.target_types):
         rows, sets = book.rows(index, node_type), job.first_sets[node_type : node_type + 2]
-        # the nodes of this type, and of their anchors those in sets of the type itself
+        # rows of nodes of this type whose anchor is in a set of this type
         own = (row >= rows.start) & (row < rows.stop) & (number >= sets[0]) & (number < sets[1])
         of_type = (number[own] - sets[0]).astype(np.float32)[:, None]
         found[relation] = Instances(row[own] + book.start(index), member[own], weight[own], of_type)
@@ -226,7 +228,7 @@ def _out_edges(index: int, job: AnchorJob) -> tuple[IntArray, IntArray]:
 
 
 def _pieces(counts: IntArray) -> Iterator[IntArray]:
-    """Yield rows in runs that are passed on along not too many edges."""
+    """Yield rows in runs with a bounded number of edges."""
     total = np.cumsum(counts)
     cuts = np.searchsorted(total, np.arange(_ANCHORS_AT_ONCE, int(total[-1]) if len(total) else 0, _ANCHORS_AT_ONCE))
     yield from np.split(np.arange(len(counts)), cuts)

@@ -1,14 +1,14 @@
 """Direct in-neighbours, sampled: each node's first in-edges in priority order, kept once for all hops and runs.
 
 A node keeps as many as the largest fan-out takes; each hop then takes a prefix, because fan-outs nest. A hub
-(in-degree above the threshold) is re-indexed as in AGL (VLDB 2020, section 3.2.2): its edges are dealt by a salt to
-all reducers, each keeps its own first edges, and the owner merges what they send. Top-k merges exactly, so the sample
-is that of one reducer.
+(in-degree above the threshold) is re-indexed as in AGL (VLDB 2020, section 3.2.2): a salt deals its edges to all
+reducers, each keeps its first edges, and the owner merges them. Top-k merges exactly, so the sample equals one
+reducer's.
 
-A weighted sample also needs to know when the first edge it left out would have arrived (`gnnflow.graph.edges` says
-why): one more edge than is kept travels until the end, where each kept edge gets the arrival of the one after it.
+A weighted sample also needs the arrival of the first edge that was left out (`gnnflow.graph.edges` says why): one edge
+more travels until the end, where each kept edge gets the arrival of the next one.
 
-With several relations each has rounds of its own: a node is a hub, and keeps its first edges, in each relation.
+Each relation has separate rounds: a node is a hub, and keeps its first edges, in each relation.
 
 Shapes: E edges of a piece.
 """
@@ -48,7 +48,7 @@ _ROW_GROUP = 1 << 20
 
 @dataclass(frozen=True)
 class SelectJob:
-    """What every task of the selection knows. kept: the most in-edges kept of a node in each relation."""
+    """The job of the selection, known to every task. kept: the most in-edges of a node in each relation."""
 
     artifact: str
     store: GraphStore
@@ -60,7 +60,7 @@ class SelectJob:
 
 @dataclass(frozen=True)
 class RelationJob:
-    """What every task knows that selects among the in-edges of one relation."""
+    """The job of the selection in one relation, known to every task."""
 
     whole: SelectJob
     relation: int
@@ -71,7 +71,7 @@ class RelationJob:
         return self.whole.store
 
     def round_name(self, step: str) -> str:
-        """Return the name of the relation's own round of a step."""
+        """Return the name of a step's round in the relation."""
         schema = self.store.schema
         return qualified(step, schema.name_of(schema.relations[self.relation]))
 
@@ -82,7 +82,7 @@ class RelationJob:
 
     @property
     def kept(self) -> int:
-        """The most in-edges kept of a node."""
+        """The most in-edges that a node keeps."""
         return self.whole.kept if isinstance(self.whole.kept, int) else self.whole.kept[self.relation]
 
     @property
@@ -91,7 +91,7 @@ class RelationJob:
         return self.kept + 1 if self.whole.sampling == "weighted" else self.kept
 
     def targets(self, partition: int) -> tuple[IntArray, int]:
-        """Return the in-degree of each node the relation may lead to [nodes], and the dense id of the first of them."""
+        """Return the in-degrees of the nodes that the relation may lead to [nodes], and the first dense id."""
         store, node_type = self.store, self.store.schema.target_types[self.relation]
         first = store.book.start(partition) + store.book.rows(partition, node_type).start
         return store.in_degrees(partition, self.relation), first
@@ -99,7 +99,7 @@ class RelationJob:
 
 @dataclass(frozen=True)
 class SelectResult:
-    """What the selection committed: a file per relation and partition, in order, and how many edges and hubs it saw."""
+    """The committed files, one per relation and partition in order, and the numbers of edges and hubs."""
 
     files: tuple[FileEntry, ...]
     num_edges: int
@@ -130,7 +130,7 @@ def _select(job: RelationJob, runner: RoundRunner) -> SelectResult:
 
 
 def select_partition(index: int, _: Inbox, *, job: RelationJob) -> TaskOutput:
-    """Keep the first edges of a partition's nodes, piece by piece; deal the edges of its hubs to all reducers."""
+    """Keep the first edges of a partition's nodes, piece by piece; deal edges of hubs to all reducers."""
     in_degree, start = job.targets(index)
     # whether each node is a hub [nodes]
     is_hub = in_degree > job.whole.hub_threshold
@@ -140,7 +140,7 @@ def select_partition(index: int, _: Inbox, *, job: RelationJob) -> TaskOutput:
         to_hub = is_hub[to_numpy(piece["dst"]) - start]
         hubs.append(_with_priority(piece, priority, np.flatnonzero(to_hub)))
         pieces.append(_first_edges(_with_priority(piece, priority, np.flatnonzero(~to_hub)), job.carried))
-    # a node may be cut by two pieces: its first edges are then among the first of each
+    # a node may lie in two pieces: its first edges are among the first of each
     first = pieces[0] if len(pieces) == 1 else _first_edges(pa.concat_tables(pieces).combine_chunks(), job.carried)
     kept = _finished(first, job)
     dealt = pa.concat_tables(hubs).combine_chunks()
@@ -156,7 +156,7 @@ def select_partition(index: int, _: Inbox, *, job: RelationJob) -> TaskOutput:
 
 
 def select_hubs(index: int, inbox: Inbox, *, job: RelationJob) -> TaskOutput:
-    """Keep each hub's first edges among those this reducer was dealt, and send them to the hub's owner."""
+    """Keep each hub's first edges of this reducer, and send them to the hub's owner."""
     kept = _first_edges(inbox.read("hub_edges").combine_chunks(), job.carried)
     return TaskOutput(
         emits=(Emit("hub_selected", kept, job.store.book.owner(to_numpy(kept["dst"]))),),
@@ -165,7 +165,7 @@ def select_hubs(index: int, inbox: Inbox, *, job: RelationJob) -> TaskOutput:
 
 
 def merge_hubs(index: int, inbox: Inbox, *, job: RelationJob) -> TaskOutput:
-    """Merge what the reducers kept of a partition's hubs with its other nodes' edges; nothing where it has no hub."""
+    """Merge the reducers' edges of a partition's hubs with its other nodes' edges; skip one without hubs."""
     sent = inbox.read("hub_selected").combine_chunks()
     if not sent.num_rows:
         return TaskOutput()
@@ -177,7 +177,7 @@ def merge_hubs(index: int, inbox: Inbox, *, job: RelationJob) -> TaskOutput:
 
 
 def _finished(table: pa.Table, job: RelationJob) -> pa.Table:
-    """Return the columns of selected edges, from edges with their priorities in order, cut to those that are kept."""
+    """Return the columns of selected edges, cut to those that are kept. table: edges in priority order."""
     if job.whole.sampling != "weighted":
         return table.select(job.columns)
     dst, arrival = to_numpy(table["dst"]), arrivals(to_numpy(table["priority"]))
@@ -185,7 +185,7 @@ def _finished(table: pa.Table, job: RelationJob) -> pa.Table:
     last = np.append(dst[1:] != dst[:-1], [True] * bool(len(dst)))
     following = np.where(last, np.inf, np.append(arrival[1:], [np.inf] * bool(len(dst))))
     table = table.select(job.columns).append_column(NEXT_ARRIVAL, pa.array(following))
-    # each edge's place among those of its node [E]
+    # each edge's place among the edges of its node [E]
     ends = np.flatnonzero(last) + 1
     lengths = np.diff(ends, prepend=0)
     place = np.arange(len(dst)) - np.repeat(ends - lengths, lengths)
@@ -210,7 +210,7 @@ def _prioritized(job: RelationJob, index: int) -> Iterator[tuple[pa.Table, KeyAr
 
 
 def _weights(piece: pa.Table, store: GraphStore) -> FloatArray | None:
-    """Return the weight of each edge [E]: 1 in a relation without weights beside others that have some."""
+    """Return the weight of each edge [E]: 1 in a relation without weights where others have them."""
     if "weight" in piece.column_names:
         return to_numpy(piece["weight"])
     return np.ones(piece.num_rows, np.float32) if store.facts.has_weight else None

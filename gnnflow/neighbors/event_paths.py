@@ -1,7 +1,7 @@
-"""Links that are told by an event: a node of another type that belongs to the link and joins its two ends.
+"""Finds events that reveal links: nodes of another type that belong to a link and join its two ends.
 
-Where a user makes an order of an item, and whether the user buys the item is to be predicted, the held-out link carries
-no message, but the order still does: user - order - item is the answer. Random pairs have no such order.
+Where a user orders an item, and the model predicts whether the user buys it, the held-out link carries no message, but
+the order still does: user - order - item is the answer. Random pairs have no such order.
 
 Shapes: P links, E edges, M nodes of the type between.
 """
@@ -9,7 +9,7 @@ Shapes: P links, E edges, M nodes of the type between.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from gnnflow.neighbors.link_candidates import LinkSample
     from gnnflow.storage.graph_store import GraphStore
 
-_LEAST = 0.1  # of the links, before what joins them is said
-_TIMES = 2  # as many as of random pairs
+_LEAST = 0.1  # smallest share of joined links to report
+_TIMES = 2  # smallest ratio to the share of random pairs
 _FIRST = np.iinfo(np.int64).min  # earlier than any time
 
 
 @dataclass(frozen=True)
 class _Edges:
-    """Edges between nodes of the type between and ends of links [E]: dense ids, and times, the first of all if none."""
+    """Edges from the type in between to ends of links [E]: dense ids, and times, the earliest where there are none."""
 
     between: IntArray
     ends: IntArray
@@ -42,21 +42,28 @@ class _Edges:
         return _Edges(self.between[rows], self.ends[rows], self.times[rows])
 
 
-def events_that_tell(store: GraphStore, links: LinkSample, *, seed: int) -> dict[str, tuple[float, float]]:
-    """Return the types whose nodes join the ends of links, and hardly those of random pairs, with both shares."""
+class JoinedShares(NamedTuple):
+    """The shares of links, and of random pairs, that some event joins."""
+
+    links: float
+    random: float
+
+
+def revealing_events(store: GraphStore, links: LinkSample, *, seed: int) -> dict[str, tuple[float, float]]:
+    """Return the types whose nodes join the ends of links far more often than random pairs, with both shares."""
     found = {store.schema.types[kind]: shares_joined(store, links, kind, seed=seed) for kind in types_between(store)}
-    return {name: shares for name, shares in found.items() if shares[0] > max(_LEAST, _TIMES * shares[1])}
+    return {name: shares for name, shares in found.items() if shares.links > max(_LEAST, _TIMES * shares.random)}
 
 
-def shares_joined(store: GraphStore, links: LinkSample, node_type: int, *, seed: int) -> tuple[float, float]:
-    """Return which share of links, and of pairs of their sources with random nodes, some event of a type joins.
+def shares_joined(store: GraphStore, links: LinkSample, node_type: int, *, seed: int) -> JoinedShares:
+    """Return the shares of links, and of pairs of their sources with random nodes, that events of a type join.
 
-    An event is a node with one neighbour of the type of links' sources, or one of the type they lead to: a node that
-    many on both sides share, such as a city, is none. An edge that is not before its link does not count.
+    An event has one neighbour of the links' source type, or one of their target type: a node that many on both sides
+    share, such as a city, is none. An edge that is not earlier than its link does not count.
     """
     source_type, target_type = store.facts.pair_types
     if not len(links.sources):
-        return 0.0, 0.0
+        return JoinedShares(0.0, 0.0)
     strangers = _random_targets(store, links.keys, seed=seed)
     near = _edges(store, node_type, source_type, ends=links.sources, between=None)
     ends = np.concatenate([links.targets, strangers])
@@ -64,8 +71,7 @@ def shares_joined(store: GraphStore, links: LinkSample, node_type: int, *, seed:
     events = _events(store, distinct(far.between), node_type)
     num_nodes = store.facts.num_nodes
     paths = _paths(near, far, events, num_nodes=num_nodes)
-    of_links, by_chance = (_share(links, to, paths, num_nodes=num_nodes) for to in (links.targets, strangers))
-    return of_links, by_chance
+    return JoinedShares(*(_share(links, to, paths, num_nodes=num_nodes) for to in (links.targets, strangers)))
 
 
 def types_between(store: GraphStore) -> tuple[int, ...]:
@@ -88,7 +94,7 @@ def _relations(store: GraphStore, node_type: int, end_type: int) -> Iterator[tup
 
 
 def _edges(store: GraphStore, node_type: int, end_type: int, *, ends: IntArray, between: IntArray | None) -> _Edges:
-    """Return the edges between nodes of a type and these ends; between: of these nodes alone."""
+    """Return the edges between nodes of a type and these ends; between: only edges of these nodes."""
     found = [(np.zeros(0, np.int64),) * 3]
     for relation, is_source in _relations(store, node_type, end_type):
         timed = "time" in store.edge_columns_of(relation)
@@ -105,14 +111,14 @@ def _edges(store: GraphStore, node_type: int, end_type: int, *, ends: IntArray, 
 
 
 def _events(store: GraphStore, nodes: IntArray, node_type: int) -> IntArray:
-    """Return those of some nodes that have one neighbour of either type of the links [M]."""
+    """Return the nodes with one neighbour of either type of the links [M]."""
     kept, owner = [np.zeros(0, np.int64)], store.book.owner(nodes)
     for part in distinct(owner).tolist():
         own = nodes[owner == part]
         degrees, rows = store.degrees(part), own - store.book.start(part)
         fewest = np.full(len(own), np.iinfo(np.int64).max)
         for end_type in store.facts.pair_types:
-            # an edge and the one that ingest adds in reverse are in two relations
+            # an edge and its reverse lie in two relations, so the larger count is taken
             most = np.zeros(len(own), np.int64)
             for relation, is_source in _relations(store, node_type, end_type):
                 held = degrees.relation(relation)
@@ -123,7 +129,7 @@ def _events(store: GraphStore, nodes: IntArray, node_type: int) -> IntArray:
 
 
 def _paths(near: _Edges, far: _Edges, events: IntArray, *, num_nodes: int) -> tuple[IntArray, IntArray]:
-    """Return the pairs that events join, ascending source * num_nodes + target, and the time of the later edge of each.
+    """Return the pairs that events join as source * num_nodes + target, ascending, and the later edge's time of each.
 
     An event has one neighbour on one side, so there are no more paths than edges.
     """
@@ -138,7 +144,7 @@ def _paths(near: _Edges, far: _Edges, events: IntArray, *, num_nodes: int) -> tu
 
 
 def _share(links: LinkSample, targets: IntArray, paths: tuple[IntArray, IntArray], *, num_nodes: int) -> float:
-    """Return the share of pairs of the links' sources and some targets [P] that a path joins before the link's time."""
+    """Return the share of pairs of link sources and targets [P] that a path joins before the link's time."""
     pairs, times = paths
     # the first path of each pair is the earliest
     place = find_places(pairs, links.sources * num_nodes + targets)
@@ -149,7 +155,7 @@ def _share(links: LinkSample, targets: IntArray, paths: tuple[IntArray, IntArray
 
 
 def _random_targets(store: GraphStore, keys: KeyArray, *, seed: int) -> IntArray:
-    """Return a node that a link may lead to for each key [P], each node as likely."""
+    """Return a random node that a link may lead to for each key [P], all equally likely."""
     book, node_type = store.book, store.facts.pair_types[1]
     rows = [book.rows(part, node_type) for part in range(store.num_partitions)]
     starts = np.array([book.start(part) + held.start for part, held in enumerate(rows)])

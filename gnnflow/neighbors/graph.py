@@ -1,14 +1,23 @@
-"""The graph as a user's neighbour function sees it: in-edges of any nodes, read a partition at a time."""
+"""The graph that a user's neighbour function reads, and the instances that a selection finds.
+
+An instance joins a root to its leaves: one node of a walk, all nodes of a metapath. Each relation of a selection is a
+file of instances per partition of the roots, and replaces a file of in-edges.
+
+Shapes: E instances, m leaves of each, L leaves of all, A attributes.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
-from gnnflow.graph.arrays import Array, IntArray, KeyArray, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray, offsets_of, ragged_ranges
 from gnnflow.neighbors.keyed import KeyedEdges, keyed_edges, node_keys
+from gnnflow.storage.columns import from_matrix, from_ragged
 
 if TYPE_CHECKING:
     from gnnflow.graph.schema import GraphSchema
@@ -20,8 +29,8 @@ _PARTITIONS_HELD = 4
 class NeighborGraph:
     """Nodes are dense ids, 0 to below `num_nodes`; they differ with the partitions, and keys do not.
 
-    At most a few partitions are in memory: asking for nodes of many at once reads each once, asking for them one by one
-    reads them again and again.
+    At most a few partitions are in memory: a call with many nodes reads each partition once, many calls with one node
+    read it repeatedly.
     """
 
     def __init__(self, store: GraphStore) -> None:
@@ -36,7 +45,7 @@ class NeighborGraph:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes the graph has."""
+        """Number of nodes of the graph."""
         return self._store.book.num_nodes
 
     def types(self, nodes: IntArray) -> IntArray:
@@ -44,7 +53,7 @@ class NeighborGraph:
         return self._store.book.type_of(nodes)
 
     def keys(self, nodes: IntArray) -> KeyArray:
-        """Return the key of each node, a hash of its type and the user's id: what random choices are to be made by."""
+        """Return the key of each node, a hash of its type and the user's id, for random choices."""
         keys = np.empty(len(nodes), np.uint64)
         for partition, places in self._by_partition(nodes):
             if partition not in self._keys:
@@ -54,10 +63,10 @@ class NeighborGraph:
         return keys
 
     def in_edges(self, nodes: IntArray, relation: str | None = None) -> tuple[IntArray, IntArray]:
-        """Return the sources of the in-edges of each node: offsets [n + 1] and sources [E], those of a node in a row.
+        """Return the sources of the in-edges of each node: offsets [n + 1] and sources [E], grouped by node.
 
-        relation: as a config writes it; of all relations together without one. A node's sources are in the order of the
-        edges' keys, which no partition changes.
+        relation: as a config writes it; None for all relations. A node's sources are in the order of the edges' keys,
+        which no partition changes.
         """
         lengths = np.zeros(len(nodes), np.int64)
         found: list[tuple[Array, IntArray]] = []
@@ -66,7 +75,7 @@ class NeighborGraph:
             rows = nodes[places] - self._store.book.start(partition)
             lengths[places] = np.diff(edges.offsets)[rows]
             found.append((places, edges.sources[ragged_ranges(edges.offsets[rows], lengths[places])]))
-        # partition by partition into the places of the nodes that were asked for, whatever their order
+        # write each partition's sources to the places of the requested nodes, in any order
         offsets = offsets_of(lengths)
         sources = np.empty(offsets[-1], np.int64)
         for places, own in found:
@@ -84,7 +93,7 @@ class NeighborGraph:
         return self._edges[place]
 
     def _by_partition(self, nodes: IntArray) -> list[tuple[int, Array]]:
-        """Return for each partition that owns some of the nodes the places of these."""
+        """Return each partition that owns some of the nodes, with their places."""
         owner = self._store.book.owner(nodes)
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=self._store.num_partitions)
@@ -96,3 +105,52 @@ class NeighborGraph:
 def _make_room(held: OrderedDict[int, KeyArray] | OrderedDict[tuple[int, str | None], KeyedEdges]) -> None:
     while len(held) >= _PARTITIONS_HELD:
         held.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class Instances:
+    """Instances of one relation. Nodes are dense ids.
+
+    roots [E], ascending; instances of one root are best first, where they have an order. leaves: [E] where each has one
+    leaf, [E, m] where each has m, from the root outward; or all leaves [L] with offsets [E + 1], where numbers differ.
+    weight [E] and attributes [E, A] are None where there are none.
+    """
+
+    roots: IntArray
+    leaves: Array
+    weight: FloatArray | None = None
+    attributes: FloatArray | None = None
+    offsets: IntArray | None = None
+
+    @property
+    def num_leaves(self) -> int:
+        """Number of leaves of each instance; 0 where it differs."""
+        if self.offsets is not None:
+            return 0
+        return 1 if self.leaves.ndim == 1 else int(self.leaves.shape[1])
+
+    @property
+    def attribute_width(self) -> int:
+        """Number of attributes of each instance."""
+        return 0 if self.attributes is None else int(self.attributes.shape[1])
+
+    def table(self) -> pa.Table:
+        """Return the instances as rows of a file of in-edges."""
+        columns: dict[str, Any] = {"dst": self.roots.astype(np.int64, copy=False)}
+        leaves = self.leaves.astype(np.int64, copy=False)
+        if self.offsets is not None:
+            columns["src"] = from_ragged(self.offsets, leaves)
+        else:
+            # lists of one node are written as the node
+            columns["src"] = leaves.ravel() if self.num_leaves == 1 else from_matrix(leaves)
+        if self.weight is not None:
+            columns["weight"] = self.weight.astype(np.float32, copy=False)
+        if self.attributes is not None:
+            columns["attributes"] = from_matrix(self.attributes.astype(np.float32, copy=False))
+        return pa.table(columns)
+
+
+def no_instances(*, leaves: int = 1) -> Instances:
+    """Return an empty set of instances with so many leaves each."""
+    none = np.zeros(0, np.int64)
+    return Instances(none, none if leaves == 1 else np.zeros((0, leaves), np.int64))

@@ -1,6 +1,6 @@
-"""In-edges in an order that is the same whatever the partitions: by their keys, which are hashes of the users' ids.
+"""In-edges in the order of their keys, hashes of the user's ids, which does not depend on partitions.
 
-A draw is then a place in this order. Dense ids, in whose order a store lists in-edges, change with the partitions.
+A draw is then a place in this order. Dense ids, the order of in-edges in a store, change with the partitions.
 
 Shapes: N nodes of a partition, E edges, P nodes asked for.
 """
@@ -27,7 +27,7 @@ _HALF = np.uint64(32)
 
 
 class Picked(NamedTuple):
-    """Positions of in-edges, row by row, and how many each row has [P]."""
+    """Positions of in-edges, row by row, and their number in each row [P]."""
 
     positions: IntArray
     counts: IntArray
@@ -37,7 +37,7 @@ class Picked(NamedTuple):
 class KeyedEdges:
     """In-edges of a partition's nodes: offsets [N + 1], sources as dense ids [E], keys [E], ascending in each row.
 
-    weights [E], where they were asked for: 1 of a relation without weights.
+    weights [E] on request: 1 in a relation without weights.
     """
 
     offsets: IntArray
@@ -46,10 +46,9 @@ class KeyedEdges:
     weights: FloatArray | None = None
 
     def pick(self, rows: IntArray, words: KeyArray, *, limit: int) -> Picked:
-        """Pick up to `limit` in-edges of each row [P]: all of them, or a run of them from a place its word decides.
+        """Pick up to `limit` in-edges of each row [P]: all of them, or a run from a place that its word decides.
 
-        The order of keys is random, so every in-edge is equally likely to be in the run; after the last comes the
-        first. Returns the edges' positions, row by row, and how many each row has [P].
+        The order of keys is random, so every in-edge is equally likely to be in the run; the first follows the last.
         """
         starts, degrees = self.offsets[rows], np.diff(self.offsets)[rows]
         counts = np.minimum(degrees, limit)
@@ -73,8 +72,8 @@ def keyed_edges(
 ) -> KeyedEdges:
     """Return a partition's in-edges in some relations together (all by default).
 
-    distinct: edges that join the same two nodes count once, by the smallest of their keys. weighted: read the weights
-    of edges, and leave out those of weight 0; only where they are not distinct.
+    distinct: edges that join the same two nodes count once, with their smallest key. weighted: read the weights of
+    edges, and leave out edges of weight 0; not with distinct.
     """
     assert not (distinct and weighted), "edges that count once have several weights"
     numbers = range(store.schema.num_relations) if relations is None else relations
@@ -88,7 +87,7 @@ def keyed_edges(
         kept = np.flatnonzero(weights)
         rows, sources, keys, weights = rows[kept], sources[kept], keys[kept], weights[kept]
     if distinct:
-        rows, sources, keys = _once(rows, sources, keys)
+        rows, sources, keys = _distinct_pairs(rows, sources, keys)
     elif len(tables) > 1:
         order = np.argsort(rows, kind="stable")
         rows, sources, keys = rows[order], sources[order], keys[order]
@@ -109,12 +108,13 @@ def _weights(store: GraphStore, partition: int, tables: Sequence[pa.Table], rela
     return np.concatenate(held)
 
 
-def _once(rows: IntArray, sources: IntArray, keys: KeyArray) -> tuple[IntArray, IntArray, KeyArray]:
-    """Return each pair of ends once, sorted by the row it leads to, with the smallest key of its edges."""
+def _distinct_pairs(rows: IntArray, sources: IntArray, keys: KeyArray) -> tuple[IntArray, IntArray, KeyArray]:
+    """Return each pair of ends once, sorted by row, with the smallest key of its edges."""
     if not len(rows):
         return rows, sources, keys
     order = np.lexsort((sources, rows))
     rows, sources = rows[order], sources[order]
+    # the first row of each pair of ends
     starts = np.flatnonzero(np.append([True], (rows[1:] != rows[:-1]) | (sources[1:] != sources[:-1])))
     return rows[starts], sources[starts], np.minimum.reduceat(keys[order], starts)
 
@@ -122,7 +122,7 @@ def _once(rows: IntArray, sources: IntArray, keys: KeyArray) -> tuple[IntArray, 
 def node_keys(store: GraphStore, partition: int) -> KeyArray:
     """Return a key of each of a partition's nodes, all types one after the other [N].
 
-    With types it takes the type in: the same id may be one of a node of each type.
+    With several types it depends on the type too, since nodes of two types may have the same id.
     """
     schema, keys = store.schema, []
     for number, name in enumerate(schema.types):

@@ -1,7 +1,7 @@
-"""Held-out links beside their candidates: how many of the pairs that they are ranked among are edges themselves.
+"""Measures the share of edges among the candidates that held-out links are ranked against.
 
-A candidate is an edge by chance. Where a source has edges to many of the nodes that are drawn from, ranks say little:
-an edge is ranked among edges. The share is the one to expect, so it holds for every pool and every strategy.
+A candidate may be an edge by chance. Where a source has edges to many candidates, ranks say little: an edge is ranked
+among edges. The share is an expectation, so it holds for every pool and every strategy.
 
 Shapes: P sampled pairs, S distinct sources, E edges, N nodes.
 """
@@ -31,7 +31,7 @@ SAMPLED_LINKS = 4096
 
 @dataclass(frozen=True)
 class LinkSample:
-    """Links of the test split, of the valid split where test has none: dense ids and keys [P], and times if any."""
+    """Links of the test split, or of valid where test is empty: dense ids and keys [P], and times if any."""
 
     split: str
     sources: IntArray
@@ -42,7 +42,7 @@ class LinkSample:
 
 @dataclass(frozen=True)
 class KnownLinks:
-    """All edges of the relation to predict, whatever their split, that start at some nodes. keys [E]: ascending."""
+    """All edges of the relation to predict that start at some nodes, of any split. keys [E]: ascending."""
 
     keys: IntArray
     num_nodes: int
@@ -53,7 +53,7 @@ class KnownLinks:
 
 
 def sample_links(store: GraphStore, *, size: int = SAMPLED_LINKS) -> LinkSample:
-    """Return up to `size` held-out links, those of the smallest keys: the same whatever the partitions."""
+    """Return up to `size` held-out links with the smallest keys, which do not depend on partitions."""
     split = "test" if store.facts.splits.get("test") else "valid"
     names = ("src", "dst", "key", *(("time",) if "time" in store.pair_columns else ()))
     kept: pa.Table | None = None
@@ -85,7 +85,7 @@ def known_links(store: GraphStore, sources: IntArray) -> KnownLinks:
 
 
 def filtered_links(store: GraphStore, task: TaskConfig) -> KnownLinks | None:
-    """Return the edges that are left out of what held-out links are ranked against; None where none are."""
+    """Return the edges that are no candidates for held-out links; None where every node is one."""
     if not isinstance(task, LinkTask) or not task.negatives.filtered:
         return None
     tables = [store.pairs(part, ["src", "split"]) for part in range(store.num_partitions)]
@@ -94,13 +94,13 @@ def filtered_links(store: GraphStore, task: TaskConfig) -> KnownLinks | None:
 
 
 def share_of_edges(store: GraphStore, links: LinkSample, task: LinkTask, *, known: KnownLinks) -> float:
-    """Return which share of the candidates of some links is expected to be edges; 1 where no other node is drawn."""
+    """Return the expected share of edges among the candidates of some links; 1 without other candidates."""
     plan = PoolPlan.of(task, seed=0)
     weights = [pool_weights(store, part, plan) for part in range(store.num_partitions)]
     src, dst = np.divmod(known.keys, known.num_nodes)
     starts = distinct(links.sources)
     of_known = np.bincount(np.searchsorted(starts, src), _weights_of(dst, store, weights), minlength=len(starts))
-    # neither end of a link is drawn
+    # the ends of a link are no candidates
     ends = _weights_of(links.targets, store, weights)
     edges = of_known[np.searchsorted(starts, links.sources)] - ends
     others = sum(part.sum() for part in weights) - ends - _weights_of(links.sources, store, weights)
@@ -109,7 +109,7 @@ def share_of_edges(store: GraphStore, links: LinkSample, task: LinkTask, *, know
 
 
 def _weights_of(nodes: IntArray, store: GraphStore, weights: list[Points]) -> Points:
-    """Return what each node weighs as a candidate; 0 where a link cannot lead to its type. weights: by partition."""
+    """Return the weight of each node as a candidate; 0 where a link cannot lead to its type. weights: by partition."""
     found, book, node_type = np.zeros(len(nodes)), store.book, store.facts.pair_types[1]
     owner = book.owner(nodes)
     for part, held in enumerate(weights):

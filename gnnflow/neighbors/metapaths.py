@@ -1,15 +1,15 @@
 """Instances of metapaths (MAGNN: Fu et al., WWW 2020, section 4.2): the paths to a node along lists of node types.
 
-[movie, director, movie] gives a movie the movies of its directors: an instance is (movie; director, movie), its leaves
-from the root outward, and the nodes alone: edges that join the same two nodes, in whichever relations, are one step. A
-path may come back to its root, as in MAGNN's own preparation.
+[movie, director, movie] gives a movie the movies of its directors: an instance is (movie; director, movie), with leaves
+from the root outward. It has only nodes: edges of any relations that join the same two nodes are one step. A path may
+return to its root, as in MAGNN's preparation.
 
 A step takes two rounds. The owner of each path's last node adds a node to it, then the owner of its root keeps at most
-`max_instances` paths of each root. So that hubs are bounded, a path goes on along at most as many in-edges of its last
-node. Both choices are hashes of the keys along the path. What a task would send for a root beyond what is kept of it
-is dropped where it is found, which changes nothing: the first of all are among the first of each part.
+`max_instances` paths of each root. To bound hubs, a path continues along at most as many in-edges of its last node.
+Both choices are hashes of the keys along the path. Each task drops the paths of a root beyond this number before it
+sends them, which changes nothing: the first of all are among the first of each part.
 
-Shapes: n roots, P paths, k nodes of a path beside its root.
+Shapes: n roots, P paths, k nodes of a path without its root.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.graph.schema import Relation
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
-from gnnflow.neighbors.instances import Instances
+from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.keyed import keyed_edges, node_keys
 from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish
 from gnnflow.sampling import top_k_ungrouped
@@ -45,7 +45,7 @@ _PATHS_AT_ONCE = 1 << 21
 
 @dataclass(frozen=True)
 class PathJob(Selection):
-    """What every task knows that follows one metapath. path: types by number, the root's first."""
+    """The job of following one metapath, known to every task. path: types by number, the root's first."""
 
     path: tuple[int, ...]
     max_instances: int
@@ -57,16 +57,16 @@ class PathJob(Selection):
 
     @property
     def relation(self) -> Relation:
-        """The relation that the path's instances are of."""
+        """The relation of the path's instances."""
         return relation_of(tuple(self.store.schema.types[each] for each in self.path))
 
     @property
     def num_steps(self) -> int:
-        """How many steps a whole path has."""
+        """Number of steps of a whole path."""
         return len(self.path) - 1
 
     def relations_of_step(self, step: int) -> list[int]:
-        """Return the relations that step number `step` (from 0) may follow, from where they lead."""
+        """Return the relations that step number `step` (from 0) may follow, from target to source."""
         schema = self.store.schema
         ends = enumerate(zip(schema.target_types, schema.source_types, strict=True))
         return [number for number, pair in ends if pair == self.path[step : step + 2]]
@@ -74,18 +74,18 @@ class PathJob(Selection):
 
 @dataclass(frozen=True)
 class Paths:
-    """Paths under way: roots [P], the nodes after them [P, k] as dense ids, and what they are chosen by [P]."""
+    """Unfinished paths: roots [P], the nodes after them [P, k] as dense ids, and the hashes that rank them [P]."""
 
     roots: IntArray
     nodes: IntArray
     words: KeyArray
 
     def take(self, rows: IntArray) -> Paths:
-        """Return some of them."""
+        """Return the paths of some rows."""
         return Paths(self.roots[rows], self.nodes[rows], self.words[rows])
 
     def table(self) -> pa.Table:
-        """Return them as rows that travel."""
+        """Return the paths as rows for an exchange."""
         return pa.table({"root": self.roots, "nodes": from_matrix(self.nodes), "word": self.words})
 
     @staticmethod
@@ -120,7 +120,7 @@ def _follow(job: PathJob, runner: RoundRunner) -> tuple[str, list[TaskRecord]]:
 
 
 def extend_paths(index: int, inbox: Inbox, *, job: PathJob, step: int) -> TaskOutput:
-    """Add to each path that ends in this partition the nodes with an edge to its end, and send it to its root."""
+    """Extend each path that ends in this partition by its end's in-neighbours, and send it to its root."""
     book = job.store.book
     edges = keyed_edges(job.store, index, relations=job.relations_of_step(step), distinct=True)
     paths = Paths.of(inbox.read("kept").combine_chunks()) if step else _roots(index, job)
@@ -128,7 +128,7 @@ def extend_paths(index: int, inbox: Inbox, *, job: PathJob, step: int) -> TaskOu
     for some in _pieces(paths, job.max_instances):
         last = some.nodes[:, -1] if step else some.roots
         positions, counts = edges.pick(last - book.start(index), some.words, limit=job.max_instances)
-        # the path that each longer one goes on from [P']
+        # the path that each longer one extends [P']
         before = np.repeat(np.arange(len(counts)), counts)
         nodes = np.concatenate([some.nodes[before], edges.sources[positions, None]], axis=1)
         longer = Paths(some.roots[before], nodes, combine(some.words[before], edges.keys[positions]))
@@ -140,10 +140,10 @@ def extend_paths(index: int, inbox: Inbox, *, job: PathJob, step: int) -> TaskOu
 
 
 def keep_paths(index: int, inbox: Inbox, *, job: PathJob, last: bool) -> TaskOutput:
-    """Keep the first paths of each root of this partition; send them to the owners of their ends, or write them."""
+    """Keep the first paths of each root in a partition; send them to the owners of their ends, or write them."""
     kept = first_of_roots(Paths.of(inbox.read("found").combine_chunks()), limit=job.max_instances)
     if last:
-        # nothing reads a part of what was selected; paths that begin alike take less space side by side
+        # order does not matter now, and adjacent paths that begin alike compress better
         kept = kept.take(np.lexsort((*kept.nodes.T[::-1], kept.roots)))
         return deliver(index, job, {job.number(job.relation): Instances(kept.roots, kept.nodes)})
     owner = job.store.book.owner(kept.nodes[:, -1])
@@ -151,13 +151,13 @@ def keep_paths(index: int, inbox: Inbox, *, job: PathJob, last: bool) -> TaskOut
 
 
 def first_of_roots(paths: Paths, *, limit: int) -> Paths:
-    """Return each root's first paths by their words, in this order, roots ascending."""
+    """Return each root's first paths by their words, in this order, with roots ascending."""
     roots, row = np.unique(paths.roots, return_inverse=True)
     return paths.take(top_k_ungrouped(row, paths.words, num_targets=len(roots), limit=limit).edges)
 
 
 def _roots(index: int, job: PathJob) -> Paths:
-    """Return the paths of no step from a partition's nodes."""
+    """Return the paths of zero steps from a partition's nodes."""
     rows = job.store.book.rows(index, job.path[0])
     words = combine(node_keys(job.store, index)[rows], seed_word("metapath", job.seed, job.name))
     roots = np.arange(rows.start, rows.stop) + job.store.book.start(index)
@@ -165,7 +165,7 @@ def _roots(index: int, job: PathJob) -> Paths:
 
 
 def _pieces(paths: Paths, limit: int) -> Iterator[Paths]:
-    """Yield the paths in pieces whose longer paths are not too many; one piece at least."""
+    """Yield the paths in pieces with a bounded number of longer paths; at least one piece."""
     at_once = max(_PATHS_AT_ONCE // limit, 1)
     for start in range(0, max(len(paths.roots), 1), at_once):
         yield paths.take(np.arange(start, min(start + at_once, len(paths.roots))))

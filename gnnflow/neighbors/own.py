@@ -1,9 +1,9 @@
 """Neighbours that a function of the user's own selects: `package.module:function`.
 
-It is called once per partition as function(graph, roots, **options), roots being the dense ids of all the partition's
-nodes, and returns {name of a relation: Instances}. What it returns is checked before it is written. The same graph,
-roots and options must give the same instances, and choices should be made by `graph.keys`: then they depend on no
-partition either.
+It is called once per partition as function(graph, roots, **options), where roots are the dense ids of all the
+partition's nodes, and returns {name of a relation: Instances}, which are checked before they are written. The same
+graph, roots and options must give the same instances. Random choices should use `graph.keys`, which do not depend on
+partitions.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from gnnflow.config.own_code import own_function
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.graph.schema import NAME, GraphSchema, Relation
 from gnnflow.mapreduce.rounds import Round, TaskOutput
-from gnnflow.neighbors.graph import NeighborGraph
-from gnnflow.neighbors.instances import Instances
+from gnnflow.neighbors.graph import Instances, NeighborGraph
 from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish
 
 if TYPE_CHECKING:
@@ -42,14 +41,14 @@ _Require = Callable[[bool, str], None]
 
 @dataclass(frozen=True)
 class OwnJob(Selection):
-    """What every task knows that calls the user's function."""
+    """The job of calling the user's function, known to every task."""
 
     kind: str
     options: dict[str, Any]
 
 
 def load_function(kind: str) -> Callable[..., object]:
-    """Return the function of one's own that `neighbors.kind` names, as `own_function` does."""
+    """Return the user's function that `neighbors.kind` names, as `own_function` does."""
     return own_function(kind, where=_KIND, raises=ConfigError)
 
 
@@ -61,7 +60,8 @@ def run_rounds(job: Selection, section: OwnNeighbors, runner: RoundRunner) -> Se
     described = [record.counts["described"] for record in records]
     for index, each in enumerate(described):
         if each != described[0]:
-            raise _wrong(own, f"gives {_shown(described[0])} of partition 0 and {_shown(each)} of partition {index}")
+            first, other = _shown(described[0]), _shown(each)
+            raise _wrong(own, f"returns {first} for partition 0 and {other} for partition {index}")
     names = [Relation.parse(name) for name in described[0]]
     job = replace(job, relations=tuple(each for each in names if each is not None))
     return finish(job, runner, dict.fromkeys(range(len(names)), ("own", records)))
@@ -81,7 +81,7 @@ def call(index: int, _: Inbox, *, job: OwnJob) -> TaskOutput:
             job, f"failed on the {len(roots):,} nodes of partition {index}: {type(error).__name__}: {error}"
         ) from error
     if not isinstance(returned, Mapping) or not returned:
-        raise _wrong(job, f"returned {_named_type(returned)}, no {{relation: Instances}}")
+        raise _wrong(job, f"returned {type(returned).__name__}, not {{relation: Instances}}")
     found = {}
     for name, instances in returned.items():
         relation = _relation(name, job)
@@ -94,7 +94,7 @@ def call(index: int, _: Inbox, *, job: OwnJob) -> TaskOutput:
 
 
 def _relation(name: object, job: OwnJob) -> Relation:
-    """Return the relation that a name means; without types a name alone will do."""
+    """Return the relation of a name; in a graph of one type the plain name is enough."""
     schema: GraphSchema = job.store.schema
     text = str(name)
     if schema.num_types == 1 and NAME.fullmatch(text) and "__" not in text:
@@ -107,9 +107,9 @@ def _relation(name: object, job: OwnJob) -> Relation:
 
 
 def _checked(instances: object, relation: Relation, index: int, job: OwnJob) -> Instances:
-    """Return the instances of one relation as they are written. Raises ConfigError where they break the contract."""
+    """Return the instances of one relation for writing. Raises ConfigError where they break the contract."""
     if not isinstance(instances, Instances):
-        raise _wrong(job, f"returned {_named_type(instances)} of {relation}, no Instances")
+        raise _wrong(job, f"returned {type(instances).__name__} for {relation}, not Instances")
     require = partial(_require, job=job, relation=relation)
     roots, leaves = _integers(instances.roots, "roots", require), _integers(instances.leaves, "leaves", require)
     offsets = None if instances.offsets is None else _integers(instances.offsets, "offsets", require)
@@ -131,7 +131,7 @@ def _check_roots(roots: Array, relation: Relation, index: int, job: OwnJob, requ
     require(roots.ndim == 1 and bool(np.all(roots[1:] >= roots[:-1])), "roots that do not ascend")
     start = job.store.book.start(index)
     outside = roots[(roots < start) | (roots >= start + job.store.book.size(index))]
-    require(not len(outside), f"the root {_first(outside)}, which is none of the nodes it was given")
+    require(not len(outside), f"the root {_first(outside)}, which is not among the given nodes")
     _check_type(roots, "root", relation.target, job, require)
 
 
@@ -150,7 +150,7 @@ def _check_leaves(roots: Array, leaves: Array, offsets: Array | None, job: OwnJo
 
 def _check_type(nodes: Array, what: str, name: str, job: OwnJob, require: _Require) -> None:
     strange = nodes[job.store.book.type_of(nodes) != job.store.schema.types.index(name)]
-    require(not len(strange), f"the {what} {_first(strange)}, which is no {name}")
+    require(not len(strange), f"the {what} {_first(strange)}, which is not of type {name}")
 
 
 def _integers(given: object, name: str, require: _Require) -> Array:
@@ -166,7 +166,7 @@ def _numbers(values: object) -> Array | None:
 
 
 def _described(instances: Instances) -> list[Any]:
-    """Return what instances of a relation have alike in all partitions."""
+    """Return the properties of a relation's instances that all partitions must share."""
     return [instances.num_leaves, instances.weight is not None, instances.attribute_width]
 
 
@@ -189,7 +189,3 @@ def _shown(described: Mapping[str, Any]) -> str:
         for name, (leaves, weighted, width) in described.items()
     )
     return "; ".join(told)
-
-
-def _named_type(value: object) -> str:
-    return type(value).__name__

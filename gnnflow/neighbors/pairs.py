@@ -1,8 +1,8 @@
-"""Pairs of nodes to predict, as a store has them, and the pools that their negatives are drawn from.
+"""Pairs of nodes to predict, read from a store, and the pools that their negatives are drawn from.
 
-Negatives come from pools: so many draws of nodes that a pair may lead to, each by its weight, with replacement. A draw
-is a point of the partitions' cumulative weights; whoever owns the point knows the node. GraphFlat draws a pool for each
-shard; training without shards one for each step.
+A pool is a number of draws, with replacement, of nodes that a pair may lead to, each by its weight. A draw is a point
+on the partitions' cumulative weights; the partition that owns the point knows the node. GraphFlat draws a pool for each
+shard; training without shards draws one for each step.
 
 Shapes: P pairs, S pools, N nodes of a partition.
 """
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from gnnflow.sampling.pairs import Points
     from gnnflow.storage.graph_store import GraphStore
 
-_POOLS_AT_ONCE = 1024  # drawn together: every partition draws all of them and keeps its own
+_POOLS_AT_ONCE = 1024  # drawn together: every partition draws all and keeps the draws of its nodes
 
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """The pools of negatives: `size` nodes each, drawn by in-degree to a power; 0: all alike.
+    """The plan of negatives: pools of `size` nodes, drawn by in-degree to a power; 0: all equally likely.
 
-    With types the nodes are of the type that pairs lead to, and the in-degree is counted in the relation of the pairs.
-    Where edges have labels the size is 0.
+    Nodes are of the type that pairs lead to, and in-degrees are of the relation of the pairs. The size is 0 where edges
+    have labels.
     """
 
     seed: int
@@ -46,7 +46,7 @@ class PoolPlan:
 
     @classmethod
     def of(cls, task: PairTask, *, seed: int) -> PoolPlan:
-        """Return what a task asks for."""
+        """Return the plan that a task asks for."""
         if not isinstance(task, LinkTask):
             return cls(seed)
         negatives = task.negatives
@@ -54,7 +54,7 @@ class PoolPlan:
 
 
 def num_candidates(graph: GraphFacts) -> int:
-    """Return how many nodes a negative may lead to: those that a pair may, without its own ends."""
+    """Return the number of nodes that a negative may lead to: a pair's target type without the pair's ends."""
     source, target = graph.pair_types
     return _nodes_led_to(graph) - 1 - (source == target)
 
@@ -74,8 +74,8 @@ def check_negatives(graph: GraphFacts, task: PairTask, *, where: str) -> None:
     fewest = count - num_candidates(graph) + 1
     if count < fewest:
         raise TableError(
-            f"{name or 'the graph'} has {count} node{'s' if count != 1 else ''}: no negative exists, since a pair is "
-            f"told from pairs that lead to another {name or 'node'}",
+            f"{name or 'the graph'} has {count} node{'s' if count != 1 else ''}: no negative exists, since it is "
+            f"a pair that leads to another {name or 'node'}",
             where=where,
             fix=f"Give the node table at least {fewest} nodes, or learn labels of edges: task.kind edge.",
         )
@@ -90,7 +90,7 @@ def check_negatives(graph: GraphFacts, task: PairTask, *, where: str) -> None:
 
 
 def pool_weights(store: GraphStore, partition: int, plan: PoolPlan) -> Points:
-    """Return what each node of a partition that a pair may lead to weighs as a negative [N]."""
+    """Return the weights as negatives of the nodes in a partition that a pair may lead to [N]."""
     rows = store.book.rows(partition, store.facts.pair_types[1])
     if not plan.power:
         return np.ones(rows.stop - rows.start)
@@ -107,9 +107,9 @@ class Draws(NamedTuple):
 
 
 def draws_of(partition: int, store: GraphStore, numbers: IntArray, plan: PoolPlan, *, weights: Points) -> Draws:
-    """Return the draws that fall to a partition: dense id, number of the pool, and place in the pool.
+    """Return the draws of a partition's nodes.
 
-    numbers [S]: of the pools. weights: what each partition's nodes weigh together.
+    numbers [S]: of the pools. weights: the total weight of each partition's nodes.
     """
     found: list[tuple[IntArray, IntArray, Points]] = []
     for first in range(0, len(numbers), _POOLS_AT_ONCE):
@@ -127,7 +127,7 @@ def draws_of(partition: int, store: GraphStore, numbers: IntArray, plan: PoolPla
 
 @dataclass(frozen=True)
 class StoredPairs:
-    """The pairs to predict that lead to some partitions [P], one partition's after the other's, in stored order.
+    """The pairs to predict that lead to some partitions [P], partition by partition, in stored order.
 
     sources and targets are dense ids; splits are codes, -1 for none; labels, attributes and times as `PairShard` has
     them. partitions [P]: the owner of each pair's target.

@@ -1,12 +1,11 @@
 """The nodes at each distance (JK-Net: Xu et al., ICML 2018; as neighbours by FlexGraph, EuroSys 2021, section 2).
 
-Ring d of a root holds the nodes from which d edges lead to it and no fewer; its relation is <type>__ring<d>__<type of
-the root>. At most `max_nodes` of a ring are kept, over all types, by a hash of root and node; the next ring is found
-from those that were kept, each followed along at most as many in-edges. What was found and not kept is in no later
-ring.
+Ring d of a root holds the nodes whose shortest path to it has d edges; its relation is <type>__ring<d>__<type of the
+root>. At most `max_nodes` of a ring are kept, over all types, by a hash of root and node; the next ring is found from
+the kept nodes, each along at most as many in-edges. A node that was found and not kept is in no later ring.
 
-A distance takes three rounds: the owner of each kept node follows its in-edges; the owner of what is reached drops what
-was reached before; the owner of the root keeps the first of the ring and tells their owners.
+A distance takes three rounds: the owner of each kept node follows its in-edges; the owner of each reached node drops
+pairs that were reached before; the owner of the root keeps the first nodes of the ring and sends them to their owners.
 
 Shapes: P pairs of a root and a node.
 """
@@ -24,7 +23,7 @@ from gnnflow.graph.arrays import IntArray, KeyArray
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
-from gnnflow.neighbors.instances import Instances
+from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.keyed import keyed_edges, node_keys
 from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
 from gnnflow.sampling import top_k_ungrouped
@@ -42,7 +41,7 @@ _PAIRS_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class RingJob(Selection):
-    """What every task of rings knows."""
+    """The job of rings, known to every task."""
 
     distance: int
     max_nodes: int
@@ -55,18 +54,18 @@ class RingJob(Selection):
 
 @dataclass(frozen=True)
 class Pairs:
-    """Nodes that roots reached, as dense ids [P], with what the roots choose by: a hash of seed and root [P]."""
+    """Nodes that roots reached, as dense ids [P], and a hash of seed and root, which ranks them [P]."""
 
     roots: IntArray
     nodes: IntArray
     words: KeyArray
 
     def take(self, rows: IntArray) -> Pairs:
-        """Return some of them."""
+        """Return the pairs of some rows."""
         return Pairs(self.roots[rows], self.nodes[rows], self.words[rows])
 
     def table(self) -> pa.Table:
-        """Return them as rows that travel."""
+        """Return the pairs as rows for an exchange."""
         return pa.table({"root": self.roots, "node": self.nodes, "word": self.words})
 
     @staticmethod
@@ -110,7 +109,7 @@ def follow_edges(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> Ta
     pieces = []
     for some in _pieces(pairs, job.max_nodes):
         rows = some.nodes - book.start(index)
-        # where a node has more in-edges than are followed, each pair begins at a place of its own
+        # where a node has too many in-edges, each pair follows a different run of them
         positions, counts = edges.pick(rows, combine(some.words, keys[rows]), limit=job.max_nodes)
         before = np.repeat(np.arange(len(counts)), counts)
         pieces.append(_distinct(Pairs(some.roots[before], edges.sources[positions], some.words[before])))
@@ -119,7 +118,7 @@ def follow_edges(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> Ta
 
 
 def drop_visited(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> TaskOutput:
-    """Drop the pairs that were reached before, and tell the roots' owners of the others."""
+    """Drop the pairs that were reached before, and send the others to the roots' owners."""
     book = job.store.book
     size, start = max(book.size(index), 1), book.start(index)
     pairs = _distinct(Pairs.of(inbox.read("reached").combine_chunks()))
@@ -140,7 +139,7 @@ def drop_visited(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> Ta
 
 
 def keep_nearest(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> TaskOutput:
-    """Keep the first of each root's ring, and tell the owners of those that were kept."""
+    """Keep the first nodes of each root's ring, and send them to their owners."""
     table = inbox.read("new").combine_chunks()
     pairs = Pairs.of(table)
     roots, row = np.unique(pairs.roots, return_inverse=True)
@@ -182,7 +181,7 @@ def _distinct(pairs: Pairs) -> Pairs:
 
 
 def _pieces(pairs: Pairs, limit: int) -> Iterator[Pairs]:
-    """Yield the pairs in pieces of which not too many others are reached; one piece at least."""
+    """Yield the pairs in pieces that reach a bounded number of others; at least one piece."""
     at_once = max(_PAIRS_AT_ONCE // limit, 1)
     for start in range(0, max(len(pairs.roots), 1), at_once):
         yield pairs.take(np.arange(start, min(start + at_once, len(pairs.roots))))

@@ -1,4 +1,4 @@
-"""The in-edges a run aggregates over, as every later stage reads them: selected ones, or the store's own."""
+"""The in-edges that a run aggregates over, as every later stage reads them: selected ones or all of the store."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NEXT_ARRIVAL = "next_arrival"
 class Neighbors:
     """In-edges by partition, each node's in priority order.
 
-    artifact: where stage `select` wrote them, "" where it kept the store's own. fanouts: one per hop from the targets
-    outward, each a number or, of several relations, perhaps one for each; None takes every edge. It holds URIs and
-    facts alone, so it travels to workers as it is.
+    artifact: of stage `select`, "" where it kept the store's edges. fanouts: one per hop from the targets outward, each
+    a number, or one for each of several relations; None takes every edge. It holds only URIs and facts, so it is cheap
+    to send to workers.
     """
 
     store: GraphStore
@@ -53,7 +53,7 @@ class Neighbors:
         return edges_by_row(table, to_numpy(table["dst"]) - book.start(partition), num_nodes=book.size(partition))
 
     def fanout(self, hop: int) -> Fanout | None:
-        """Return how many in-edges hop number `hop` (from 1, at the targets) takes of a node; None takes all."""
+        """Return the number of in-edges that hop `hop` (from 1, at the targets) takes of a node; None takes all."""
         return None if self.fanouts is None else self.fanouts[hop - 1]
 
 
@@ -64,7 +64,7 @@ def most_kept(fanouts: tuple[Fanout, ...]) -> Fanout:
 
 
 def edges_by_row(table: pa.Table, rows: IntArray, *, num_nodes: int, num_relations: int = 1) -> InEdges:
-    """Return edges grouped by the row each leads to, relation r of node v being row r N + v.
+    """Return edges grouped by the row that each leads to; relation r of node v is row r N + v.
 
     table: with src, a list where edges have leaves, and perhaps weight, attributes, next_arrival and time. rows: [E]. A
     row's edges keep the table's order.

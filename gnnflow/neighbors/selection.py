@@ -1,7 +1,7 @@
-"""What all selections beyond direct in-neighbours share: their relations, their files and their degrees.
+"""The last rounds of every selection except direct in-neighbours: they write relations, files and degrees.
 
-The last round of a kind delivers each relation's instances at the owner of their roots (`deliver`): a file of them is
-written, and every leaf's owner is told how often it is a leaf. One round more (`finish`) writes the degrees.
+The last round of a kind delivers each relation's instances at the owner of their roots (`deliver`): it writes a file of
+them, and sends every leaf's owner the number of its instances. One more round (`finish`) writes the degrees.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
-    from gnnflow.neighbors.instances import Instances
+    from gnnflow.neighbors.graph import Instances
     from gnnflow.storage.graph_store import GraphStore
     from gnnflow.storage.writing import FileEntry
 
 _ROW_GROUP = 1 << 20
-_LEVEL_OF_LEAVES = 9  # of zstd: lists that repeat their beginnings take two thirds of what they do at its own level
-_COUNTED_AT_ONCE = 8  # nodes of the graph per leaf up to which leaves are counted in one array of all nodes
+_LEVEL_OF_LEAVES = 9  # of zstd: lists with equal beginnings take two thirds of the space at the default level
+_COUNTED_AT_ONCE = 8  # nodes of the graph per leaf, up to which one array of all nodes counts leaves
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What every task of a selection knows. relations: those it writes, in the order of their names."""
+    """The job of a selection, known to every task. relations: those it writes, in the order of their names."""
 
     artifact: str
     store: GraphStore
@@ -48,7 +48,7 @@ class Selection:
     seed: int
 
     def of(self, relations: Iterable[Relation]) -> Self:
-        """Return it with these relations, in the order of their names."""
+        """Return the job with these relations, in the order of their names."""
         return replace(self, relations=tuple(sorted(relations, key=str)))
 
     @cached_property
@@ -63,7 +63,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class SelectionResult:
-    """What a selection committed: its files, the instances of all relations, and the facts of each relation."""
+    """The committed files, the number of instances of all relations, and the facts of each relation."""
 
     files: tuple[FileEntry, ...]
     num_edges: int
@@ -76,9 +76,9 @@ def target_types(schema: GraphSchema) -> tuple[int, ...]:
 
 
 def deliver(index: int, job: Selection, found: dict[int, Instances]) -> TaskOutput:
-    """Write a partition's instances of some relations, by number, and tell all leaves' owners.
+    """Write a partition's instances of some relations, by number, and send counts to all leaves' owners.
 
-    What a round delivers is read by the round that `finish` runs.
+    The round of `finish` reads them.
     """
     emits: list[Emit] = []
     files, counts = [], {}
@@ -86,9 +86,9 @@ def deliver(index: int, job: Selection, found: dict[int, Instances]) -> TaskOutp
         name = edges_file(index, job.schema, relation=number)
         level = None if instances.num_leaves == 1 else _LEVEL_OF_LEAVES
         commit = partial(commit_table, row_group_size=_ROW_GROUP, level=level)
-        with ThreadPoolExecutor(1, thread_name_prefix="gnnflow-write") as beside:  # Parquet takes longer than counting
-            written = beside.submit(commit, job.artifact, name, instances.table())
-            emits += _told(index, job, number, instances)
+        with ThreadPoolExecutor(1, thread_name_prefix="gnnflow-write") as writer:  # Parquet takes longer than counting
+            written = writer.submit(commit, job.artifact, name, instances.table())
+            emits += _send_degrees(index, job, number, instances)
         files.append(written.result())
         counts[str(number)] = {
             "instances": len(instances.roots),
@@ -102,7 +102,7 @@ def deliver(index: int, job: Selection, found: dict[int, Instances]) -> TaskOutp
 def finish(
     job: Selection, runner: RoundRunner, delivered: Mapping[int, tuple[str, Sequence[TaskRecord]]]
 ) -> SelectionResult:
-    """Write the degrees, and return what was selected. delivered: the last round of each relation, by number."""
+    """Write the degrees, and return the result. delivered: the last round of each relation, by number."""
     parts = job.store.num_partitions
     reads = {f"{what}_{number}": name for number, (name, _) in delivered.items() for what in ("roots", "leaves")}
     last = runner.run(Round("degrees", parts, parts, partial(write_degrees, job=job), reads, frozenset(reads)))
@@ -126,7 +126,7 @@ def write_degrees(index: int, inbox: Inbox, *, job: Selection) -> TaskOutput:
         degrees["in_degree"][roots, number] = to_numpy(told["in_degree"])
         degrees["in_weight"][roots, number] = to_numpy(told["in_weight"])
         for sent in inbox.pieces(f"leaves_{number}"):
-            # a piece names a node once
+            # a piece has each node once
             degrees["out_degree"][to_numpy(sent["node"]) - book.start(index), number] += to_numpy(sent["count"])
     files = []
     for node_type in range(schema.num_types):
@@ -141,8 +141,8 @@ def write_degrees(index: int, inbox: Inbox, *, job: Selection) -> TaskOutput:
     return TaskOutput(files=tuple(files), counts={"bins": bins})
 
 
-def _told(index: int, job: Selection, number: int, instances: Instances) -> tuple[Emit, Emit]:
-    """Return the degrees of roots, for their own partition, and how often each leaf occurs, for its owner."""
+def _send_degrees(index: int, job: Selection, number: int, instances: Instances) -> tuple[Emit, Emit]:
+    """Send the degrees of roots to their partition, and the count of each leaf to its owner."""
     book = job.store.book
     roots, starts, in_degree = _runs(instances.roots)
     weight: Array = in_degree
@@ -157,7 +157,7 @@ def _told(index: int, job: Selection, number: int, instances: Instances) -> tupl
 
 
 def _runs(ordered: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the distinct values of ascending ones, where each begins, and how often it occurs."""
+    """Return the distinct values of an ascending array, the first position and the count of each."""
     first = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     starts = np.flatnonzero(first)
@@ -165,7 +165,7 @@ def _runs(ordered: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def occurrences(nodes: IntArray, *, num_nodes: int) -> tuple[IntArray, IntArray]:
-    """Return the distinct nodes, ascending, and how often each occurs."""
+    """Return the distinct nodes, ascending, and the count of each."""
     if num_nodes <= _COUNTED_AT_ONCE * len(nodes):
         counts = np.bincount(nodes, minlength=num_nodes)
         found = np.flatnonzero(counts)

@@ -1,7 +1,6 @@
-"""The steps of walks and the visits they make, in memory: along which in-edges a draw leads, and whom walks visit most.
+"""The job and the steps of walks in memory, shared by the rounds of `walks.py` and the views of `walk_views.py`.
 
-The native core walks where it is there, NumPy elsewhere: both compare the same integers and give the same bytes. What
-the rounds of `walks.py` and the views of `walk_views.py` have in common is here.
+The native core walks where it is installed, NumPy elsewhere: both compare the same integers and give the same bytes.
 
 Shapes: n roots, W walks, L steps, N nodes, E edges, V visits, D distinct pairs of a root and a node it visits.
 """
@@ -14,9 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray, KeyArray, offsets_of
-from gnnflow.graph.hashing import combine, mix
+from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.native.walks import Visited, walk
 from gnnflow.neighbors.keyed import keyed_edges, place_of
+from gnnflow.neighbors.selection import Selection
 from gnnflow.sampling import top_k
 from gnnflow.storage.columns import to_numpy
 
@@ -25,18 +26,59 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from gnnflow.config.neighbors_section import WalkNeighbors
     from gnnflow.graph.arrays import FloatArray
-    from gnnflow.neighbors.walk_job import WalkJob
 
+SMALL_IDS = 1 << 31
+"""Number of nodes, or of edges, below which their ids are 32-bit integers."""
 _FEW_VISITS = 1 << 22  # held at once without the native core
 _HALF = np.uint64(32)
 
 
 @dataclass(frozen=True)
-class Steps:
-    """The in-edges that walks go along, of nodes that lie together: offsets [n + 1], sources as dense ids [E].
+class WalkJob(Selection):
+    """The job of walks, known to every task."""
 
-    begins [E], of walks by weight: where each edge's part of its node's weights begins, of 2^32. None: all alike.
+    walks: int
+    length: int
+    top_k: int
+    by_weight: bool = False
+
+    @property
+    def id_type(self) -> type[np.integer]:
+        """The type of dense ids in an exchange."""
+        return np.int32 if self.store.facts.num_nodes < SMALL_IDS else np.int64
+
+    def word(self, view: int = 0) -> np.uint64:
+        """Return the word that a view's draws are hashed from, with the root; view 0 is the stage's selection."""
+        return seed_word("walks", self.seed, view) if view else seed_word("walks", self.seed)
+
+
+def job_of(store_job: Selection, section: WalkNeighbors) -> WalkJob:
+    """Return the job of walks. Raises ConfigError where the graph lacks the weights to walk by."""
+    base = store_job.of(section.relations(store_job.store.schema))
+    by_weight = section.by == "weight"
+    if by_weight and not base.store.facts.has_weight:
+        raise ConfigError(
+            "walks by weight need edge weights, and the graph has none",
+            where="neighbors.by",
+            fix="Add a weight column to the edge table, or set it to uniform.",
+        )
+    numbers = section.walks, section.length, section.top_k
+    return WalkJob(base.artifact, base.store, base.relations, base.seed, *numbers, by_weight=by_weight)
+
+
+def number_of(job: WalkJob, node_type: int) -> int:
+    """Return the number of the relation of walks from the nodes of a type."""
+    name = job.store.schema.types[node_type]
+    return next(number for number, each in enumerate(job.schema.relations) if each.target == name)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The in-edges of consecutive nodes, which walks follow: offsets [n + 1], sources as dense ids [E].
+
+    begins [E], of walks by weight: the begin of each edge's part of its node's weights, of 2^32. None: all alike.
     """
 
     offsets: IntArray
@@ -55,7 +97,7 @@ class Steps:
         return Steps(offsets, column("src"), begins)
 
     def reached(self, rows: IntArray, drawn: KeyArray) -> Array:
-        """Return where draws lead from rows [n], each of which has an in-edge."""
+        """Return the nodes that draws lead to from rows [n] with in-edges."""
         first, degrees = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
         if self.begins is None:
             place = first + place_of(drawn, degrees)
@@ -73,17 +115,17 @@ def keyed_steps(job: WalkJob, partition: int) -> Steps:
 
 
 def begins(offsets: IntArray, weights: FloatArray) -> Array:
-    """Return where each edge's part of its row's weights begins, of 2^32 [E]. weights [E] are above 0.
+    """Return the begin of each edge's part of its row's weights, of 2^32 [E]. weights [E] are above 0.
 
-    A row's weights are taken as whole numbers of 2^-31 of its largest, at least one, so that sums of them are exact and
-    those of one row do not depend on others.
+    A row's weights become whole numbers of 2^-31 of its largest, at least one, so that their sums are exact and do not
+    depend on other rows.
     """
     degrees = np.diff(offsets)
     filled = np.flatnonzero(degrees)
     largest = np.maximum.reduceat(weights, offsets[filled]) if len(filled) else weights
     share = weights.astype(np.float64) / np.repeat(largest.astype(np.float64), degrees[filled])
     whole = np.maximum(np.rint(share * 2.0**31), 1).astype(np.uint64)
-    # Sums over all rows may pass 2^64 and begin anew, which differences within a row do not see.
+    # sums over all rows may wrap at 2^64, which does not change differences within a row
     before = np.cumsum(whole) - whole
     starts = np.repeat(before[offsets[filled]], degrees[filled])
     total = np.repeat(np.add.reduceat(whole, offsets[filled]) if len(filled) else whole, degrees[filled])
@@ -92,7 +134,7 @@ def begins(offsets: IntArray, weights: FloatArray) -> Array:
 
 
 def _last_begun(begins: Array, first: IntArray, degrees: IntArray, *, point: Array) -> IntArray:
-    """Return the position of the last edge of each run that begins at or before a point: a binary search for each."""
+    """Return the last edge of each run that begins at or before a point, by a binary search for each."""
     place, left = first.copy(), degrees.copy()
     while np.any(left > 1):
         half = left // 2
@@ -123,7 +165,7 @@ def walks_from(
     job: WalkJob,
     threads: int = 1,
 ) -> Visited:
-    """Return whom walks visit from a run of roots of one type. Their keys [n] and the word decide all draws."""
+    """Return the most visited nodes of a run of roots of one type. keys [n] and the word decide all draws."""
     options = {"walks": job.walks, "length": job.length, "top_k": job.top_k, "threads": threads}
     made = walk(first, keys, graph.offsets, graph.sources, word=word, begins=graph.begins, types=types, **options)
     if made is not None:
@@ -139,7 +181,7 @@ def walks_from(
 
 def _walked(roots: IntArray, words: KeyArray, graph: Steps, *, types: Array | None, job: WalkJob) -> Visits:
     """Return the visits of all walks from some roots, in plain NumPy."""
-    # one row per walk that goes on: its root's place among these roots, its number, and where it is
+    # one row per active walk [W]: its root's place among these roots, its number, and its node
     root, number = (each.ravel() for each in np.indices((len(roots), job.walks)))
     last, met = roots[root], []
     for step in range(job.length):
@@ -155,22 +197,22 @@ def _walked(roots: IntArray, words: KeyArray, graph: Steps, *, types: Array | No
 
 
 def draws(words: KeyArray, numbers: IntArray, *, step: int, length: int) -> KeyArray:
-    """Return the draw of one step of each walk, of which words are the roots' and numbers the walks'."""
+    """Return the draw of one step of each walk. words: of the roots; numbers: of the walks."""
     return mix(words ^ (numbers * length + step).astype(np.uint64))
 
 
 def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Visited:
-    """Return the most visited nodes of each root; roots ascend and are those of the visits, or more."""
+    """Return the most visited nodes of each root. roots: ascending, with all roots of the visits."""
     if not len(visits.roots):
         none = np.zeros(0, visits.nodes.dtype), np.zeros(0, np.float32)
         return Visited(np.zeros(len(roots), np.int32), *none, np.zeros(len(roots), np.float32))
     low, high = int(visits.nodes.min()), int(visits.nodes.max()) + 1
-    # each pair of root and node as one integer that sorts by root, then node [V]; and where each pair begins [D]
+    # each pair of root and node as one integer that sorts by root, then node [V]; and the first row of each pair [D]
     pairs = (visits.roots.astype(np.int64) - roots[0]) * (high - low) + (visits.nodes - low)
     order = np.argsort(pairs)
     pairs = pairs[order]
     first = np.flatnonzero(np.append([True], pairs[1:] != pairs[:-1]))
-    # how often each pair was visited, and when first [D]
+    # number of visits of each pair, and its first visit [D]
     times = np.diff(first, append=len(pairs))
     met = np.minimum.reduceat(visits.order[order], first)
     row, node = np.divmod(pairs[first], high - low)
@@ -182,7 +224,7 @@ def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Visi
 
 
 def _with_shares(kept: IntArray, nodes: Array, visits: IntArray) -> Visited:
-    """Return nodes with their shares of the visits of their roots; kept [n]: how many each root has."""
+    """Return nodes with their shares of their roots' visits. kept [n]: number of nodes of each root."""
     root, number = np.repeat(np.arange(len(kept)), kept), len(kept)
     # visits, and then shares, of each root [n]
     visited = np.bincount(root, visits, minlength=number)

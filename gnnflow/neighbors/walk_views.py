@@ -1,8 +1,7 @@
-"""Walks taken anew in memory: another view of the same selection for each epoch.
+"""Draws new walks in memory: a different view of the same selection for each epoch.
 
-A view's draws are hashes of (seed, view, root, walk, step), so an epoch's walks are the same whatever was walked
-before. View 0 is what stage `select` wrote. The in-edges that walks go along are the store's own, held beside the
-selection.
+A view's draws are hashes of (seed, view, root, walk, step), so an epoch's walks do not depend on earlier ones. View 0
+is the selection of stage `select`. Walks follow the in-edges of the store.
 
 Shapes: N nodes, E instances of one relation.
 """
@@ -21,8 +20,7 @@ from gnnflow.graph.edges import InEdges, join_relations
 from gnnflow.native.walks import Visited, occurrences
 from gnnflow.neighbors.keyed import node_keys
 from gnnflow.neighbors.selection import Selection, target_types
-from gnnflow.neighbors.walk_job import WalkJob, job_of, number_of
-from gnnflow.neighbors.walk_steps import Steps, keyed_steps, walks_from
+from gnnflow.neighbors.walk_steps import Steps, WalkJob, job_of, keyed_steps, number_of, walks_from
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
 
@@ -35,9 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WalkViews:
-    """What the walks of a selection go along, in memory. keys [N]: of each root, from which its draws follow.
+    """The in-edges that a selection's walks follow, in memory. keys [N]: decide the draws of each root.
 
-    threads: how many walk at once.
+    threads: number of threads that walk.
     """
 
     job: WalkJob
@@ -47,7 +45,7 @@ class WalkViews:
 
     @staticmethod
     def of(neighbors: Neighbors, section: WalkNeighbors, *, seed: int, threads: int = 1) -> WalkViews:
-        """Read the graph that the neighbours were selected on. section: how."""
+        """Read the graph of a selection of neighbours."""
         store = GraphStore.of(neighbors.store.artifact, read_manifest(neighbors.store.artifact))
         job, parts = job_of(Selection("", store, (), seed), section), range(store.num_partitions)
         held = [keyed_steps(job, part) for part in parts]
@@ -63,18 +61,20 @@ class WalkViews:
         return None if book.num_types == 1 else book.type_of(np.arange(book.num_nodes)).astype(np.uint8)
 
     def view(self, graph: GraphInMemory, view: int) -> GraphInMemory:
-        """Return a graph in memory with the walks of a view in the place of those that were selected once."""
+        """Return a graph in memory with the walks of a view instead of the selected ones."""
         schema = self.job.schema
         found = {number_of(self.job, kind): self._visited(kind, view) for kind in target_types(self.job.store.schema)}
         each = [found[number] for number in range(schema.num_relations)]
         edges = join_relations([InEdges(offsets_of(it.kept), it.nodes, weight=it.weight) for it in each])
+        types = graph.neighborhood.degrees.types
         columns = zip(*map(_degrees, each), strict=True)
-        in_degree, out_degree, in_weight = (np.stack(of, 1) if schema.is_typed else of[0] for of in columns)
-        degrees = Degrees(in_degree, out_degree, in_weight, graph.neighborhood.degrees.types)
+        # in-degree, out-degree and in-weight of all nodes: [N], or [N, R] of a typed graph
+        in_degree, out_degree, in_weight = (of[0] if types is None else np.stack(of, 1) for of in columns)
+        degrees = Degrees(in_degree, out_degree, in_weight, types)
         return replace(graph, neighborhood=replace(graph.neighborhood, edges=edges, degrees=degrees))
 
     def _visited(self, node_type: int, view: int) -> Visited:
-        """Return whom walks visit from all nodes of a type; nodes of other types have no walks."""
+        """Return the most visited nodes of all nodes of a type; nodes of other types have none."""
         job, book = self.job, self.job.store.book
         parts = []
         for partition in range(book.num_partitions):
@@ -89,7 +89,7 @@ class WalkViews:
 
 
 def memory_of_walks(neighbors: Neighbors, section: WalkNeighbors) -> int:
-    """Return about how many bytes it takes to read what walks go along; see `whole.memory_needed`."""
+    """Return the bytes for reading the in-edges of walks, about; see `whole.memory_needed`."""
     store = GraphStore.of(neighbors.store.artifact, read_manifest(neighbors.store.artifact))
     per_edge = 8 if section.by == "weight" else 4
     return 2 * (per_edge * store.facts.num_edges + 16 * store.facts.num_nodes)

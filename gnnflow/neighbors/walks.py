@@ -1,19 +1,18 @@
 """The nodes that random walks visit most (PinSage: Ying et al., KDD 2018, section 3.1).
 
-From each node so many walks go so many steps, each along an in-edge of where it is, every in-edge as likely as any
-other, or as likely as its weight says; one that comes to a node without in-edges ends. The most visited nodes of the
-root's own type are kept, those met first where visits are equal (walk by walk, step by step), each with its share of
-the visits to those kept.
+A number of walks starts at each node; a step follows an in-edge of the current node, uniformly or by weight, and a walk
+ends at a node without in-edges. The most visited nodes of the root's type are kept, those met first where visits are
+equal (walk by walk, step by step), each with its share of the visits to kept nodes.
 
-The draw of a step is a hash of (seed, root's key, number of the walk, number of the step), and a place in the in-edges
-in the order of their keys: walks depend on no partition and no order. By weight a draw is a point of a node's weights
-laid end to end in this order; where each edge's part begins is a whole number of 2^32, found once per node from its own
-edges alone, so that the walks of the native core, of NumPy and of any partition compare the same integers.
+The draw of a step is a hash of (seed, root's key, number of the walk, number of the step), and chooses a place in the
+in-edges in the order of their keys, so walks depend on no partition and no order. By weight a draw is a point on the
+cumulative weights of a node in this order; the begin of each edge's part is a whole number of 2^32, found once per node
+from its edges alone, so that the native core, NumPy and any partition compare the same integers.
 
-Where the in-edges of the whole graph take little memory every task reads them all and walks alone. Where they do not,
-a walk is a row that goes from owner to owner, and a visit a row that goes to the owner of the root. Both give the same
-bytes. A step and the count of visits, in memory, are in `walk_steps.py`. (Deviation: PinSage's walks restart at their
-root by chance; here each has the same length.)
+Where the in-edges of the whole graph take little memory, every task reads them all and walks alone. Elsewhere a walk is
+a row that goes from owner to owner, and a visit a row that goes to the owner of the root. Both give the same bytes.
+`walk_steps.py` holds a step and the count of visits in memory. (Deviation: PinSage's walks restart at their root by
+chance; here each has the same length.)
 
 Shapes: n roots of a partition, W walks, L steps, N nodes of the graph, E edges, V visits.
 """
@@ -30,11 +29,21 @@ from gnnflow.graph.arrays import Array, IntArray, KeyArray, offsets_of
 from gnnflow.graph.hashing import combine
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
-from gnnflow.neighbors.instances import Instances
+from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.keyed import node_keys
 from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
-from gnnflow.neighbors.walk_job import SMALL_IDS, WalkJob, job_of, number_of
-from gnnflow.neighbors.walk_steps import Steps, Visits, draws, keyed_steps, most_visited, walks_from
+from gnnflow.neighbors.walk_steps import (
+    SMALL_IDS,
+    Steps,
+    Visits,
+    WalkJob,
+    draws,
+    job_of,
+    keyed_steps,
+    most_visited,
+    number_of,
+    walks_from,
+)
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
@@ -52,7 +61,7 @@ _MOST_TYPES = 256  # the number of a type is a byte where walks do not travel
 def run_rounds(
     store_job: Selection, section: WalkNeighbors, runner: RoundRunner, *, whole_bytes: int | None = None
 ) -> SelectionResult:
-    """Run the walks. whole_bytes (WHOLE_BYTES by default) decides whether tasks walk alone, and changes no byte."""
+    """Run the walks. whole_bytes (WHOLE_BYTES by default) decides whether tasks walk alone; the bytes are the same."""
     job = job_of(store_job, section)
     by_weight = job.by_weight
     parts, facts = job.store.num_partitions, job.store.facts
@@ -75,7 +84,7 @@ def run_rounds(
 
 
 def order_edges(index: int, _: Inbox, *, job: WalkJob) -> TaskOutput:
-    """Write a partition's in-edges in the order of their keys, for the tasks that walk along them."""
+    """Write a partition's in-edges in the order of their keys, for the tasks that follow them."""
     steps = keyed_steps(job, index)
     degrees = pa.table({"degree": np.diff(steps.offsets).astype(np.uint32)})
     sources = pa.table({"src": steps.sources})
@@ -90,7 +99,7 @@ def order_edges(index: int, _: Inbox, *, job: WalkJob) -> TaskOutput:
 
 
 def walk_alone(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
-    """Walk from all of a partition's nodes with the in-edges of the whole graph at hand."""
+    """Walk from all of a partition's nodes on the in-edges of the whole graph."""
     book, parts = job.store.book, range(job.store.num_partitions)
     # in-edges of all nodes: offsets [N + 1] and sources [E]
     degrees = [to_numpy(inbox.read("degrees", tasks=[each], partition=each)["degree"]) for each in parts]
@@ -108,11 +117,11 @@ def walk_alone(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
 
 
 def take_step(index: int, inbox: Inbox, *, job: WalkJob, step: int) -> TaskOutput:
-    """Take one step with every walk that is at a node of this partition."""
+    """Take one step with every walk at a node of this partition."""
     book = job.store.book
     offsets = offsets_of(to_numpy(inbox.read("degrees", tasks=[index])["degree"]))
     graph = Steps.of(offsets, [inbox.read("sources", tasks=[index])])
-    # of each walk [W]: where it began, the hash its draws come from, its number among the root's, and where it is
+    # for each walk [W]: its root, the hash of its draws, its number among the root's walks, and its node
     root, word, number, last = _walkers(index, inbox, job, step)
     local = last - book.start(index)
     # a walk at a node without in-edges ends
@@ -123,11 +132,11 @@ def take_step(index: int, inbox: Inbox, *, job: WalkJob, step: int) -> TaskOutpu
     if step < job.length - 1:
         columns = {"root": root, "word": word, "walk": number.astype(np.uint16), "last": reached}
         emits.append(Emit(f"walkers_{step}", pa.table(columns), book.owner(reached)))
-    # a visit counts at other nodes than the root, of the root's own type
+    # a visit counts at nodes of the root's type other than the root
     seen = reached != root
     if job.store.schema.num_types > 1:
         seen &= book.type_of(reached) == book.type_of(root)
-    # of nodes visited equally often the one met first is kept: place of the visit among the root's
+    # place of the visit among the root's: of equally visited nodes the one met first is kept
     order = (number[seen] * job.length + step).astype(np.uint32)
     visits = pa.table({"root": root[seen], "node": reached[seen], "order": order})
     emits.append(Emit(f"visits_{step}", visits, book.owner(root[seen])))
@@ -135,7 +144,7 @@ def take_step(index: int, inbox: Inbox, *, job: WalkJob, step: int) -> TaskOutpu
 
 
 def _walkers(index: int, inbox: Inbox, job: WalkJob, step: int) -> tuple[Array, KeyArray, IntArray, Array]:
-    """Return root, word, number and place of each walk that is here before a step."""
+    """Return root, word, number and node of each walk in this partition before a step."""
     if step:
         rows = inbox.read(f"walkers_{step - 1}")
         root, word, number, last = (to_numpy(rows[name]) for name in ("root", "word", "walk", "last"))
@@ -167,6 +176,6 @@ def gather(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
 
 
 def _instances(first: int, visited: Visited) -> Instances:
-    """Return what the roots from `first` on visit as instances of their relation."""
+    """Return the visits of the roots from `first` on as instances."""
     roots = np.repeat(np.arange(first, first + len(visited.kept)), visited.kept)
     return Instances(roots, visited.nodes, visited.weight)

@@ -1,8 +1,7 @@
-"""The whole graph in memory, as one neighbourhood: the in-edges a run aggregates over, node rows, and who is a target.
+"""The whole graph in memory as one neighbourhood: the in-edges that a run aggregates over, node rows and targets.
 
-Rows are dense ids, so that any batch is cut from it as from a shard (`graphfeature.blocks`, `graphfeature.clusters`).
-All arrays are read-only: whoever cuts batches shares them, and each batch has numbers of its own for its rows (what
-GraphTheta, 2022, calls a GraphView).
+Rows are dense ids, so that batches are cut from it as from a shard (`graphfeature.blocks`, `graphfeature.clusters`).
+All arrays are read-only: batches share them, and each numbers its rows anew (GraphTheta, 2022, calls this a GraphView).
 
 A uniform or weighted sample can be drawn again for another view, such as an epoch: the first edges of each node by
 `hash(seed, view, edge)`. View 0 is the sample that stage `select` keeps.
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.facts import GraphFacts
 
 _MOST_NODES = 2**31 - 1
-_READING = 2  # partitions are read one by one and then joined, so that all is there twice for a moment
+_READING = 2  # partitions are read one by one and then joined, so all data is in memory twice for a moment
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,9 @@ class SplitTargets:
 
 @dataclass(frozen=True)
 class GraphInMemory:
-    """A graph store in memory. neighborhood: all nodes, row i being dense id i; its roots are the targets.
+    """A graph store in memory. neighborhood: all nodes, with dense id i in row i; its roots are the targets.
 
-    splits: those that have targets. keys [E], where they were asked for: of each edge, from which its priority follows.
+    splits: those that have targets. keys [E] on request: of each edge, which decide its priority.
     """
 
     neighborhood: Neighborhood
@@ -60,26 +59,26 @@ class GraphInMemory:
 
 
 def read_graph(neighbors: Neighbors, *, with_keys: bool = False) -> GraphInMemory:
-    """Return the graph that the neighbours are of. with_keys: with all of its own edges, to draw samples from."""
+    """Return the graph of a selection of neighbours. with_keys: with all edges, to draw samples from."""
     store = neighbors.store
     source = replace(neighbors, artifact="", sampling="none", fanouts=None) if with_keys else neighbors
     parts = [_partition(source, number) for number in range(store.num_partitions)]
     whole = side_by_side(parts).neighborhood
     splits = _splits(neighbors)
     keys = _keys(neighbors) if with_keys else None
-    # The only arrays of all edges and nodes: nobody who shares them may change them.
+    # batches share these arrays, so nothing may change them
     for array in _arrays_of(whole):
         array.setflags(write=False)
     return GraphInMemory(whole, splits, keys)
 
 
 def view_of(graph: GraphInMemory, neighbors: Neighbors, *, seed: int, view: int) -> GraphInMemory:
-    """Return the graph with a sample of its edges, drawn for a view. graph: with keys; neighbors: say what is kept."""
+    """Return the graph with a sample of its edges, drawn for a view. graph: with keys; neighbors: give the fan-outs."""
     assert graph.keys is not None
     assert neighbors.fanouts is not None
     edges, most = graph.neighborhood.edges, most_kept(neighbors.fanouts)
     kept = (most,) * edges.num_relations if isinstance(most, int) else most
-    # where each relation's edges begin among all
+    # the first edge of each relation [R]
     starts = edges.offsets[:: max(edges.num_targets, 1)]
     drawn = []
     for number, limit in enumerate(kept):
@@ -89,9 +88,9 @@ def view_of(graph: GraphInMemory, neighbors: Neighbors, *, seed: int, view: int)
 
 
 def memory_needed(neighbors: Neighbors, *, with_keys: bool = False) -> int:
-    """Return about how many bytes it takes to read the graph: twice those that are then held.
+    """Return about the number of bytes for reading the graph, twice the bytes that it then holds.
 
-    Of sparse features only their columns in the files are known; they count as the whole store's bytes.
+    The size of sparse features is unknown; they count as the whole store's bytes.
     """
     facts = neighbors.store.facts
     edges = _most_edges(neighbors, with_keys=with_keys) * _bytes_of_edge(facts)
@@ -106,19 +105,19 @@ def _bytes_of_nodes(neighbors: Neighbors) -> int:
         0 if kind is None else store.num_bytes if kind.kind == "sparse" else 4 * kind.width * count
         for kind, count in zip(facts.features_of_types, counts, strict=True)
     ]
-    # dense id, and of each relation in-degree, out-degree, in-weight and an offset
+    # dense id, and in each relation in-degree, out-degree, in-weight and an offset
     return facts.num_nodes * (8 + relations * (8 + 8 + 4 + 8)) + sum(features)
 
 
 def _bytes_of_pairs(facts: GraphFacts) -> int:
     if facts.targets == "nodes":
         return 0
-    # dense ids of both ends, key, split, partition and label, time; a draw of the pool counts as a node's
+    # dense ids of both ends, key, split, partition and label, time
     return sum(facts.splits.values()) * (6 * 8 + 4 * facts.pair_attribute_width + 8 * facts.has_time)
 
 
 def _bytes_of_edge(facts: GraphFacts) -> int:
-    # Sources are read as int64 and held as int32; the rest is weight, attributes, arrival or key, time.
+    # sources, read as int64 and held as int32, weight, attributes, arrival or key, time
     leaves = max(facts.leaves_of_relations)
     return 8 * max(leaves, 1) + 4 * facts.has_weight + 4 * facts.attribute_width + 8 + 8 * facts.has_time
 
@@ -206,7 +205,7 @@ def _sample(edges: InEdges, keys: KeyArray, neighbors: Neighbors, *, limit: int,
     if not weighted:
         chosen = top_k(edges.offsets, priority, tie=keys, limit=limit)
         return edges.take(chosen.edges, offsets=chosen.offsets)
-    # one edge more than is kept tells when the first that was left out arrives
+    # one edge more than is kept gives the arrival of the first that was left out
     carried = top_k(edges.offsets, priority, tie=keys, limit=limit + 1)
     arrival = arrivals(priority[carried.edges])
     following = np.full(len(arrival), np.inf)

@@ -1,7 +1,6 @@
-"""Who owns which node: the kinds of partitioning, and the rounds that write a store anew.
+"""Partitions a graph: the kinds of partitioning, and the rounds that rewrite a store.
 
-Read `planning.py` first: what a kind gives, a plan. Each kind is a module: `ranges.py`, `ldg.py` (by `streaming.py`),
-`metis.py`, `louvain.py`, and `balance.py`, which moves nodes until costs are even; `costs.py` learns what a root costs
-from tasks that were timed. `run.py` carries any plan out, by the rounds of `rounds.py`, and `figures.py` says how good
-it is.
+Read `planning.py` first: every kind returns a plan, and its figures say how good it is. Each kind is a module:
+`ranges.py`, `ldg.py` (by `streaming.py`), `metis.py`, `louvain.py`, and `balance.py`, which moves nodes until costs are
+even; `costs.py` learns the cost of a root from timed tasks. `run.py` carries out any plan by the rounds of `rounds.py`.
 """

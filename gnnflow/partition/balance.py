@@ -1,14 +1,14 @@
-"""Partitions of even cost: nodes are moved from those that take long to those that do not, and few edges are cut.
+"""Balances the costs of partitions: moves nodes from expensive partitions to cheap ones, and cuts few edges.
 
 Application-driven balancing of FlexGraph (Wang et al., EuroSys 2021, section 5). While the balance factor, the largest
 cost of a partition over the mean, is above a threshold, a migration from the most expensive partition to a cheaper one
 is planned five times: a breadth-first search over the induced graph, which joins each root with the leaves of its
 instances, starts at a node of the boundary and takes nodes until the budget is spent, the smaller of the one's excess
-and the other's deficit. The plan after which the fewest edges are cut is carried out.
+and the other's deficit. The plan that cuts the fewest edges is carried out.
 
 A search takes a whole frontier at a time; nothing loops over nodes. Where searches start is chosen by the hash of the
 nodes' keys, so the result is a function of graph, costs and seed. Memory: the induced graph twice, 16 bytes an edge,
-and a few numbers a node. FlexGraph's coordinator plans in one place too; the edges it needs carry nothing but ends.
+and a few numbers a node. FlexGraph's coordinator plans in one place too; it needs only the ends of edges.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from gnnflow.partition.costs import CostArray
 from gnnflow.partition.planning import Plan, present_owner, read_ends, read_keys
 
 if TYPE_CHECKING:
-    from gnnflow.partition.costs import CostModel
-    from gnnflow.partition.instances import DirectInstances, PathInstances
+    from gnnflow.partition.costs import CostModel, DirectInstances, PathInstances
     from gnnflow.storage.graph_store import GraphStore
 
 NUM_PLANS = 5
 _MOVES_PER_PARTITION = 16
-_FULL = 0.9  # of what the fullest plan moves: one that moves less is not compared by its cut
-_LEAST_MOVE = 1e-4  # of the mean cost of a partition: below it a move is not worth its name
+_FULL = 0.9  # of the largest plan's cost: smaller plans are not compared by their cut
+_LEAST_MOVE = 1e-4  # of the mean cost of a partition: smaller moves are not worthwhile
 
 
 @dataclass(frozen=True)
 class InducedGraph:
-    """Nodes joined with those they share an instance with as root and leaf, in both directions.
+    """Pairs of nodes that are root and leaf of an instance, in both directions.
 
-    neighbors [E] grouped by offsets [N + 1]. Each pair is there once however many instances it has.
+    neighbors [E] grouped by offsets [N + 1]. Each pair is there once for any number of instances.
     """
 
     offsets: IntArray
@@ -56,7 +55,7 @@ class InducedGraph:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.offsets) - 1
 
     def neighbors_of(self, nodes: IntArray) -> IntArray:
@@ -65,14 +64,14 @@ class InducedGraph:
         return self.neighbors[ragged_ranges(self.offsets[nodes], lengths)]
 
     def cut(self, owner: IntArray) -> int:
-        """Return how many pairs have their ends in two partitions. owner: [N]."""
+        """Return the number of pairs with ends in two partitions. owner: [N]."""
         first = np.repeat(np.arange(self.num_nodes), np.diff(self.offsets))
         return int(np.count_nonzero(owner[first] != owner[self.neighbors])) // 2
 
 
 @dataclass(frozen=True)
 class Move:
-    """A migration: how many nodes, of what cost, and how many more pairs are cut after it."""
+    """A migration: the number and cost of its nodes, and the pairs that it cuts in addition."""
 
     source: int
     target: int
@@ -83,14 +82,14 @@ class Move:
 
 @dataclass(frozen=True)
 class Balanced:
-    """Who owns each node [N] after the moves."""
+    """The owner of each node [N] after the moves."""
 
     owner: IntArray
     moves: tuple[Move, ...]
 
 
 def balance_factor(cost: CostArray, owner: IntArray, *, num_partitions: int) -> float:
-    """Return the largest cost of a partition over the mean of all; 1.0 where nothing costs anything."""
+    """Return the largest cost of a partition over the mean; 1.0 where all costs are 0."""
     loads = _loads(cost, owner, num_partitions)
     return float(loads.max() / loads.mean()) if loads.any() else 1.0
 
@@ -112,8 +111,7 @@ def balance(
 ) -> Balanced:
     """Move nodes until the balance factor is at most the threshold, or no plan helps.
 
-    cost, owner, keys: [N]; keys are the nodes' own, whatever their dense ids. A node without cost goes along with those
-    whose neighbour it is.
+    cost, owner, keys: [N]; keys do not depend on dense ids. A node without cost moves with its neighbours.
     """
     owner, moves = owner.copy(), list[Move]()
     while len(moves) < _MOVES_PER_PARTITION * num_partitions:
@@ -132,9 +130,9 @@ def balance(
 def _next_move(
     graph: InducedGraph, cost: CostArray, owner: IntArray, loads: CostArray, *, order: KeyArray
 ) -> tuple[IntArray, Move] | None:
-    """Return the nodes to move and what that does; None where no partition can take any."""
+    """Return the nodes to move, and the move; None where no partition can take any."""
     source, mean = int(loads.argmax()), loads.mean()
-    # the cheapest partition first; a dearer one only where no plan towards it moves anything
+    # the cheapest partition first; the next one only where no plan towards it moves anything
     for target in np.argsort(loads, kind="stable").tolist():
         budget = min(loads[source] - mean, mean - loads[target])
         if budget <= _LEAST_MOVE * mean:
@@ -165,9 +163,9 @@ def _plans(
     movable = owner == source
     nodes = np.flatnonzero(movable)
     degrees = graph.offsets[nodes + 1] - graph.offsets[nodes]
-    beside = np.repeat(np.arange(len(nodes)), degrees)[owner[graph.neighbors_of(nodes)] == target]
-    # whether each has no neighbour in the target partition [n]; those that have one come first, by their hash
-    inner = np.bincount(beside, minlength=len(nodes)) == 0
+    around = np.repeat(np.arange(len(nodes)), degrees)[owner[graph.neighbors_of(nodes)] == target]
+    # whether each has no neighbour in the target partition [n]; nodes with one come first, by their hash
+    inner = np.bincount(around, minlength=len(nodes)) == 0
     starts = nodes[np.lexsort((order[nodes], inner))]
     return [_grown(graph, cost, movable, starts[number:], budget=budget) for number in range(NUM_PLANS)]
 
@@ -175,7 +173,7 @@ def _plans(
 def _grown(graph: InducedGraph, cost: CostArray, movable: BoolArray, starts: IntArray, *, budget: float) -> IntArray:
     """Return the nodes that a search from the first of the starts takes.
 
-    Where it ends with budget left it goes on from the next ones, twice as many each time.
+    Where it ends with budget left it continues from the next starts, twice as many each time.
     """
     waiting, taken = movable.copy(), [np.zeros(0, np.int64)]
     frontier, begun = starts[:1], 1
@@ -186,7 +184,7 @@ def _grown(graph: InducedGraph, cost: CostArray, movable: BoolArray, starts: Int
         frontier = frontier[waiting[frontier]]
         waiting[frontier] = False
         fitting = frontier[cost[frontier] <= budget]
-        # those of the frontier that are taken, as many as the budget allows
+        # the frontier's first nodes that the budget allows
         own = fitting[np.cumsum(cost[fitting]) <= budget]
         taken.append(own)
         budget -= float(cost[own].sum())
@@ -195,17 +193,17 @@ def _grown(graph: InducedGraph, cost: CostArray, movable: BoolArray, starts: Int
 
 
 def _added_cut(graph: InducedGraph, moved: IntArray, owner: IntArray, target: int) -> int:
-    """Return how many more pairs are cut once some nodes of one partition lie in another; negative where fewer are."""
+    """Return the number of pairs that a move of nodes to another partition cuts in addition; may be negative."""
     gone = np.zeros(graph.num_nodes, bool)
     gone[moved] = True
-    beside = graph.neighbors_of(moved)
-    stayed = (owner[beside] == owner[moved[0]]) & ~gone[beside]
-    return int(np.count_nonzero(stayed)) - int(np.count_nonzero(owner[beside] == target))
+    around = graph.neighbors_of(moved)
+    stayed = (owner[around] == owner[moved[0]]) & ~gone[around]
+    return int(np.count_nonzero(stayed)) - int(np.count_nonzero(owner[around] == target))
 
 
 @dataclass(frozen=True)
 class EvenCosts:
-    """costs: of the relations that instances are counted in."""
+    """Plans moves until costs are even. costs: of the relations that instances are counted in."""
 
     costs: CostModel
     threshold: float
@@ -213,7 +211,7 @@ class EvenCosts:
     clusters: int = 0
 
     def plan(self, store: GraphStore, *, seed: int) -> Plan:
-        """Return who owns each node once costs are even."""
+        """Return the owner of each node once costs are even."""
         parts, num_nodes = store.num_partitions, store.facts.num_nodes
         ends = read_ends(store)
         cost = self.costs.seconds(*self.instances.counts(ends, schema=store.schema, num_nodes=num_nodes))

@@ -1,4 +1,4 @@
-"""Partitions by streaming: each node goes where most of its in-neighbours are, less the fuller a partition is.
+"""Partitions by streaming: each node goes to the partition with most of its in-neighbours, less if it is full.
 
 LDG of Stanton and Kliot (KDD 2012; `streaming.py`), streamed several times: from the second pass on a node sees where
 all of its in-neighbours went (Nishimura and Ugander, "Restreaming graph partitioning", KDD 2013). The order of
@@ -32,7 +32,7 @@ _CHUNKS = 4  # so that no more than a thirty-second of the nodes are dealt at on
 
 @dataclass(frozen=True)
 class Ldg:
-    """imbalance: what a partition may have over the mean of each thing that is even; even: numbers of such `LOADS`."""
+    """Partitions by streaming. imbalance: the most of a load over its mean; even: the numbers of balanced `LOADS`."""
 
     imbalance: float
     passes: int
@@ -40,7 +40,7 @@ class Ldg:
     clusters: int = 0
 
     def plan(self, store: GraphStore, *, seed: int) -> Plan:
-        """Return who owns each node."""
+        """Return the owner of each node."""
         parts, book = store.num_partitions, store.book
         total = np.sum([loads_of(store, number)[:, self.even].sum(0) for number in range(parts)], axis=0)
         share = 1 / np.where(total > 0, total, 1)
@@ -57,7 +57,7 @@ class Ldg:
 
 
 def _deal(stream: Stream, store: GraphStore, partition: int, *, loads: CostArray, dealt: int, seed: int) -> None:
-    """Deal the nodes of a partition of the store, of which so many were dealt before."""
+    """Deal the nodes of a partition of the store, after `dealt` others."""
     start, size = store.book.start(partition), store.book.size(partition)
     offsets, sources = _in_neighbors(store, partition)
     nodes = np.argsort(combine(keys_of(store, partition), seed_word(seed, "ldg")), kind="stable")

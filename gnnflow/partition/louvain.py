@@ -1,4 +1,4 @@
-"""Partitions and clusters of whole communities, which are found by the Louvain method.
+"""Partitions and clusters of whole communities, found by the Louvain method.
 
 Blondel et al., "Fast unfolding of communities in large networks", J. Stat. Mech. 2008, by NetworKit's PLM in one thread
 (Staudt and Meyerhenke, IEEE TPDS 2016). Nodes are visited in an order by the hash of their keys and the seed, so the
@@ -39,14 +39,14 @@ _MOST_CUTS = 6
 
 @dataclass(frozen=True)
 class Louvain:
-    """imbalance: the largest load of a partition over the mean that communities are dealt by."""
+    """Partitions by communities. imbalance: the largest load of a partition over the mean."""
 
     clusters: int
     imbalance: float
     resolution: float
 
     def plan(self, store: GraphStore, *, seed: int) -> Plan:
-        """Return who owns each node and in which cluster it is."""
+        """Return the owner and the cluster of each node."""
         parts = store.num_partitions
         graph, keys = joined_nodes(store), combine(read_keys(store), seed_word(seed, "louvain"))
         loads = shares_of(np.concatenate([loads_of(store, number) for number in range(parts)]))
@@ -99,7 +99,7 @@ def _cut(
             return community
         resolution *= _MORE_RESOLUTION
         inner = subgraph(graph, nodes)
-        # only pairs within a community are left, so that none grows beyond its own
+        # keep only pairs within a community, so that none grows
         first = np.repeat(np.arange(len(nodes)), np.diff(inner.offsets))
         same = community[nodes[first]] == community[nodes[inner.neighbors]]
         kept = type(graph)(offsets_of(np.bincount(first[same], minlength=len(nodes))), inner.neighbors[same])
@@ -107,7 +107,7 @@ def _cut(
         community = community.copy()
         community[nodes] = found + community.max() + 1
         _, community = np.unique(community, return_inverse=True)
-    # what no resolution cuts: runs of its nodes, whose loads together have the largest share
+    # a community that no resolution cuts becomes runs of nodes with the largest share
     order = np.lexsort((keys, community))
     before = np.cumsum(loads[order], axis=0)
     starts = np.searchsorted(community[order], np.arange(community.max(initial=-1) + 1))
@@ -129,7 +129,7 @@ def _too_large(community: IntArray, loads: CostArray, largest: float) -> np.ndar
 
 
 def _dealt(graph: InducedGraph, pieces: IntArray, loads: CostArray, *, parts: int, imbalance: float) -> IntArray:
-    """Return the part of each node [N], which is that of its piece; pieces are dealt the largest first."""
+    """Return the part of each node [N], by its piece; pieces are dealt the largest first."""
     count = int(pieces.max(initial=-1)) + 1
     # the load of each piece [C, 3], and the graph between pieces, edges weighted by how many they stand for
     held = np.stack([np.bincount(pieces, each, minlength=count) for each in loads.T], axis=1).astype(np.float64)
@@ -148,7 +148,7 @@ def _dealt(graph: InducedGraph, pieces: IntArray, loads: CostArray, *, parts: in
 
 @dataclass(frozen=True)
 class _Between:
-    """How many pairs join each two pieces: neighbors and weight [E] grouped by offsets [K + 1]."""
+    """Numbers of pairs between pieces: neighbors and weight [E] grouped by offsets [K + 1]."""
 
     offsets: IntArray
     neighbors: IntArray

@@ -35,13 +35,13 @@ _LARGEST_SEED = 2**31
 
 @dataclass(frozen=True)
 class Metis:
-    """imbalance: the largest load of a partition over the mean that METIS aims at, of each thing that is to be even."""
+    """Partitions by METIS. imbalance: the largest load of a partition over the mean, for each load."""
 
     clusters: int
     imbalance: float
 
     def plan(self, store: GraphStore, *, seed: int) -> Plan:
-        """Return who owns each node and in which cluster it is."""
+        """Return the owner and the cluster of each node."""
         num_nodes, parts = store.facts.num_nodes, store.num_partitions
         graph = joined_nodes(store)
         loads = np.concatenate([loads_of(store, number) for number in range(parts)])
@@ -70,10 +70,10 @@ def subgraph(graph: InducedGraph, nodes: IntArray) -> InducedGraph:
     # the number of each node among them [N], and the row of each of their pairs
     place = np.full(graph.num_nodes, -1, np.int64)
     place[nodes] = np.arange(len(nodes))
-    beside = place[graph.neighbors_of(nodes)]
+    neighbors = place[graph.neighbors_of(nodes)]
     row = np.repeat(np.arange(len(nodes)), graph.offsets[nodes + 1] - graph.offsets[nodes])
-    inner = beside >= 0
-    return InducedGraph(offsets_of(np.bincount(row[inner], minlength=len(nodes))), beside[inner])
+    inner = neighbors >= 0
+    return InducedGraph(offsets_of(np.bincount(row[inner], minlength=len(nodes))), neighbors[inner])
 
 
 def cut(graph: InducedGraph, loads: IntArray, *, parts: int, imbalance: float, seed: int) -> IntArray:
@@ -105,7 +105,7 @@ def cut(graph: InducedGraph, loads: IntArray, *, parts: int, imbalance: float, s
 
 
 def _integer_of(library: ctypes.CDLL) -> type[np.signedinteger]:
-    """Return METIS's own integer, 4 or 8 bytes as it was built: the defaults that it fills in are all -1."""
+    """Return METIS's integer type, 4 or 8 bytes by its build: the defaults that it fills in are all -1."""
     filled = np.zeros(_NUM_OPTIONS * 2, np.int32)
     try:
         library.METIS_SetDefaultOptions(_pointer(filled))

@@ -1,32 +1,38 @@
-"""What every kind of partitioning gives, a plan, and what kinds read of the store to make one."""
+"""The plan that every kind of partitioning returns, its inputs from the store, and its figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import sum_relations
 from gnnflow.graph.splits import SPLITS
-from gnnflow.partition.costs import CostArray
+from gnnflow.partition.costs import CostArray, Ends
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray, KeyArray
-    from gnnflow.partition.instances import Ends
+    from gnnflow.graph.book import PartitionBook
+    from gnnflow.graph.schema import Placement
+    from gnnflow.mapreduce.rounds import TaskRecord
     from gnnflow.storage.graph_store import GraphStore
+
+LOADS = ("nodes", "edges", "targets")
+"""The loads to balance: nodes, in-edges, and training targets; a pair counts at its destination."""
 
 _TRAIN = SPLITS.index("train")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Who owns each node [N].
+    """The owner of each node [N].
 
-    cluster [N]: the number of each node's cluster among those of its partition; None where a partition is one. figures
-    and settings: what `balance.json` says beside what is counted for every kind, numbers and other values.
+    cluster [N]: the number of each node's cluster in its partition; None where a partition is one cluster. figures and
+    settings: numbers and other values for `balance.json`, in addition to the figures of every kind.
     """
 
     owner: IntArray
@@ -36,35 +42,32 @@ class Plan:
 
 
 class Planner(Protocol):
-    """One kind of partitioning; a frozen value, which travels to the worker that makes the plan.
-
-    clusters: in each partition; 0 where it has no more than itself.
-    """
+    """One kind of partitioning; a frozen value that is sent to the worker that makes the plan."""
 
     @property
     def clusters(self) -> int:
-        """How many clusters each partition has; 0 where it is one."""
+        """Number of clusters of each partition; 0 where it is one cluster."""
         ...
 
     def plan(self, store: GraphStore, *, seed: int) -> Plan:
-        """Return who owns each node of a store, a function of the store and the seed."""
+        """Return the owner of each node, a function of the store and the seed."""
         ...
 
 
 def present_owner(store: GraphStore) -> IntArray:
-    """Return the partition that owns each node in the store that is read [N]."""
+    """Return the present owner of each node [N]."""
     parts = store.num_partitions
     return np.repeat(np.arange(parts), [store.book.size(number) for number in range(parts)])
 
 
 @dataclass(frozen=True)
-class AsTheyAre:
-    """Nodes stay with those that own them."""
+class KeptOwners:
+    """Leaves every node in its partition."""
 
     clusters: int = 0
 
     def plan(self, store: GraphStore, *, seed: int) -> Plan:
-        """Return who owns each node already."""
+        """Return the present owners."""
         return Plan(present_owner(store))
 
 
@@ -75,7 +78,7 @@ def read_ends(store: GraphStore) -> list[Ends]:
         parts = range(store.num_partitions)
         tables = [store.edges(partition, ["dst", "src"], relation=relation) for partition in parts]
         dst, src = (np.concatenate([to_numpy(each[name]) for each in tables]) for name in ("dst", "src"))
-        found.append((dst, src))
+        found.append(Ends(dst, src))
     return found
 
 
@@ -91,7 +94,7 @@ def keys_of(store: GraphStore, partition: int) -> KeyArray:
 
 
 def training_targets(store: GraphStore, partition: int) -> IntArray:
-    """Return how many training targets each node of a partition is, or is the end of; all types in their order [n]."""
+    """Return the number of training targets at each node of a partition, all types in their order [n]."""
     book = store.book
     found = np.zeros(book.size(partition), np.int64)
     if store.facts.targets == "edges":
@@ -105,13 +108,56 @@ def training_targets(store: GraphStore, partition: int) -> IntArray:
 
 
 def loads_of(store: GraphStore, partition: int) -> IntArray:
-    """Return what is to be even of each node of a partition [n, 3]: itself, its in-edges, its training targets."""
+    """Return the loads of each node of a partition [n, 3]: 1, its in-edges, its training targets."""
     in_degree = sum_relations(store.degrees(partition).in_degree)
     return np.stack([np.ones_like(in_degree), in_degree, training_targets(store, partition)], axis=1)
 
 
 def shares_of(loads: Array) -> CostArray:
-    """Return each load as a share of what all nodes have of it [N, 3]; zeros where none has any."""
+    """Return each load as a share of its sum over all nodes [N, 3]; zeros where the sum is 0."""
     total = loads.sum(0)
     shares: CostArray = loads / np.where(total > 0, total, 1)
     return shares
+
+
+@dataclass(frozen=True)
+class PartitionJob:
+    """The job of `partition`, known to every task. placement: where edges are computed, in addition to in-edges."""
+
+    artifact: str
+    store: GraphStore
+    planner: Planner
+    seed: int
+    placement: Placement = ""
+
+
+def crossing(sources: Sequence[IntArray], book: PartitionBook, *, partition: int) -> dict[str, int]:
+    """Return the counts of a partition's in-edges from other partitions.
+
+    sources: of in-edges, by relation. cut: edges from elsewhere; mirrors: distinct sources of these.
+    """
+    start, end = book.start(partition), book.start(partition) + book.size(partition)
+    apart = np.concatenate([each[(each < start) | (each >= end)] for each in sources])
+    return {"cut": len(apart), "mirrors": len(distinct(apart))}
+
+
+def figures_of(loads: Array, records: Sequence[TaskRecord], *, key: str) -> dict[str, float | list[int]]:
+    """Return the figures of a partitioning, rounded so that they are the same everywhere.
+
+    loads: [P, 3] as in `LOADS`; the counts of each partition's record hold `crossing` below a key. replication: nodes
+    and mirrors per node; edge_cut: the share of edges whose ends two partitions own; balance_*: the largest load of a
+    partition over the mean, 1 where all are 0.
+    """
+    held = [record.counts[key] for record in records]
+    nodes, edges, _ = loads.sum(0).tolist()
+    cut, mirrors = (sum(each[name] for each in held) for name in ("cut", "mirrors"))
+    even = {
+        f"balance_{name}": round(float(column.max() / column.mean()), 6) if column.any() else 1.0
+        for name, column in zip(LOADS, loads.T, strict=True)
+    }
+    return {
+        "replication": round(float(1 + mirrors / max(nodes, 1)), 6),
+        "edge_cut": round(float(cut / max(edges, 1)), 6),
+        "edges_cut": cut,
+        **even,
+    }

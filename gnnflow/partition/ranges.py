@@ -1,7 +1,7 @@
-"""Partitions of nodes whose ids follow one another: for ids that say which nodes belong together.
+"""Partitions of nodes with consecutive ids, for ids that keep related nodes together.
 
-Of each type every partition gets equally many, the smallest ids in the first one; text is ordered by its bytes. Memory:
-the ids of one type.
+Every partition gets equally many nodes of each type, the first one the smallest ids; text is ordered by its bytes.
+Memory: the ids of one type.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Ranges:
     clusters: int = 0
 
     def plan(self, store: GraphStore, *, seed: int) -> Plan:
-        """Return who owns each node."""
+        """Return the owner of each node."""
         parts, book = store.num_partitions, store.book
         owner = np.zeros(book.num_nodes, np.int64)
         for number in range(store.schema.num_types):

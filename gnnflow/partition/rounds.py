@@ -1,11 +1,11 @@
-"""What each round of `partition` does to one partition of the old store, or of the new one.
+"""The rounds of `partition`: what a task does to one partition of the old store, or of the new one.
 
-A node's row moves as it is, degrees and key included; it gets a new dense id, in the order of the users' ids within its
-partition and type, as ingest numbers nodes. So the new store is the one that ingest would have written, had it dealt
-the nodes to these partitions, and what is sampled stays the same: samples are keyed by keys.
+A node's row moves unchanged, with degrees and key; it gets a new dense id, in the order of the user's ids within its
+partition and type, as ingest numbers nodes. So the new store equals the one that ingest would write with these
+partitions, and samples stay the same, since they depend on keys.
 
-An old partition knows the new ids of its own nodes once they are numbered. Those of its edges' other ends it asks their
-owners for, each once.
+An old partition knows the new ids of its nodes once they are numbered. It asks other owners for the new ids of its
+edges' other ends, each once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from gnnflow.graph.book import edge_partitions
 from gnnflow.graph.schema import Placement
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.partition.figures import crossing
-from gnnflow.partition.planning import loads_of, present_owner
+from gnnflow.partition.planning import crossing, loads_of, present_owner
 from gnnflow.storage.columns import take_rows, to_numpy
 from gnnflow.storage.graph_store import edges_file, nodes_file, pairs_file, placed_file
 from gnnflow.storage.tables import commit_table, read_artifact_table
@@ -34,17 +33,17 @@ if TYPE_CHECKING:
 
     from gnnflow.graph.book import PartitionBook
     from gnnflow.mapreduce.exchange import Inbox
-    from gnnflow.partition.job import PartitionJob
+    from gnnflow.partition.planning import PartitionJob
 
 CLUSTER = "cluster"
-"""The column of a node's cluster, on its way between rounds."""
+"""The column of a node's cluster, between rounds."""
 
 _EDGE_ROWS = 1 << 20
 """Rows of a group in a file of edges, as ingest writes them."""
 
 
 def plan(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
-    """Choose a partition for every node, and its cluster there, and tell each old partition those of its own."""
+    """Choose a partition and a cluster for every node, and send each old partition the choices of its nodes."""
     owner = present_owner(job.store)
     found = job.planner.plan(job.store, seed=job.seed)
     columns = {"home": found.owner} | ({} if found.cluster is None else {CLUSTER: found.cluster})
@@ -54,7 +53,7 @@ def plan(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
 
 
 def move_nodes(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
-    """Send each node's row to its new partition, and ask the owners of the edges' sources for their new ids."""
+    """Send each node's row to its new partition, and ask the owners of edges' sources for new ids."""
     store, schema, parts = job.store, job.store.schema, job.store.num_partitions
     homes = inbox.read("homes")
     home = to_numpy(homes["home"])
@@ -76,7 +75,7 @@ def move_nodes(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
         "sizes": sizes.tolist(),
         "before": crossing(sources, store.book, partition=index),
         "loads_before": loads.sum(0).tolist(),
-        # what each new partition gets of each load [P, 3]
+        # each load of each new partition from here [P, 3]
         "loads": np.stack([np.bincount(home, each, minlength=parts) for each in loads.T], axis=1).tolist(),
     }
     asked = Emit("asked", pa.table({"node": nodes}), store.book.owner(nodes))
@@ -84,12 +83,12 @@ def move_nodes(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
 
 
 def number_nodes(index: int, inbox: Inbox, *, job: PartitionJob, book: PartitionBook) -> TaskOutput:
-    """Write a new partition's nodes, by cluster and in the order of their ids, and tell old owners the dense ids."""
+    """Write a new partition's nodes by cluster and id, and send the dense ids to old owners."""
     files, emits, start = [], [], book.start(index)
     for number in range(book.num_types):
         rows = inbox.read(f"nodes_{number}").combine_chunks()
         rows = take_rows(rows, to_numpy(pc.sort_indices(rows, [(CLUSTER, "ascending"), ("id", "ascending")])))
-        # dense ids of the type's nodes in the store that is read, and in the one that is written, a run [n]
+        # old and new dense ids of the type's nodes [n]
         old, place = to_numpy(rows["node"]), book.rows(index, number)
         new = np.arange(start + place.start, start + place.stop)
         written = rows.drop_columns([CLUSTER]).set_column(rows.column_names.index("node"), "node", pa.array(new))
@@ -101,7 +100,7 @@ def number_nodes(index: int, inbox: Inbox, *, job: PartitionJob, book: Partition
 
 
 def answer(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
-    """Tell each old partition the new ids of the nodes that it asked for."""
+    """Send each old partition the new ids that it asked for."""
     new, start = _numbered(index, inbox, job), job.store.book.start(index)
     pieces = [to_numpy(piece["node"]) for piece in inbox.pieces("asked")]
     asked = np.concatenate(pieces)
@@ -118,10 +117,10 @@ def _numbered(index: int, inbox: Inbox, job: PartitionJob) -> IntArray:
 
 
 def move_edges(index: int, inbox: Inbox, *, job: PartitionJob, book: PartitionBook) -> TaskOutput:
-    """Send the in-edges of an old partition's nodes to where these are now, with the new ids of both ends."""
+    """Send an old partition's in-edges to the new owners of their targets, with the new ids of both ends."""
     new, start = _numbered(index, inbox, job), job.store.book.start(index)
     known = inbox.read("known")
-    # what was asked for, owner by owner and ascending, so ascending as a whole
+    # sorted by owner and ascending within each, so ascending as a whole
     old_sources, new_sources = to_numpy(known["old"]), to_numpy(known["new"])
     emits = []
     for number, listed in enumerate(lists_of(job)):
@@ -139,9 +138,9 @@ def move_edges(index: int, inbox: Inbox, *, job: PartitionJob, book: PartitionBo
 
 @dataclass(frozen=True)
 class EdgeList:
-    """A list of edges that each partition has: what names its file in the old store and in the new one, and its place.
+    """A list of edges of each partition: the names of its old and new file, and its placement.
 
-    are_edges: they are those of a relation, and not pairs that are predicted.
+    are_edges: it holds a relation's edges, not pairs to predict.
     """
 
     read: Callable[[int], str]
@@ -151,7 +150,7 @@ class EdgeList:
 
 
 def lists_of(job: PartitionJob) -> list[EdgeList]:
-    """Return the lists of a store: its relations, the pairs that are predicted, the relations as they are placed."""
+    """Return the lists of a store: its relations, the pairs to predict, and the placed relations."""
     schema = job.store.schema
     names = [partial(edges_file, schema=schema, relation=number) for number in range(schema.num_relations)]
     found = [EdgeList(name, name) for name in names]
@@ -164,7 +163,7 @@ def lists_of(job: PartitionJob) -> list[EdgeList]:
 
 
 def sort_edges(index: int, inbox: Inbox, *, job: PartitionJob, book: PartitionBook) -> TaskOutput:
-    """Write the edges of a new partition, sorted by (destination, source) and those of a pair as they were."""
+    """Write the edges of a new partition, sorted by (destination, source), parallel edges in their old order."""
     files, sources, computed = [], list[IntArray](), list[IntArray]()
     for number, listed in enumerate(lists_of(job)):
         rows = inbox.read(f"edges_{number}").combine_chunks()

@@ -1,6 +1,6 @@
-"""The rounds of `partition` in order: plan, move nodes, number them, tell, move edges, sort.
+"""The order of the rounds of `partition`: plan, move nodes, number them, send new ids, move edges, sort.
 
-The plan is one task; what it holds in memory each kind says in its own module. All other tasks hold a partition.
+The plan is one task; the module of each kind describes its memory. All other tasks hold one partition.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.book import PartitionBook
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.partition import rounds
-from gnnflow.partition.figures import LOADS, figures_of
+from gnnflow.partition.planning import LOADS, figures_of
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.writing import write_json
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.facts import GraphFacts
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner, TaskOutput, TaskRecord
-    from gnnflow.partition.job import PartitionJob
+    from gnnflow.partition.planning import PartitionJob
     from gnnflow.storage.writing import FileEntry
 
 BALANCE = "balance.json"
@@ -34,7 +34,7 @@ BALANCE = "balance.json"
 
 @dataclass(frozen=True)
 class PartitionResult:
-    """The files of the new store, what there is to know of it, and the figures of `balance.json`."""
+    """The files and the facts of the new store, and the figures of `balance.json`."""
 
     files: tuple[FileEntry, ...]
     facts: GraphFacts
@@ -42,7 +42,7 @@ class PartitionResult:
 
 
 def run_rounds(job: PartitionJob, runner: RoundRunner, *, facts: GraphFacts) -> PartitionResult:
-    """Write the store anew. facts: those of the store that is read, whole."""
+    """Write the new store. facts: all facts of the old store."""
     parts = job.store.num_partitions
 
     def step(
@@ -52,7 +52,7 @@ def run_rounds(job: PartitionJob, runner: RoundRunner, *, facts: GraphFacts) -> 
 
     planned = runner.run(step("plan", partial(rounds.plan, job=job), {}))[0]
     moved = runner.run(step("nodes_move", partial(rounds.move_nodes, job=job), {"homes": "plan"}, last=("homes",)))
-    # nodes that each new partition gets of each type for each cluster [P, T, C]
+    # nodes of each new partition, type and cluster [P, T, C]
     sizes = np.sum([record.counts["sizes"] for record in moved], axis=0)
     book = PartitionBook(offsets_of(sizes.sum(2).ravel()), job.store.book.num_types)
     rows = tuple(f"nodes_{number}" for number in range(book.num_types))
@@ -74,7 +74,7 @@ def run_rounds(job: PartitionJob, runner: RoundRunner, *, facts: GraphFacts) -> 
 
 
 def _figures(planned: TaskRecord, moved: list[TaskRecord], edges: list[TaskRecord]) -> dict[str, Any]:
-    """Return what is told of the partitioning: the plan's own figures, those of the new store, and of the old one."""
+    """Return the figures of the partitioning: of the plan, the new store and the old store."""
     loads = np.sum([record.counts["loads"] for record in moved], axis=0)
     if "computed" in edges[0].counts["after"]:
         loads[:, LOADS.index("edges")] = [record.counts["after"]["computed"] for record in edges]

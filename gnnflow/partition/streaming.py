@@ -1,8 +1,8 @@
-"""Deal a stream of items to parts: each to the part that holds most of its neighbours, less the fuller that part is.
+"""Deals a stream of items to parts: each to the part with most of its neighbours, less if that part is full.
 
 Linear deterministic greedy (LDG) of Stanton and Kliot, "Streaming graph partitioning for large distributed graphs",
-KDD 2012, section 4: item v goes to the part with most w(v, part) (1 - load / capacity). Items come in chunks, and those
-of a chunk do not see each other, so the first chunks are small: each is an eighth of what was dealt before it, and at
+KDD 2012, section 4: item v goes to the part with most w(v, part) (1 - load / capacity). Items come in chunks, and
+items of a chunk do not see each other, so the first chunks are small: each is an eighth of the items before it, and at
 most `LARGEST_CHUNK`. Several loads are kept at once; the fullest of a part's loads counts.
 
 Memory: a number per item, and a number per part for each item of a chunk.
@@ -27,7 +27,7 @@ _LEAST_ROOM = 1e-3  # of a part that has no more of one thing: items without any
 
 
 def chunk_bounds(number: int, *, dealt: int = 0) -> IntArray:
-    """Return where chunks of a number of items begin and end, of which others were dealt before."""
+    """Return the bounds of chunks of a number of items, after `dealt` others."""
     bounds = [0]
     while bounds[-1] < number:
         size = min(max((dealt + bounds[-1]) // _SEEN_PER_NEW, 1), LARGEST_CHUNK)
@@ -38,8 +38,8 @@ def chunk_bounds(number: int, *, dealt: int = 0) -> IntArray:
 class Stream:
     """Items on their way to parts.
 
-    owner [N]: the part of each item, -1 before it is dealt. loads, capacity [P, K]: what each part has of each of K
-    things that are to be even, and what it may have.
+    owner [N]: the part of each item, -1 before it is dealt. loads, capacity [P, K]: each part's K loads, and their
+    limits.
     """
 
     def __init__(self, num_items: int, *, capacity: CostArray) -> None:
@@ -52,7 +52,7 @@ class Stream:
     ) -> None:
         """Deal a chunk. loads [n, K]; neighbors [E] and their weight [E], lengths [n] of each item.
 
-        Items that fit nowhere even out what parts have, each above its capacity.
+        Items that fit nowhere go where they even out the loads, above the capacity.
         """
         parts = len(self.capacity)
         place = self.owner[neighbors]
@@ -68,23 +68,23 @@ class Stream:
             taken = self._fitting(choice, loads[waiting]) | nowhere
             self.owner[items[waiting[taken]]] = choice[taken]
             np.add.at(self.loads, choice[taken], loads[waiting[taken]])
-            # a part that had no room for an item, with those before it, is not asked again
+            # a part without room for an item, after the items before it, is not asked again
             closed[waiting[~taken], choice[~taken]] = True
             waiting = waiting[~taken]
 
     def _room(self) -> CostArray:
-        """Return the share of each part that is free [P]: that of the load which is fullest."""
+        """Return the free share of each part [P], by its fullest load."""
         full = np.divide(self.loads, self.capacity, out=np.zeros_like(self.loads), where=self.capacity > 0)
         room: CostArray = 1 - full.max(1)
         return room
 
     def _choice(self, joined: Array, loads: CostArray, closed: BoolArray) -> tuple[IntArray, BoolArray]:
-        """Return the part that each item is for [n], and whether it fits nowhere; a part that is closed takes it not.
+        """Return the best open part of each item [n], and whether the item fits nowhere.
 
-        Items without placed neighbours, and those that fit nowhere, even out what parts have.
+        Items without placed neighbours, and items that fit nowhere, even out the loads.
         """
         room = self._room()
-        # what each part would have of each load with the item in it [n, P, L], and the most it may have [1, P, L]
+        # each part's loads with the item in it [n, P, L], and their limits [1, P, L]
         held, limit = self.loads[None] + loads[:, None], self.capacity[None] * (1 + _ROUNDING)
         fits = np.all((held <= limit) | (loads[:, None] == 0), axis=2) & ~closed
         # LDG's score [n, P]: weight of the edges to a part, less the fuller the part is; a part without room has none
@@ -92,9 +92,9 @@ class Stream:
         nowhere = ~fits.any(1)
         drawn = score.max(1) > 0
         choice: IntArray = np.where(drawn, score.argmax(1), np.where(fits, room[None], -np.inf).argmax(1))
-        # items that no part draws: to the part with most room one by one would send a chunk's all to the same
+        # items that no part draws are spread, since the part with most room would get all of a chunk
         alone = np.flatnonzero(nowhere | ~(drawn | closed.any(1)))
-        # The emptiest parts come first, and each is for as many of them as brings it to the common level.
+        # the emptiest parts come first, and each takes items up to the common level
         order = np.argsort(-room, kind="stable")
         size = (loads[alone] / np.maximum(self.capacity.min(0), np.finfo(np.float64).tiny)).max(1)
         ends = np.cumsum(_level(room[order], float(size.sum())))
@@ -102,8 +102,8 @@ class Stream:
         return choice, nowhere
 
     def _fitting(self, choice: IntArray, loads: CostArray) -> BoolArray:
-        """Return whether each item fits into its part once those before it are there [n]."""
-        # items by part [n]; one running sum [n, L] gives what each part's items up to and with one add up to
+        """Return whether each item fits into its part after the items before it [n]."""
+        # items by part [n], and the running sum of their loads [n, L], from which each part's begin is subtracted
         order = np.argsort(choice, kind="stable")
         ordered, added = choice[order], np.cumsum(loads[order], axis=0)
         starts = offsets_of(np.bincount(ordered, minlength=len(self.capacity)))
@@ -116,7 +116,7 @@ class Stream:
 
 
 def _level(room: CostArray, total: float) -> CostArray:
-    """Return how much of a total goes to each part, of which the emptiest come first, so that room is even after."""
+    """Return each part's share of a total that evens out the room. room: the emptiest part first."""
     counts = np.arange(1, len(room) + 1)
     # the room that is left where the first 1, 2, ... parts share the total; as many as have more than that share it
     left = (np.cumsum(room) - total) / counts

@@ -1,7 +1,7 @@
 """Neighbour sampling as a pure function of (seed, destination, source). NumPy only.
 
-Every edge gets a priority that depends on nothing but itself and the seed, and each target keeps its smallest
-ones. Whatever is derived from that ignores partition count, order, retries and which machine did the work.
+Every edge gets a priority that depends only on the edge and the seed, and each target keeps its smallest ones. So a
+sample does not depend on partitions, order, retries or machines.
 Read `priority.py` first, then `top_k.py`.
 """
 

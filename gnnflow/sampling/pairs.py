@@ -1,7 +1,7 @@
-"""Splits of nodes and edges, pools of nodes for negatives, and the negatives of an edge in an epoch.
+"""Splits of nodes and edges, pools of candidates, and an edge's negatives in an epoch.
 
 All are functions of hashes: of an edge's ends, of a shard and a number, of an edge, an epoch and a number. None depends
-on partitions, order or what was drawn before.
+on partitions, order or earlier draws.
 
 Shapes: E edges, S shards, D draws per shard, B pairs, K negatives of each, M candidates, P partitions.
 """
@@ -9,6 +9,7 @@ Shapes: E edges, S shards, D draws per shard, B pairs, K negatives of each, M ca
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,17 +20,17 @@ from gnnflow.graph.hashing import combine, hash_integers, seed_word
 from gnnflow.graph.splits import SPLITS
 
 EVALUATION = -1
-"""The epoch that negatives of scoring are drawn for: the same in every epoch."""
+"""The epoch number for negatives of scoring, which are the same in every epoch."""
 
 SAMPLED_TIMES = 1 << 14
-"""Edges whose times say where a split by time is cut: shares are then right to half a percent of all edges."""
+"""Sampled edges whose times decide a split by time: shares are right to half a percent of all edges."""
 
 _FRACTION_BITS = np.uint64(11)  # shifted away, 53 bits are left: as many as a float64 holds
 _UNIT = 2.0**-53
 
 Points = npt.NDArray[np.float64]
 AreEdges = Callable[[IntArray, IntArray], BoolArray]
-"""Tells which pairs of sources and targets [B], numbered as candidates are, are edges."""
+"""Returns which pairs of sources and targets [B], numbered like candidates, are edges."""
 
 
 def pair_keys(left: KeyArray, right: KeyArray) -> KeyArray:
@@ -42,7 +43,7 @@ def random_splits(
 ) -> npt.NDArray[np.int8]:
     """Return the split code of each pair, or of each node, by its key [E]: shares valid and test, the others train.
 
-    of: what is split, so that nodes and pairs of one seed are drawn apart.
+    of: a name, so that nodes and pairs with one seed are drawn independently.
     """
     point = _points(combine(keys, seed_word(of, seed)))
     names = np.select([point < test, point < test + valid], [SPLITS.index("test"), SPLITS.index("valid")], 0)
@@ -50,17 +51,24 @@ def random_splits(
 
 
 def sampled_times(keys: KeyArray, times: IntArray, *, seed: int) -> IntArray:
-    """Return the positions of up to SAMPLED_TIMES edges, those whose hash is smallest: samples merge exactly."""
+    """Return the positions of up to SAMPLED_TIMES edges with the smallest hashes; samples merge exactly."""
     hashed = combine(combine(keys, times.view(np.uint64)), seed_word("time split", seed))
-    # Edges of one hash have one time, so it does not matter which of them is taken.
+    # edges of one hash have one time, so any of them may be taken
     return np.argsort(hashed, kind="stable")[:SAMPLED_TIMES]
 
 
-def time_bounds(times: IntArray, *, valid: float, test: float) -> tuple[int, int]:
-    """Return the times at which valid and test begin, from a sample of all edges' times [E].
+class TimeBounds(NamedTuple):
+    """The first times of valid and of test edges."""
 
-    All edges of one time are in one split, so shares are at least those asked for; but a share of 0
-    gives none, and valid begins before test where there is an earlier time.
+    valid: int
+    test: int
+
+
+def time_bounds(times: IntArray, *, valid: float, test: float) -> TimeBounds:
+    """Return the first times of valid and of test edges, from a sample of edge times [E].
+
+    All edges of one time are in one split, so shares are at least the requested ones; but a share of 0 gives none, and
+    valid begins before test where there is an earlier time.
     """
     ordered = np.sort(times)
     first = [len(ordered) - round(share * len(ordered)) for share in (valid + test, test)]
@@ -69,20 +77,20 @@ def time_bounds(times: IntArray, *, valid: float, test: float) -> tuple[int, int
     earlier = ordered[ordered < begins[1]]
     if valid and begins[0] == begins[1] and len(earlier):
         begins[0] = int(earlier[-1])
-    return begins[0], begins[1]
+    return TimeBounds(*begins)
 
 
-def time_splits(times: IntArray, bounds: tuple[int, int]) -> npt.NDArray[np.int8]:
-    """Return the split code of each edge [E] by its time and what `time_bounds` gave."""
-    names = np.select([times >= bounds[1], times >= bounds[0]], [SPLITS.index("test"), SPLITS.index("valid")], 0)
+def time_splits(times: IntArray, bounds: TimeBounds) -> npt.NDArray[np.int8]:
+    """Return the split code of each edge [E] by its time and the bounds of `time_bounds`."""
+    names = np.select([times >= bounds.test, times >= bounds.valid], [SPLITS.index("test"), SPLITS.index("valid")], 0)
     return names.astype(np.int8)
 
 
 def pool_draws(shards: IntArray, size: int, *, seed: int, weights: Points) -> Array:
     """Return `size` draws for each shard as points of the partitions' cumulative weights [S, size].
 
-    weights [P]: what a partition's nodes weigh together. A point belongs to the partition of `pool_owner`, whose node
-    `pool_rows` finds.
+    weights [P]: the total weight of each partition's nodes. `pool_owner` returns a point's partition, and
+    `pool_rows` its node.
     """
     number = np.arange(len(shards) * size) % max(size, 1)
     keys = combine(hash_integers(np.repeat(shards, size)), seed_word("pool", seed)) ^ hash_integers(number)
@@ -91,7 +99,7 @@ def pool_draws(shards: IntArray, size: int, *, seed: int, weights: Points) -> Ar
 
 
 def pool_owner(points: Points, weights: Points) -> IntArray:
-    """Return the partition that each point of the cumulative weights [P] lies in; one without weight has none."""
+    """Return the partition of each point on the cumulative weights [P]; partitions without weight have none."""
     bounds = np.cumsum(weights)
     last = int(np.flatnonzero(weights)[-1])
     return np.minimum(np.searchsorted(bounds, points, side="right"), last)
@@ -117,10 +125,9 @@ def draw_negatives(
 ) -> IntArray:
     """Return `count` negative targets of each pair [B, K] among the candidates [M].
 
-    keys [B] identify the pairs, whatever the partitions; sources and targets [B] are their ends, numbered as the
-    candidates are. Number j of a pair depends on (seed, epoch, key, j) and the candidates alone. An end of the pair is
-    never its negative: the next candidate takes its place; nor is one that makes an edge, where `are_edges` tells
-    these. Raises TrainingError where no candidate is left.
+    keys [B] identify the pairs in any partitioning; sources and targets [B] are their ends, numbered like the
+    candidates. Number j of a pair depends only on (seed, epoch, key, j) and the candidates. The next candidate replaces
+    an end of the pair, and one that makes an edge by `are_edges`. Raises TrainingError where no candidate is left.
     """
     drawn = np.empty((len(keys), count), np.int64)
     for number in range(count if len(keys) else 0):
@@ -133,7 +140,7 @@ def draw_negatives(
 def _other(
     place: IntArray, sources: IntArray, targets: IntArray, candidates: IntArray, are_edges: AreEdges | None
 ) -> IntArray:
-    """Return the candidate at each place [B], or the next that is not an end of the pair and makes no edge."""
+    """Return the candidate at each place [B], or the next one that is no end and makes no edge."""
     for _ in range(len(candidates)):
         found = candidates[place]
         taken = (found == sources) | (found == targets)

@@ -34,16 +34,16 @@ _LAST = np.uint64(1 << 63)
 
 
 def edge_keys(dst_keys: KeyArray, src_keys: KeyArray, occurrence: Array, *, relation: str = "") -> KeyArray:
-    """Return the 64-bit identity of each edge, from the hash keys of its ends.
+    """Return the 64-bit key of each edge, from the hash keys of its ends.
 
     occurrence [E] counts equal (dst, src) pairs from 0, so that parallel edges are told apart. The keys must
     come from the user's ids (`graph/hashing.py`), not from dense ids: those change with the partition count.
-    relation: as a config writes the edges' relation, where there are several; the only one is nameless.
+    relation: the relation as a config writes it, where there are several; else empty.
     """
     word = seed_word(relation)
     keys = np.empty(len(dst_keys), np.uint64)
     for rows in _slices(len(keys)):
-        # a hash of each (destination, source), then of that with the number among equal pairs
+        # a hash of each (destination, source), then of this hash and the number among equal pairs
         pair = combine(dst_keys[rows], src_keys[rows])
         keys[rows] = combine(pair, occurrence[rows].astype(np.uint64) ^ word)
     return keys
@@ -60,7 +60,7 @@ def priorities(
     """Return one uint64 per edge; the smallest are kept first.
 
     weight [E] is non-negative and needed by `weighted` and `top_k`. view: 0 is the sample that a run selects once and
-    scores with; each other number gives one that is independent of it, such as that of an epoch. Raises ConfigError for
+    scores with; each other number gives an independent sample, such as one per epoch. Raises ConfigError for
     an unknown kind, and where weights are needed and missing.
     """
     if kind == "none":
@@ -83,7 +83,7 @@ def priorities(
 
 
 def arrivals(priority: KeyArray) -> TimeArray:
-    """Return when each edge arrives [E], from priorities of kind `weighted`; infinity for an edge of weight 0."""
+    """Return the arrival of each edge [E] from priorities of kind `weighted`; infinity for an edge of weight 0."""
     return np.where(priority < _LAST, priority.view(np.float64), np.inf)
 
 

@@ -39,7 +39,7 @@ def top_k(offsets: IntArray, priority: KeyArray, *, tie: KeyArray | None = None,
 
     offsets [T + 1] group the edges [E] by target. tie [E] breaks equal priorities, input order what is left.
     """
-    # edges of each target and those that are kept [T]
+    # edges and kept edges of each target [T]
     lengths = np.diff(offsets)
     kept = lengths if limit is None else np.minimum(lengths, limit)
     kept_offsets = offsets_of(kept)
@@ -67,7 +67,7 @@ def top_k_ungrouped(
     targets [E] numbers each edge's target, 0 .. num_targets - 1. Concatenated pieces that are each grouped
     merge quickly.
     """
-    # edges grouped by target, those of one in input order [E], and where each target's begin [T + 1]
+    # edges grouped by target, in input order within one [E], and the offsets of each target [T + 1]
     order = np.argsort(targets, kind="stable")
     offsets = offsets_of(np.bincount(targets, minlength=num_targets))
     selection = top_k(offsets, priority[order], tie=None if tie is None else tie[order], limit=limit)

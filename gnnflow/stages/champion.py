@@ -149,8 +149,7 @@ def _in_store(context: StageContext, train: MiniBatchConfig) -> _TestTargets | N
 
 
 def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | None:
-    from gnnflow.graphfeature.pairs import read_pair_shard
-    from gnnflow.graphfeature.shards import read_shard
+    from gnnflow.graphfeature.shards import read_pair_shard, read_shard
     from gnnflow.train.minibatch import outputs_on_shards
     from gnnflow.train.minibatch.preparing import Sample
 

@@ -9,7 +9,7 @@ from gnnflow.config import LinkTask
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graph.run_facts import HIDE_EVENTS, LinkFacts
-from gnnflow.neighbors.event_paths import events_that_tell
+from gnnflow.neighbors.event_paths import revealing_events
 from gnnflow.neighbors.link_candidates import known_links, sample_links, share_of_edges
 from gnnflow.neighbors.pairs import num_candidates
 
@@ -37,7 +37,7 @@ def find_link_facts(run: StageRun) -> LinkFacts | None:
             fix="There are no other pairs to learn from. Learn a label or a number of the edges: task.kind edge.",
         )
     drawn, filtered = task.negatives.evaluation, task.negatives.filtered
-    events = events_that_tell(store, links, seed=run.config.seed)
+    events = revealing_events(store, links, seed=run.config.seed)
     return LinkFacts(links.split, len(links.sources), drawn, num_candidates(store.facts), share, filtered, events)
 
 

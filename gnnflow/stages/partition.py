@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 from gnnflow.config.neighbors_section import MetapathNeighbors, relation_of
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.partition.balance import EvenCosts
-from gnnflow.partition.costs import CostModel
-from gnnflow.partition.figures import LOADS
-from gnnflow.partition.instances import DirectInstances, PathInstances
-from gnnflow.partition.job import PartitionJob
+from gnnflow.partition.costs import CostModel, DirectInstances, PathInstances
 from gnnflow.partition.ldg import Ldg
 from gnnflow.partition.louvain import Louvain
 from gnnflow.partition.metis import Metis
-from gnnflow.partition.planning import AsTheyAre
+from gnnflow.partition.planning import LOADS, KeptOwners, PartitionJob
 from gnnflow.partition.ranges import Ranges
 from gnnflow.partition.run import run_rounds
 from gnnflow.stages.base import Made
@@ -71,8 +68,8 @@ _PLANNERS: dict[str, Callable[[Any, Config, int], Planner]] = {
     "ldg": _ldg,
     "louvain": _louvain,
     "metis": _metis,
-    "edge_1d": lambda *_: AsTheyAre(),
-    "vertex_cut": lambda *_: AsTheyAre(),
+    "edge_1d": lambda *_: KeptOwners(),
+    "vertex_cut": lambda *_: KeptOwners(),
 }
 
 

@@ -51,30 +51,29 @@ def resolve(uri: str) -> Resolved:
     for a path that is not UTF-8, since a run's documents name places as text. A URI with `::` is a chain of fsspec's
     only with `://`.
     """
-    if found := find_secret(uri):
-        raise StorageError(f"holds {found}", where=uri, fix="Give it to the storage library through the environment.")
-    fs, path = _filesystem_of(uri)
+    if secret := find_secret(uri):
+        raise StorageError(f"holds {secret}", where=uri, fix="Give it to the storage library through the environment.")
+    found = _filesystem_of(uri)
     try:
-        path.encode()
+        found.path.encode()
     except UnicodeEncodeError as error:  # surrogates stand for such bytes
         fix = "Rename that folder or file."
-        raise StorageError("a name in this path is not UTF-8", where=path, fix=fix) from error
-    return Resolved(fs, path)
+        raise StorageError("a name in this path is not UTF-8", where=found.path, fix=fix) from error
+    return found
 
 
-def _filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+def _filesystem_of(uri: str) -> Resolved:
     if "::" in uri and "://" not in uri:  # a file's name, which fsspec would read as a chain
-        return LocalFileSystem(use_listings_cache=False), absolute(uri)
+        return Resolved(LocalFileSystem(use_listings_cache=False), absolute(uri))
     try:
         # no cached listings: in a long-lived worker they would hide new files and keep old sizes
-        fs, path = url_to_fs(uri, use_listings_cache=False)
+        return Resolved(*url_to_fs(uri, use_listings_cache=False))
     except (ValueError, ImportError) as error:
         raise StorageError(
             f"cannot open this location: {error}",
             where=uri,
             fix="Use a path or an installed fsspec scheme (s3 needs 'gnnflow[s3]').",
         ) from error
-    return fs, path
 
 
 def join(uri: str, *parts: str) -> str:
@@ -96,9 +95,9 @@ def is_below(uri: str, folder: str) -> bool:
     return fs.protocol == other.protocol and f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")
 
 
-def _real(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    fs, path = resolve(absolute(uri))
-    return fs, os.path.realpath(path) if isinstance(fs, LocalFileSystem) else path
+def _real(uri: str) -> Resolved:
+    found = resolve(absolute(uri))
+    return found._replace(path=os.path.realpath(found.path)) if isinstance(found.fs, LocalFileSystem) else found
 
 
 @located

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gnnflow.mapreduce.ahead import fetching
-from gnnflow.mapreduce.exchange import Emit, ExchangeError, Inbox, exchange_file, write_exchange
+from gnnflow.mapreduce.exchange import Emit, ExchangeError, Inbox, exchange_file, fetching, write_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

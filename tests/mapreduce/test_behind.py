@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gnnflow.mapreduce import behind
+from gnnflow.mapreduce import exchange
 from gnnflow.mapreduce.exchange import Emit, Inbox, write_exchange
 from gnnflow.mapreduce.rounds import Round, RoundRunner, TaskOutput
 from gnnflow.mapreduce.schedulers import Synchronous
@@ -75,7 +75,7 @@ def test_a_task_is_done_only_when_its_last_write_is(tmp_path: Path, monkeypatch:
         done.append(uri)
         return write_exchange(uri, emit, num_destinations)
 
-    monkeypatch.setattr(behind, "write_exchange", slowly)
+    monkeypatch.setattr(exchange, "write_exchange", slowly)
     assert found(tmp_path) == EXPECTED
     assert len(done) == 4 * RUNS
 
@@ -97,7 +97,7 @@ def test_an_error_of_a_write_is_raised_and_the_next_attempt_writes_the_same(
 
     before = threading.active_count()
     with monkeypatch.context() as patch:
-        patch.setattr(behind, "write_exchange", failing)
+        patch.setattr(exchange, "write_exchange", failing)
         with pytest.raises(type(error)):
             found(folder)
     assert not list((folder / "send").glob("*.json"))
@@ -143,7 +143,7 @@ def test_no_more_than_a_few_emits_wait_to_be_written(tmp_path: Path, monkeypatch
 
         return TaskOutput(coming=some())
 
-    monkeypatch.setattr(behind, "write_exchange", counting)
+    monkeypatch.setattr(exchange, "write_exchange", counting)
     RoundRunner(str(tmp_path), Synchronous()).run(Round("send", 1, 2, many))
-    assert 1 < most[0] <= behind._UNWRITTEN
+    assert 1 < most[0] <= exchange._UNWRITTEN
     assert finished == [20]

@@ -41,7 +41,7 @@ def test_workers_that_need_more_open_files_than_there_may_be_are_refused_with_th
     low = next(limit for limit in count() if limit - sum(each < limit for each in opened) == 40)
     resource.setrlimit(resource.RLIMIT_NOFILE, (low, limits[1]))
     try:
-        with pytest.raises(ClusterError, match=rf"2 workers need room for 52 open files, which a limit of {low} does"):
+        with pytest.raises(ClusterError, match=rf"2 workers need 52 open files, and the limit is {low}"):
             started()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -60,7 +60,7 @@ def failed(error):
         (MemoryError(), "not enough memory to start 2 workers"),
         (RuntimeError("can't start new thread"), "not enough memory to start 2 workers"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "not enough memory to start 2 workers"),
-        (OSError(errno.EMFILE, "Too many open files"), "2 workers need room for 52 open files"),
+        (OSError(errno.EMFILE, "Too many open files"), "2 workers need 52 open files"),
         (OSError(errno.ENOSPC, "No space left on device", "/tmp/dask"), "no space is left on /tmp/dask"),
     ],
     ids=["memory", "a thread", "memory of the system", "files", "a disk"],
@@ -120,7 +120,7 @@ def test_a_worker_that_is_always_killed_as_it_starts_is_told_in_a_sentence(ends_
     said: list[str] = []
     with pytest.raises(
         ClusterError,
-        match=r"a worker was killed by SIGKILL while it started. Where that is for want of memory, ask for fewer",
+        match=r"a worker was killed by SIGKILL while it started. If memory was short, ask for fewer",
     ):
         started(said.append)
     assert len(said) == 2

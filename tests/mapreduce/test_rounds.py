@@ -220,7 +220,7 @@ def test_a_channel_goes_when_no_later_round_reads_it_and_a_restart_does_without(
     again.run(first)
     assert [record.counts for record in again.run(second)] == found
     assert scheduler.ran == []
-    with pytest.raises(AssertionError, match="reads what is deleted"):
+    with pytest.raises(AssertionError, match="reads a deleted channel"):
         again.run(replace(second, name="later"))
 
 

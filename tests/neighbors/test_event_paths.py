@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from gnnflow.graph.run_facts import TrainFacts
-from gnnflow.neighbors.event_paths import events_that_tell, shares_joined, types_between
+from gnnflow.neighbors.event_paths import revealing_events, shares_joined, types_between
 from gnnflow.neighbors.link_candidates import sample_links
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
@@ -60,7 +60,7 @@ def test_an_event_of_each_link_joins_all_of_them_and_few_other_pairs(
     assert of_links == 1.0
     edges = len(set(zip(tables[PAYS]["src"].to_pylist(), tables[PAYS]["dst"].to_pylist(), strict=True)))
     assert by_chance < 4 * edges / (40 * 25)
-    assert events_that_tell(store, sample_links(store), seed=0) == {"device": (of_links, by_chance)}
+    assert revealing_events(store, sample_links(store), seed=0) == {"device": (of_links, by_chance)}
 
 
 def test_events_of_some_links_are_counted(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_events_of_some_links_are_counted(tmp_path: Path) -> None:
 def test_nodes_that_many_on_both_sides_share_are_no_events(tmp_path: Path) -> None:
     store = store_of(config_of(tmp_path, payments(lambda number: number % 5)))
     assert shares(store) == (0.0, 0.0)
-    assert not events_that_tell(store, sample_links(store), seed=0)
+    assert not revealing_events(store, sample_links(store), seed=0)
 
 
 @pytest.mark.parametrize(("later", "found"), [(0, 0.0), (1, 0.0), (-1, 1.0)])

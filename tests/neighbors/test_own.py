@@ -67,7 +67,7 @@ def test_a_graph_answers_for_nodes_of_any_partition_in_any_order(tmp_path: Path)
     ("what", "said"),
     [
         ("descending", "roots that do not ascend"),
-        ("elsewhere", "which is none of the nodes it was given|do not ascend"),
+        ("elsewhere", "which is not among the given nodes|do not ascend"),
         ("beyond", r"the leaf \d+, where nodes are 0 to"),
         ("negative", r"the leaf -\d+, where nodes are 0 to"),
         ("fraction", "leaves of type float64, not integers"),
@@ -80,11 +80,11 @@ def test_a_graph_answers_for_nodes_of_any_partition_in_any_order(tmp_path: Path)
         ("infinite", "attributes that are not"),
         ("nothing", "returned NoneType"),
         ("empty", "returned dict"),
-        ("arrays", "returned tuple of account__own__account"),
+        ("arrays", "returned tuple for account__own__account"),
         ("name", "instances of 'own'"),
         ("types", "instances of 'account__own__bank'"),
-        ("wrong type", "which is no device"),
-        ("wrong leaf", "which is no device"),
+        ("wrong type", "which is not of type device"),
+        ("wrong leaf", "which is not of type device"),
     ],
 )
 def test_what_breaks_the_contract_is_refused(tmp_path: Path, what: str, said: str) -> None:
@@ -95,7 +95,7 @@ def test_what_breaks_the_contract_is_refused(tmp_path: Path, what: str, said: st
 
 
 def test_partitions_that_differ_in_form_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"weights, 0 attributes of partition 0 and .* of partition 1"):
+    with pytest.raises(ConfigError, match=r"weights, 0 attributes for partition 0 and .* for partition 1"):
         found(tmp_path, payments(tmp_path), "uneven")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
-from gnnflow.partition.instances import DirectInstances, PathInstances
+from gnnflow.partition.costs import DirectInstances, PathInstances
 
 SCHEMA = GraphSchema.of(
     ["author", "paper"],

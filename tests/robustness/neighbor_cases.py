@@ -25,7 +25,7 @@ def _functions() -> Iterator[Case]:
     for name, function, *words in (
         ("that raises", "raises", "failed on the", "KeyError: 'colour'"),
         ("that gives leaves beyond the last node", "out_of_range", "the leaf 60|the leaf 30", "nodes are 0 to 59"),
-        ("that counts roots from zero", "by_position", "the root 0", "none of the nodes it was given"),
+        ("that counts roots from zero", "by_position", "the root 0", "not among the given nodes"),
         ("that reads a relation that is not there", "of_another_relation", "node__knows__node"),
         ("that returns a list", "list_of_pairs", "returned list", "Instances"),
         ("that is not there", "missing", "no function 'missing'", "Its functions are:"),

@@ -233,7 +233,7 @@ def test_a_stage_starts_anew_where_its_exchange_is_damaged(
             spoil(Path(uri))
         return written
 
-    monkeypatch.setattr("gnnflow.mapreduce.behind.write_exchange", damaging)
+    monkeypatch.setattr("gnnflow.mapreduce.exchange.write_exchange", damaging)
     heard = Heard()
     result = make_artifact(StageContext.of(small(graph), progress=heard), "ingest")
     assert result.digest == undisturbed

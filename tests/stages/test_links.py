@@ -14,7 +14,7 @@ import pytest
 from gnnflow.config import Config
 from gnnflow.graph.errors import ConfigError, TrainingError
 from gnnflow.graph.facts import FlatFacts
-from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
+from gnnflow.graphfeature.shards import PairShard, read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext

@@ -17,7 +17,7 @@ from gnnflow.datasets import write_typed_payments
 from gnnflow.graph.errors import ConfigError, RegistryError, TableError
 from gnnflow.graph.facts import FlatFacts, GraphFacts
 from gnnflow.graph.schema import Relation
-from gnnflow.graphfeature.pairs import read_pair_shard
+from gnnflow.graphfeature.shards import read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
@@ -208,7 +208,7 @@ def test_by_time_a_table_that_may_list_the_same_edges_must_have_times(tmp_path: 
     tables["merchant__paid_by__account"] = pa.table({"src": pays["dst"], "dst": pays["src"]})
     graph = {"reverse_edges": False}
     config = config_of(tmp_path, tables, task={"split": {"kind": "time"}}, graph=graph)
-    with pytest.raises(TableError, match=r"paid_by__account.parquet: has no column 'timestamp'.*once more"):
+    with pytest.raises(TableError, match=r"paid_by__account.parquet: has no column 'timestamp'.*again"):
         store_of(config)
 
 

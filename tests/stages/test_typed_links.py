@@ -15,7 +15,7 @@ import pytest
 
 from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts
-from gnnflow.graphfeature.pairs import read_pair_shard
+from gnnflow.graphfeature.shards import read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext

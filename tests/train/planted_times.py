@@ -13,8 +13,7 @@ from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.hashing import hash_integers
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.neighborhood import Neighborhood
-from gnnflow.graphfeature.pairs import PairShard
-from gnnflow.graphfeature.shards import Shard
+from gnnflow.graphfeature.shards import PairShard, Shard
 from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.model import ModelInputs
 from gnnflow.sampling.pairs import pair_keys, time_bounds, time_splits

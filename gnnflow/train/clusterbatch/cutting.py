@@ -23,7 +23,7 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.graphfeature.clusters import cut_clusters
 from gnnflow.graphfeature.exclusion import RowPairs, without_pairs
 from gnnflow.graphfeature.neighborhood import Neighborhood, RowArray
-from gnnflow.graphfeature.pairs import PairShard
+from gnnflow.graphfeature.shards import PairShard
 from gnnflow.layers.model import Model
 from gnnflow.neighbors.pairs import PoolPlan
 from gnnflow.neighbors.whole import SplitTargets

@@ -19,8 +19,7 @@ import numpy as np
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import GraphFacts, ShardEntry
 from gnnflow.graph.splits import SPLITS
-from gnnflow.graphfeature.pairs import PairShard
-from gnnflow.graphfeature.shards import Shard
+from gnnflow.graphfeature.shards import PairShard, Shard
 from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights, read_pairs
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.neighbors.walk_views import WalkViews, memory_of_walks

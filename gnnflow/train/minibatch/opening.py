@@ -8,8 +8,7 @@ from typing import Any
 
 from gnnflow.config import MiniBatchConfig, NodeTask, PairTask, TaskConfig
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.graphfeature.pairs import read_pair_shard
-from gnnflow.graphfeature.shards import read_shard
+from gnnflow.graphfeature.shards import read_pair_shard, read_shard
 from gnnflow.layers.model import Model, build_model
 from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.selected import Neighbors

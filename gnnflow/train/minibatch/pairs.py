@@ -22,7 +22,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_pairs
-from gnnflow.graphfeature.pairs import PairShard
+from gnnflow.graphfeature.shards import PairShard
 from gnnflow.graphfeature.times import ALL_EARLIER, LateEdge, build_before, cuts, late_edge
 from gnnflow.layers.model import Model
 from gnnflow.neighbors.link_candidates import KnownLinks

@@ -12,7 +12,7 @@ import pytest
 
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import FlatFacts
-from gnnflow.graphfeature.pairs import read_pair_shard
+from gnnflow.graphfeature.shards import read_pair_shard
 from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline, publish
