@@ -1,4 +1,4 @@
-"""What long work reports while it runs: to the command line's bars, a task log, or a test that stops it."""
+"""Progress that long work reports: to the command line, a log of a task, or a test that stops it."""
 
 from __future__ import annotations
 
