@@ -10,11 +10,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
-from gnnflow.graph.edges import InEdges, SamplingKind, edge_scale, sample_scale
+from gnnflow.graph.edges import Fanout, InEdges, SamplingKind, SourceArray, edge_scale, sample_scale
+
+
+class LayerEdges(Protocol):
+    """The in-edges that a layer aggregates of any of N nodes: a block, or what makes blocks of some nodes."""
+
+    def step_back(self, nodes: IntArray) -> SourceArray:
+        """Return the sources that some nodes read, edge by edge."""
+
+    def cut(self, nodes: IntArray) -> Block:
+        """Return the block of some nodes, in the given order; sources are named as `step_back` names them."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +52,26 @@ class Block:
         """How many edges the block holds."""
         return self.edges.num_edges
 
-    def first(self, num_targets: int) -> Block:
-        """Return the block of the first so many targets, with the same sources."""
-        if num_targets == self.num_targets:
-            return self
-        edges, rows = self.edges, np.arange(num_targets)
-        picked = edges.prefix(rows, limit=None)
+    def step_back(self, nodes: IntArray) -> SourceArray:
+        """Return the sources that some targets read, edge by edge."""
+        return self.edges.step_back(nodes)
+
+    def cut(self, nodes: IntArray) -> Block:
+        """Return the block of some targets alone, in the given order, with the same sources."""
+        edges = self.edges
+        picked = edges.prefix(nodes, limit=None)
         # a scale per row of each relation
         scale = None if self.sample_scale is None else self.sample_scale.reshape(edges.num_relations, -1)
         return Block(
             edges.take(picked.positions, offsets=picked.offsets),
             self.num_sources,
-            None if scale is None else scale[:, :num_targets].ravel(),
+            None if scale is None else scale[:, nodes].ravel(),
             None if self.edge_scale is None else self.edge_scale[picked.positions],
         )
+
+    def first(self, num_targets: int) -> Block:
+        """Return the block of the first so many targets, with the same sources."""
+        return self if num_targets == self.num_targets else self.cut(np.arange(num_targets))
 
     def run(self, targets: slice) -> Block:
         """Return the block of a run of n targets in its one relation: their own n source rows, then all of this one."""
@@ -97,6 +114,34 @@ def sampled_block(edges: InEdges, *, num_sources: int, in_degree: IntArray, samp
     if sampling == "weighted":
         return Block(edges, num_sources, edge_scale=edge_scale(edges))
     return Block(edges, num_sources)
+
+
+@dataclass(frozen=True)
+class SampledEdges:
+    """The first in-edges of N nodes, which are cut where they are asked for: `LayerEdges` that copy nothing before.
+
+    limit: the layer's fan-out; None takes every edge. in_degree [N] or [N, R]: in the full graph.
+    """
+
+    edges: InEdges
+    num_sources: int
+    in_degree: IntArray
+    limit: Fanout | None
+    sampling: SamplingKind
+
+    def step_back(self, nodes: IntArray) -> SourceArray:
+        """Return the sources that some nodes read, edge by edge."""
+        return self.edges.step_back(nodes, limit=self.limit)
+
+    def cut(self, nodes: IntArray) -> Block:
+        """Return the block of some nodes, with the scale of their sample."""
+        picked = self.edges.prefix(nodes, limit=self.limit)
+        return sampled_block(
+            self.edges.take(picked.positions, offsets=picked.offsets),
+            num_sources=self.num_sources,
+            in_degree=self.in_degree[nodes],
+            sampling="none" if self.limit is None else self.sampling,
+        )
 
 
 def over_relations(degrees: IntArray) -> IntArray:
