@@ -45,6 +45,14 @@ PIPELINES: dict[str, Pipeline] = {
     ),
 }
 
+HYBRID = Pipeline(
+    ("ingest", "partition", "select", "train", "infer"),
+    source="gnnflow.train.hybrid:open_task_source",
+    execution="globalbatch",
+    is_joint=True,
+)
+"""What `train.parallel: hybrid` makes of the strategies that train on batches."""
+
 
 def load_named(reference: str) -> Any:
     """Return what a row names as `module:name`. Only now is anything imported that it needs."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, IntArray, offsets_of
+from gnnflow.graph.arrays import Array, IntArray, offsets_of, places_in
 from gnnflow.graph.batch import Block, sampled_block
-from gnnflow.graph.edges import InEdges, Picked
+from gnnflow.graph.edges import InEdges, Picked, SourceArray
 from gnnflow.graphfeature.blocks import UNSEEN, number_rows
 from gnnflow.graphfeature.neighborhood import Neighborhood, RowArray
 
@@ -57,7 +57,7 @@ def cut_clusters(
 def _block(graph: Neighborhood, nodes: IntArray, row_of: RowArray) -> Block:
     """Return the in-edges among the nodes whose rows are given."""
     picked = graph.edges.prefix(nodes, limit=None)
-    inside = _inside(graph.edges, picked, row_of)
+    inside = _inside(graph.edges, picked, row_of[graph.edges.sources_of(picked.positions)] != UNSEEN)
     # kept edges before each row's first [R n + 1]
     offsets = offsets_of(inside)[picked.offsets]
     positions = picked.positions[inside]
@@ -71,9 +71,38 @@ def _block(graph: Neighborhood, nodes: IntArray, row_of: RowArray) -> Block:
     )
 
 
-def _inside(edges: InEdges, picked: Picked, row_of: RowArray) -> Array:
-    """Return whether all that each picked edge comes from has a row [E]."""
-    known: Array = row_of[edges.sources_of(picked.positions)] != UNSEEN
+@dataclass(frozen=True)
+class EdgesAmong:
+    """The in-edges of N nodes that come from some nodes: `LayerEdges` of a batch of clusters on several ranks.
+
+    in_degree [N] or [N, R]: in the full graph. among: those nodes, as sources are named, ascending.
+    """
+
+    edges: InEdges
+    num_sources: int
+    in_degree: IntArray
+    among: IntArray
+
+    def step_back(self, nodes: IntArray) -> SourceArray:
+        """Return the sources that some nodes read, edge by edge."""
+        return self.cut(nodes).edges.sources
+
+    def cut(self, nodes: IntArray) -> Block:
+        """Return the block of some nodes, scaled as the edges that are left out of it ask for."""
+        picked = self.edges.prefix(nodes, limit=None)
+        known = places_in(self.among, self.edges.sources_of(picked.positions)) >= 0
+        inside = _inside(self.edges, picked, known)
+        offsets = offsets_of(inside)[picked.offsets]
+        return sampled_block(
+            self.edges.take(picked.positions[inside], offsets=offsets),
+            num_sources=self.num_sources,
+            in_degree=self.in_degree[nodes],
+            sampling="uniform",
+        )
+
+
+def _inside(edges: InEdges, picked: Picked, known: Array) -> Array:
+    """Return whether all that each picked edge comes from is known [E]. known [L]: of its sources."""
     if edges.leaves is None or not len(known):
         return known
     # where the leaves of each edge begin; every edge has one or more

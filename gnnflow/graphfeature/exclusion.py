@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray, distinct, places_in
-from gnnflow.graph.batch import Block, MiniBatch
+from gnnflow.graph.batch import Block, LayerEdges, MiniBatch
+from gnnflow.graph.edges import SourceArray
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,27 @@ def without_between(block: Block, keys: IntArray, num_rows: int, *, first: int |
     kept = np.ones(block.num_edges, bool)
     kept[positions] = False
     return keeping(block, kept) if len(positions) else block
+
+
+@dataclass(frozen=True)
+class WithoutPairs:
+    """In-edges of a rank's nodes without those between the ends of pairs: `LayerEdges` of others.
+
+    keys: of `RowPairs` whose ends are dense ids below num_nodes. first: dense id of the first of the nodes.
+    """
+
+    edges: LayerEdges
+    keys: IntArray
+    num_nodes: int
+    first: int
+
+    def step_back(self, nodes: IntArray) -> SourceArray:
+        """Return the sources that some nodes read, edge by edge."""
+        return self.cut(nodes).edges.sources
+
+    def cut(self, nodes: IntArray) -> Block:
+        """Return the block of some nodes; scales are those of all edges."""
+        return without_between(self.edges.cut(nodes), self.keys, self.num_nodes, first=self.first + nodes)
 
 
 def keeping(block: Block, kept: Array) -> Block:

@@ -12,7 +12,7 @@ Shapes: N nodes, E edges, T targets of a split.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ def read_graph(neighbors: Neighbors, *, with_keys: bool = False) -> GraphInMemor
     parts = [_partition(source, number) for number in range(store.num_partitions)]
     whole = side_by_side(parts).neighborhood
     splits = _splits(neighbors)
-    keys = _keys(neighbors) if with_keys else None
+    keys = read_keys(neighbors, range(store.num_partitions)) if with_keys else None
     # The only arrays of all edges and nodes: nobody who shares them may change them.
     for array in _arrays_of(whole):
         array.setflags(write=False)
@@ -76,16 +76,22 @@ def read_graph(neighbors: Neighbors, *, with_keys: bool = False) -> GraphInMemor
 def view_of(graph: GraphInMemory, neighbors: Neighbors, *, seed: int, view: int) -> GraphInMemory:
     """Return the graph with a sample of its edges, drawn for a view. graph: with keys; neighbors: say what is kept."""
     assert graph.keys is not None
+    drawn = drawn_edges(graph.neighborhood.edges, graph.keys, neighbors, seed=seed, view=view)
+    return replace(graph, neighborhood=replace(graph.neighborhood, edges=drawn), keys=None)
+
+
+def drawn_edges(edges: InEdges, keys: KeyArray, neighbors: Neighbors, *, seed: int, view: int) -> InEdges:
+    """Return a sample of the in-edges of some nodes, drawn for a view. keys [E]: of the edges."""
     assert neighbors.fanouts is not None
-    edges, most = graph.neighborhood.edges, most_kept(neighbors.fanouts)
+    most = most_kept(neighbors.fanouts)
     kept = (most,) * edges.num_relations if isinstance(most, int) else most
     # where each relation's edges begin among all
     starts = edges.offsets[:: max(edges.num_targets, 1)]
     drawn = []
     for number, limit in enumerate(kept):
-        keys = graph.keys[starts[number] : starts[number + 1]]
-        drawn.append(_sample(edges.relation(number), keys, neighbors, limit=limit, seed=seed, view=view))
-    return replace(graph, neighborhood=replace(graph.neighborhood, edges=by_relation(drawn)), keys=None)
+        own = keys[starts[number] : starts[number + 1]]
+        drawn.append(_sample(edges.relation(number), own, neighbors, limit=limit, seed=seed, view=view))
+    return by_relation(drawn)
 
 
 def memory_needed(neighbors: Neighbors, *, with_keys: bool = False) -> int:
@@ -188,11 +194,11 @@ def _splits(neighbors: Neighbors) -> dict[str, SplitTargets]:
     return held
 
 
-def _keys(neighbors: Neighbors) -> KeyArray:
-    """Return the keys of all edges [E], relation by relation, in dense id order of their targets."""
+def read_keys(neighbors: Neighbors, partitions: Sequence[int]) -> KeyArray:
+    """Return the keys of some partitions' edges [E], relation by relation, in dense id order of their targets."""
     store = neighbors.store
-    relations, parts = range(store.schema.num_relations), range(store.num_partitions)
-    tables = (store.edges(part, ["edge_key"], relation=number) for number in relations for part in parts)
+    relations = range(store.schema.num_relations)
+    tables = (store.edges(part, ["edge_key"], relation=number) for number in relations for part in partitions)
     return np.concatenate([to_numpy(table["edge_key"]) for table in tables])
 
 

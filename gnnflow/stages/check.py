@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from gnnflow.config import STAGES
 from gnnflow.config.checks import CHECKS
 from gnnflow.config.partition_section import PARTITIONERS
-from gnnflow.config.train_section import GlobalBatchConfig, is_streamed, needs_ranks
+from gnnflow.config.train_section import GlobalBatchConfig, needs_ranks
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.neighbors.own import load_function
@@ -209,4 +209,4 @@ def _check_own_layer(config: Config) -> None:
         if isinstance(error.__cause__, TypeError) or (edgeless and error.where == "model.kind"):
             raise
         return  # it may need other widths than these: the train stage builds it with the graph's own, and then says why
-    check_model(model, names=executions_of(config.train.strategy, is_streamed=is_streamed(config.train)))
+    check_model(model, names=executions_of(config.train))

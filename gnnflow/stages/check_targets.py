@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gnnflow.config import MAGNNConfig, MiniBatchConfig, PlateauSchedule
+from gnnflow.config.train_section import is_hybrid
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric
 from gnnflow.graph.splits import SPLITS, check_splits, too_few_targets
@@ -102,7 +103,7 @@ def check_targets(config: Config, facts: GraphFacts, *, trains: bool) -> None:
     train, outputs = config.train, facts.num_classes if config.task.kind == "node" else config.task.width
     check_trained_size(config, features=1 if facts.types else facts.features.width, outputs=outputs)
     check_splits(filled, patience=train.patience, on_plateau=isinstance(train.schedule, PlateauSchedule))
-    if isinstance(train, MiniBatchConfig) and not train.elastic:
+    if isinstance(train, MiniBatchConfig) and not train.elastic and not is_hybrid(train):
         targets = facts.splits["train"]
         # batches are halved until every rank has as many, and one of one target cannot be
         if targets < train.workers or (train.batch_size == 1 and targets % train.workers):

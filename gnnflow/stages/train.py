@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config import ClusterBatchConfig, LocalCluster, MiniBatchConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
-from gnnflow.config.train_section import is_streamed, needs_ranks
+from gnnflow.config.train_section import is_hybrid, needs_ranks
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graph.run_facts import LinkFacts, TrainFacts
@@ -82,7 +82,7 @@ def work(run: StageRun) -> Made:
     # Found now rather than after hours of training: every execution of this run must be able to run the model.
     check_model(
         build_model(job.model, job.inputs),
-        names=executions_of(config.train.strategy, is_streamed=is_streamed(config.train)),
+        names=executions_of(config.train),
     )
     result, attempts = _trained(run, job)
     remove_tree(run.failed)
@@ -117,7 +117,9 @@ def _trained_on(run: StageRun) -> _TrainedOn:
     neighbors, config = run.neighbors, run.config
     if isinstance(config.train, ClusterBatchConfig):
         check_clusters(neighbors.store.facts.cluster_book.num_clusters, per_batch=config.train.clusters_per_batch)
-    if isinstance(config.train, MiniBatchConfig | ClusterBatchConfig):  # each rank holds the graph
+    if isinstance(config.train, MiniBatchConfig | ClusterBatchConfig) and not is_hybrid(
+        config.train
+    ):  # each rank holds the graph
         resamples, walks = _resamples(config), walks_anew(config)
         limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
         check_memory(neighbors, int(limit), with_keys=resamples and walks is None, walks=walks)

@@ -72,9 +72,7 @@ class ActiveRows:
         return self.rows[: self.layers[-1].block.num_targets]
 
 
-def active_rows(
-    blocks: Sequence[LayerEdges], targets: IntArray, *, bounds: IntArray, exchange: Exchange
-) -> ActiveRows:
+def active_rows(blocks: Sequence[LayerEdges], targets: IntArray, *, bounds: IntArray, exchange: Exchange) -> ActiveRows:
     """Return what this rank computes for its own targets and for what others read.
 
     blocks: one per layer, first layer first, of the rank's N own nodes; their sources are dense ids. targets: places

@@ -110,10 +110,10 @@ def open_cluster_source(job: TrainJob, *, edges: bool = True) -> ClusterBatchSou
     )
     preparing = Preparing(train.cache, train.prefetch, open_shards=0, mover=Mover(torch.device(job.device)))
     loader = BatchLoader[IntArray](build, model=model, preparing=preparing)
-    return ClusterBatchSource(plan, loader, open_store_source(replace(job, train=_scoring(job)), edges=edges))
+    return ClusterBatchSource(plan, loader, open_store_source(replace(job, train=scoring_of(job)), edges=edges))
 
 
-def _scoring(job: TrainJob) -> MiniBatchConfig:
+def scoring_of(job: TrainJob) -> MiniBatchConfig:
     """Return how outputs are computed: by default each rank's part of a split at once, a row only once then.
 
     Pairs have a row for each of many negatives, so at most so many of them.

@@ -22,23 +22,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
 
+from gnnflow.executions.globalbatch import RankBatch
 from gnnflow.executions.minibatch import forward, sort_for_backward
 from gnnflow.executions.moving import Moved
 from gnnflow.executions.tensors import BatchTensors
 from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.facts import ShardEntry
 from gnnflow.layers import FeatureTensors, Model, TypedFeatureTensors
 from gnnflow.sampling.pairs import EVALUATION
 from gnnflow.train.heads import PairHead, features_of
+from gnnflow.train.minibatch.batches import PlannedBatch
 from gnnflow.train.minibatch.preparing import Preparing
 from gnnflow.train.state import Row
 
@@ -51,17 +54,18 @@ class Batch:
     """B targets, nodes or pairs, ready to compute on: the blocks of their rows, and what a head indexes of these.
 
     labels: of the targets, as MiniBatch has them. targets [B]: dense ids of the nodes, or of those that the pairs lead
-    to. head: None where the rows are the targets'.
+    to. head: None where the rows are the targets'. rows: computes them from the tensors.
     """
 
-    tensors: BatchTensors
+    tensors: BatchTensors | RankBatch
     labels: Array
     targets: IntArray
     head: PairHead | None = None
+    rows: Callable[[Model, Any], Tensor] = forward
 
     def logits(self, model: Model) -> Tensor:
         """Return the outputs of the targets [B, C], of links the scores of each and of its negatives [B, 1 + K]."""
-        rows = forward(model, self.tensors)
+        rows = self.rows(model, self.tensors)
         return rows if self.head is None else self.head.scores(model, rows)
 
 
@@ -81,6 +85,22 @@ class Builder(ABC, Generic[Planned]):
         raise NotImplementedError
 
 
+class SplitBuilder(Builder[PlannedBatch]):
+    """Makes batches of the targets of splits, as `plan_epoch` and `plan_evaluation` deal them."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many outputs a target has."""
+
+    @abstractmethod
+    def labels(self, entry: ShardEntry) -> Array:
+        """Return the labels of an entry's targets that this rank reads."""
+
+    def check_candidates(self, planned: PlannedBatch) -> None:
+        """Raise TrainingError where a held-out pair of a batch has no candidate left to be ranked against."""
+
+
 class BatchLoader(Generic[Planned]):
     """Makes planned batches ready ahead. Close it, or use it in a `with` block, to end its thread.
 
@@ -94,6 +114,7 @@ class BatchLoader(Generic[Planned]):
         self._watch = preparing.watch
         self._mover = preparing.mover
         self._memory = preparing.memory
+        self.rank = preparing.rank
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader")
 
     def __enter__(self) -> Self:
@@ -125,7 +146,9 @@ class BatchLoader(Generic[Planned]):
         On a graph with types those of the rows of the targets' type.
         """
         # By the reader's thread, which shards and scratch space belong to.
-        features = batch.tensors.features or self._reader.submit(self.build.features, planned).result()
+        features = batch.tensors.features
+        if features is None:
+            features = self._reader.submit(self.build.features, planned).result()
         return features_of(features, batch.head)
 
     def batches(self, planned: Iterable[Planned], *, epoch: int = EVALUATION) -> Iterator[Batch]:
@@ -163,7 +186,8 @@ class BatchLoader(Generic[Planned]):
         return batch
 
     def _sort(self, batch: Batch) -> None:
-        sort_for_backward(self._model, batch.tensors)
+        if isinstance(batch.tensors, BatchTensors):
+            sort_for_backward(self._model, batch.tensors)
 
 
 def in_order(begun: Iterable[Ready | Future[Ready]], *, ahead: int) -> Generator[Ready, None, None]:

@@ -19,9 +19,7 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
 from gnnflow.train.minibatch.batches import FIXED_VIEW, EpochPlan, PlannedBatch, plan_epoch, plan_evaluation
-from gnnflow.train.minibatch.loader import Batch, BatchLoader
-from gnnflow.train.minibatch.nodes import NodeBatches
-from gnnflow.train.minibatch.pairs import PairBatches
+from gnnflow.train.minibatch.loader import Batch, BatchLoader, SplitBuilder
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.reproducible import seed_step
 from gnnflow.train.source import DealtBatch
@@ -64,7 +62,8 @@ class BatchStep:
     def seed(self) -> None:
         """Seed torch's generator, which dropout reads."""
         share, step = self.place
-        seed_step(self.seeded, epoch=self.epoch, step=step, rank=share, device=self.loader.device)
+        rank = share + self.loader.rank
+        seed_step(self.seeded, epoch=self.epoch, step=step, rank=rank, device=self.loader.device)
 
     def logits(self, model: Model) -> Tensor:
         """Return the outputs of the batch's targets."""
@@ -94,7 +93,7 @@ class MiniBatchSource:
     """
 
     entries: Sequence[ShardEntry]
-    build: NodeBatches | PairBatches
+    build: SplitBuilder
     loader: BatchLoader[PlannedBatch]
     seed: int
     batch_size: int
@@ -150,9 +149,8 @@ class MiniBatchSource:
 
     def check_candidates(self) -> None:
         """Raise TrainingError where a held-out link of this rank's part has no candidate left to be ranked against."""
-        if isinstance(self.build, PairBatches) and self.build.known is not None:
-            for planned in chain.from_iterable(map(self._scored, self.splits)):
-                self.build.check_candidates(planned)
+        for planned in chain.from_iterable(map(self._scored, self.splits)):
+            self.build.check_candidates(planned)
 
     def train_labels(self) -> Iterable[Array]:
         """Yield the labels of each shard of the train split that this rank tells of."""
