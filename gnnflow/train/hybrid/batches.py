@@ -1,7 +1,7 @@
 """Batches of mini-batch that all ranks compute together: each has the targets that lie in its part of the graph.
 
 The owner of a pair's target scores the pair. It learns the ends of the batch's other pairs, whose edges it leaves out
-of its own, and the other ranks send it the rows of ends and negatives that they own.
+of the in-edges it holds, and the other ranks send it the rows of ends and negatives that they own.
 
 Shapes: P own pairs, B of them in a batch, K negatives of each.
 """
@@ -46,7 +46,7 @@ class RankNodes(SplitBuilder):
 
     @property
     def width(self) -> int:
-        """How many outputs a target has."""
+        """Number of outputs of a target."""
         return self.part.model.inputs.num_outputs
 
     def labels(self, entry: ShardEntry) -> Array:
@@ -82,7 +82,7 @@ class OwnPairs:
 
     @staticmethod
     def of(part: RankPart, stored: StoredPairs, task: PairTask, known: KnownLinks | None) -> OwnPairs:
-        """Return the pairs of a rank, among those of all ranks.
+        """Return the pairs of a rank, with their numbers among the pairs of all ranks.
 
         Raises TrainingError where an edge between the ends of a held-out pair carries messages.
         """
@@ -96,7 +96,7 @@ class OwnPairs:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether a pair is scored without the edges between its ends."""
+        """True where a pair is scored without the edges between its ends."""
         return not (isinstance(self.task, EdgeTask) and self.task.messages)
 
     def labels(self, places: IntArray) -> Array:
@@ -159,7 +159,7 @@ class RankPairs(SplitBuilder):
 
     @property
     def width(self) -> int:
-        """How many scores a pair has."""
+        """Number of scores of a pair."""
         decoder, task = self.pairs.part.model.inputs.decoder, self.pairs.task
         assert decoder is not None
         return 1 + task.negatives.evaluation if isinstance(task, LinkTask) else decoder.num_outputs

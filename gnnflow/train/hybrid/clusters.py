@@ -73,7 +73,7 @@ class RankClusterPairs(Builder[IntArray]):
     pairs: OwnPairs
 
     def key(self, planned: IntArray, *, epoch: int) -> str:
-        """Return no key: each epoch has negatives of its own."""
+        """Return no key: each epoch draws other negatives."""
         return ""
 
     def __call__(self, clusters: IntArray, *, epoch: int) -> Batch:

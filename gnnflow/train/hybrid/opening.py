@@ -14,6 +14,7 @@ from gnnflow.graph.arrays import IntArray, distinct
 from gnnflow.neighbors.pairs import read_pairs
 from gnnflow.train.clusterbatch.plan import plan_clusters
 from gnnflow.train.clusterbatch.source import ClusterBatchSource, scoring_of
+from gnnflow.train.globalbatch.graph import partitions_of
 from gnnflow.train.hybrid.batches import OwnPairs, RankNodes, RankPairs
 from gnnflow.train.hybrid.clusters import ClusterPart, RankClusterNodes, RankClusterPairs
 from gnnflow.train.hybrid.part import RankPart, read_rank_part
@@ -33,7 +34,7 @@ class RankSource(MiniBatchSource):
     part: RankPart
 
     def spent(self) -> Row:
-        """Return the seconds that making batches ready has taken so far, and those of the layers' stages."""
+        """Return the seconds that making batches ready has taken so far, and the seconds of the layers' stages."""
         return added(super().spent(), self.part.stages.seconds())
 
 
@@ -53,7 +54,8 @@ def open_task_source(
     build: SplitBuilder
     if isinstance(task, PairTask):
         store = job.neighbors.store
-        pairs = OwnPairs.of(part, read_pairs(store, part.partitions), task, job.known)
+        own = partitions_of(exchange.rank, exchange.size, store.book)
+        pairs = OwnPairs.of(part, read_pairs(store, own), task, job.known)
         pools = {each.split: pool_of_split(store, task, each.split, seed=job.seed) for each in job.entries}
         build = RankPairs(pairs, pools)
     else:
@@ -80,9 +82,9 @@ def open_task_source(
         if pairs is None
         else pairs.stored.targets[pairs.stored.of("train")]
     )
-    own = distinct(facts.cluster_book.number(nodes))
+    numbers = distinct(facts.cluster_book.number(nodes))
     plan = plan_clusters(
-        distinct(joined(exchange, own[:, None])[:, 0]),
+        distinct(joined(exchange, numbers[:, None])[:, 0]),
         per_batch=train.clusters_per_batch,
         seed=job.seed,
         rank=0,

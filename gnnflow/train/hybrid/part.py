@@ -32,15 +32,14 @@ _MOST_INT32 = 2**31 - 1
 
 @dataclass
 class RankPart:
-    """What one rank holds. own: its nodes, and their in-edges, of which batches read a sample where there are fan-outs.
+    """The part of one rank. own: its nodes, and their in-edges, of which batches read a sample where there are fan-outs.
 
-    limits: the fan-out of each hop, the targets' first. keys: of the edges, where each epoch draws a sample of its own;
-    then own has every edge. partitions: the rank's.
+    limits: the fan-out of each hop, the targets' first. keys: of the edges, where each epoch draws another sample;
+    then own has every edge.
     """
 
     own: OwnPart
     neighbors: Neighbors
-    partitions: Sequence[int]
     bounds: IntArray
     limits: Sequence[Fanout | None]
     model: Model
@@ -119,7 +118,6 @@ def read_rank_part(job: TrainJob, *, edges: bool, draws_anew: bool, exchange: Ex
     return RankPart(
         own if edges else own.without_edges,
         neighbors,
-        partitions,
         bounds_of(exchange.size, book),
         [None] * job.model.layers if job.fanouts is None else job.fanouts,
         build_model(job.model, job.inputs).eval(),

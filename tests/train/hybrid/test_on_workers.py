@@ -41,7 +41,7 @@ def test_ranks_train_as_one_of_data_parallel_does(client, folder: Path):
 def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
     client, folder: Path, tmp_path: Path, strategy: dict
 ):
-    job = job_for(folder, model=DROPPED, workers=2, epochs=40, checkpoint_steps=4, **strategy)
+    job = job_for(folder, model=DROPPED, workers=2, epochs=24, checkpoint_steps=4, **strategy)
     undisturbed = train_on_ranks(job, client, progress=Recording())
     progress = Killing(client, 40, which=1)
     trained = train_on_ranks(replace(job, checkpoint_uri=str(tmp_path)), client, progress=progress)
