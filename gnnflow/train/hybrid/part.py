@@ -32,7 +32,7 @@ _MOST_INT32 = 2**31 - 1
 
 @dataclass
 class RankPart:
-    """The part of one rank. own: its nodes, and their in-edges, of which batches read a sample where there are fan-outs.
+    """The part of one rank. own: its nodes and their in-edges, of which batches read a sample where there are fan-outs.
 
     limits: the fan-out of each hop, the targets' first. keys: of the edges, where each epoch draws another sample;
     then own has every edge.
