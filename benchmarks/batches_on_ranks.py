@@ -49,7 +49,7 @@ def hybrid_part(folder: Path, group: RankGroup, model: Model, fanouts: list[int]
     """Return a rank's part of the graph."""
     bounds = np.array([num_nodes * rank // group.size for rank in range(group.size + 1)])
     own = with_rows(part_of(folder, *bounds[group.rank : group.rank + 2].tolist()))
-    neighbors = Neighbors(None, "", "uniform", None)  # type: ignore[arg-type] - no file is read
+    neighbors = Neighbors(None, "", "uniform", None)  # type: ignore[arg-type]  # no file is read
     return RankPart(own, neighbors, bounds, fanouts, model, open_rows(group), seed=0)
 
 
@@ -109,7 +109,7 @@ def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
         chosen.folder = str(folder)
         make_graph(folder, nodes=chosen.nodes, edges=chosen.edges, width=chosen.width, classes=chosen.classes)
         cases = [(form, size) for size in numbers(chosen.ranks) for form in FORMS]
-        found: dict[tuple[str, int], list[Found]] = {case: [] for case in cases}
+        found: dict[tuple[str, int], list[list[Found]]] = {case: [] for case in cases}
         for _ in range(chosen.rounds):
             for form, size in cases:
                 found[form, size] += [in_processes(partial(train, form=form, chosen=chosen), size)]
