@@ -102,12 +102,15 @@ class Recorder:
             parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))
         return LocalUpdater(model, config, exchange=self)
 
-    def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
+    def part(self, loss: Tensor, weight: float) -> tuple[Tensor, float]:
+        """Return both unchanged."""
+        return loss, weight
+
+    def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
         """Note that the backward pass begins."""
         self._loss = StepLoss(loss, num_targets)
         self._begun = clocks()
         self.rest.append(self._begun - self._last - self.build[-1])
-        return 1.0
 
     def send(self) -> None:
         """Send nothing."""

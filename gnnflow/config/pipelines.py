@@ -48,6 +48,14 @@ PIPELINES: dict[str, Pipeline] = {
     ),
 }
 
+HYBRID = Pipeline(
+    ("ingest", "partition", "select", "train", "infer"),
+    source="gnnflow.train.hybrid:open_task_source",
+    execution="globalbatch",
+    is_joint=True,
+)
+"""The pipeline of every strategy with `train.parallel: hybrid`."""
+
 
 def load_named(reference: str) -> Any:
     """Return the object that a row names as `module:name`, which is imported only now."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from gnnflow.config import stage_keys
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.stage_keys import Keys
+from gnnflow.config.train_section import pipeline_of
 
 if TYPE_CHECKING:
     from gnnflow.config.root import Config
@@ -160,7 +161,7 @@ STAGES: dict[str, Stage] = {
 
 def stages_of(config: Config) -> tuple[str, ...]:
     """Return the stages of a config's run that leave artifacts, in order."""
-    return tuple(name for name in PIPELINES[config.train.strategy].stages if STAGES[name].asked_for(config))
+    return tuple(name for name in pipeline_of(config.train).stages if STAGES[name].asked_for(config))
 
 
 def run_chain(config: Config) -> tuple[str, ...]:

@@ -238,7 +238,8 @@ class TrainKeys(Section):
         ge=1,
         le=1024,
         description="Ranks: training processes, each on its own Dask worker with its share of the targets. A step "
-        "takes batch_size targets on each, so n ranks at batch_size B/n take steps as large as one does at B.",
+        "takes batch_size targets on each, so n ranks at batch_size B/n take steps as large as one does at B; with "
+        "parallel: hybrid ranks share them.",
     )
     updater: UpdaterConfig = Field(AllReduceConfig(), description="How the weights of several ranks stay one model.")
     elastic: bool = Field(

@@ -13,13 +13,18 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import ByteSize, Discriminator, Field, Tag, model_validator
 
 from gnnflow.config.base import Integer, Size, problem
-from gnnflow.config.pipelines import PIPELINES
+from gnnflow.config.pipelines import HYBRID, PIPELINES, Pipeline
 from gnnflow.config.train_keys import Strategy, TrainKeys
 
 
 class BatchKeys(TrainKeys):
     """The keys of strategies that train on one batch after another."""
 
+    parallel: Literal["data", "hybrid"] = Field(
+        "data",
+        description="How ranks divide the work: data, each computes other batches; or hybrid, all compute each batch "
+        "together, and each holds only its partitions of the graph (docs/global-batch.md#hybrid-parallelism).",
+    )
     accumulate: Integer = Field(
         1,
         ge=1,
@@ -27,7 +32,11 @@ class BatchKeys(TrainKeys):
         "one batch that large, in the memory of one. An epoch's last update may have fewer.",
     )
     prefetch: Integer = Field(
-        2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn."
+        2,
+        ge=0,
+        le=64,
+        description="Batches prepared ahead of the one in training; 0 prepares in turn. Several ranks with parallel: "
+        "hybrid prepare only the next one, while gradients travel.",
     )
     cache: Size = Field(
         ByteSize(512 * 1024**2),
@@ -54,7 +63,7 @@ class MiniBatchConfig(BatchKeys):
     source: Literal["shards", "store"] = Field(
         "shards",
         description="Where batches come from: shards of GraphFlat, for graphs of any size; or store, the whole graph "
-        "in the memory of each rank, without GraphFlat.",
+        "in the memory of each rank, without GraphFlat; with parallel: hybrid store, a part of it on each rank.",
     )
     resample: Literal["never", "epoch"] = Field(
         "never",
@@ -62,7 +71,9 @@ class MiniBatchConfig(BatchKeys):
         "neighbors.kind: walks, again for every epoch of training, from the store; evaluation and scoring keep one "
         "sample.",
     )
-    batch_size: Integer = Field(256, ge=1, description="Targets in a training batch of one rank.")
+    batch_size: Integer = Field(
+        256, ge=1, description="Targets in a training batch of one rank; of all ranks together with parallel: hybrid."
+    )
     eval_batch_size: Integer | None = Field(
         None,
         ge=1,
@@ -74,8 +85,19 @@ class MiniBatchConfig(BatchKeys):
         """Targets in an evaluation batch."""
         return self.eval_batch_size or self.batch_size
 
+    @model_validator(mode="before")
+    @classmethod
+    def _set_source(cls, keys: Any) -> Any:
+        return {"source": "store", **keys} if isinstance(keys, Mapping) and keys.get("parallel") == "hybrid" else keys
+
     @model_validator(mode="after")
-    def _check_resample(self) -> Self:
+    def _check_source(self) -> Self:
+        if self.parallel == "hybrid" and self.source == "shards":
+            raise problem(
+                "shards is not allowed where train.parallel is hybrid: ranks read their partitions of the graph store",
+                key="source",
+                fix="Leave it out.",
+            )
         if self.resample == "epoch" and self.source == "shards":
             raise problem(
                 "epoch is not allowed where train.source is shards: GraphFlat wrote one sample",
@@ -94,8 +116,8 @@ class ClusterBatchConfig(BatchKeys):
     clusters_per_batch: Integer = Field(
         1,
         ge=1,
-        description="Clusters in a training batch of one rank, or a few more where their number does not divide: each "
-        "cluster that has training targets comes once per epoch.",
+        description="Clusters in a training batch of one rank, of all ranks together with parallel: hybrid; or a few "
+        "more where their number does not divide: each cluster that has training targets comes once per epoch.",
     )
     boundary_hops: Literal[0, 1, 2] = Field(
         0, description="How far around its clusters a batch reaches; what lies beyond is left out."
@@ -184,7 +206,14 @@ TrainConfig = Annotated[
 ]
 
 
-_LATER: Mapping[str, object] = {"source": "shards", "resample": "never", "folds": 4, "memory": None, "scratch": None}
+_LATER: Mapping[str, object] = {
+    "parallel": "data",
+    "source": "shards",
+    "resample": "never",
+    "folds": 4,
+    "memory": None,
+    "scratch": None,
+}
 """Keys that were added later, with the values that keep training as it was before."""
 
 
@@ -197,6 +226,16 @@ def result_keys(train: TrainConfig, *, exclude: AbstractSet[str]) -> dict[str, A
 def trains_from_shards(train: TrainConfig) -> bool:
     """Return whether training reads what GraphFlat writes."""
     return isinstance(train, MiniBatchConfig) and train.source == "shards"
+
+
+def is_hybrid(train: TrainConfig) -> bool:
+    """Return whether all ranks compute each batch together."""
+    return isinstance(train, BatchKeys) and train.parallel == "hybrid"
+
+
+def pipeline_of(train: TrainConfig) -> Pipeline:
+    """Return the pipeline of a training section."""
+    return HYBRID if is_hybrid(train) else PIPELINES[train.strategy]
 
 
 def is_streamed(train: TrainConfig) -> bool:

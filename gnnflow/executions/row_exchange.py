@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -120,6 +121,13 @@ def told_by_all(exchange: Exchange, figures: IntArray) -> IntArray:
     """Return what every rank tells the others [ranks, n]. figures: of this one [n]."""
     ones = [1] * exchange.size
     return swapped(exchange, figures[None].repeat(exchange.size, 0), sent=ones, received=ones)
+
+
+def joined(exchange: Exchange, rows: Array) -> Array:
+    """Return the rows [n, K] of all ranks, one rank's after the other's, on each of them."""
+    received = told_by_all(exchange, np.array([len(rows)], np.int64))[:, 0].tolist()
+    told = np.tile(rows, (exchange.size, 1))
+    return swapped(exchange, told, sent=[len(rows)] * exchange.size, received=received)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gnnflow.config.pipelines import PIPELINES
+from gnnflow.config.train_section import TrainConfig, is_streamed, pipeline_of
 from gnnflow.executions.streamed import not_streamed
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import Layer, Model
@@ -90,13 +90,10 @@ EXECUTIONS: dict[str, Execution] = {
 }
 
 
-def executions_of(strategy: str, *, is_streamed: bool = False) -> tuple[str, ...]:
-    """Return the names of the executions that a run of the strategy needs: those that train by it and that score.
-
-    is_streamed: the graph is trained on in files.
-    """
+def executions_of(train: TrainConfig) -> tuple[str, ...]:
+    """Return the names of the executions that a run needs: the one that it trains on and those that score."""
     scoring = (row.name for row in EXECUTIONS.values() if row.scores)
-    return ("streamed" if is_streamed else PIPELINES[strategy].execution, *scoring)
+    return ("streamed" if is_streamed(train) else pipeline_of(train).execution, *scoring)
 
 
 def check_model(model: Model, *, names: Sequence[str]) -> None:

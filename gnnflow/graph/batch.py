@@ -15,12 +15,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, distinct, offsets_of, ragged_ranges
-from gnnflow.graph.edges import InEdges, SamplingKind, edge_scale, sample_scale
+from gnnflow.graph.edges import Fanout, InEdges, SamplingKind, SourceArray, edge_scale, sample_scale
 from gnnflow.graph.schema import GraphSchema
+
+
+class LayerEdges(Protocol):
+    """The in-edges of any of N nodes that a layer aggregates: a block, or a rule that makes blocks of some nodes."""
+
+    def step_back(self, nodes: IntArray) -> SourceArray:
+        """Return the sources that some nodes read, edge by edge."""
+        return self.cut(nodes).edges.sources
+
+    def cut(self, nodes: IntArray) -> Block:
+        """Return the block of some nodes, in the given order, with the sources that `step_back` returns."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +59,26 @@ class Block:
         """The number of edges E."""
         return self.edges.num_edges
 
-    def first(self, num_targets: int) -> Block:
-        """Return the block of the first `num_targets` targets, with the same sources."""
-        if num_targets == self.num_targets:
-            return self
-        edges, rows = self.edges, np.arange(num_targets)
-        picked = edges.prefix(rows, limit=None)
+    def step_back(self, nodes: IntArray) -> SourceArray:
+        """Return the sources that some targets read, edge by edge."""
+        return self.edges.step_back(nodes)
+
+    def cut(self, nodes: IntArray) -> Block:
+        """Return the block of only some targets, in the given order, with the same sources."""
+        edges = self.edges
+        picked = edges.prefix(nodes, limit=None)
         # a scale per row of each relation
         scale = None if self.sample_scale is None else self.sample_scale.reshape(edges.num_relations, -1)
         return Block(
             edges.take(picked.positions, offsets=picked.offsets),
             self.num_sources,
-            None if scale is None else scale[:, :num_targets].ravel(),
+            None if scale is None else scale[:, nodes].ravel(),
             None if self.edge_scale is None else self.edge_scale[picked.positions],
         )
+
+    def first(self, num_targets: int) -> Block:
+        """Return the block of the first `num_targets` targets, with the same sources."""
+        return self if num_targets == self.num_targets else self.cut(np.arange(num_targets))
 
     def run(self, targets: slice) -> Block:
         """Return the block of n consecutive targets of its one relation; its sources are these targets, then all S."""
@@ -104,6 +122,34 @@ def sampled_block(edges: InEdges, *, num_sources: int, in_degree: IntArray, samp
     if sampling == "weighted":
         return Block(edges, num_sources, edge_scale=edge_scale(edges))
     return Block(edges, num_sources)
+
+
+@dataclass(frozen=True)
+class SampledEdges(LayerEdges):
+    """The first in-edges of N nodes as `LayerEdges`, which copy an edge only when it is cut.
+
+    limit: the layer's fan-out; None takes every edge. in_degree [N] or [N, R]: in the full graph.
+    """
+
+    edges: InEdges
+    num_sources: int
+    in_degree: IntArray
+    limit: Fanout | None
+    sampling: SamplingKind
+
+    def step_back(self, nodes: IntArray) -> SourceArray:
+        """Return the sources that some nodes read, edge by edge."""
+        return self.edges.step_back(nodes, limit=self.limit)
+
+    def cut(self, nodes: IntArray) -> Block:
+        """Return the block of some nodes, with the scale of their sample."""
+        picked = self.edges.prefix(nodes, limit=self.limit)
+        return sampled_block(
+            self.edges.take(picked.positions, offsets=picked.offsets),
+            num_sources=self.num_sources,
+            in_degree=self.in_degree[nodes],
+            sampling="none" if self.limit is None else self.sampling,
+        )
 
 
 def sum_relations(degrees: IntArray) -> IntArray:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, IntArray, offsets_of
-from gnnflow.graph.batch import Block, sampled_block
+from gnnflow.graph.arrays import Array, IntArray, find_places, offsets_of
+from gnnflow.graph.batch import Block, LayerEdges, sampled_block
 from gnnflow.graph.edges import InEdges, Picked
 from gnnflow.graphfeature.blocks import UNSEEN, number_rows
 from gnnflow.graphfeature.neighborhood import Neighborhood, RowArray
@@ -57,7 +57,7 @@ def cut_clusters(
 def _block(graph: Neighborhood, nodes: IntArray, row_of: RowArray) -> Block:
     """Return the in-edges among the nodes whose rows are given."""
     picked = graph.edges.prefix(nodes, limit=None)
-    inside = _inside(graph.edges, picked, row_of)
+    inside = _inside(graph.edges, picked, row_of[graph.edges.sources_of(picked.positions)] != UNSEEN)
     # kept edges before each row's first [R n + 1]
     offsets = offsets_of(inside)[picked.offsets]
     positions = picked.positions[inside]
@@ -71,9 +71,33 @@ def _block(graph: Neighborhood, nodes: IntArray, row_of: RowArray) -> Block:
     )
 
 
-def _inside(edges: InEdges, picked: Picked, row_of: RowArray) -> Array:
-    """Return whether all sources of each picked edge have rows [E]."""
-    known: Array = row_of[edges.sources_of(picked.positions)] != UNSEEN
+@dataclass(frozen=True)
+class EdgesAmong(LayerEdges):
+    """The in-edges of N nodes whose sources are among some nodes, as `LayerEdges` of a batch of clusters on ranks.
+
+    in_degree [N] or [N, R]: in the full graph. among: dense ids of these nodes, ascending.
+    """
+
+    edges: InEdges
+    num_sources: int
+    in_degree: IntArray
+    among: IntArray
+
+    def cut(self, nodes: IntArray) -> Block:
+        """Return the block of some nodes, scaled for the edges that are left out."""
+        picked = self.edges.prefix(nodes, limit=None)
+        known = find_places(self.among, self.edges.sources_of(picked.positions)) >= 0
+        inside = _inside(self.edges, picked, known)
+        return sampled_block(
+            self.edges.take(picked.positions[inside], offsets=offsets_of(inside)[picked.offsets]),
+            num_sources=self.num_sources,
+            in_degree=self.in_degree[nodes],
+            sampling="uniform",
+        )
+
+
+def _inside(edges: InEdges, picked: Picked, known: Array) -> Array:
+    """Return whether all sources of each picked edge are known [E]. known [L]: whether each source is."""
     if edges.leaves is None or not len(known):
         return known
     # the first leaf of each edge; every edge has one or more

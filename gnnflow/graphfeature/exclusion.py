@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray, distinct, find_places
-from gnnflow.graph.batch import Block, MiniBatch
+from gnnflow.graph.batch import Block, LayerEdges, MiniBatch
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,23 @@ def without_between(block: Block, keys: IntArray, num_rows: int, *, first: int |
     kept = np.ones(block.num_edges, bool)
     kept[positions] = False
     return keeping(block, kept) if len(positions) else block
+
+
+@dataclass(frozen=True)
+class WithoutPairs(LayerEdges):
+    """The in-edges of a rank's nodes without the edges between the ends of pairs, as `LayerEdges`.
+
+    keys: of `RowPairs` whose ends are dense ids below num_nodes. first: dense id of the first node.
+    """
+
+    edges: LayerEdges
+    keys: IntArray
+    num_nodes: int
+    first: int
+
+    def cut(self, nodes: IntArray) -> Block:
+        """Return the block of some nodes; scales do not change."""
+        return without_between(self.edges.cut(nodes), self.keys, self.num_nodes, first=self.first + nodes)
 
 
 def keeping(block: Block, kept: Array) -> Block:

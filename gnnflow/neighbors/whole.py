@@ -11,7 +11,7 @@ Shapes: N nodes, E edges, T targets of a split.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ def read_graph(neighbors: Neighbors, *, with_keys: bool = False) -> GraphInMemor
     parts = [_partition(source, number) for number in range(store.num_partitions)]
     whole = side_by_side(parts).neighborhood
     splits = _splits(neighbors)
-    keys = _keys(neighbors) if with_keys else None
+    keys = read_keys(neighbors, range(store.num_partitions)) if with_keys else None
     # batches share these arrays, so nothing may change them
     for array in _arrays_of(whole):
         array.setflags(write=False)
@@ -75,16 +75,22 @@ def read_graph(neighbors: Neighbors, *, with_keys: bool = False) -> GraphInMemor
 def view_of(graph: GraphInMemory, neighbors: Neighbors, *, seed: int, view: int) -> GraphInMemory:
     """Return the graph with a sample of its edges, drawn for a view. graph: with keys; neighbors: give the fan-outs."""
     assert graph.keys is not None
+    drawn = draw_edges(graph.neighborhood.edges, graph.keys, neighbors, seed=seed, view=view)
+    return replace(graph, neighborhood=replace(graph.neighborhood, edges=drawn), keys=None)
+
+
+def draw_edges(edges: InEdges, keys: KeyArray, neighbors: Neighbors, *, seed: int, view: int) -> InEdges:
+    """Return a sample of the in-edges of some nodes, drawn for a view. keys [E]: of the edges."""
     assert neighbors.fanouts is not None
-    edges, most = graph.neighborhood.edges, most_kept(neighbors.fanouts)
+    most = most_kept(neighbors.fanouts)
     kept = (most,) * edges.num_relations if isinstance(most, int) else most
     # the first edge of each relation [R]
     starts = edges.offsets[:: max(edges.num_targets, 1)]
     drawn = []
     for number, limit in enumerate(kept):
-        keys = graph.keys[starts[number] : starts[number + 1]]
-        drawn.append(_sample(edges.relation(number), keys, neighbors, limit=limit, seed=seed, view=view))
-    return replace(graph, neighborhood=replace(graph.neighborhood, edges=join_relations(drawn)), keys=None)
+        own = keys[starts[number] : starts[number + 1]]
+        drawn.append(_sample(edges.relation(number), own, neighbors, limit=limit, seed=seed, view=view))
+    return join_relations(drawn)
 
 
 def memory_needed(neighbors: Neighbors, *, with_keys: bool = False) -> int:
@@ -187,11 +193,11 @@ def _splits(neighbors: Neighbors) -> dict[str, SplitTargets]:
     return held
 
 
-def _keys(neighbors: Neighbors) -> KeyArray:
-    """Return the keys of all edges [E], relation by relation, in dense id order of their targets."""
+def read_keys(neighbors: Neighbors, partitions: Sequence[int]) -> KeyArray:
+    """Return the keys of some partitions' edges [E], relation by relation, in dense id order of their targets."""
     store = neighbors.store
-    relations, parts = range(store.schema.num_relations), range(store.num_partitions)
-    tables = (store.edges(part, ["edge_key"], relation=number) for number in relations for part in parts)
+    relations = range(store.schema.num_relations)
+    tables = (store.edges(part, ["edge_key"], relation=number) for number in relations for part in partitions)
     return np.concatenate([to_numpy(table["edge_key"]) for table in tables])
 
 

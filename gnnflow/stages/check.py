@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from gnnflow.config import STAGES, MAGNNConfig, MiniBatchConfig, PlateauSchedule
 from gnnflow.config.checks import CHECKS
 from gnnflow.config.partition_section import PARTITIONERS
-from gnnflow.config.train_section import GlobalBatchConfig, is_streamed, needs_ranks
+from gnnflow.config.train_section import GlobalBatchConfig, is_hybrid, needs_ranks
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric
@@ -211,7 +211,7 @@ def _check_own_layer(config: Config) -> None:
         if isinstance(error.__cause__, TypeError) or (edgeless and error.where == "model.kind"):
             raise
         return  # it may need other widths than these: the train stage builds it with the widths of the graph
-    check_model(model, names=executions_of(config.train.strategy, is_streamed=is_streamed(config.train)))
+    check_model(model, names=executions_of(config.train))
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def check_targets(config: Config, facts: GraphFacts, *, trains: bool) -> None:
     train, outputs = config.train, facts.num_classes if config.task.kind == "node" else config.task.width
     check_trained_size(config, features=1 if facts.types else facts.features.width, outputs=outputs)
     check_splits(filled, patience=train.patience, on_plateau=isinstance(train.schedule, PlateauSchedule))
-    if isinstance(train, MiniBatchConfig) and not train.elastic:
+    if isinstance(train, MiniBatchConfig) and not train.elastic and not is_hybrid(train):
         targets = facts.splits["train"]
         # batches are halved until all ranks have equally many; a batch of one target cannot be halved
         if targets < train.workers or (train.batch_size == 1 and targets % train.workers):

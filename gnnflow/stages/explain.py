@@ -123,7 +123,7 @@ def explain_model(config: Config) -> Plan:
         replace(_layer(model, index, schema, leaves, columns), placed=_sent(model, index) if places else "")
         for index in range(model.num_layers)
     )
-    return Plan(layers, executions_of(config.train.strategy, is_streamed=in_files))
+    return Plan(layers, executions_of(config.train))
 
 
 def _inputs(config: Config, schema: GraphSchema, leaves: tuple[int, ...]) -> ModelInputs:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.config import PIPELINES
+from gnnflow.config.train_section import pipeline_of
 from gnnflow.graph.errors import ParityError, ScoringError, listed
 from gnnflow.graph.run_facts import InferFacts, Parity
 from gnnflow.graph.splits import SPLITS
@@ -76,7 +76,7 @@ def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) ->
     result = run_rounds(job, run.rounds)
     seconds = run.rounds.earlier + time.monotonic() - begin
     sampled = run.config.fanouts is not None
-    is_joint = PIPELINES[run.config.train.strategy].is_joint
+    is_joint = pipeline_of(run.config.train).is_joint
     again = partial(_score_on_store, job) if is_joint else partial(_score_by_neighborhood, job, run.rounds)
     parity = _certify(job, again, result.parity, trained_on_sample=sampled)
     run.tell(f"certificate: {parity.text}")

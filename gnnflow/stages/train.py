@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config import ClusterBatchConfig, LocalCluster, MiniBatchConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
-from gnnflow.config.train_section import is_streamed, needs_ranks
+from gnnflow.config.train_section import needs_ranks, pipeline_of
 from gnnflow.graph.errors import ClusterError, ConfigError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graph.run_facts import LinkFacts, TrainFacts
@@ -81,10 +81,7 @@ def work(run: StageRun) -> Made:
     features = 1 if job.inputs.typed is not None else job.inputs.feature_width
     check_trained_size(config, features=features, outputs=job.inputs.num_outputs)
     # Checked before hours of training: every execution of this run must be able to run the model.
-    check_model(
-        build_model(job.model, job.inputs),
-        names=executions_of(config.train.strategy, is_streamed=is_streamed(config.train)),
-    )
+    check_model(build_model(job.model, job.inputs), names=executions_of(config.train))
     result, attempts = _train_model(run, job)
     remove_tree(run.failed)
     return Made(
@@ -118,7 +115,7 @@ def _training_inputs(run: StageRun) -> _TrainingInputs:
     neighbors, config = run.neighbors, run.config
     if isinstance(config.train, ClusterBatchConfig):
         check_clusters(neighbors.store.facts.cluster_book.num_clusters, per_batch=config.train.clusters_per_batch)
-    if isinstance(config.train, MiniBatchConfig | ClusterBatchConfig):  # each rank holds the graph
+    if not pipeline_of(config.train).is_joint:  # each rank holds the graph
         resamples, walks = _resamples(config), redrawn_walks(config)
         limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
         check_memory(neighbors, int(limit), with_keys=resamples and walks is None, walks=walks)

@@ -66,19 +66,23 @@ def draw_candidates(
     seed: int,
     epoch: int,
     are_edges: AreEdges | None = None,
+    in_batch: IntArray | None = None,
 ) -> IntArray:
     """Return the targets of pairs and of their negatives [B, 1 + K], numbered as the pairs' ends are.
 
-    pool [M]: nodes to draw from, unless the task draws from the batch. `draw_negatives` tells of the other arguments.
+    pool [M]: nodes to draw from, unless the task draws from the batch. in_batch: the targets of the whole batch, where
+    the pairs are a part of it. `draw_negatives` tells of the other arguments.
     """
     if not isinstance(task, LinkTask):
         return targets[:, None]
     negatives, is_scored = task.negatives, epoch == EVALUATION
+    if isinstance(negatives, InBatchNegatives) and not is_scored:
+        pool = targets if in_batch is None else in_batch
     drawn = draw_negatives(
         keys,
         sources,
         targets,
-        candidates=targets if isinstance(negatives, InBatchNegatives) and not is_scored else pool,
+        candidates=pool,
         count=negatives.evaluation if is_scored else negatives.per_edge,
         seed=seed,
         epoch=epoch,

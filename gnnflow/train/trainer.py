@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from gnnflow.config.pipelines import PIPELINES, load_named
-from gnnflow.config.train_section import is_streamed, needs_ranks
+from gnnflow.config.pipelines import load_named
+from gnnflow.config.train_section import is_streamed, needs_ranks, pipeline_of
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS, has_reader, has_stages
 from gnnflow.kernels.device import described, find_device
@@ -72,7 +72,7 @@ def train(
     check_job(job)
     if absent := remark():
         progress.message(absent)
-    row = PIPELINES[job.train.strategy]
+    row = pipeline_of(job.train)
     open_source = open_source or load_named(row.streamed if is_streamed(job.train) else row.source)
     rank = rank or OnlyRank()
     device = find_device(job.train.device, where="train.device", number=rank.card)

@@ -66,11 +66,14 @@ class Updater(Protocol):
 class Exchange(Protocol):
     """Makes the gradients of one rank those of all."""
 
-    def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
-        """Hear of a step before its backward pass (the last one, where a step has several).
+    def part(self, loss: Tensor, weight: float) -> tuple[Tensor, float]:
+        """Return the loss that the backward pass starts from, and its weight among the batches of the step.
 
-        Returns what the loss is multiplied with for that pass.
+        loss: this rank's mean over targets of a weight.
         """
+
+    def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
+        """Hear of a step before its backward pass (the last one, where a step has several)."""
 
     def send(self) -> None:
         """Hear that the backward pass is over: what is not yet on its way to the others goes now."""
@@ -82,10 +85,13 @@ class Exchange(Protocol):
 class NoExchange:
     """One rank: its gradients are those of all."""
 
-    def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
+    def part(self, loss: Tensor, weight: float) -> tuple[Tensor, float]:
+        """Return both unchanged."""
+        return loss, weight
+
+    def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
         """Keep the figures."""
         self._loss = StepLoss(loss, num_targets)
-        return 1.0
 
     def send(self) -> None:
         """Send nothing."""
@@ -187,10 +193,11 @@ class LocalUpdater:
         """Take one step down the mean of the loss and of those held since the last step."""
         self._watch.start()
         held = self._held
+        loss, weight = self._exchange.part(loss, weight)
         loss = held.count(loss, num_targets=num_targets, weight=weight)
-        factor = self._exchange.begin(loss=held.loss, weight=held.weight, num_targets=held.num_targets)
+        self._exchange.begin(loss=held.loss, weight=held.weight, num_targets=held.num_targets)
         self._watch.lap("exchange")
-        (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
         self._watch.lap("backward")
         self._exchange.send()
         self._watch.lap("exchange")
@@ -208,6 +215,8 @@ class LocalUpdater:
     def hold(self, loss: Tensor, *, num_targets: int, weight: float) -> None:
         """Count a loss in the next step."""
         self._watch.start()
+        loss, weight = self._exchange.part(loss, weight)
+        self._watch.lap("exchange")
         self._held.count(loss, num_targets=num_targets, weight=weight).backward()  # type: ignore[no-untyped-call]
         self._watch.lap("backward")
 

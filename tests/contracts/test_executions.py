@@ -14,7 +14,7 @@ import torch
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from gnnflow.config import PIPELINES, model_from_dict
+from gnnflow.config import PIPELINES, MiniBatchConfig, model_from_dict
 from gnnflow.executions import minibatch, reference, sliced
 from gnnflow.executions.base import BlockPart, OneBlock, maps_first, terms_of
 from gnnflow.executions.plan import EdgeColumns
@@ -204,7 +204,7 @@ def test_a_model_is_refused_with_layer_execution_and_reason():
 
 
 def test_a_strategy_needs_what_trains_by_it_and_what_scores():
-    assert executions_of("mini-batch") == ("minibatch", "sliced")
+    assert executions_of(MiniBatchConfig()) == ("minibatch", "sliced")
 
 
 @pytest.mark.parametrize("layer", MERGEABLE)

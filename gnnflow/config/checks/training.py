@@ -14,7 +14,9 @@ from gnnflow.config.train_section import (
     ClusterBatchConfig,
     GlobalBatchConfig,
     MiniBatchConfig,
+    is_hybrid,
     needs_ranks,
+    pipeline_of,
     trains_from_shards,
 )
 
@@ -77,11 +79,16 @@ def check_shard_keys(config: Sections) -> None:
 
 def _check_times(config: Sections) -> None:
     task, strategy = config.task, config.train.strategy
-    if task.kind != "node" and task.split.earlier_only and not isinstance(config.train, MiniBatchConfig):
+    other = "it to mini-batch"
+    if is_hybrid(config.train):
+        strategy, other = f"{strategy} with train.parallel: hybrid", "train to {strategy: mini-batch}"
+    elif isinstance(config.train, MiniBatchConfig):
+        return
+    if task.kind != "node" and task.split.earlier_only:
         raise problem(
             f"{strategy} computes a node once in a step, and where edges have times its row differs at each time",
-            key="train.strategy",
-            fix="Set it to mini-batch, which computes a node once for each time, from shards or from the store. "
+            key="train.parallel" if is_hybrid(config.train) else "train.strategy",
+            fix=f"Set {other}, which computes a node once for each time, from shards or from the store. "
             "Or choose a task.split that is not by time, without earlier_only.",
         )
 
@@ -103,6 +110,12 @@ def _check_resampling(config: Sections) -> None:
     if isinstance(neighbors, DirectNeighbors) and neighbors.sampling.kind in {"uniform", "weighted"}:
         return
     if isinstance(neighbors, WalkNeighbors):
+        if is_hybrid(config.train):
+            raise problem(
+                "epoch draws walks from the whole graph, and with train.parallel: hybrid a rank has only a part of it",
+                key="train.resample",
+                fix="Leave it out, or set train.parallel to data.",
+            )
         return
     direct = isinstance(neighbors, DirectNeighbors)
     said = f"sampling.kind is {neighbors.sampling.kind}" if direct else f"kind is {neighbors.kind}"
@@ -116,22 +129,25 @@ def _check_resampling(config: Sections) -> None:
 def check_global_batch(config: Sections) -> None:
     """Raise where ranks cannot share the whole graph."""
     train, partitions = config.train, config.graph.partitions
-    if not isinstance(train, GlobalBatchConfig):
+    if not pipeline_of(train).is_joint:
         return
+    named = "train.parallel is hybrid" if is_hybrid(train) else f"train.strategy is {train.strategy}"
     if train.updater.kind != "all_reduce":
         raise problem(
-            f"{train.updater.kind} is not allowed where train.strategy is global-batch: ranks compute every step "
-            "together, so no rank has its own gradients to push",
+            f"{train.updater.kind} is not allowed where {named}: ranks compute every step together, so no rank has "
+            "its own gradients to push",
             key="train.updater.kind",
             fix="Leave train.updater out.",
         )
-    if train.folds != GlobalBatchConfig.model_fields["folds"].default:
-        _check_folds(config, train)
-    if train.memory is not None:
-        _check_budget(config, train)
+    if isinstance(train, GlobalBatchConfig):
+        if train.folds != GlobalBatchConfig.model_fields["folds"].default:
+            _check_folds(config, train)
+        if train.memory is not None:
+            _check_budget(config, train)
     if partitions is not None and partitions < train.workers:
         raise problem(
-            f"{train.workers} ranks share {partitions} partitions under global-batch, and each needs one",
+            f"{train.workers} ranks share {partitions} partitions under "
+            f"{'hybrid' if is_hybrid(train) else train.strategy}, and each needs one",
             key="graph.partitions",
             fix=f"Set it to {train.workers} or more.",
         )

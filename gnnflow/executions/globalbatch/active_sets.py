@@ -18,15 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from gnnflow.executions.base import PassCounts
 from gnnflow.executions.row_exchange import Exchange, swapped, told_by_all
-from gnnflow.graph.arrays import Array, IntArray, distinct, offsets_of
-from gnnflow.graph.batch import Block
-
-_INACTIVE = -1
+from gnnflow.graph.arrays import Array, IntArray, distinct, find_places, offsets_of
+from gnnflow.graph.batch import Block, LayerEdges
 
 
 @dataclass(frozen=True)
@@ -73,30 +72,30 @@ class ActiveRows:
         return self.rows[: self.layers[-1].block.num_targets]
 
 
-def active_rows(blocks: Sequence[Block], targets: IntArray, *, bounds: IntArray, exchange: Exchange) -> ActiveRows:
+def active_rows(blocks: Sequence[LayerEdges], targets: IntArray, *, bounds: IntArray, exchange: Exchange) -> ActiveRows:
     """Return what this rank computes for its own targets and for what others read.
 
     blocks: one per layer, first layer first, of the rank's N own nodes; their sources are dense ids. targets: places
     among the own nodes, ascending. bounds: rank r owns the dense ids bounds[r] .. bounds[r + 1] - 1.
     """
     first, last = int(bounds[exchange.rank]), int(bounds[exchange.rank + 1])
-    # the last layer that each own node is active in, 0 for input rows alone [N]
-    depth = np.full(last - first, _INACTIVE, np.int64)
-    depth[targets] = len(blocks)
+    # the active own nodes after 0, 1, ... layers, each ascending
+    active: list[IntArray] = [targets]
     found: list[Reads] = []
-    for layer in range(len(blocks), 0, -1):
-        reads = _reads(blocks[layer - 1], np.flatnonzero(depth >= layer), bounds=bounds, exchange=exchange)
-        for needed in (reads.own - first, reads.asked - first):
-            depth[needed] = np.maximum(depth[needed], layer - 1)
+    for block in reversed(blocks):
+        read = distinct(np.asarray(block.step_back(active[0]), np.int64))
+        reads = owned_and_asked(read, bounds=bounds, exchange=exchange)
+        active.insert(0, distinct(np.concatenate([active[0], reads.own - first, reads.asked - first])))
         found.insert(0, reads)
-    order = np.argsort(-depth, kind="stable")
-    rows = order[: int((depth > _INACTIVE).sum())]
-    # where each own node lies among the rank's rows [N]
-    place = np.empty(len(depth), np.int64)
-    place[order] = np.arange(len(order))
+    # the nodes that each layer's inputs have and its outputs lack, first layer first
+    new = [more[find_places(fewer, more) < 0] for more, fewer in pairwise(active)]
+    rows = np.concatenate([targets, *reversed(new)])
+    # where each own node lies among the rank's rows [N], of those that are among them
+    place = np.empty(last - first, np.int64)
+    place[rows] = np.arange(len(rows))
     layers: list[ActiveLayer] = []
     for number, (block, reads) in enumerate(zip(blocks, found, strict=True)):
-        num_own, num_targets = (int((depth >= layer).sum()) for layer in (number, number + 1))
+        num_own, num_targets = len(active[number]), len(active[number + 1])
         made = numbered(block, rows[:num_targets], place=place, first=first, num_own=num_own, mirrors=reads.mirrors)
         layers.append(with_traffic(made, reads, rows=place[reads.asked - first], exchange=exchange))
         if number and block is blocks[number - 1] and _same(layers[-1], layers[-2]):
@@ -145,11 +144,6 @@ class Reads:
     received: tuple[int, ...]
 
 
-def _reads(block: Block, active: IntArray, *, bounds: IntArray, exchange: Exchange) -> Reads:
-    read = distinct(np.asarray(block.edges.step_back(active), np.int64))
-    return owned_and_asked(read, bounds=bounds, exchange=exchange)
-
-
 def owned_and_asked(read: IntArray, *, bounds: IntArray, exchange: Exchange) -> Reads:
     """Return whose the nodes are that a rank reads, by dense ids, ascending, and which of its own are asked for."""
     begin, end = np.searchsorted(read, bounds[exchange.rank : exchange.rank + 2])
@@ -162,26 +156,17 @@ def owned_and_asked(read: IntArray, *, bounds: IntArray, exchange: Exchange) -> 
 
 
 def numbered(
-    block: Block, active: IntArray, *, place: IntArray, first: int, num_own: int, mirrors: IntArray
+    edges: LayerEdges, active: IntArray, *, place: IntArray, first: int, num_own: int, mirrors: IntArray
 ) -> ActiveLayer:
     """Return the in-edges of active nodes, their sources numbered as the rank's rows and mirrors lie."""
-    edges = block.edges
-    picked = edges.prefix(active, limit=None)
-    found = np.asarray(edges.sources_of(picked.positions), np.int64)
+    block = edges.cut(active)
+    found = np.asarray(block.edges.sources, np.int64)
     is_own = (found >= first) & (found < first + len(place))
     sources = np.empty(len(found), np.int64)
     sources[is_own] = place[found[is_own] - first]
     sources[~is_own] = num_own + np.searchsorted(mirrors, found[~is_own])
-    scale = block.sample_scale
-    numbered = Block(
-        edges.take(picked.positions, offsets=picked.offsets, sources=sources),
-        num_own + len(mirrors),
-        # a row per relation and node, relation by relation
-        None if scale is None else scale.reshape(edges.num_relations, -1)[:, active].ravel(),
-        None if block.edge_scale is None else block.edge_scale[picked.positions],
-    )
-    nothing = Totals(0, 0, 0, 0)
-    return ActiveLayer(numbered, num_own, mirrors, None, nothing)
+    block = replace(block, edges=replace(block.edges, sources=sources), num_sources=num_own + len(mirrors))
+    return ActiveLayer(block, num_own, mirrors, None, Totals(0, 0, 0, 0))
 
 
 def with_traffic(layer: ActiveLayer, reads: Reads, *, rows: IntArray, exchange: Exchange) -> ActiveLayer:

@@ -59,7 +59,7 @@ class Clusters:
         )
 
 
-def _within(ascending: IntArray, starts: IntArray, lengths: IntArray) -> IntArray:
+def within(ascending: IntArray, starts: IntArray, lengths: IntArray) -> IntArray:
     """Return which of some ascending ids lie in runs of ids, run by run."""
     first, last = (np.searchsorted(ascending, ends) for ends in (starts, starts + lengths))
     return ragged_ranges(first, last - first)
@@ -79,7 +79,7 @@ class NodesOfClusters(Builder[IntArray]):
     def __call__(self, clusters: IntArray, *, epoch: int) -> Batch:
         """Return the batch of some clusters, which is the same in every epoch."""
         starts, lengths = self.clusters.facts.cluster_book.runs(clusters)
-        places = _within(self.train.nodes, starts, lengths)
+        places = within(self.train.nodes, starts, lengths)
         targets = self.train.nodes[places]
         batch = self.clusters.batch(targets, ragged_ranges(starts, lengths))
         if self.train.labels is None:
@@ -111,7 +111,7 @@ class PairsOfClusters(Builder[IntArray]):
         """Return the batch of some clusters, with the negatives of an epoch."""
         starts, lengths = self.clusters.facts.cluster_book.runs(clusters)
         # the clusters' nodes, and which training pairs lead to one of them [B]
-        members, places = ragged_ranges(starts, lengths), _within(self.train.targets, starts, lengths)
+        members, places = ragged_ranges(starts, lengths), within(self.train.targets, starts, lengths)
         sources, targets = self.train.sources[places], self.train.targets[places]
         candidates = draw_candidates(
             self.task,
@@ -142,11 +142,14 @@ class PairsOfClusters(Builder[IntArray]):
         if not isinstance(self.task, LinkTask) or isinstance(self.task.negatives, InBatchNegatives):
             return members[:0]
         led_to = members[facts.book.type_of(members) == facts.pair_types[1]]
-        weights = np.ones(len(led_to))
-        if plan.power:
-            degrees = self.degrees.relation(facts.pair_relation).in_degree[led_to]
-            weights = degrees.astype(np.float64) ** plan.power
-        total = np.array([weights.sum()])
-        points = pool_draws(members[:1], plan.size, seed=plan.seed, weights=total)[0]
-        drawn: IntArray = led_to[pool_rows(points, 0, weights=total, nodes=weights)]
-        return drawn
+        degrees = self.degrees.relation(facts.pair_relation).in_degree[led_to] if plan.power else None
+        return draw_pool(members, led_to, degrees, plan)
+
+
+def draw_pool(members: IntArray, led_to: IntArray, degrees: IntArray | None, plan: PoolPlan) -> IntArray:
+    """Return draws of the nodes that a pair may lead to. degrees: of these nodes, where they are drawn by degree."""
+    weights = np.ones(len(led_to)) if degrees is None else degrees.astype(np.float64) ** plan.power
+    total = np.array([weights.sum()])
+    points = pool_draws(members[:1], plan.size, seed=plan.seed, weights=total)[0]
+    drawn: IntArray = led_to[pool_rows(points, 0, weights=total, nodes=weights)]
+    return drawn

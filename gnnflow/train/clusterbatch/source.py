@@ -43,14 +43,14 @@ def open_cluster_source(job: StoreJob, *, edges: bool = True) -> MiniBatchSource
         seed=job.seed,
         num_ranks=job.num_ranks,
     )
-    scored = open_store_source(replace(job, train=_scoring(job)), edges=edges)
+    scored = open_store_source(replace(job, train=scoring_config(job)), edges=edges)
     # a cache that is not shared with scoring, whose batches may fill it, and the same clock
     preparing = replace(scored.scoring.preparing, open_shards=0)
     loader = BatchLoader(build, model=model, preparing=preparing)
     return replace(scored, plan=lru_cache(job.num_ranks + 1)(plan.groups), loader=loader)
 
 
-def _scoring(job: StoreJob) -> MiniBatchConfig:
+def scoring_config(job: StoreJob) -> MiniBatchConfig:
     """Return how outputs are computed: by default each rank's part of a split at once, a row only once then.
 
     Pairs have a row for each of many negatives, so at most so many of them.

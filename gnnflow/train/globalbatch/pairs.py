@@ -19,7 +19,7 @@ import numpy as np
 
 from gnnflow.config import GlobalBatchConfig, PairTask
 from gnnflow.executions.globalbatch import PlacedEdges
-from gnnflow.executions.row_exchange import Exchange, swapped, told_by_all
+from gnnflow.executions.row_exchange import Exchange, joined, swapped, told_by_all
 from gnnflow.graph.arrays import IntArray, distinct
 from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import TrainingError
@@ -146,9 +146,7 @@ class HiddenPairs:
     def of_all(self, exchange: Exchange) -> HiddenPairs:
         """Return the pairs of all ranks: an edge that is placed anywhere may lie between the ends of any."""
         own = np.stack([self.ends.sources, self.ends.targets], axis=1)
-        received = told_by_all(exchange, np.array([len(own)], np.int64))[:, 0].tolist()
-        told = np.tile(own, (exchange.size, 1))
-        every = swapped(exchange, told, sent=[len(own)] * exchange.size, received=received)
+        every = joined(exchange, own)
         return replace(self, ends=RowPairs(every[:, 0].copy(), every[:, 1].copy(), self.ends.num_rows))
 
     def left_out_of_placed(self, edges: PlacedEdges) -> PlacedEdges:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gnnflow.config import PairTask
     from gnnflow.config.neighbors_section import WalkNeighbors
     from gnnflow.graph.arrays import IntArray
+    from gnnflow.storage.graph_store import GraphStore
 
 _HELD: WeakValueDictionary[tuple[str, str, str, bool], GraphInMemory] = WeakValueDictionary()
 _MIB = 2**20
@@ -134,7 +135,7 @@ class PairsInMemory:
         if self.stored is None:
             self.stored = read_pairs(store, range(store.num_partitions))
         if entry.split not in self.pools:
-            self.pools[entry.split] = self._pool(entry.split)
+            self.pools[entry.split] = pool_of_split(store, self.task, entry.split, seed=self.seed)
         pairs, neighborhood = self.stored, self.graph.view(entry).neighborhood
         rows, every = pairs.of(entry.split), np.arange(neighborhood.num_nodes)
         return PairShard(
@@ -148,15 +149,16 @@ class PairsInMemory:
             times=None if pairs.times is None else pairs.times[rows],
         )
 
-    def _pool(self, split: str) -> IntArray:
-        """Return the nodes that negatives of a split are drawn from [M]."""
-        store, plan = self.graph.neighbors.store, PoolPlan.of(self.task, seed=self.seed)
-        if plan.size:
-            led_to = [store.book.rows(part, store.facts.pair_types[1]) for part in range(store.num_partitions)]
-            plan = replace(plan, size=max(plan.size, sum(rows.stop - rows.start for rows in led_to)))
-        pool, numbers = np.empty(plan.size, np.int64), np.array([SPLITS.index(split)])
-        weights = np.array([pool_weights(store, part, plan).sum() for part in range(store.num_partitions)])
-        for part in range(store.num_partitions if plan.size else 0):
-            nodes, _, places = draws_of(part, store, numbers, plan, weights=weights)
-            pool[places] = nodes
-        return pool
+
+def pool_of_split(store: GraphStore, task: PairTask, split: str, *, seed: int) -> IntArray:
+    """Return the nodes that negatives of a split are drawn from [M]."""
+    plan = PoolPlan.of(task, seed=seed)
+    if plan.size:
+        led_to = [store.book.rows(part, store.facts.pair_types[1]) for part in range(store.num_partitions)]
+        plan = replace(plan, size=max(plan.size, sum(rows.stop - rows.start for rows in led_to)))
+    pool, numbers = np.empty(plan.size, np.int64), np.array([SPLITS.index(split)])
+    weights = np.array([pool_weights(store, part, plan).sum() for part in range(store.num_partitions)])
+    for part in range(store.num_partitions if plan.size else 0):
+        nodes, _, places = draws_of(part, store, numbers, plan, weights=weights)
+        pool[places] = nodes
+    return pool

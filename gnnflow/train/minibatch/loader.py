@@ -8,23 +8,26 @@ stays in the memory of the machine.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
+from gnnflow.executions.globalbatch import RankBatch
 from gnnflow.executions.minibatch import forward, sort_for_backward
 from gnnflow.executions.moving import Moved
 from gnnflow.executions.tensors import BatchTensors
 from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.facts import ShardEntry
 from gnnflow.layers import FeatureTensors, Model, TypedFeatureTensors
 from gnnflow.sampling.pairs import EVALUATION
 from gnnflow.train.ahead import read_ahead
 from gnnflow.train.heads import PairHead, features_of
+from gnnflow.train.minibatch.batches import PlannedBatch
 from gnnflow.train.minibatch.preparing import Preparing
 
 Planned = TypeVar("Planned")
@@ -35,17 +38,18 @@ class Batch:
     """B targets, nodes or pairs, ready to compute on: the blocks of their rows, and what a head indexes of these.
 
     labels: of the targets, as MiniBatch has them. targets [B]: dense ids of the nodes, or of those that the pairs lead
-    to. head: None where the rows are the targets'.
+    to. head: None where the rows are the targets'. rows: computes the rows from the tensors.
     """
 
-    tensors: BatchTensors
+    tensors: BatchTensors | RankBatch
     labels: Array
     targets: IntArray
     head: PairHead | None = None
+    rows: Callable[[Model, Any], Tensor] = forward
 
     def logits(self, model: Model) -> Tensor:
         """Return the outputs of the targets [B, C]; of links, their scores and their negatives' [B, 1 + K]."""
-        rows = forward(model, self.tensors)
+        rows = self.rows(model, self.tensors)
         return rows if self.head is None else self.head.scores(model, rows)
 
 
@@ -63,6 +67,22 @@ class Builder(ABC, Generic[Planned]):
     def features(self, planned: Planned) -> FeatureTensors | TypedFeatureTensors:
         """Return the features of all rows of a batch whose tensors have none, its targets first."""
         raise NotImplementedError
+
+
+class SplitBuilder(Builder[PlannedBatch]):
+    """Makes batches of the targets of splits, as `plan_epoch` and `plan_evaluation` deal them."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Number of outputs of a target."""
+
+    @abstractmethod
+    def labels(self, entry: ShardEntry) -> Array:
+        """Return the labels of an entry's targets that this rank reads."""
+
+    def check_candidates(self, planned: PlannedBatch) -> None:
+        """Raise TrainingError where a held-out pair of a batch has no candidate left to be ranked against."""
 
 
 class BatchLoader(Generic[Planned]):
@@ -84,8 +104,10 @@ class BatchLoader(Generic[Planned]):
 
         On a graph with types only of the rows of the targets' type.
         """
-        with self._building:
-            features = batch.tensors.features or self.build.features(planned)
+        features = batch.tensors.features
+        if features is None:
+            with self._building:
+                features = self.build.features(planned)
         return features_of(features, batch.head)
 
     def batches(self, planned: Iterable[Planned], *, epoch: int = EVALUATION) -> Iterator[Batch]:
@@ -122,4 +144,5 @@ class BatchLoader(Generic[Planned]):
             return batch
 
     def _sort(self, batch: Batch) -> None:
-        sort_for_backward(self._model, batch.tensors)
+        if isinstance(batch.tensors, BatchTensors):
+            sort_for_backward(self._model, batch.tensors)

@@ -25,10 +25,12 @@ Batch = TypeVar("Batch")
 class Memory(Generic[Shard, Batch]):
     """Decoded shards and finished batches in `budget` bytes, but never fewer than `open_shards` shards.
 
-    One thread reads and keeps; another may ask for held batches meanwhile.
+    One thread reads and keeps; another may ask for held batches meanwhile. agreed: what the bytes of a batch count as,
+    so that ranks that make batches together keep the same ones.
     """
 
-    def __init__(self, budget: int, *, open_shards: int) -> None:
+    def __init__(self, budget: int, *, open_shards: int, agreed: Callable[[int], int] = int) -> None:
+        self._agreed = agreed
         self._budget = budget
         self._open_shards = open_shards
         self._shards: OrderedDict[str, tuple[Shard, int]] = OrderedDict()
@@ -61,8 +63,10 @@ class Memory(Generic[Shard, Batch]):
 
     def keep(self, key: str, batch: Batch) -> None:
         """Keep a finished batch if it has a key and there is room for it."""
-        size = array_bytes(batch)
-        if key and key not in self._batches and self._batch_bytes + size <= self._budget // 2:
+        if not key or key in self._batches:
+            return
+        size = self._agreed(array_bytes(batch))
+        if self._batch_bytes + size <= self._budget // 2:
             self._batches[key] = batch
             self._batch_bytes += size
             self._shrink()

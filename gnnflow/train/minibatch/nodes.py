@@ -19,7 +19,7 @@ from gnnflow.graphfeature.shards import Shard
 from gnnflow.layers import FeatureTensors, Model, Terms, TypedFeatureTensors
 from gnnflow.sampling.pairs import EVALUATION
 from gnnflow.train.minibatch.batches import PlannedBatch
-from gnnflow.train.minibatch.loader import Batch, Builder
+from gnnflow.train.minibatch.loader import Batch, SplitBuilder
 from gnnflow.train.minibatch.preparing import EVERY_EDGE, Preparing, Sample
 
 Blocks = TypeVar("Blocks")
@@ -34,7 +34,7 @@ class _Open:
 
 
 @dataclass
-class NodeBatches(Builder[PlannedBatch]):
+class NodeBatches(SplitBuilder):
     """Makes batches whose targets are nodes. `read` may tell `preparing.watch` of its "read"."""
 
     read: Callable[[ShardEntry], Shard]

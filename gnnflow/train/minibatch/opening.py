@@ -43,13 +43,6 @@ def open_source(
     assert isinstance(train, MiniBatchConfig)
     preparing, model = Preparing.of(job, draws_anew=draws_anew), build_model(job.model, job.inputs).eval()
     stored = read_pair_shard if isinstance(job.task, PairTask) else read_shard
-    trained_on = [entry for entry in job.entries if entry.split == "train"]
-
-    def plan(epoch: int, share: int) -> EpochPlan:
-        view = FIXED_VIEW + 1 + epoch if draws_anew else FIXED_VIEW
-        keys = {"rank": share, "world_size": job.num_ranks, "view": view}
-        return plan_epoch(trained_on, seed=job.seed, epoch=epoch, batch_size=train.batch_size, **keys)
-
     build = _builder(
         read or partial(stored, job.artifact, was_read=preparing.was_read),
         model=model,
@@ -61,7 +54,7 @@ def open_source(
     )
     loader = BatchLoader(build, model=model, preparing=preparing)
     source = MiniBatchSource(
-        plan=lru_cache(job.num_ranks + 1)(plan),
+        plan=epoch_plans(job, train, draws_anew=draws_anew),
         loader=loader,
         entries=job.entries,
         splits=job.splits,
@@ -75,6 +68,18 @@ def open_source(
     if edges:  # without them the candidates are the same
         source.check_candidates()
     return source
+
+
+def epoch_plans(job: TrainJob, train: MiniBatchConfig, *, draws_anew: bool) -> Callable[[int, int], EpochPlan]:
+    """Return the plans of a job by epoch and share. draws_anew: each epoch trains on another view."""
+    trained_on = [entry for entry in job.entries if entry.split == "train"]
+
+    def plan(epoch: int, share: int) -> EpochPlan:
+        view = FIXED_VIEW + 1 + epoch if draws_anew else FIXED_VIEW
+        keys = {"rank": share, "world_size": job.num_ranks, "view": view}
+        return plan_epoch(trained_on, seed=job.seed, epoch=epoch, batch_size=train.batch_size, **keys)
+
+    return lru_cache(job.num_ranks + 1)(plan)
 
 
 def open_store_source(job: StoreJob, *, edges: bool = True) -> MiniBatchSource:

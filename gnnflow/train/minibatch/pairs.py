@@ -29,7 +29,7 @@ from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.sampling.pairs import EVALUATION
 from gnnflow.train.heads import PairHead, draw_candidates
 from gnnflow.train.minibatch.batches import PlannedBatch
-from gnnflow.train.minibatch.loader import Batch, Builder
+from gnnflow.train.minibatch.loader import Batch, SplitBuilder
 from gnnflow.train.minibatch.nodes import without_edges
 from gnnflow.train.minibatch.preparing import EVERY_EDGE, Preparing, Sample
 
@@ -50,7 +50,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class PairBatches(Builder[PlannedBatch]):
+class PairBatches(SplitBuilder):
     """Makes batches whose targets are pairs.
 
     Edges that a pair may not be scored from are left out of the blocks: later ones where edges have times, else the
@@ -100,7 +100,7 @@ class PairBatches(Builder[PlannedBatch]):
 
     def check_candidates(self, planned: PlannedBatch) -> None:
         """Raise TrainingError where edges are left out of a held-out pair's candidates, and none is left for it."""
-        if planned.entry.split != "train":
+        if planned.entry.split != "train" and self.known is not None:
             pairs = self._shard(planned.entry)
             self._candidates(pairs, planned.positions, split=planned.entry.split, epoch=EVALUATION)
 

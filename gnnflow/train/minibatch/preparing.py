@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from gnnflow.train.minibatch.memory import Memory
 from gnnflow.train.profile import Stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gnnflow.train.job import TrainJob
 
 
@@ -52,7 +51,7 @@ class Preparing:
 
     cache_bytes: of decoded shards and finished batches that are kept. prefetch: how many batches are prepared ahead.
     open_shards: how many decoded shards are held whatever the cache's size. mover: to the device that computes. watch:
-    measures the work.
+    measures the work. agreed: returns the largest of the bytes that a batch takes on the ranks that make it together.
     """
 
     cache_bytes: int
@@ -60,11 +59,12 @@ class Preparing:
     open_shards: int = OPEN_SHARDS
     mover: Mover = field(default_factory=Mover)
     watch: Stopwatch = field(default_factory=Stopwatch)
+    agreed: Callable[[int], int] = int
 
     @cached_property
     def memory(self) -> Memory[Any, Any]:
         """Decoded shards and finished batches, which builder and loader keep in one budget."""
-        return Memory(self.cache_bytes, open_shards=self.open_shards)
+        return Memory(self.cache_bytes, open_shards=self.open_shards, agreed=self.agreed)
 
     @property
     def was_read(self) -> Callable[[], None]:

@@ -18,9 +18,7 @@ from gnnflow.graph.facts import ShardEntry
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
 from gnnflow.train.minibatch.batches import PlannedBatch, plan_evaluation
-from gnnflow.train.minibatch.loader import Batch, BatchLoader
-from gnnflow.train.minibatch.nodes import NodeBatches
-from gnnflow.train.minibatch.pairs import PairBatches
+from gnnflow.train.minibatch.loader import Batch, BatchLoader, SplitBuilder
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.reproducible import seed_step
 from gnnflow.train.source import Steps
@@ -91,7 +89,7 @@ class MiniBatchSource(Steps):
     loader: BatchLoader[Any]
     entries: Sequence[ShardEntry]
     splits: tuple[str, ...]
-    build: NodeBatches | PairBatches
+    build: SplitBuilder
     scoring: BatchLoader[PlannedBatch]
     seed: int
     eval_batch_size: int
@@ -137,9 +135,8 @@ class MiniBatchSource(Steps):
 
     def check_candidates(self) -> None:
         """Raise TrainingError where a held-out link of this rank's part has no candidate left to be ranked against."""
-        if isinstance(self.build, PairBatches) and self.build.known is not None:
-            for planned in chain.from_iterable(map(self._scored, self.splits)):
-                self.build.check_candidates(planned)
+        for planned in chain.from_iterable(map(self._scored, self.splits)):
+            self.build.check_candidates(planned)
 
     def train_labels(self) -> Iterable[Array]:
         """Yield the labels of each shard of the train split that this rank tells of."""

@@ -115,18 +115,25 @@ class AllReduce:
             for parameter in bucket.parameters:
                 parameter.register_post_accumulate_grad_hook(partial(_pass_on, came))  # type: ignore[no-untyped-call]
 
-    def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
+    def part(self, loss: Tensor, weight: float) -> tuple[Tensor, float]:
+        """Return the loss and its weight; of a joint step, this rank's part of the mean and the weight of all ranks."""
+        if not self._is_joint:
+            return loss, weight
+        self._agree()
+        total = self._group.all_reduce(torch.tensor([weight], dtype=torch.float64)).wait().item()
+        factor = weight / (total or 1.0)
+        return loss if factor == 1.0 else loss * factor, total
+
+    def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
         """Note a step's loss, before its backward pass; gradients are sent as they come from now on."""
         self._agree()
-        # of a joint step the parts of the mean come weighed, and are summed as they are
-        factor = self._share_of(weight) if self._is_joint else 1.0
+        # the parts of a joint step's mean have their weights already, and are only summed
         self._weight, self._sent, self._begun = 1.0 if self._is_joint else weight, 0, True
         for bucket in self._buckets:
             bucket.missing = len(bucket.parameters)
         # in two digits, whose sums float32 holds exactly
-        figures = [loss * weight, weight, *divmod(num_targets, _COUNT_BASE)]
+        figures = [loss * self._weight, self._weight, *divmod(num_targets, _COUNT_BASE)]
         self._buckets[0].figures.copy_(torch.tensor(figures))
-        return factor
 
     def send(self) -> None:
         """Send what is not under way yet, after the backward pass, and have the rounds go on from now."""
@@ -141,18 +148,14 @@ class AllReduce:
         turns, self._turns = self._turns, None
         wait_all(self._under_way(), turns)
         loss_sum, weight, high, low = self._buckets[0].figures.tolist()
+        total = 1.0 if self._is_joint else weight or 1.0
         for bucket in self._buckets:
-            bucket.give(1.0 if self._is_joint else weight or 1.0)
+            bucket.give(total)
             bucket.pending = None
-        return StepLoss(loss_sum / (weight or 1.0), int(high) * _COUNT_BASE + int(low))
+        return StepLoss(loss_sum / total, int(high) * _COUNT_BASE + int(low))
 
     def _under_way(self) -> list[Pending]:
         return [bucket.pending for bucket in self._buckets if bucket.pending is not None]
-
-    def _share_of(self, weight: float) -> float:
-        """Return this rank's part of the weight of all ranks."""
-        total = self._group.all_reduce(torch.tensor([weight], dtype=torch.float64)).wait().item()
-        return weight / (total or 1.0)
 
     def _came(self, parameter: Tensor) -> None:
         if not self._begun:

@@ -13,8 +13,7 @@ from typing import Any
 from torch import nn
 
 from gnnflow.config import TrainConfig
-from gnnflow.config.pipelines import PIPELINES
-from gnnflow.config.train_section import BatchKeys
+from gnnflow.config.train_section import BatchKeys, pipeline_of
 from gnnflow.train.job import TrainJob
 from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.group import RankGroup
@@ -55,7 +54,7 @@ class AllReduceRank(_Joined):
 
     def updater(self, model: nn.Module, config: TrainConfig) -> Updater:
         """Return the configured optimiser behind an all-reduce, during which the source opened last goes on."""
-        exchange = AllReduce(model, self.group, is_joint=PIPELINES[config.strategy].is_joint)
+        exchange = AllReduce(model, self.group, is_joint=pipeline_of(config).is_joint)
         return LocalUpdater(model, config, exchange=exchange, meanwhile=self._sources[-1].make_ready)
 
     def figures(self) -> dict[str, float]:

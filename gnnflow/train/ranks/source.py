@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.config.pipelines import PIPELINES
-from gnnflow.config.train_section import BatchKeys
+from gnnflow.config.train_section import BatchKeys, pipeline_of
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
@@ -207,7 +206,7 @@ def open_shares(
     take: Take | None = None,
 ) -> SharedSource:
     """Return this rank's shares of a job; of a joint strategy its part of the graph, however many ranks there are."""
-    if PIPELINES[job.train.strategy].is_joint:
+    if pipeline_of(job.train).is_joint:
         joint = cast("OpenJointSource", open_source)
         part = joint(replace(job, rank=group.rank, num_ranks=group.size), edges=edges, exchange=open_rows(group))
         return SharedSource([part], group)

@@ -1,0 +1,138 @@
+"""A rank's part of the graph, and its part of each batch.
+
+Shapes: N own nodes, B targets or pairs of this rank in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from torch import Tensor
+
+from gnnflow.executions.globalbatch import Gathered, RankBatch, active_rows, forward, rank_batch, with_mirrors
+from gnnflow.executions.row_exchange import Exchange, joined
+from gnnflow.executions.stages import UNTIMED, StageClock
+from gnnflow.graph.arrays import Array, IntArray, KeyArray, distinct
+from gnnflow.graph.batch import LayerEdges, SampledEdges
+from gnnflow.graph.edges import Fanout, InEdges
+from gnnflow.layers.model import Model, build_model
+from gnnflow.neighbors.selected import Neighbors
+from gnnflow.neighbors.whole import draw_edges, read_keys
+from gnnflow.train.globalbatch.graph import OwnPart, bounds_of, read_part
+from gnnflow.train.heads import PairHead
+from gnnflow.train.job import StoreJob
+from gnnflow.train.minibatch.batches import FIXED_VIEW
+from gnnflow.train.minibatch.loader import Batch
+
+_MOST_INT32 = 2**31 - 1
+
+
+@dataclass
+class RankPart:
+    """The part of one rank. own: its nodes and their in-edges; with fan-outs, batches read a sample of these.
+
+    limits: the fan-out of each hop, targets first. keys: of the edges, where each epoch draws another sample; own then
+    has every edge.
+    """
+
+    own: OwnPart
+    neighbors: Neighbors
+    bounds: IntArray
+    limits: Sequence[Fanout | None]
+    model: Model
+    exchange: Exchange
+    seed: int
+    keys: KeyArray | None = None
+    stages: StageClock = field(default_factory=StageClock)
+    _views: dict[int, InEdges] = field(default_factory=dict)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes of all ranks."""
+        return int(self.bounds[-1])
+
+    def owned(self, ids: IntArray) -> IntArray:
+        """Return the places of this rank's nodes among some dense ids."""
+        return np.flatnonzero((ids >= self.own.first) & (ids < self.own.first + len(self.own.nodes)))
+
+    def union(self, ids: IntArray) -> IntArray:
+        """Return the ids that any rank gives, ascending."""
+        return distinct(joined(self.exchange, distinct(ids)[:, None])[:, 0])
+
+    def count_before(self, counts: Sequence[int]) -> list[int]:
+        """Return the sums of some counts over the ranks before this one."""
+        sums: list[int] = joined(self.exchange, np.array([counts], np.int64))[: self.exchange.rank].sum(0).tolist()
+        return sums
+
+    def layers(self, view: int = FIXED_VIEW) -> list[LayerEdges]:
+        """Return the in-edges of each layer, first layer first; layers of the same fan-out share them."""
+        edges, degrees = self._edges(view), self.own.nodes.in_degree
+        made = {
+            limit: SampledEdges(edges, self.num_nodes, degrees, limit, self.neighbors.sampling) for limit in self.limits
+        }
+        return [made[limit] for limit in reversed(self.limits)]
+
+    def _edges(self, view: int) -> InEdges:
+        if self.keys is None:
+            return self.own.edges
+        if view not in self._views:
+            # the sample for scoring stays, and the last one for training
+            self._views = {kept: each for kept, each in self._views.items() if FIXED_VIEW in (kept, view)}
+            self._views[view] = draw_edges(self.own.edges, self.keys, self.neighbors, seed=self.seed, view=view)
+        return self._views[view]
+
+    def batch_of_nodes(self, rows: IntArray, layers: Sequence[LayerEdges]) -> Batch:
+        """Return this rank's part of a batch of nodes. rows [B]: of its labelled nodes, ascending."""
+        targets = self.own.rows[rows]
+        return self.batch(targets, layers, labels=self.own.labels[rows], ids=targets + self.own.first)
+
+    def batch(
+        self,
+        targets: IntArray,
+        layers: Sequence[LayerEdges],
+        *,
+        labels: Array,
+        ids: IntArray,
+        head: PairHead | None = None,
+        ends: Gathered | None = None,
+    ) -> Batch:
+        """Return this rank's part of a batch. All ranks make theirs together.
+
+        targets: places of the own nodes whose outputs are computed, ascending. ids [B]: dense ids of the targets. ends:
+        of the pairs that the head scores.
+        """
+        active = active_rows(layers, targets, bounds=self.bounds, exchange=self.exchange)
+        features, nodes = self.own.features.take(active.rows), self.own.nodes.take(active.rows)
+        tensors = rank_batch(self.model, active, features=features, nodes=nodes, exchange=self.exchange)
+        return Batch(tensors, labels, ids, head, partial(_rows, self, ends))
+
+
+def _rows(part: RankPart, ends: Gathered | None, model: Model, tensors: RankBatch) -> Tensor:
+    """Return the rows of a batch's targets, then of the mirrors of pairs' ends. All ranks compute them together."""
+    rows = forward(model, tensors, part.exchange, stages=part.stages if model.training else UNTIMED)
+    return rows if ends is None else with_mirrors(rows, ends, part.exchange)
+
+
+def read_rank_part(
+    job: StoreJob, partitions: Sequence[int], *, edges: bool, draws_anew: bool, exchange: Exchange
+) -> RankPart:
+    """Return this rank's part of a job. edges: False for the same nodes in the graph without its edges."""
+    neighbors = job.neighbors
+    book = neighbors.store.book
+    read = replace(neighbors, artifact="", sampling="none", fanouts=None) if draws_anew else neighbors
+    own = read_part(read, partitions)
+    if book.num_nodes <= _MOST_INT32:
+        own = replace(own, edges=replace(own.edges, sources=own.edges.sources.astype(np.int32)))
+    return RankPart(
+        own if edges else own.without_edges,
+        neighbors,
+        bounds_of(exchange.size, book),
+        job.fanouts or [None] * job.model.layers,
+        build_model(job.model, job.inputs).eval(),
+        exchange,
+        job.seed,
+        read_keys(neighbors, partitions) if draws_anew else None,
+    )

@@ -1,0 +1,100 @@
+"""The source of hybrid steps: mini-batch's or cluster-batch's plans of one rank, over builders of a rank's part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from gnnflow.config import ClusterBatchConfig, MiniBatchConfig, PairTask
+from gnnflow.executions.row_exchange import Exchange, OneRank, told_by_all
+from gnnflow.neighbors.pairs import read_pairs
+from gnnflow.train.clusterbatch.plan import plan_clusters
+from gnnflow.train.clusterbatch.source import scoring_config
+from gnnflow.train.globalbatch.graph import partitions_of
+from gnnflow.train.hybrid.batches import PartPairs, RankNodes, RankPairs
+from gnnflow.train.hybrid.clusters import ClusterPart, RankClusterNodes, RankClusterPairs
+from gnnflow.train.hybrid.part import RankPart, read_rank_part
+from gnnflow.train.job import StoreJob
+from gnnflow.train.minibatch.in_memory import pool_of_split
+from gnnflow.train.minibatch.loader import BatchLoader, SplitBuilder
+from gnnflow.train.minibatch.opening import epoch_plans
+from gnnflow.train.minibatch.preparing import Preparing
+from gnnflow.train.minibatch.source import BatchStep, MiniBatchSource
+from gnnflow.train.profile import added
+from gnnflow.train.state import Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSource(MiniBatchSource):
+    """One rank's part of batches that all ranks compute together."""
+
+    part: RankPart
+
+    def step(self, epoch: int, number: int, *, share: int | None = None) -> BatchStep:
+        """Return this rank's part of a step, seeded with its rank. All ranks make theirs together."""
+        return replace(super().step(epoch, number), share=self.part.exchange.rank)
+
+    def spent(self) -> Row:
+        """Return the seconds that making batches ready and the layers' stages have taken so far."""
+        return added(super().spent(), self.part.stages.seconds())
+
+
+def open_task_source(job: StoreJob, *, edges: bool = True, exchange: Exchange | None = None) -> RankSource:
+    """Return this rank's part of a job as a source. exchange: with the other ranks; None where there is one.
+
+    Raises TrainingError where the graph has fewer partitions than there are ranks, or a held-out link has no candidate
+    left.
+    """
+    ranks, train, task, store = exchange or OneRank(), job.train, job.task, job.neighbors.store
+    assert isinstance(train, MiniBatchConfig | ClusterBatchConfig)
+    job = replace(job, rank=0, num_ranks=1)  # all ranks follow the plans of one
+    scored = train if isinstance(train, MiniBatchConfig) else scoring_config(job)
+    draws_anew, partitions = edges and scored.resample == "epoch", partitions_of(ranks.rank, ranks.size, store.book)
+    part = read_rank_part(job, partitions, edges=edges, draws_anew=draws_anew, exchange=ranks)
+    pairs: PartPairs | None = None
+    build: SplitBuilder
+    if isinstance(task, PairTask):
+        pairs = PartPairs.of(part, read_pairs(store, partitions), task, job.known)
+        pools = {each.split: pool_of_split(store, task, each.split, seed=job.seed) for each in job.entries}
+        build = RankPairs(pairs, pools)
+    else:
+        build = RankNodes.of(part)
+
+    def agreed(size: int) -> int:
+        return int(told_by_all(ranks, np.array([size], np.int64)).max())
+
+    preparing = replace(Preparing.of(replace(job, train=scored), draws_anew=draws_anew), agreed=agreed)
+    if ranks.size > 1:  # ranks make batches together, so no thread makes them ahead
+        preparing = replace(preparing, prefetch=0)
+    loader = BatchLoader(build, model=part.model, preparing=preparing)
+    source = RankSource(
+        plan=epoch_plans(job, scored, draws_anew=draws_anew),
+        loader=loader,
+        entries=job.entries,
+        splits=job.splits,
+        build=build,
+        scoring=loader,
+        seed=job.seed,
+        eval_batch_size=scored.scoring_size,
+        part=part,
+    )
+    if edges:  # without them the candidates are the same
+        source.check_candidates()
+    if isinstance(train, MiniBatchConfig):
+        return source
+    clusters = ClusterPart(part, store.facts, train.boundary_hops)
+    nodes = part.own.rows[part.own.of("train")] + part.own.first
+    if pairs is not None:
+        nodes = pairs.stored.targets[pairs.stored.of("train")]
+    plan = plan_clusters(
+        part.union(store.facts.cluster_book.number(nodes)),
+        per_batch=train.clusters_per_batch,
+        seed=job.seed,
+        num_ranks=1,
+    )
+    made = RankClusterNodes(clusters) if pairs is None else RankClusterPairs(clusters, pairs)
+    # a cache that is not shared with scoring, and the same clock
+    trained = BatchLoader(made, model=part.model, preparing=replace(preparing))
+    return replace(source, plan=lru_cache(2)(plan.groups), loader=trained)
