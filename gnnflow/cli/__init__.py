@@ -1,6 +1,6 @@
 """The command line: reads a config, runs stages, shows progress, prints what a script or a person needs.
 
-No logic of its own: every command is a few lines over `gnnflow.stages`. Read `commands.py` first.
+Every command is a few lines over `gnnflow.stages`. Read `commands.py` first.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and exit: 0; 2 for what a user can act on; 1 for our bug; 128 and the signal that stops."""
+    """Run the command line and exit: 0, 2 (a user's error), 1 (our bug), or 128 plus a stopping signal."""
     from gnnflow.cli import stopping, streams
 
     streams.make_usable()

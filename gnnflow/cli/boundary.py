@@ -1,4 +1,4 @@
-"""Where every error of the command line arrives: one message with place and fix, or two lines about a bug of ours.
+"""Prints every error of the command line: one message with place and fix, or two lines about our bug.
 
 With --json, stdout gets the same as an object, {"error": {"kind", "where", "problem", "fix"}}. A traceback is written
 to a log; the variable GNNFLOW_DEBUG shows it on the terminal too.
@@ -22,7 +22,7 @@ from gnnflow.graph.secrets import mask_secrets
 from gnnflow.storage.refusals import refusal_of
 
 _BUG, _REFUSED, _NO_READER = 1, 2, 141
-# The base of what typer says about arguments; which package defines it depends on typer's version.
+# The base of typer's errors about arguments, in a package that depends on typer's version.
 _ArgumentError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
@@ -31,11 +31,11 @@ class UsageError(GnnflowError):
 
 
 class BugError(GnnflowError):
-    """A bug of ours, with its traceback in a log: what a list of failures holds of it."""
+    """Our bug, with its traceback in a log."""
 
 
 def listed(error: Exception) -> GnnflowError:
-    """Return an error that one of several runs ended with as what is listed beside the others' results."""
+    """Return the error of one of several runs in the form that a list of results shows."""
     refusal = _refusal(error)
     return refusal if refusal is not None else _bug(error)
 
@@ -48,10 +48,10 @@ def run_guarded(build_app: Callable[[], typer.Typer], *, as_json: bool) -> int:
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
-        # whoever read our output has seen enough; typer may have made 1 of it
+        # the reader of our output has closed it; typer may exit with 1 for it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _NO_READER
-    except Exception as error:  # noqa: BLE001 - what nobody foresaw is told too, and its traceback kept
+    except Exception as error:  # noqa: BLE001 - unforeseen errors are printed too, and their traceback kept
         return _tell(error, as_json=as_json)
     return code if isinstance(code, int) else 0
 
@@ -86,7 +86,7 @@ def _refusal(error: Exception) -> GnnflowError | None:
 
 
 def _bug(error: Exception) -> BugError:
-    """Write an error's traceback to a log and return what is told of it."""
+    """Write an error's traceback to a log and return the bug to print."""
     return BugError(
         f"this is a bug of gnnflow ({type(error).__name__}); what was finished is kept",
         fix=f"The log to report it with: {_write_log(error)}",
@@ -94,12 +94,12 @@ def _bug(error: Exception) -> BugError:
 
 
 def _one_line(text: str) -> str:
-    """Return the text without control characters, which a name in a table or a config may hold; lines are kept."""
+    """Return the text without control characters other than line ends."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
 def _write_log(error: Exception) -> str:
-    """Write the traceback to a file of this user's and return its path, or why there is none."""
+    """Write the traceback to a temporary file and return its path, or why there is none."""
     head = f"gnnflow {__version__}, Python {platform.python_version()}, {platform.platform()}\n{sys.argv[1:]}\n\n"
     content = mask_secrets(head + "".join(traceback.format_exception(error)))
     try:

@@ -1,18 +1,19 @@
-"""Every command. Results go to stdout, progress to stderr; with --json stdout is one JSON object and nothing else.
+"""The commands. Results go to stdout, progress to stderr; with --json stdout is one JSON object and nothing else.
 
-A stage needs no command here: each row of `gnnflow.config.stages` has one. Those below say more than its summary.
+Each row of `gnnflow.config.stages` has a command without a function here; the stages below print more than a summary.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from gnnflow import __version__
-from gnnflow.cli.flat import flat
+from gnnflow.cli.boundary import listed
 from gnnflow.cli.models import models_app
 from gnnflow.cli.options import (
     AsJson,
@@ -21,14 +22,19 @@ from gnnflow.cli.options import (
     WorkspaceOption,
     cluster_of,
     load,
-    own_code_refused,
     perform,
+    read_text,
+    refuse_own_code,
+    run_stages,
     show,
 )
-from gnnflow.cli.sweep import sweep
 from gnnflow.cli.tables import generate_app, import_tables
-from gnnflow.config import STAGES
+from gnnflow.config import STAGES, Config, config_from_dict
 from gnnflow.config.deployment import default_workspace, refuse_unusable
+from gnnflow.config.experiments import read_experiment
+from gnnflow.config.stages import stages_of
+from gnnflow.config.yaml_text import read_yaml
+from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.labels import BOUNDS, is_bound, metric_text
 from gnnflow.graph.splits import SPLITS
 from gnnflow.storage.filesystem import absolute
@@ -36,17 +42,24 @@ from gnnflow.storage.filesystem import absolute
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gnnflow.cluster import Cluster
+    from gnnflow.config.experiments import Experiment
+    from gnnflow.stages.pipeline import RunResult
+    from gnnflow.stages.sweep import SweepResult
+
 _NAME_WIDTH = 28
 _FIGURE_WIDTH = 9
 _REHEARSAL_SECONDS = 60.0
+_MOST_RUNS = 10_000
+_SOME_FAILED = 2
 
 Limit = Annotated[
-    float, typer.Option("--seconds", min=0, help="About how long rehearsing may take; longer is nearer to the truth.")
+    float, typer.Option("--seconds", min=0, help="About how long the rehearsal may take; longer is more exact.")
 ]
 
 
 def build_app() -> typer.Typer:
-    """Return the command line: one command per stage of the table, and those that are not stages."""
+    """Return the command line: one command per stage of the table, and the other commands."""
     app = typer.Typer(
         name="gnnflow",
         help="Train and serve graph neural networks on graphs that do not fit in one machine's memory.",
@@ -111,7 +124,7 @@ def run(
 def publish(
     config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
 ) -> None:
-    """Publish a completed run and print what became of it."""
+    """Publish a completed run and print the decision."""
     summary = perform(load(config, overrides, workspace), "publish", config_uri=config).summary()
     if as_json:
         show(summary, as_json=True)
@@ -126,7 +139,7 @@ def inspect(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show a batch that training kept because its loss was no number: what of it is not finite, or very large."""
+    """Show a batch that training kept because its loss was not a number: its infinite, NaN or very large values."""
     from gnnflow.train.failed_batch import read_failed_batch
 
     refuse_unusable(file, where="FILE")
@@ -158,7 +171,7 @@ def costs(
     run_uri: Annotated[str, typer.Argument(metavar="RUN", help="A run's URI, or the name of a run in the workspace.")],
     workspace: WorkspaceOption = None,
 ) -> None:
-    """Print as JSON what nodes cost, learned from how long a run's scoring took: keys for `partition`."""
+    """Print the costs of nodes as JSON, learned from the time of a run's scoring: keys for `partition`."""
     from gnnflow.stages.costs import costs_of
 
     typer.echo(json.dumps(costs_of(run_uri, workspace=workspace or default_workspace()).as_document(), indent=2))
@@ -175,9 +188,9 @@ def report(
 
 
 def show_metrics(metrics: Mapping[str, float]) -> None:
-    """Print one line per score with a column per split, the baseline's below its own, then all other figures.
+    """Print a line per score with a column per split, each followed by the baseline's, then all other figures.
 
-    Behind a line stands the confidence interval of its test score.
+    A line ends with the confidence interval of its test score.
     """
     present = [split for split in SPLITS if any(key.startswith(f"{split}.") for key in metrics)]
     scores = [key for key in metrics if key.startswith(("valid.", "test.")) and not is_bound(key)]
@@ -187,7 +200,7 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
         for prefix, note in (("", ""), ("baseline.", " without edges"))
         for name in names
     }
-    # of each score, by its key: what is printed
+    # the printed text of each score, by its key
     asked = [row.format(split) for row in rows for split in present]
     cells = {key: metric_text(metrics[key]) for key in asked if key in metrics}
     width = max([_FIGURE_WIDTH, *(len(cell) + 2 for cell in cells.values())])
@@ -201,7 +214,7 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
             typer.echo(f"{name:<{_NAME_WIDTH}}{line}{interval}")
     for key, value in sorted(metrics.items()):
         if key not in cells and not is_bound(key):
-            left = max(0, _NAME_WIDTH + _FIGURE_WIDTH - len(key) - 2)  # a long name stands apart from its figure too
+            left = max(0, _NAME_WIDTH + _FIGURE_WIDTH - len(key) - 2)  # a long name has a gap before its figure too
             typer.echo(f"{key}  {value:>{left},.4g}")
 
 
@@ -213,13 +226,13 @@ def plan(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a run will cost before it runs, per stage: time, bytes and memory, rehearsed on parts of the graph."""
-    from gnnflow.cli.progress import for_terminal
+    """Estimate the cost of a run per stage: time, bytes and memory, rehearsed on parts of the graph."""
+    from gnnflow.cli.progress import open_progress
     from gnnflow.stages.base import StageContext
     from gnnflow.stages.plan import plan_run
 
     read = load(config, overrides, workspace)
-    with for_terminal() as progress, cluster_of(read, progress) as cluster, own_code_refused(read):
+    with open_progress() as progress, cluster_of(read, progress) as cluster, refuse_own_code(read):
         forecast = plan_run(StageContext.of(read, cluster, progress, config_uri=config), limit=seconds)
     if as_json:
         show(forecast.as_json(), as_json=True)
@@ -245,8 +258,116 @@ def score_pairs(
         ),
     ] = None,
 ) -> None:
-    """Score pairs of nodes with the embeddings of a completed run, or those that its published model gives later."""
+    """Score pairs of nodes with the embeddings of a completed run, or later ones of its published model."""
     from gnnflow.stages import pairs as scoring
 
     scoring.score_pairs(run, pairs, out=out, workspace=workspace or default_workspace(), embeddings=embeddings)
     typer.echo(out)
+
+
+def flat(
+    config: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="YAML file; or give -n and -e.")] = None,
+    nodes: Annotated[str | None, typer.Option("-n", "--nodes", help="Node table.")] = None,
+    edges: Annotated[str | None, typer.Option("-e", "--edges", help="Edge table.")] = None,
+    hops: Annotated[int | None, typer.Option("--hops", help="With -n and -e: number of hops; 2 if not given.")] = None,
+    sampling: Annotated[
+        str | None,
+        typer.Option("--sampling", help="With -n and -e: none, or KIND:FANOUT,FANOUT such as uniform:15,10."),
+    ] = None,
+    overrides: Overrides = None,
+    workspace: WorkspaceOption = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Cut the graph into k-hop neighbourhoods. With -n and -e earlier stages run first."""
+    if config is not None:
+        _refuse_with_config(tables=bool(nodes or edges), options=hops is not None or sampling is not None)
+        show(perform(load(config, overrides, workspace), "flat", config_uri=config).summary(), as_json=as_json)
+        return
+    if not nodes or not edges:
+        raise ConfigError("no tables were given", where="gnnflow flat", fix="Give CONFIG, or -n NODES and -e EDGES.")
+    hops, sampling = 2 if hops is None else hops, "none" if sampling is None else sampling
+    parsed = _flat_config(nodes, edges, hops, sampling, overrides, workspace)
+    stages = stages_of(parsed)
+    show(perform(parsed, *stages[: stages.index("flat") + 1]).summary(), as_json=as_json)
+
+
+def _refuse_with_config(*, tables: bool, options: bool) -> None:
+    """Raise ConfigError where CONFIG was given with tables, or with options for tables."""
+    if tables:
+        raise ConfigError("both CONFIG and -n/-e were given", where="gnnflow flat", fix="Give one or the other.")
+    if options:
+        raise ConfigError(
+            "both CONFIG and --hops or --sampling were given, which go with -n and -e",
+            where="gnnflow flat",
+            fix="Use --set flat.hops=2 or --set 'neighbors.sampling={kind: uniform, fanout: [15, 10]}' instead.",
+        )
+
+
+def _flat_config(
+    nodes: str, edges: str, hops: int, sampling: str, overrides: list[str] | None, workspace: str | None
+) -> Config:
+    kind, _, listed = sampling.partition(":")
+    try:
+        fanout = [int(number) for number in listed.split(",")] if listed else []
+    except ValueError:
+        fanout = None
+    if fanout is None or (kind == "none" and listed):
+        raise ConfigError(
+            f"{sampling!r} is not a sampling",
+            where="--sampling",
+            fix="Write none, or KIND:FANOUT,FANOUT such as uniform:15,10.",
+        )
+    content: dict[str, Any] = {
+        "name": "flat",
+        "graph": {"nodes": nodes, "edges": edges},
+        "model": {"layers": hops},
+        "neighbors": {"sampling": {"kind": kind, "fanout": fanout} if kind != "none" else {"kind": kind}},
+    }
+    return config_from_dict(content, overrides=overrides or (), workspace=workspace)
+
+
+def sweep(
+    config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
+) -> None:
+    """Run all combinations of the config's `matrix:` and compare them; failed runs are listed, the others continue."""
+    experiment = read_experiment(
+        read_yaml(read_text(config), source=config),
+        source=config,
+        overrides=overrides or (),
+        workspace=workspace,
+        most_runs=_MOST_RUNS,
+        strict=False,
+    )
+    result = _perform_sweep(experiment, config_uri=config)
+    if as_json:
+        show(result.summary(), as_json=True)
+    else:
+        for line in result.comparison.lines:
+            typer.echo(line)
+        typer.echo(f"\ntable  {result.comparison.table}")
+        typer.echo(f"plot   {result.comparison.plot}")
+        typer.echo(f"page   {result.comparison.page}")
+    if result.failed:
+        raise typer.Exit(_SOME_FAILED)
+
+
+def _perform_sweep(experiment: Experiment, *, config_uri: str) -> SweepResult:
+    """Run the sweep with progress on stderr. Runs with the same cluster share it."""
+    from gnnflow.cli.progress import open_progress
+    from gnnflow.stages.sweep import run_sweep
+
+    clusters: dict[str, Cluster] = {}
+    with open_progress() as progress, ExitStack() as stack:
+
+        def run(config: Config) -> RunResult:
+            named = config.cluster.model_dump_json()
+            if named not in clusters:
+                clusters[named] = stack.enter_context(cluster_of(config, progress))
+            try:
+                result = run_stages(config, ("run",), cluster=clusters[named], progress=progress, config_uri=config_uri)
+            except Exception as error:
+                raise listed(error) from error
+            return cast("RunResult", result)
+
+        return run_sweep(experiment, run=run, say=progress.message)

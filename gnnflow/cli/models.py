@@ -1,4 +1,4 @@
-"""`gnnflow models`: what is published, which version is in service, and moving that by hand."""
+"""`gnnflow models`: the published versions, and moving their aliases by hand."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def list_models(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List the versions, newest last, with their aliases and test scores; damaged ones are named after the others."""
+    """List the versions, newest last, with their aliases and test scores; damaged ones come after the others."""
     rows: list[dict[str, Any]] = []
     damaged: list[StorageError] = []
     for model in registry.list_models(workspace) if name is None else (name,):
@@ -91,7 +91,7 @@ def show(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show one version: where it came from, what it reads, its metrics and the moves of its aliases."""
+    """Show one version: its run, inputs, metrics and the moves of its aliases."""
     found = registry.find_version(workspace, name, version)
     aliases = registry.read_aliases(workspace, name)
     document = {

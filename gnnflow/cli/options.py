@@ -1,4 +1,4 @@
-"""What every stage's command shares: its options, reading the config, running the stage, printing its summary."""
+"""The common parts of stages' commands: options, reading the config, running the stage, printing its summary."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_text(config: str) -> str:
     """Return the text of the file a command names."""
     refuse_unusable(config, where="CONFIG")
     if Path(config).exists() and not Path(config).is_file():
-        raise ConfigError("is not a file", where=config, fix="Name a YAML file.")  # a pipe would be waited for
+        raise ConfigError("is not a file", where=config, fix="Name a YAML file.")  # reading a pipe would wait
     try:
         return read_bytes(config).decode()
     except UnicodeDecodeError as error:
@@ -54,14 +54,14 @@ def read_text(config: str) -> str:
 
 def perform(config: Config, *stages: str, config_uri: str = "") -> StageResult:
     """Run stages in order with progress on stderr, on the cluster the config names; return the last one's result."""
-    from gnnflow.cli.progress import for_terminal
+    from gnnflow.cli.progress import open_progress
 
-    with for_terminal() as progress, cluster_of(config, progress) as cluster:
+    with open_progress() as progress, cluster_of(config, progress) as cluster:
         return run_stages(config, stages, cluster=cluster, progress=progress, config_uri=config_uri)
 
 
 def cluster_of(config: Config, progress: Progress) -> Cluster:
-    """Return the cluster a config names, to be used in a `with` block; it starts with the first task that needs it."""
+    """Return the config's cluster for a `with` block; it starts with the first task that needs it."""
     from gnnflow.cluster import Cluster
 
     if config.cluster.kind == "local":
@@ -78,13 +78,13 @@ def run_stages(
 
     context = StageContext.of(config, cluster, progress, config_uri=config_uri)
     stopping.keeps(context.run.workspace.uri)
-    with own_code_refused(config):
+    with refuse_own_code(config):
         return [run_stage(context, stage) for stage in stages][-1]
 
 
 @contextmanager
-def own_code_refused(config: Config) -> Iterator[None]:
-    """Raise what a layer class of the user's own raises as his matter."""
+def refuse_own_code(config: Config) -> Iterator[None]:
+    """Raise the errors of a user's own layer class as LayerError."""
     try:
         yield
     except Exception as error:
@@ -94,7 +94,7 @@ def own_code_refused(config: Config) -> Iterator[None]:
 
 
 def _own_code_refusal(config: Config, error: Exception) -> LayerError | None:
-    """Return what a layer class of the user's own raised as his matter; None for anything else."""
+    """Return an error of a user's own layer class as LayerError; None for other errors."""
     if isinstance(error, GnnflowError) or ":" not in config.model.kind:
         return None
     own = _files_of(config.model.kind.partition(":")[0])
@@ -104,12 +104,12 @@ def _own_code_refusal(config: Config, error: Exception) -> LayerError | None:
     return LayerError(
         f"{config.model.kind} raised {type(error).__name__}: {error}",
         where=f"{frames[-1].filename}, line {frames[-1].lineno}",
-        fix="Mend the class there, or give it other model.options; GNNFLOW_DEBUG=1 shows the whole traceback.",
+        fix="Fix the class there, or give it other model.options; GNNFLOW_DEBUG=1 shows the whole traceback.",
     )
 
 
 def _files_of(name: str) -> tuple[str, ...]:
-    """Return how the paths of a module's files begin, and of all modules of the package that it is in."""
+    """Return the path prefixes of all modules of a module's package."""
     package = name.partition(".")[0]
     module = sys.modules.get(package)
     if module is None or package == "gnnflow":

@@ -1,7 +1,7 @@
 """Progress on stderr: bars on a terminal, one line every few seconds elsewhere (a log, CI).
 
-A bar takes one line of any terminal, 80 columns included: its name and count come first, and of the figures as many are
-shown as there is room for.
+A bar takes one line of any terminal, also one of 80 columns: its name and count come first, then as many figures as
+fit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LINE_SECONDS = 5.0
 _NAME_WIDTH = 24
 _STEPS = "steps"
 _BAR_WIDTH = 12
-# Columns that a bar takes beside its name, its count and its figures: spinner, bar, two times, and the gaps between.
+# Columns of a bar's other parts: spinner, bar, two times, and the gaps between all parts.
 _FIXED_WIDTH = 34
 
 
@@ -84,7 +84,7 @@ class Terminal:
         self.bars.stop()
 
     def stage_started(self, stage: str) -> None:
-        """Head the stage's bars."""
+        """Print the stage's name above its bars."""
         self.console.print(f"[bold cyan]{stage}[/]")
 
     def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
@@ -118,7 +118,7 @@ class Terminal:
         self.console.print(f"  {mask_secrets(text)}", highlight=False, markup=False)
 
     def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
-        """Close what is open and say how it went."""
+        """Close the open bars and print the stage's time."""
         for name in list(self._open):
             self._close(name)
         how = "already done, reused" if reused else f"done in {seconds:.1f} s"
@@ -147,7 +147,7 @@ class Lines:
         self.message(f"{stage}: started")
 
     def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
-        """Say what a restart already had."""
+        """Print the number of tasks that an earlier attempt finished."""
         if num_done:
             self.message(f"{name}: resuming, {num_done} of {num_tasks} tasks were already done")
 
@@ -172,7 +172,7 @@ class Lines:
         sys.stderr.write(f"{mask_secrets(text)}\n")
 
     def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
-        """Say how the stage went."""
+        """Print the stage's time."""
         self.message(f"{stage}: already done, reused" if reused else f"{stage}: done in {seconds:.1f} s")
 
     def _due(self) -> bool:
@@ -183,6 +183,6 @@ class Lines:
         return True
 
 
-def for_terminal() -> Terminal | Lines:
+def open_progress() -> Terminal | Lines:
     """Return bars where stderr is a terminal, lines where it is not."""
     return Terminal() if sys.stderr.isatty() else Lines()

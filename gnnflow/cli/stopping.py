@@ -1,11 +1,10 @@
-"""Signals that stop a command: it ends within about two seconds, says what was kept, and leaves no process behind.
+"""Stops a command on a signal: within about two seconds, with a message, and without leaving a process behind.
 
-What a terminal sends (SIGINT, SIGQUIT, and SIGHUP when it closes) is blocked and waited for in a thread, for two
-reasons. A terminal sends it to every process of the command, and all of them inherit what is blocked: workers end
-without a traceback, and Python's resource tracker lives until it has removed their semaphores. And the main thread may
-be inside a library for seconds: it is asked to let go of what it holds (a lease, a half-written file) by an exception,
-and where it does not in time, the thread ends the process. That costs nothing: whatever is committed stays, as after
-any kill.
+The signals of a terminal (SIGINT, SIGQUIT, and SIGHUP when it closes) are blocked, and a thread waits for them, for two
+reasons. A terminal sends them to every process of the command, and all processes inherit the block: workers end without
+a traceback, and Python's resource tracker lives until it has removed their semaphores. And the main thread may be
+inside a library for seconds: an exception asks it to release its lease and half-written file, and where it does not in
+time, the thread ends the process. That is safe: committed work stays, as after any kill.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ if TYPE_CHECKING:
 _GRACE_SECONDS = 1.5
 _LOOK_SECONDS = 0.02
 _SHELL_OFFSET = 128
-# Python's process that clears up after ours would complain on the terminal that there is something to clear up.
+# Python's resource tracker would warn on the terminal about resources that it removes.
 _QUIET = "ignore::UserWarning:multiprocessing.resource_tracker"
 _NAMES = {signal.SIGINT: "^C", signal.SIGQUIT: "SIGQUIT", signal.SIGHUP: "SIGHUP", signal.SIGTERM: "SIGTERM"}
 _OF_TERMINALS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
-# Nobody presses a key twice without meaning it. A terminal that closes sends SIGHUP, and its shell sends it once more.
+# A second key press stops at once. SIGHUP is not one: a closing terminal and its shell both send it.
 _KEYS = frozenset({signal.SIGINT, signal.SIGQUIT})
 
 
 class _Stop:
-    """State of stopping this process: the signal once there is one, and the words to say then.
+    """The state of stopping this process: the signal, once it came, and the parts of the message.
 
     raises: whether a signal still raises Interrupted: once, and not after the command's last word.
     """
@@ -56,14 +55,14 @@ class _Stop:
         self._ending = threading.Lock()
 
     def begin(self, number: int) -> None:
-        """Remember the first signal, and keep everything but the last line off the terminal."""
+        """Remember the first signal, and silence all output but the last line."""
         if not self.number:
             self.number = number
             logging.disable(logging.CRITICAL)
             sys.unraisablehook = lambda _: None
 
     def end(self) -> NoReturn:
-        """Say what was kept and end this process with its workers. Does not return."""
+        """Print the message and end this process with its workers. Does not return."""
         if not self._ending.acquire(blocking=False):
             time.sleep(_GRACE_SECONDS)  # the other thread is ending it
         _kill_starting()
@@ -71,7 +70,7 @@ class _Stop:
             child.kill()
             child.join(_LOOK_SECONDS)
         self._say()
-        _kill_starting()  # those that the main thread has begun meanwhile
+        _kill_starting()  # children that the main thread has started meanwhile
         os._exit(_SHELL_OFFSET + self.number)
 
     def _say(self) -> None:
@@ -87,7 +86,7 @@ class _Stop:
 
 
 def _write(descriptor: int, text: str) -> None:
-    """Write the last words. Nobody may be there to read them: a terminal that has closed, a pipe without a reader."""
+    """Write the message, also where the terminal or the pipe is closed."""
     with suppress(OSError):
         os.write(descriptor, mask_secrets(text).encode())
 
@@ -101,7 +100,7 @@ def _kill_starting() -> None:
 def _starting_children() -> list[int]:
     """Return the children that Python's multiprocessing started, also those it does not list yet.
 
-    A child that loses its parent while it starts would print a traceback. One that has only just been forked has this
+    A child that loses its parent while it starts would print a traceback. A child that was just forked has this
     process's command line. Empty where there is no /proc.
     """
     own, found = _command_of(os.getpid()), list[int]()
@@ -123,14 +122,14 @@ _stop = _Stop()
 
 
 def keeps(workspace: str) -> None:
-    """Say where finished work lies, should the process be stopped from here on."""
+    """Remember the workspace of finished work for the message of a stop."""
     _stop.kept = workspace
 
 
 def before_workers() -> None:
-    """Prepare for worker processes. Call it before the first is started.
+    """Prepare this process for workers, before the first one starts.
 
-    Python's resource tracker unblocks SIGINT in the thread that starts it, and so in every process that thread starts.
+    Python's resource tracker unblocks SIGINT in the thread that starts it, and so in every process of that thread.
     """
     resource_tracker.ensure_running()
     if threading.current_thread() is threading.main_thread():
@@ -138,7 +137,7 @@ def before_workers() -> None:
 
 
 def _heard() -> set[signal.Signals]:
-    """Return which of the signals end this process.
+    """Return the signals that end this process.
 
     `nohup` starts it with SIGHUP ignored, and a script's `command &` with SIGINT and SIGQUIT.
     """
@@ -147,12 +146,11 @@ def _heard() -> set[signal.Signals]:
 
 @contextmanager
 def watched(*, as_json: bool) -> Iterator[None]:
-    """Turn a signal that stops in the block into Interrupted in this thread, and that into an exit, at once if need be.
+    """Turn a stopping signal in the block into Interrupted in this thread, and Interrupted into an exit.
 
-    One that the process was started to ignore it goes on ignoring.
-    After the block they are ignored: what it did is done and said, and the process is about to end, which takes up to a
-    second with all its libraries. as_json: whether stdout gets an error object. Outside the main thread nothing is
-    changed: signals are not its own.
+    Signals that the process was started to ignore stay ignored. After the block all are ignored: the work is done, and
+    the process is about to end, which takes up to a second with its libraries. as_json: whether stdout gets an error
+    object. Does nothing outside the main thread, which alone handles signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -160,7 +158,7 @@ def watched(*, as_json: bool) -> Iterator[None]:
     _stop.as_json, _stop.kept, _stop.raises = as_json, "", False
     with _quiet_processes(), _signals():
         try:
-            _stop.raises = True  # and not before: the watcher ends what is told to stop until here
+            _stop.raises = True  # not earlier: until here the watcher ends the process
             yield
         except Interrupted:
             _stop.end()
@@ -170,7 +168,7 @@ def watched(*, as_json: bool) -> Iterator[None]:
 
 @contextmanager
 def _quiet_processes() -> Iterator[None]:
-    """Have processes that are started in the block not warn of what an end at once leaves behind."""
+    """Silence the warnings of processes that start in the block about resources that a sudden end leaves."""
     said = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = f"{said},{_QUIET}" if said else _QUIET
     try:
@@ -184,14 +182,14 @@ def _quiet_processes() -> Iterator[None]:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Raise the first signal in the block as Interrupted; a thread that none of them interrupts watches for more."""
+    """Raise the first signal in the block as Interrupted, while a thread watches for more signals."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     done, heard = threading.Event(), _heard()
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in heard:
         signal.signal(number, _raise_interrupted)
-    # not one that is ignored: what is blocked is kept all the same, and the watcher would find it
+    # not ignored signals: a blocked one stays pending, and the watcher would find it
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINALS & heard)
     watcher = threading.Thread(target=_watch, args=(reader, done), daemon=True)
     watcher.start()
@@ -209,7 +207,7 @@ def _signals() -> Iterator[None]:
 
 
 def _raise_interrupted(number: int, _: FrameType | None) -> None:
-    if _stop.raises:  # later ones are the watcher's, which ends the process
+    if _stop.raises:  # the watcher handles later ones, and ends the process
         _stop.raises = False
         _stop.begin(number)
         raise Interrupted(_stop.number)
@@ -218,7 +216,7 @@ def _raise_interrupted(number: int, _: FrameType | None) -> None:
 def _watch(reader: int, done: threading.Event) -> None:
     main, deadline = threading.main_thread().ident, float("inf")
     assert main is not None
-    written = select.poll()  # and not select(), which takes no file with a number above 1023
+    written = select.poll()  # select() takes no descriptor above 1023
     written.register(reader, select.POLLIN)
     while not done.is_set() and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
@@ -232,7 +230,7 @@ def _watch(reader: int, done: threading.Event) -> None:
                 _stop.begin(number)
                 signal.pthread_kill(main, signal.SIGTERM)
         elif not _stop.number and written.poll(0):
-            for number in _NAMES.keys() & set(os.read(reader, 64)):  # others are those of a user's own handlers
+            for number in _NAMES.keys() & set(os.read(reader, 64)):  # others belong to a user's own handlers
                 _stop.begin(number)
         if _stop.number and deadline == float("inf"):
             deadline = time.monotonic() + _GRACE_SECONDS

@@ -1,7 +1,7 @@
-"""The standard streams, where a daemon or cron closed them or where nothing can be written to them.
+"""Makes the standard streams usable where a daemon or cron closed them, or writing to them fails.
 
-Progress and errors go to stderr, and no result depends on them: what cannot be written there is dropped. A result that
-cannot be written to stdout is an error, unless stdout was closed when we began: then nobody asked for it.
+Progress and errors go to stderr, and no result depends on them: text that cannot be written there is dropped. A result
+that cannot be written to stdout is an error, unless stdout was closed at the start.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 
 def make_usable() -> None:
-    """Give closed streams a place, and let stderr drop what it cannot write. Comes before any file is opened."""
+    """Reopen closed streams, and let stderr drop text that it cannot write. Call this before any file is opened."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # what Python makes of a descriptor that is closed
+        if getattr(sys, name) is None:  # Python's value for a closed descriptor
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - as long as we run
     sys.stderr = Dropping(sys.stderr)
 
 
 class Dropping:
-    """A stream that writes to nowhere once it could not write."""
+    """A stream that drops all text after its first failure."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -35,7 +35,7 @@ class Dropping:
             return len(text)
 
     def flush(self) -> None:
-        """Write what is held, or drop it."""
+        """Write the buffered text, or drop it."""
         try:
             self._stream.flush()
         except OSError:

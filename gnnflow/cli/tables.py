@@ -1,4 +1,4 @@
-"""`gnnflow import` and `gnnflow generate`: node and edge tables from elsewhere, or made on the spot."""
+"""`gnnflow import` and `gnnflow generate`: imported or generated node and edge tables."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gnnflow.graph.errors import ConfigError
 
 
 def _named(out: str) -> str:
-    """Return --out. Raises ConfigError where it cannot be a place, or is empty: the folder one happens to be in."""
+    """Return --out. Raises ConfigError where it is empty or not a valid location."""
     if not out.strip():
-        raise ConfigError("names no place", where="--out", fix="Give a folder, or . for this one.")
+        raise ConfigError("is empty", where="--out", fix="Give a folder, or . for this one.")
     refuse_unusable(out, where="--out")
     return out
 
@@ -29,7 +29,7 @@ Out = Annotated[
 
 _PAIR = 2
 
-generate_app = typer.Typer(help="Make a graph to try things on.", no_args_is_help=True)
+generate_app = typer.Typer(help="Make an example graph.", no_args_is_help=True)
 
 
 def import_tables(
@@ -37,12 +37,12 @@ def import_tables(
     out: Out,
     *,
     ends: Annotated[
-        str, typer.Option("--ends", metavar="SRC,DST", help="Of a CSV: the columns of an edge's source and target.")
+        str, typer.Option("--ends", metavar="SRC,DST", help="For a CSV: the columns of an edge's source and target.")
     ] = "",
     types: Annotated[
         str,
         typer.Option(
-            "--types", metavar="NAME|SRC,DST", help="Of a CSV: one name for nodes of one type, or two of both ends."
+            "--types", metavar="NAME|SRC,DST", help="For a CSV: one name for nodes of one type, or two for both ends."
         ),
     ] = "",
     options: Annotated[
@@ -52,7 +52,7 @@ def import_tables(
 ) -> None:
     """Turn a PyG data set, a NetworkX file or an edge list in CSV into node and edge tables.
 
-    Says on stderr what was taken for what. Prints the tables, of a typed graph as the graph section of a config.
+    Prints the chosen roles of columns on stderr, and the tables on stdout (a typed graph as a config's graph section).
     """
     from gnnflow.datasets import GraphTables, import_spec, save_tables
 
@@ -110,7 +110,7 @@ def payments(
         bool, typer.Option("--typed", help="Accounts, devices and merchants as node types; prints the graph section.")
     ] = False,
 ) -> None:
-    """Make a payments network: string ids, hub merchants, edge attributes and weights, planted risk classes."""
+    """Make a payments network: string ids, hub merchants, edge attributes and weights, hidden risk classes."""
     from gnnflow.datasets import write_payments, write_typed_payments
 
     if typed:

@@ -1,6 +1,6 @@
-"""The compiled core (`native/*.c`) and its loader: plain memory in and out, neither torch nor Python inside.
+"""The compiled core (`native/*.c`) and its loader: functions on plain memory, without torch and Python.
 
-The package's build compiles it (`native/build.py`); where that was not possible every caller has another way.
+The package's build compiles it (`native/build.py`); where that was not possible every caller has a fallback.
 """
 
 from __future__ import annotations

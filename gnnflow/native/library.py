@@ -1,4 +1,4 @@
-"""The shared library and what its functions take. Calls release the interpreter's lock."""
+"""The shared library and the arguments of its functions. Calls release the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 _LIBRARY = Path(__file__).with_name("_native.so")
 _KINDS = {"A": ctypes.c_void_p, "F": ctypes.c_float, "K": ctypes.c_uint64, "N": ctypes.c_int64, "T": ctypes.c_int}
-# what functions take, as native/*.c declare it: N a number, F a fraction, K a key, A an address, T how many threads
+# arguments, as native/*.c declare them: N a number, F a fraction, K a key, A an address, T the number of threads
 _FUNCTIONS = {
     "gnnflow_use_threads": "A",
     "gnnflow_use_products": "A",
@@ -38,7 +38,7 @@ _ANSWERS = {
     "gnnflow_transpose": ctypes.c_int,
     "gnnflow_number": ctypes.c_int64,
     "gnnflow_walks": ctypes.c_int,
-}  # of the others nothing
+}  # the others return nothing
 
 
 @cache
@@ -51,7 +51,7 @@ def core() -> ctypes.CDLL | None:
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """Return the core in a file. Raises OSError where that is none for this platform."""
+    """Return the core in a file. Raises OSError where it is not for this platform."""
     loaded = ctypes.CDLL(str(path))
     for name, kinds in _FUNCTIONS.items():
         function = getattr(loaded, name)
@@ -61,7 +61,7 @@ def load(path: Path) -> ctypes.CDLL:
 
 
 def remark() -> str:
-    """Return "" where the core is there, else one line that says what its absence costs."""
+    """Return "" where the core is loaded, else a line about the cost of its absence."""
     if core() is not None:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""glibc's options of malloc, which are the whole process's. With another C library nothing changes."""
+"""glibc's options of malloc for the whole process. With another C library nothing changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -3, -4, -8
 
 
 def set_options(values: Mapping[int, int]) -> bool:
-    """Set options from now on, and return whether this C library has any."""
+    """Set options of malloc, and return whether this C library has them."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):
         return False
@@ -20,7 +20,7 @@ def set_options(values: Mapping[int, int]) -> bool:
 
 
 def trim() -> None:
-    """Give the system what of freed memory lies between pieces in use."""
+    """Return freed memory between used pieces to the system."""
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)

@@ -17,7 +17,7 @@ RowArray = npt.NDArray[np.int32]
 
 
 class Transposed(NamedTuple):
-    """Edges by source: offsets [S + 1], the edges' numbers [E] (of one source: in their order), and targets [E]."""
+    """Edges by source: offsets [S + 1], the edges' numbers [E], ascending for each source, and targets [E]."""
 
     offsets: IntArray
     edges: IntArray
@@ -27,7 +27,7 @@ class Transposed(NamedTuple):
 def transpose(offsets: IntArray, sources: IntArray, *, num_sources: int) -> Transposed | None:
     """Return the edges of a CSR by target (offsets [T + 1], sources [E]) by source; None without the core.
 
-    Raises IndexError where an edge comes from no source.
+    Raises IndexError where an edge's source does not exist.
     """
     native = core()
     if native is None:
@@ -43,10 +43,10 @@ def transpose(offsets: IntArray, sources: IntArray, *, num_sources: int) -> Tran
 
 
 def number(found: RowArray, row_of: RowArray, *, first_row: int) -> tuple[IntArray, RowArray] | None:
-    """Give rows from first_row on to nodes met for the first time, in the order of found [F]; None without the core.
+    """Give rows from first_row on to new nodes, in the order of found [F]; None without the core.
 
-    row_of [N] holds each node's row, negative before it is met, and is filled in. Returns the row of each node found
-    [F], and the nodes met for the first time. Raises IndexError where one of found is no index of row_of.
+    row_of [N] holds each node's row, negative for new nodes, and is updated. Returns the row of each node of found [F],
+    and the new nodes. Raises IndexError where found is not an index of row_of.
     """
     native = core()
     if native is None:

@@ -1,6 +1,6 @@
-"""Random walks along in-edges, and whom they visit.
+"""Random walks along in-edges, and the nodes that they visit.
 
-Shapes: N nodes, E edges, n roots, k nodes kept of each at most, V kept of all.
+Shapes: N nodes, E edges, n roots, k the most kept nodes of a root, V kept nodes of all roots.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ RowArray = npt.NDArray[np.int32]
 
 
 class Visited(NamedTuple):
-    """The most visited nodes of all roots, root by root, best first [V], and their shares of the root's visits [V].
+    """The most visited nodes of all roots [V], root by root, best first, and their shares of visits [V].
 
-    kept [n]: how many there are of each root. total [n]: what its shares add up to.
+    kept [n]: the number of kept nodes of each root. total [n]: the sum of their shares.
     """
 
     kept: RowArray
@@ -43,11 +43,12 @@ def walk(
     top_k: int,
     threads: int = 1,
 ) -> Visited | None:
-    """Walk from the nodes first .. first + n - 1 and count whom the walks visit; None without the core.
+    """Walk from the nodes first .. first + n - 1 and count the visits; None without the core.
 
-    keys [n] and word: what a root's draws are hashed from. offsets [N + 1] and sources [E]: the in-edges of all nodes.
-    begins [E]: where each edge's part of 2^32 begins in its row, the first of a row at 0; None: all parts are alike.
-    types [N]: only nodes of a root's own type are counted. threads: change no bit, and are torch's, where it lent them.
+    keys [n], word: a root's draws are hashes of them. offsets [N + 1], sources [E]: the in-edges of all nodes.
+    begins [E]: the start of each edge's part of 2^32 in its row, 0 for the first; None: all parts are equal.
+    types [N]: only nodes of a root's type are counted. threads: do not change the result, and are torch's, where it
+    lent them.
     """
     native = core()
     if native is None:
@@ -85,7 +86,7 @@ def walk(
 
 
 def occurrences(nodes: IntArray | RowArray, num_nodes: int) -> IntArray:
-    """Return how often each of N nodes occurs [N]."""
+    """Return the number of occurrences of each of N nodes [N]."""
     native = core()
     if native is None or nodes.dtype != np.int32:
         return np.bincount(nodes, minlength=num_nodes)

@@ -1,12 +1,12 @@
-"""Published models: numbered versions that never change, and the aliases that say which one is in service.
+"""Published models: numbered versions that never change, and the aliases of the versions in service.
 
-registry/<name>/claims/<version>.json   which run claimed the number: written once, exclusively
+registry/<name>/claims/<version>.json   the run that claimed the number: written once, exclusively
 registry/<name>/<version>/…             model.safetensors, model.json, config.json, metrics.json
 registry/<name>/<version>/version.json  written last: the version exists when it does
 registry/<name>/aliases/<revision>.json the state of all aliases; a change is the next revision, written exclusively
-registry/<name>/aliases/newest.json     which revision was the last: a deleted one is missed
+registry/<name>/aliases/newest.json     the last revision, so that a deleted one is noticed
 
-Read `versions.py` first, then `aliases.py`. Which model deserves promotion is decided in `gnnflow.stages.publish`.
+Read `versions.py` first, then `aliases.py`. `gnnflow.stages.publish` decides on promotion.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Aliases: which version is in service (champion) and which waits (candidate), with the history of every move.
+"""The aliases of a model's versions (champion in service, candidate waiting), with the history of every move.
 
-The state is one document. A change writes the next revision of it exclusively, so readers see the state before or after
-a change, never between, and of two concurrent changes the second sees the first: nothing is lost and nothing waits for
-a lock. Documents are small and the last one holds the whole history. `newest.json` names the last revision and is
-written after it: without it a deleted last revision would put the champion before it back in service, unnoticed.
+The state is one document. A change writes its next revision exclusively, so readers see the state before or after a
+change, never between, and of two concurrent changes the second sees the first: nothing is lost and nothing waits for a
+lock. Documents are small and the last one holds the whole history. `newest.json` names the last revision and is written
+after it: without it a deleted last revision would silently put an earlier champion back in service.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from gnnflow.graph.errors import RegistryError, StorageError
-from gnnflow.registry.names import model_folder, numbered
-from gnnflow.registry.versions import ALIASES, Version, list_versions, read_version, unknown_model, unknown_version
+from gnnflow.registry.versions import (
+    ALIASES,
+    Version,
+    list_versions,
+    model_folder,
+    numbered,
+    read_version,
+    unknown_model,
+    unknown_version,
+)
 from gnnflow.storage.documents import encode_document, read_document, write_document
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.writing import create_exclusive
@@ -32,8 +40,8 @@ class ChampionMovedError(RegistryError):
 class Aliases:
     """The state of a model's aliases.
 
-    former: champions that a rollback goes back to, the last one first in line at the end. withdrawn: versions a
-    rollback took out of service, which only a person promotes again. history: every move, oldest first.
+    former: earlier champions, to which a rollback returns from the end. withdrawn: versions that a rollback took out of
+    service, which only a person promotes again. history: every move, oldest first.
     """
 
     champion: int | None = None
@@ -54,13 +62,13 @@ def read_aliases(workspace: str, name: str) -> Aliases:
 
 
 def published_versions(workspace: str, name: str) -> tuple[int, ...]:
-    """Return the numbers of a model's versions, ascending, those included whose files were deleted since."""
+    """Return the numbers of a model's versions, ascending, with versions whose files were deleted."""
     named = {move["to"] for move in read_aliases(workspace, name).history}
     return tuple(sorted(named | set(list_versions(workspace, name))))
 
 
 def find_version(workspace: str, name: str, which: str) -> Version:
-    """Return the version a person means: a number, or an alias. Raises RegistryError where there is none."""
+    """Return the version of a number or an alias. Raises RegistryError where there is none."""
     aliases = read_aliases(workspace, name)
     number = (
         int(which) if which.isdecimal() else {"champion": aliases.champion, "candidate": aliases.candidate}.get(which)
@@ -71,7 +79,7 @@ def find_version(workspace: str, name: str, which: str) -> Version:
 
 
 def nominate(workspace: str, name: str, version: int, *, reason: str = "published") -> Aliases:
-    """Make a version the candidate; a champion stays what it is."""
+    """Make a version the candidate; a champion stays champion."""
     read_version(workspace, name, version)
 
     def change(state: Aliases) -> Aliases:
@@ -92,8 +100,8 @@ def promote(
 ) -> Aliases:
     """Put a version in service. Promoting the champion changes nothing.
 
-    expected: the champion the decision was made against; ChampionMovedError where another has taken its place since.
-    Raises RegistryError where there is no such version.
+    expected: the champion at the time of the decision; ChampionMovedError where another replaced it. Raises
+    RegistryError where there is no such version.
     """
     read_version(workspace, name, version)
 
@@ -120,10 +128,10 @@ def promote(
 
 
 def rollback(workspace: str, name: str, *, reason: str = "rolled back by hand") -> Version:
-    """Put the former champion back in service and return it, its predictions with it.
+    """Put the former champion with its predictions back in service and return it.
 
-    Rolling back again goes one further. Raises RegistryError where there is no former champion, StorageError where its
-    document is gone or damaged; nothing has moved then.
+    Rolling back again goes one step further. Raises RegistryError where there is no former champion, StorageError where
+    its document is gone or damaged; then nothing moves.
     """
 
     def change(state: Aliases) -> Aliases:
@@ -156,14 +164,14 @@ def _moved(state: Aliases, alias: Alias, before: int | None, after: int, reason:
 
 
 def _read(folder: str) -> tuple[int, Aliases]:
-    newest = _newest(folder)  # before the revisions are listed: a change meanwhile would look like a loss
+    newest = _newest(folder)  # read before the list of revisions: a change in between would look like a loss
     revisions = numbered(folder, suffix=".json")
     last = revisions[-1] if revisions else 0
     if last < newest:
         raise StorageError(
             f"is missing, and {_NEWEST} names it as the state of the aliases",
             where=_document(folder, newest),
-            fix=f"Restore it from a copy. Without one, delete {_NEWEST} beside it: "
+            fix=f"Restore it from a copy. Without one, delete {_NEWEST} in the same folder: "
             + (f"{_document(ALIASES, last)} is then in force." if last else "no version is then in service."),
         )
     if not revisions:
@@ -181,11 +189,11 @@ def _read(folder: str) -> tuple[int, Aliases]:
 
 
 def _newest(folder: str) -> int:
-    """Return the revision that was the last when one was last written; 0 where none was."""
+    """Return the revision that `newest.json` names; 0 without one."""
     where = join(folder, _NEWEST)
     if not exists(where):
         return 0
-    fix = "Delete this one file: it only guards the revisions beside it."
+    fix = "Delete this one file: it only guards the revisions in its folder."
     held = read_document(where, fix=fix)
     if not isinstance(held.get("revision"), int):
         raise StorageError("does not name a revision", where=where, fix=fix)
@@ -199,7 +207,7 @@ def _aliases_of(held: dict[str, Any]) -> Aliases:
 
 
 def _remedy(folder: str, revisions: list[int]) -> str:
-    """Return what to do about a damaged last revision. The others hold the history, so they have to stay."""
+    """Return the fix for a damaged last revision. The others hold the history and must stay."""
     copy = "Restore this one file from a copy."
     if len(revisions) == 1:
         return f"{copy} It is the first, so without a copy: delete it and {_NEWEST}, and promote a version again."

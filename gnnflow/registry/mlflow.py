@@ -1,9 +1,8 @@
-"""A published version as a run in MLflow's tracking: parameters, metrics, and where everything lies.
+"""Logs published versions and learning curves to MLflow: parameters, metrics and locations.
 
-Beside it the learning curves of a training stage, as they come, in a run of their own.
-
-MLflow gets a copy to browse and compare; the registry stays what decides. Weights and predictions are not uploaded:
-tags hold their URIs. A version is logged once, however often it is published.
+A version is one run, the curves of a training stage are another. MLflow gets a copy to browse and compare; the registry
+decides. Weights and predictions are not uploaded: tags hold their URIs. A version is logged once, however often it is
+published.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _PARAMS_PER_CALL = 100  # MLflow's own limit
 _METRICS_PER_CALL = 1000  # likewise
 _LONGEST = 6000  # characters of a parameter, likewise
-# MLflow's own would wait for minutes for a server that is not there, and half an hour for one that does not answer.
+# MLflow's defaults wait minutes for a missing server, and half an hour for one that does not answer.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 
 
@@ -56,7 +55,7 @@ def log_version(version: Version, *, tracking_uri: str) -> str:
 
 
 def _prepare() -> None:
-    """Import MLflow and set what its client reads from the environment, where the user has not."""
+    """Import MLflow and set its client's environment variables, where the user has not."""
     try:
         import mlflow  # noqa: F401
     except ImportError as error:
@@ -71,7 +70,7 @@ def _prepare() -> None:
 class MlflowCurves:
     """A training stage's learning curves as metrics by epoch of one run in the experiment of its config's name.
 
-    A stage that goes on after a kill goes on in its run, which the artifact's URI names. Raises what MLflow raises.
+    A stage that continues after a kill continues in its run, which the artifact's URI names. Raises MLflow's errors.
     """
 
     def __init__(self, artifact: str, *, name: str, config: Mapping[str, Any], tracking_uri: str) -> None:
@@ -81,7 +80,7 @@ class MlflowCurves:
         self._last: dict[str, float] = {}
 
     def write(self, rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
-        """Log the rows that the run does not hold yet; figures of other fits than `train` begin with the fit's name."""
+        """Log the rows that the run does not have yet; figures of fits other than `train` start with the fit's name."""
         if self._client is None:
             _prepare()
             from mlflow import MlflowClient
@@ -101,7 +100,7 @@ class MlflowCurves:
             self._client.log_batch(self._run, metrics=found[start : start + _METRICS_PER_CALL])
 
     def close(self, *, finished: bool) -> None:
-        """Give the run its end."""
+        """End the run."""
         if self._client is not None:
             self._client.set_terminated(self._run, "FINISHED" if finished else "FAILED")
 
@@ -119,7 +118,7 @@ class MlflowCurves:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as MLflow's search takes it: in quotes of either kind. It knows no escape for a text with both."""
+    """Return a text in quotes for MLflow's search, which has no escape for a text with both kinds of quotes."""
     quote = '"' if "'" in text else "'"
     return f"{quote}{text}{quote}"
 

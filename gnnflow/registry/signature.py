@@ -1,4 +1,4 @@
-"""What a model reads and gives: enough to say whether it can score a graph it was not trained on."""
+"""The inputs and outputs of a model, which decide whether it can score another graph."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _OF_EDGES = " of edges"
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs a model was trained on, and the outputs it gives.
+    """The inputs a model was trained on, and its outputs.
 
-    types: the node types with their features, and relations: those with their edge attributes; empty without types.
-    neighbors: the relations that were selected instead of the graph's own; empty where neighbours are direct ones.
-    target: with types the relation whose edges are scored; empty where nodes are. columns: of each table those that
-    features or attributes were read from, in their order; empty where it was written before this was kept.
+    types: the node types with their features; relations: with their edge attributes; both empty without types.
+    neighbors: the relations that were selected instead of the graph's own; empty for direct neighbours. target: with
+    types the relation whose edges are scored; empty where nodes are. columns: of each table's features or attributes,
+    in their order; empty in older versions.
     """
 
     feature_kind: str
@@ -43,11 +43,11 @@ class Signature:
 
     @property
     def learned(self) -> LabelKind:
-        """The kind of the labels, be they of nodes or of edges."""
+        """The kind of the labels of nodes or edges."""
         return cast("LabelKind", self.label_kind.removesuffix(_OF_EDGES))
 
     def labelled_as(self, model: Signature) -> Signature:
-        """Return the signature with a model's labels where the graph has none: what is scored alone needs none."""
+        """Return the signature with a model's labels where the graph has none: scoring needs no labels."""
         unlabelled = self.learned == "none" and LABEL_KINDS[model.learned].has_labels
         if not unlabelled or self.label_kind.endswith(_OF_EDGES) != model.label_kind.endswith(_OF_EDGES):
             return self
@@ -55,7 +55,7 @@ class Signature:
 
 
 def signature_of(graph: GraphFacts, selected: SelectFacts | None = None) -> Signature:
-    """Return the signature of a graph, and of what was selected of it where that is known."""
+    """Return the signature of a graph, and of its selected neighbours where they are known."""
     of_edges = _OF_EDGES if graph.targets == "edges" and graph.label_kind != "link" else ""
     return Signature(
         feature_kind=graph.features.kind,
@@ -83,7 +83,7 @@ def _described(node_type: TypeFacts) -> str:
 
 
 def misfits(model: Signature, graph: Signature) -> tuple[str, ...]:
-    """Return what keeps a model from reading a graph, one phrase each; empty where it fits."""
+    """Return the differences that keep a model from reading a graph, one phrase each; empty where it fits."""
     differ = tuple(
         f"{each.name.replace('_', ' ')} is {_shown(graph, each.name)}, the model was trained on "
         f"{_shown(model, each.name)}"
@@ -91,14 +91,14 @@ def misfits(model: Signature, graph: Signature) -> tuple[str, ...]:
         if each.name != "columns" and getattr(model, each.name) != getattr(graph, each.name)
     )
     if 0 < graph.num_classes < model.num_classes:
-        differ = (*differ, f"where classes have no rows any more graph.num_classes: {model.num_classes} says so")
+        differ = (*differ, f"where some classes have no rows any more, set graph.num_classes: {model.num_classes}")
     return differ or other_columns(model.columns, graph.columns)
 
 
 def other_columns(trained_on: Mapping[str, Sequence[str]], columns: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return where a graph has another column than a model was trained on, one phrase per table: the first such place.
+    """Return the first column of each table that differs from the model's training, one phrase per table.
 
-    A model knows columns by their place, so the same ones in another order are others. Both by table; empty: not known.
+    A model knows columns by their place, so another order counts too. Both arguments are by table; empty: not known.
     """
     if not trained_on or not columns:
         return ()
@@ -113,6 +113,6 @@ def other_columns(trained_on: Mapping[str, Sequence[str]], columns: Mapping[str,
 
 
 def _shown(signature: Signature, name: str) -> object:
-    """Return a field's value; neighbours that are none of a selection are the direct ones."""
+    """Return a field's value; empty neighbors means direct ones."""
     value: object = getattr(signature, name)
     return value if value != "" else "direct" if name == "neighbors" else "none"

@@ -1,15 +1,16 @@
-"""Versions: a completed run's model with all that made it, under the next number.
+"""Versions: the model of a completed run with its origin, under the next number.
 
 A number is claimed by creating `claims/<number>.json`, which only one writer can. Registering walks the numbers from 1:
 a claim of the same run is that run's version; the first number without a claim is tried, and a lost race is read like
-any other claim. So two registrations never share a number, and one run never gets two, however many try at once. All
-that varies (the time, the revision) is in the claim, which makes finishing a version repeatable: a registration that
-died is completed by the next.
+any other claim. So two registrations never share a number, and one run never gets two, however many try at once. The
+varying values (the time, the revision) are in the claim, so writing a version can be repeated: the next registration
+completes one that was killed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -20,7 +21,6 @@ from typing import Any
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.graph.scales import ColumnScale
-from gnnflow.registry.names import is_name, model_folder, numbered
 from gnnflow.registry.signature import Signature, signature_of
 from gnnflow.storage.documents import encode_document, read_document, write_document
 from gnnflow.storage.filesystem import exists, join, list_names, read_bytes
@@ -37,16 +37,38 @@ _CLAIMS = "claims"
 _DAMAGED = "The file is damaged: restore it from a copy, or delete it alone and publish the run again."
 _GONE = "Publish its run again with `gnnflow publish CONFIG`, or restore the file from a copy."
 _GIT_SECONDS = 10
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def is_name(text: str) -> bool:
+    """Return whether a model may have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
+def model_folder(workspace: str, name: str) -> str:
+    """Return the folder of a model. Raises RegistryError for a name that is not allowed."""
+    if not is_name(name):
+        raise RegistryError(
+            f"{name!r} is not a model name",
+            where="registry",
+            fix="Use up to 100 letters, digits, dots, dashes and underscores, a letter or digit first.",
+        )
+    return join(Workspace.at(workspace).uri, "registry", name)
+
+
+def numbered(uri: str, *, suffix: str = "") -> list[int]:
+    """Return the numbers among the names in a folder, ascending."""
+    names = [name.removesuffix(suffix) for name in list_names(uri) if name.endswith(suffix)]
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 @dataclass(frozen=True)
 class Version:
-    """A published model. uri is its folder, run the run it came from, where that lies now.
+    """A published model. uri is its folder, run the present location of its run.
 
-    fingerprints and digests are those of every stage's artifact, revision the git revision of the config's folder.
-    scales: by what the columns of its tables were scaled, class_names: of its classes; empty where they were not, these
-    have no names, or its artifacts are older than this. code: a hash of the source of each of the user's own
-    modules that its scores came from, likewise.
+    fingerprints, digests: of every stage's artifact. revision: the git revision of the config's folder. scales: of its
+    tables' columns; class_names: of its classes; both empty where there are none, and in older versions. code: a hash
+    of the source of each of the user's own modules that scored, likewise.
     """
 
     name: str
@@ -68,12 +90,12 @@ class Version:
 
     @property
     def pinned(self) -> str:
-        """What a config calls just this version."""
+        """The name of exactly this version in a config."""
         return f"{self.name}/{self.version}"
 
     @property
     def predictions(self) -> str:
-        """Folder of the predictions the version's run wrote."""
+        """The folder of the predictions of the version's run."""
         return join(self.run, "predictions")
 
     @property
@@ -82,7 +104,7 @@ class Version:
         return join(self.run, "report.html")
 
     def read(self, name: str) -> bytes:
-        """Return one of the version's files. Raises StorageError where it is not what was published."""
+        """Return one of the version's files. Raises StorageError where it has changed since publication."""
         (entry,) = (entry for entry in self.files if entry.name == name)
         where = join(self.uri, name)
         content = read_bytes(where)
@@ -98,8 +120,8 @@ class Version:
 def register(workspace: str, run_uri: str, *, name: str | None = None, revision: str | None = None) -> Version:
     """Publish a completed run as the next version of a model, and return it. The same run gives the same version.
 
-    name defaults to the run's. Costs one small read for every number below, and one of the run's predictions. Raises
-    StorageError where there is no such run or its files are not what it wrote, RegistryError for a bad name.
+    name defaults to the run's. Costs one small read for every lower number, and one of the run's predictions. Raises
+    StorageError where there is no such run or its files have changed, RegistryError for a bad name.
     """
     record = read_run(run_uri)
     check_run(run_uri)
@@ -115,13 +137,13 @@ def register(workspace: str, run_uri: str, *, name: str | None = None, revision:
 
 
 def _claim(folder: str, run_uri: str, revision: str | None) -> tuple[int, dict[str, Any]]:
-    """Return the number that is the run's, and what its claim says."""
+    """Return the number and the claim of a run."""
     own = {"run": run_uri, "created": datetime.now(UTC).isoformat(timespec="seconds"), "revision": revision}
     taken = set(numbered(join(folder, _CLAIMS), suffix=".json"))
     for number in count(1):
         where = join(folder, _CLAIMS, f"{number}.json")
         if number not in taken:
-            # looked at in this order: another registration may have claimed and written it since the claims were listed
+            # in this order: another registration may have claimed and written it after the claims were listed
             if exists(join(folder, str(number), VERSION)) and not exists(where):
                 create_exclusive(where, encode_document({**_claim_of(folder, number), "version": number}))
             elif create_exclusive(where, encode_document({**own, "version": number})):
@@ -144,7 +166,7 @@ def _claim_of(folder: str, number: int) -> dict[str, Any]:
 
 
 def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: dict[str, Any]) -> None:
-    """Copy what the run made, then commit the version."""
+    """Copy the run's files, then commit the version."""
     manifests = {stage: read_manifest(artifact) for stage, artifact in record["artifacts"].items()}
     trained, metrics = record["artifacts"]["train"], read_metrics(claim["run"])
     store, select = record["artifacts"][record["store"]], record["artifacts"]["select"]
@@ -170,7 +192,7 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
         files=files,
         scales=facts.scales,
         class_names=facts.class_names,
-        # not what only training ran: a loss changes no score any more. Its layers are those that inference ran too.
+        # without training's code: a loss does not change scores, and inference ran the same layers
         code={name: held for stage, each in manifests.items() if stage != "train" for name, held in each.code.items()},
     )
     write_document(join(uri, VERSION), {key: held for key, held in asdict(version).items() if key != "uri"})
@@ -179,7 +201,8 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
 def read_version(workspace: str, name: str, number: int) -> Version:
     """Return a version.
 
-    Raises RegistryError where there is none, naming those there are, and StorageError where its document is damaged.
+    Raises RegistryError, which names the existing versions, where there is none, and StorageError where its document is
+    damaged.
     """
     folder = model_folder(workspace, name)
     where = join(folder, str(number), VERSION)
@@ -194,7 +217,7 @@ def read_version(workspace: str, name: str, number: int) -> Version:
 
 
 def _read(folder: str, number: int) -> Version:
-    """Return the version that a document says. Raises StorageError where it is damaged."""
+    """Return the version of a document. Raises StorageError where it is damaged."""
     uri = join(folder, str(number))
     where = join(uri, VERSION)
     content, home = read_document(where, fix=_DAMAGED), Workspace.of(uri)
@@ -218,27 +241,27 @@ def _scale(held: dict[str, list[float]]) -> ColumnScale:
 
 
 def list_versions(workspace: str, name: str) -> tuple[int, ...]:
-    """Return the numbers of the versions that were written whole, ascending; empty where there is no such model."""
+    """Return the numbers of completely written versions, ascending; empty where there is no such model."""
     folder = model_folder(workspace, name)
     return tuple(number for number in numbered(folder) if exists(join(folder, str(number), VERSION)))
 
 
 def list_models(workspace: str) -> tuple[str, ...]:
-    """Return the names of all models that a version was published of."""
+    """Return the names of all models with published versions."""
     root = join(Workspace.at(workspace).uri, "registry")
-    names = filter(is_name, list_names(root))  # file managers leave files of their own, such as .DS_Store
+    names = filter(is_name, list_names(root))  # file managers leave files such as .DS_Store
     return tuple(name for name in names if list_names(join(root, name, ALIASES)) or list_versions(workspace, name))
 
 
 def unknown_model(workspace: str, name: str) -> RegistryError:
-    """Return the error for a model that was not published; it names those that there are."""
+    """Return the error for a model that was not published; it names the published ones."""
     models = list_models(workspace)
     fix = f"Models: {', '.join(models)}." if models else "Publish a run with `gnnflow publish CONFIG`."
     return RegistryError(f"no model {name!r}", where=join(Workspace.at(workspace).uri, "registry"), fix=fix)
 
 
 def unknown_version(workspace: str, name: str, which: str) -> RegistryError:
-    """Return the error for a version that was not published; it names those that there are."""
+    """Return the error for a version that was not published; it names the published ones."""
     versions = list_versions(workspace, name)
     if not versions:
         return unknown_model(workspace, name)
@@ -250,7 +273,7 @@ def unknown_version(workspace: str, name: str, which: str) -> RegistryError:
 
 
 def git_revision(config_uri: str) -> str | None:
-    """Return the commit a config file was read at, `-dirty` appended where files differ from it.
+    """Return the commit of a config file's checkout, with `-dirty` where files differ from it.
 
     None where the file is not on this machine, not in a checkout, or git is not installed.
     """

@@ -1,7 +1,6 @@
-"""A stage as one task of a Dask cluster: what its driver does there, and what it tells whoever waits.
+"""A stage as one task of a Dask cluster: its driver, and its reports to the submitter.
 
-Whoever submits a stage (the Airflow operators do) needs this package on the workers and nothing of its own. Read
-`driver.py` first.
+The submitter (an Airflow operator) needs only this package on the workers. Read `driver.py` first.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What runs where the work is: a stage's driver, on a Dask worker or in the task's own process.
+"""The driver of a stage, on a Dask worker or in the task's own process.
 
-On a worker the driver is one task that starts the stage's tasks through the worker's own client. It returns nothing:
-what happened goes out as events of plain text and numbers under the submission's name, so that nothing is unpickled to
-read them, and a client that comes back later still finds them. A thread cannot be interrupted, so the driver looks at
-every progress event whether its own task was cancelled.
+On a worker the driver is one task that starts the stage's tasks through the worker's own client. It returns nothing: it
+reports events of plain text and numbers under the submission's name, so that reading them unpickles nothing, and a
+client that comes back later still finds them. A thread cannot be interrupted, so the driver checks at every progress
+event whether its task was cancelled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Watched:
-    """A scheduler that stops handing out tasks when the work is no longer wanted."""
+    """A scheduler that stops starting tasks when the work is no longer wanted."""
 
     scheduler: Scheduler
     log: TaskLog
@@ -58,9 +58,9 @@ def run_here(
 
 
 def outcome_if_done(stage: str, config: Config, *, say: Callable[[str], None]) -> dict[str, Any] | None:
-    """Return the outcome of a stage whose result is there already, None where it has work to do.
+    """Return the outcome of a stage that is already done, None where it has work to do.
 
-    Asked before a stage is sent anywhere: it reads a few small files and starts no cluster.
+    Called before a stage is submitted: it reads a few small files and starts no cluster.
     """
     from gnnflow.stages.base import StageContext
     from gnnflow.stages.running import is_done, run_stage
@@ -94,7 +94,7 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
         report("stopped")
     except GnnflowError as error:
         report("failed", error=str(error), hopeless=not isinstance(error, ClusterError))
-    except Exception as error:  # noqa: BLE001 - anything else is our bug: the task log must show it, then a retry may help
+    except Exception as error:  # noqa: BLE001 - other errors are our bugs: the task log must show them, and a retry may help
         report("failed", error=f"{type(error).__name__}: {error}", hopeless=False, trace=traceback.format_exc())
 
 

@@ -1,6 +1,6 @@
 """A stage's progress as lines for a task log: stage, round, rows per second, time left; one every few seconds.
 
-The same object carries the way out: once the work is no longer wanted, the next event raises `Stopped`.
+Once the work is no longer wanted, the next event raises `Stopped`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _ROWS = ("rows", "rows_in", "rows_out", "pairs", "edges", "targets")
 
 
 class Stopped(BaseException):
-    """The work is no longer wanted. Finished tasks stay, so that a later run resumes there."""
+    """The work is no longer wanted. Finished tasks stay, so that a later run resumes."""
 
 
 def never() -> bool:
-    """Say that the work is still wanted."""
+    """Return False: the work is still wanted."""
     return False
 
 
