@@ -150,7 +150,11 @@ class _Pass:
             dropped, nodes = torch.cat([departed.terms["h"], arrived["h"]]), nodes.joined(held.mirror_nodes)
         if not held.num_targets:
             return model.post(index, _no_rows(arrived, model.relations(index)), model.shortcut(index, h[:0]))
-        first = None if model.relations(index).only is None else self._maps_first(held, h)
+        first = None
+        if model.relations(index).only is None:
+            h = first_rows(h, held.num_targets)  # taken before the passes: gradients of h are added up in that order
+        else:
+            first = self._maps_first(held, h)
         stages, block = self.stages, held.block
         return run_layer(model, index, h=h, dropped=dropped, nodes=nodes, block=block, map_first=first, stages=stages)
 
