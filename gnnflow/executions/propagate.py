@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gnnflow.executions.levels import by_position, how_leaves_close, instance_terms, instances_of, leaf_terms
+from gnnflow.executions.levels import by_position, instance_terms, instances_of, leaf_closing, leaf_terms
 from gnnflow.executions.pieces import Piece, cut
 from gnnflow.executions.shapes import TermRows, check_rows, check_terms, reads_attributes
 from gnnflow.executions.tensors import BlockTensors
@@ -102,7 +102,7 @@ def sort_edges(layer: Layer, block: BlockTensors) -> None:
 def finished(
     layer: Layer, state: State, *, source: TermRows, target: TermRows, edge: EdgeContext, has_self: bool = False
 ) -> Tensor:
-    """Return the aggregated rows [T, H, D (+ A)] of a whole state, after merging the self message where there is one.
+    """Return the aggregated rows [T, H, D (+ A)] of a whole state, with any self message.
 
     source: at least the targets' own source terms, as the first T rows. edge tells which edge columns the graph has.
     has_self: the self messages were edges of a block, and are in the state.
@@ -163,7 +163,7 @@ def _propagated_terms(layer: Layer, source: TermRows, target: TermRows, block: B
     own = {name: by_position(layer, each)[:: layer.positions][: block.num_targets] for name, each in source.items()}
     joined = {name: torch.cat([own[name], each]) for name, each in rows.items()}
     sources = instances.roots.sources + block.num_targets
-    if how_leaves_close(layer, has_leaves=False) == "none":
+    if leaf_closing(layer, has_leaves=False) == "none":
         sources = torch.where(_loops(block), block.csr.targets, sources)
     return joined, Csr(block.csr.offsets, sources, block.num_targets + block.csr.num_edges)
 

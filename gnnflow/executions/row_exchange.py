@@ -1,4 +1,4 @@
-"""Rows that go between ranks, with their gradients on the way back.
+"""Sends rows between ranks, and their gradients back.
 
 An `Exchange` moves runs of rows between ranks and knows nothing of graphs or gradients. A `Route` says which rows of
 one layer go where. Under autograd the exchange of a layer is two steps, so that other work lies between them:
@@ -11,8 +11,8 @@ Each term goes by itself: rows are gathered where the other rank reads them, and
 
 The backward pass takes them in the reverse order. The gradients of received rows leave for their owners where the rows
 arrived, the work in between is differentiated meanwhile, and they are waited for where the rows departed: autograd
-computes what was made last first. What the work in between reads are the terms that `departed.terms` holds: their
-gradients come by there, and those of other ranks are added to them row by row. All ranks must call the same exchanges
+computes what was made last first. The work in between reads the terms that `departed.terms` holds: their gradients come
+by there, and the gradients of other ranks are added to them row by row. All ranks must call the same exchanges
 in the same order, forward and backward; a rank that has no row to send or receive takes part all the same.
 
 Shapes: N rows at hand, S rows sent, M rows received.
@@ -124,10 +124,10 @@ def told_by_all(exchange: Exchange, figures: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class Route:
-    """Which rows of one layer go where.
+    """The rows of one layer that each rank sends and receives.
 
     rows: an edge for each row that is sent, from its place among the rows at hand, rank by rank. sent and received: how
-    many go to each rank and come of each.
+    many rows go to each rank and come from each.
     """
 
     rows: Csr
@@ -155,7 +155,7 @@ def depart(exchange: Exchange, route: Route, terms: Mapping[str, Tensor], *, sta
 
 @dataclass(frozen=True)
 class Departed:
-    """Terms on their way to other ranks, and those of other ranks on their way here. terms [N, ...]: as they were."""
+    """Terms on their way to other ranks, and other ranks' terms on their way here. terms [N, ...]: unchanged."""
 
     way: _Way
     token: Tensor
@@ -196,7 +196,7 @@ class _Way:
 
 
 class _Depart(Function):
-    """Stands where rows depart: gradients of the terms [N, ...] come by, and those of the rows sent are added."""
+    """Adds the gradients of the rows sent to the gradients of the terms [N, ...] in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, way: _Way, *terms: Tensor) -> tuple[Tensor, ...]:
@@ -216,7 +216,7 @@ class _Depart(Function):
 
 
 def _with_rows(route: Route, gradient: Tensor, rows: Tensor) -> Tensor:
-    """Return a gradient [N, ...] with those of the rows that were sent [S, ...]."""
+    """Return a gradient [N, ...] plus the gradients of the rows that were sent [S, ...]."""
     width = prod(gradient.shape[1:])
     plain = gradient.dtype == torch.float32
     whole = empty_rows(*gradient.shape, device=gradient.device) if plain else torch.empty_like(gradient)

@@ -33,7 +33,7 @@ def _every_layer(layer: Layer) -> None:
 
 
 def _self_message_merges(layer: Layer) -> str | None:
-    # Where a self message cannot be one more edge of the block it is a state of its own, merged into that of the edges.
+    # A self message that cannot be one more edge of the block is a state, which is merged into the edges' state.
     apart = not layer.uses_coefficients or layer.levels.instance.scaled_by_sample
     if layer.include_self and apart and not layer.levels.instance.mergeable:
         kind = type(layer.levels.instance).__name__
@@ -102,7 +102,7 @@ def executions_of(strategy: str, *, is_streamed: bool = False) -> tuple[str, ...
 def check_model(model: Model, *, names: Sequence[str]) -> None:
     """Raise LayerError where one of the named executions cannot run one of the model's layers."""
     for index in range(model.num_layers):
-        layer = model.relations(index).layer(0)  # those of all relations are of one class
+        layer = model.relations(index).layer(0)  # all relations have layers of one class
         for name in names:
             reason = EXECUTIONS[name].supports(layer)
             if reason is not None:

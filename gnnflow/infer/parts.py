@@ -75,7 +75,7 @@ def compute_layer(
 
 @dataclass(frozen=True)
 class Arrival:
-    """How rows and states of a relation come to a partition for a layer.
+    """Receives rows and states of a relation at a partition for a layer.
 
     at_once [P]: whose rows the first part reads. by_rows and by_states: whose rows, then whose states are merged to it.
     """
@@ -139,7 +139,7 @@ class Arrival:
         return Gathered(kept.source, states=[merged.state], columns=columns)
 
     def _packed(self, pieces: Iterator[pa.Table], reads: LayerReads, own: FloatArray, *, room: int) -> FloatArray:
-        """Return source terms side by side [room + T + n, W]: those of the T targets, then of the rows that come first.
+        """Return source terms side by side [room + T + n, W]: of the T targets, then of the rows that come first.
 
         Each piece is copied to its place while the next is fetched.
         """

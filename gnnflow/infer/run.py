@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InferResult:
-    """What GraphInfer committed. parity maps sampled dense ids to the scores it gave them. sent: see `Sent`."""
+    """The result of GraphInfer. parity maps sampled dense ids to the scores it gave them. sent: see `Sent`."""
 
     files: tuple[FileEntry, ...]
     num_targets: int
@@ -97,7 +97,7 @@ def _check_finite(records: Sequence[TaskRecord], job: InferJob) -> None:
 
 @dataclass(frozen=True)
 class _Needs:
-    """What the need rounds found. sample: the dense ids the parity certificate samples; askers: see `Exchange`."""
+    """The result of the need rounds. sample: the dense ids the parity certificate samples; askers: see `Exchange`."""
 
     sample: tuple[int, ...]
     askers: dict[int, dict[int, tuple[int, ...]]]

@@ -41,7 +41,7 @@ _EDGE_BYTES = 4.125
 
 @dataclass(frozen=True)
 class Plan:
-    """How one layer's rows come to a partition in a relation.
+    """Plan of how one layer's rows come to a partition in a relation.
 
     num_asked and as_states [P]; by_pieces: see `takes_pieces`.
     """

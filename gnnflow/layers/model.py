@@ -86,7 +86,7 @@ class Model(nn.Module):
         self.inputs = inputs
         self.encoder = encoder
         self.layers = nn.ModuleList(layers)
-        # in a tuple, so that it is not registered: on a graph without types weights are named as those of one layer
+        # in a tuple, so that it is not registered: on a graph without types weights are named as in one layer
         self._relations = tuple(
             each if isinstance(each, RelationLayers) else RelationLayers(inputs.schema, [each]) for each in layers
         )

@@ -10,7 +10,7 @@ of one aggregation: their states are merged before they are finalized, and the f
 
 Parameters that relations share are registered here once; their layers refer to them.
 
-A graph without types has one relation: nothing is joined, and the rows are those of its layer (`only`).
+A graph without types has one relation: its layer gives the rows, and nothing is joined (`only`).
 
 Shapes: T targets of one type, R relations, W width.
 """

@@ -55,11 +55,11 @@ class TypeRows:
     places: Tensor | None = None
 
     def of(self, node_type: int, rows: Tensor) -> Tensor:
-        """Return those of N rows that are of a type."""
+        """Return the rows of one type among N rows."""
         return rows if self.places is None else rows.index_select(0, self.rows[node_type])
 
     def joined(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return N rows from those of each type."""
+        """Return N rows, joined from the rows of each type."""
         return parts[0] if self.places is None else torch.cat(tuple(parts)).index_select(0, self.places)
 
 

@@ -1,13 +1,13 @@
-"""Which rows each rank computes in each layer, and which it reads of others: worked out once, before any training.
+"""Plans the rows that each rank computes in each layer and reads from other ranks, once before training.
 
 A rank owns a run of dense ids; the nodes of its run are its masters. Backwards from the targets, layer by layer, a
 breadth-first search finds the rows that still reach a target: a layer computes those alone, and only masters that an
 active row reads are sent. A source that another rank owns is a mirror: a row that is received, once per layer, however
-many edges read it. So traffic is that of mirrors and not of edges.
+many edges read it. So traffic grows with the mirrors and not with the edges.
 
-A rank's rows are numbered so that the rows of every layer are a prefix of those of the layer before: nodes that are
-active in the last layer come first, in order of their ids. Sources of a layer are these rows, then its mirrors, owner
-by owner. Nothing is relabelled between layers.
+A rank's rows are numbered so that every layer's rows are a prefix of the layer's before: nodes that are active in the
+last layer come first, in order of their ids. Sources of a layer are these rows, then its mirrors, owner by owner.
+Nothing is relabelled between layers.
 
 Ranks tell each other which rows they read with exchanges of ids, here and never again.
 
@@ -40,7 +40,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Totals(PassCounts):
-    """What all ranks have in one layer together: the same on each of them."""
+    """Counts of one layer over all ranks: every rank has the same numbers."""
 
     num_mirrors: int
 
@@ -69,7 +69,7 @@ class ActiveRows:
 
     @property
     def targets(self) -> IntArray:
-        """Which of the rank's nodes are targets, in the order of its outputs: ascending."""
+        """The rank's nodes that are targets, in the order of its outputs: ascending."""
         return self.rows[: self.layers[-1].block.num_targets]
 
 
@@ -106,10 +106,10 @@ def active_rows(blocks: Sequence[Block], targets: IntArray, *, bounds: IntArray,
 
 @dataclass(frozen=True)
 class Gathered:
-    """Rows of nodes that a rank reads behind the last layer: of its own, and of others' that are sent to it.
+    """Rows that a rank reads after the last layer: its nodes' rows, and rows that other ranks send.
 
-    targets: which of its own nodes the rank computes, for itself or others, ascending. mirrors [M]: dense ids of the
-    others, ascending. traffic: rows are those of the targets; None where no rank has a mirror.
+    targets: the rank's nodes whose rows it computes, for itself or others, ascending. mirrors [M]: dense ids of the
+    others, ascending. traffic: its rows are the targets; None where no rank has a mirror.
     """
 
     first: int
@@ -151,7 +151,10 @@ def _reads(block: Block, active: IntArray, *, bounds: IntArray, exchange: Exchan
 
 
 def owned_and_asked(read: IntArray, *, bounds: IntArray, exchange: Exchange) -> Reads:
-    """Return whose the nodes are that a rank reads, by dense ids, ascending, and which of its own are asked for."""
+    """Return the nodes that a rank reads, by owner, and the rank's nodes that others ask for.
+
+    read: dense ids, ascending.
+    """
     begin, end = np.searchsorted(read, bounds[exchange.rank : exchange.rank + 2])
     own, mirrors = read[begin:end], np.concatenate([read[:begin], read[end:]])
     # how many mirrors each rank owns, and how many of this rank's nodes each reads

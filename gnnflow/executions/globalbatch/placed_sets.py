@@ -59,7 +59,7 @@ class PlacedLayer:
 
     @property
     def num_mirrors(self) -> int:
-        """How many source rows all ranks receive together."""
+        """The number of source rows that all ranks receive together."""
         return self.near.totals.num_mirrors
 
 

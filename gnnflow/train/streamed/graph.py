@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.moving import beside, mapped
+from gnnflow.executions.moving import mapped, to_device
 from gnnflow.executions.row_exchange import told_by_all
 from gnnflow.executions.streamed import EVERY, GroupSizes, Piece, Ring
 from gnnflow.executions.tensors import feature_tensors
@@ -283,7 +283,7 @@ class FileGraph:
     def edge(self, layer: int, relation: int = 0) -> EdgeContext:
         """Return the columns of a layer's edges in a relation, of no edge."""
         edge = self.chunks[layer][relation].edge
-        return edge if self.card is None else beside(self.card.device, edge)
+        return edge if self.card is None else to_device(self.card.device, edge)
 
     def features(self, interval: int) -> FeatureTensors:
         """Read the input features of an interval's rows that the first layer reads; no columns of a type without."""
