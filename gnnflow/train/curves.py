@@ -1,7 +1,7 @@
-"""Learning curves as they come: every epoch's row goes to those that show it, and training waits for none of them.
+"""Sends every epoch's row to the sinks of learning curves, and training waits for none of them.
 
-A `Sink` is a file, TensorBoard or a tracking server. Each has a thread of its own, so one that is slow or gone holds up
-neither training nor the others; its first failure ends it and is said once. What a curve shows decides no result.
+A `Sink` is a file, TensorBoard or a tracking server. Each has one thread, so one that is slow or gone delays
+neither training nor the others; its first failure ends it and is logged once. What a curve shows decides no result.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Sink(Protocol):
 
 
 class EpochLog(Protocol):
-    """What the training loop tells."""
+    """Takes the rows of the training loop."""
 
     def epochs(self, fit: str, rows: Iterable[Row]) -> None:
-        """Take a fit's rows: those of its checkpoint as it begins, then each epoch's."""
+        """Take a fit's rows: its checkpoint's as it begins, then each epoch's."""
 
 
 class NoLog:

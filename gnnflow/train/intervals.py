@@ -32,7 +32,7 @@ _Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
 
 
 def intervals_of(values: Values, logits: FloatArray, labels: Array, *, label_kind: LabelKind) -> dict[str, Interval]:
-    """Return low and high of each metric in `values`, which are those of these targets, all of them labelled.
+    """Return low and high of each metric in `values`, the metrics of these targets, which are all labelled.
 
     A metric is left out where the targets show no spread of it, or F1 has more than MOST_CLASSES classes.
     """

@@ -1,4 +1,4 @@
-"""What training minimises and how it steps: the configured loss over labelled targets, and the optimiser.
+"""Builds the training objective, which is the configured loss over labelled targets, and the optimiser.
 
 The loss of a batch is a mean over its labelled targets; `losses.py` has the losses. `balanced` weighs class c by
 n / (C n_c) as scikit-learn does, counted over the whole train split; multi-label weighs positives of class c by its

@@ -46,7 +46,7 @@ class NodeBatches(Builder[PlannedBatch]):
 
     @property
     def width(self) -> int:
-        """How many outputs a target has."""
+        """The number of outputs of a target."""
         return self.model.inputs.num_outputs
 
     def labels(self, entry: ShardEntry) -> Array:

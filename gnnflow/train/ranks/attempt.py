@@ -1,7 +1,7 @@
-"""One attempt at a training run on several ranks: starts them on their workers, and watches them until they are done.
+"""Runs one attempt at a training on several ranks: starts them on workers, and watches them until they are done.
 
 A task on a lost worker is never answered, so the set of workers is watched and not the futures alone. A rank tells
-where it is by events of a topic of its own; one that is silent for too long, or does not move, is stuck.
+its place by events of one topic per rank; one that is silent for too long, or does not move, is stuck.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class Attempt:
         for rank, future in self._futures.items():
             seen = self._seen[rank]
             if seen.worker not in there and future.status != "finished":
-                raise RankLostError(f"rank {rank} was lost: {_where(seen)}, died", where="train.workers")
+                raise RankLostError(f"rank {rank} was lost: {_place(seen)}, died", where="train.workers")
         self._servers.check(there)
 
     def _check_places(self) -> None:
@@ -245,7 +245,7 @@ class Attempt:
             if not idle and (silent or slow):
                 told = "says nothing" if silent else f"is still at {seen.beat.get('doing')}"
                 raise ClusterError(
-                    f"rank {rank} is stuck: {_where(seen)}, {told} after {limit:g} s",
+                    f"rank {rank} is stuck: {_place(seen)}, {told} after {limit:g} s",
                     where="train.step_seconds",
                     fix="What was trained is kept. Look at that worker, or raise the limit where a step takes so long.",
                 )
@@ -291,7 +291,7 @@ def _forget(topic: str, dask_scheduler: Any = None) -> None:
         broker.truncate(topic)
 
 
-def _where(seen: _Seen) -> str:
+def _place(seen: _Seen) -> str:
     at = f" in {place_text(seen.beat['epoch'], seen.beat['step'])}" if seen.beat else ""
     return f"its worker {seen.worker}{at}"
 

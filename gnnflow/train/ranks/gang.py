@@ -1,8 +1,8 @@
 """Trains on the ranks of a Dask cluster, and starts them again when one is lost.
 
-Each rank is one task, pinned to a worker of its own. They are one unit: where one dies, cannot be reached or does not
-come in time, all of them end, and begin again from the last checkpoint on the workers that are there then. Which rank
-and why is in the log and in the result. Errors of the job itself end the run as they would on one rank.
+Each rank is one task, pinned to one worker that no other rank has. They are one unit: where one dies, cannot be reached
+or does not come in time, all of them end, and begin again from the last checkpoint on the workers that are there then.
+The log and the result name the rank and the reason. Errors of the job itself end the run as they would on one rank.
 """
 
 from __future__ import annotations

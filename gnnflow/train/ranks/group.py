@@ -1,6 +1,6 @@
 """The ranks of one training run, joined: collective operations that end when a rank is lost, late or told to stop.
 
-torch.distributed carries them (gloo, and NCCL where every rank computes on a card of its own), without its
+torch.distributed carries them (gloo, and NCCL where each rank computes on another card), without its
 process-wide default group, over the address that Dask reaches the worker by; two ranks of one host sum what is small
 in memory that both see (`shared_memory.py`). A store on rank 0's host, on any free port of that address, is where the
 ranks find each other; nothing else listens there.
@@ -48,7 +48,7 @@ class RankLateError(ClusterError):
 class RankGroup:
     """One rank's connection to the others. All call the same operations, and wait for them, in the same order.
 
-    connections: how many more were opened beside this one, by all ranks together.
+    connections: how many more were opened after this one, by all ranks together.
     """
 
     place: Place
@@ -224,9 +224,10 @@ def late(ranks: Sequence[int], seconds: float, why: str = "") -> RankLateError:
 
 @dataclass(frozen=True)
 class _Meeting:
-    """What ranks that meet in rank 0's store become: connections, each by the name that its ranks ask for.
+    """Connects ranks that meet in rank 0's store, each connection by the name that its ranks ask for.
 
-    Each raises RankLostError where a rank does not come, RankStoppedError where the training is no longer wanted.
+    Each method raises RankLostError where a rank does not come, RankStoppedError where the training is no longer
+    wanted.
     """
 
     store: Any

@@ -28,7 +28,7 @@ class RankStoppedError(Exception):
 
 @dataclass
 class Position:
-    """Where a rank is, for whoever watches it. `moves` grows with every change; `waiting`: for other ranks."""
+    """A rank's place in training, for its watchers. `moves` grows with every change; `waiting`: for other ranks."""
 
     epoch: int = 0
     step: int = 0
@@ -57,7 +57,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Place:
-    """Which rank of how many this is, and how long it waits: for the others to begin, and for one operation."""
+    """A rank's number, of how many, and its time limits: for the others to begin, and for one operation."""
 
     rank: int
     size: int
@@ -91,7 +91,7 @@ class Pending:
 
     @property
     def is_done(self) -> bool:
-        """Whether all rounds have ended."""
+        """True if all rounds have ended."""
         return self._work is None
 
     def turn(self) -> bool:

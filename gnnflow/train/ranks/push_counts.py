@@ -1,4 +1,4 @@
-"""What a parameter server counts of the gradients that ranks push: losses to tell of, and how stale they were."""
+"""Counts the gradients that ranks push to a parameter server: the losses to report, and the staleness."""
 
 from __future__ import annotations
 

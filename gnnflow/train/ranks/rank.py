@@ -27,7 +27,7 @@ from gnnflow.train.updater import LocalUpdater, Updater
 
 @dataclass
 class _Joined:
-    """What ranks that have joined a group have alike. card: which of its machine's cards it computes on."""
+    """Base of ranks that have joined a group. card: the number of the graphics card that it computes on."""
 
     group: RankGroup
     card: int
@@ -44,7 +44,7 @@ class _Joined:
 
 @dataclass
 class AllReduceRank(_Joined):
-    """One rank whose gradients are averaged with those of the others."""
+    """One rank whose gradients are averaged with the other ranks' gradients."""
 
     _sources: list[SharedSource] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""What training tells of a Dask scheduler that is gone, in whichever of several ways Dask's client shows it."""
+"""Recognises a lost Dask scheduler by the several errors that Dask's client raises."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 and step. When a server steps is the mode:
 
 - synchronous: once per step, with the gradients of all ranks in rank order, weighed as all-reduce weighs them. Every
-  rank waits for all; the weights are those of all-reduce to rounding.
+  rank waits for all; the weights equal all-reduce's to rounding.
 - bounded: with each gradient as it comes. A rank waits only where it would begin a step more than `staleness` steps
   ahead of the slowest rank (stale synchronous parallel: Ho et al., NeurIPS 2013).
 - asynchronous: with each gradient as it comes, and nobody waits.
@@ -23,7 +23,7 @@ and `push` find what the first one left. A push is known by its rank, its fit an
 attempt of the ranks, so none comes from an earlier one.
 
 A large parameter that is looked up by rows (`tables.py`) does not come back with the others: before a step a rank pulls
-the rows that its batch reads, and it pushes the gradients of those.
+the rows that its batch reads, and it pushes the gradients of these rows.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ class ServerClosedError(ClusterError):
 
 @dataclass(frozen=True)
 class Reply:
-    """The dense weights after a push, and the loss of the targets that they have seen since this rank's last one.
+    """The dense weights after a push.
 
-    version: of the weights. batches: what the rank computes next, from the queue.
+    loss: of the targets that the weights have seen since this rank's last push. version: of the weights. batches: what
+    the rank computes next, from the queue.
     """
 
     weights: FloatArray
@@ -63,7 +64,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a rank's last push was answered with, besides weights. step: that push's; -1 before the first."""
+    """The answer to a rank's last push, without weights. step: of that push; -1 before the first."""
 
     step: int
     loss: StepLoss

@@ -1,10 +1,10 @@
-"""What two ranks of one host tell each other through memory that both see, in place of gloo's loopback connections.
+"""Exchanges data between two ranks of one host through shared memory, instead of gloo's loopback connections.
 
-A rank copies its part into memory of its own that the other one maps, and tells so by a few bytes through a Unix
-socket: nothing else has to run for a part to arrive, where gloo's threads wait for a core while the ranks compute. Rows
-that are sent are gathered straight into that memory, and a large part may be read where it lies, for as long as there
-is a tensor of it. Of a sum each adds the other's part to its own. A sum of two numbers does not depend on their order,
-so both have the same bits, and those that gloo finds.
+A rank copies its part into its memory, which the other one maps, and tells so by a few bytes through a Unix socket:
+nothing else has to run for a part to arrive, where gloo's threads wait for a core while the ranks compute. Rows that
+are sent are gathered straight into that memory, and a large part may be read where it lies, for as long as there is a
+tensor of it. Of a sum each adds the other's part to its own. A sum of two numbers does not depend on their order, so
+both have the same bits, and those that gloo finds.
 
 The socket's name is in no file system and the memory has none, so nothing is left behind by a rank that is killed; the
 other one sees the socket close. Two processes that cannot connect (other hosts, other network namespaces) are told so
@@ -70,7 +70,7 @@ def meet(store: Any, rank: int, *, patience: float) -> SharedPair | None:
 
 @dataclass
 class _Memory:
-    """Memory, its number among those of its owner, and the operation whose part it holds."""
+    """One piece of memory, its number among its owner's pieces, and the operation whose part it holds."""
 
     content: mmap.mmap
     slot: int
@@ -78,7 +78,7 @@ class _Memory:
 
     @property
     def is_large(self) -> bool:
-        """Whether a note of its own tells that it was read."""
+        """True if a separate note tells that it was read."""
         return len(self.content) >= _LARGE
 
     def part(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -88,7 +88,7 @@ class _Memory:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """What is sent: a tensor, or the rows of it that lie at some places [S]."""
+    """The data to send: a tensor, or its rows at some places [S]."""
 
     rows: Tensor
     places: Tensor | None = None
@@ -146,7 +146,7 @@ class SharedPair:
         return self._begin(Outgoing(tensor), tensor, adds=True)
 
     def broadcast(self, tensors: Sequence[Tensor], options: Any) -> PairWork:
-        """Begin to replace a tensor by that of rank `options.rootRank`."""
+        """Begin to replace a tensor by the tensor of rank `options.rootRank`."""
         sends = self.rank == options.rootRank
         (tensor,) = tensors
         return self._begin(Outgoing(tensor), None) if sends else self._begin(None, tensor)
@@ -273,7 +273,7 @@ class SharedPair:
 
 @dataclass
 class PairWork:
-    """This rank's end of an operation under way, waited for as those of torch's groups are.
+    """This rank's end of an operation under way; waiting for it works as in torch's groups.
 
     found: what the other rank's part is put into, or added to; on device meta what it is like, until it is lent; None
     where none comes.

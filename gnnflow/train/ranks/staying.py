@@ -13,9 +13,9 @@ _ANSWER_SECONDS = 2.0
 
 
 def staying(client: Client, workers: Sequence[str], prefix: str) -> list[str]:
-    """Return those of some workers that compute a task whose key begins so, or that do not say in time.
+    """Return the workers that compute a task whose key begins with the prefix, or that do not answer in time.
 
-    Such a task may have begun without anybody having heard of it.
+    The scheduler may not know yet that such a task has begun.
     """
     if not workers:
         return []

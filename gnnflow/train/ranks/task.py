@@ -1,4 +1,4 @@
-"""What runs on a Dask worker: one rank, from its arrival to its end.
+"""Runs one rank on a Dask worker, from its arrival to its end.
 
 It tells the stage's process where it is twice a second (less often where there are hundreds of ranks), as events under
 the name of the attempt: that is how a stuck rank is known from those that wait for it. The same thread sees whether
@@ -37,7 +37,7 @@ _one_rank = threading.Lock()  # a card's generator, and what others' layers draw
 
 @dataclass(frozen=True)
 class RankOrder:
-    """What one rank is told.
+    """The settings that one rank receives.
 
     topic: the name its events go under; store: rank 0's host and port, None to rank 0; servers: actors that hold the
     weights, none where gradients are averaged.
