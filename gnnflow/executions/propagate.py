@@ -149,7 +149,7 @@ def block_messages(layer: Layer, source: TermRows, target: TermRows, block: Bloc
 
 def coefficient_terms(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> frozenset[str]:
     """Return the names of the source terms that a layer's coefficient is made of."""
-    by_source, by_target = _seen_from_edges(source, target, block.csr)
+    by_source, by_target = _gathered_terms(source, target, block.csr)
     layer.coefficient(by_source, by_target, block.edge)
     return by_source.used
 
@@ -192,7 +192,7 @@ def _coefficient_messages(
     value, coefficient, halves = source["value"], None, None
     # a value of one head serves the coefficients of many
     heads = None if value.shape[-2] == 1 else value.shape[-2]
-    by_source, by_target = _seen_from_edges(source, target, csr)
+    by_source, by_target = _gathered_terms(source, target, csr)
     if instances is not None:
         value, by_source = by_position(layer, value), leaf_terms(layer, source, instances)
     if layer.logit_slope is None:
@@ -281,14 +281,14 @@ def _piece_state(
     if instances is not None:
         source = instance_terms(layer, source=source, target=target, instances=instances, edge=edge)
         csr = instances.roots
-    by_source, by_target = _seen_from_edges(source, target, csr)
+    by_source, by_target = _gathered_terms(source, target, csr)
     # a row per edge and head [E, H, D], which is its own source from here on
     messages = message(by_source, by_target, edge)
     check_rows(layer, "message()", messages, (csr.num_edges, None, None))
     return layer.levels.instance.partial(Messages(csr.edges, messages, dropout=dropout_of(layer), scale=scale))
 
 
-def _seen_from_edges(source: TermRows, target: TermRows, csr: Csr) -> tuple[GatheredTerms, GatheredTerms]:
+def _gathered_terms(source: TermRows, target: TermRows, csr: Csr) -> tuple[GatheredTerms, GatheredTerms]:
     if csr.is_identity:  # a gather would give the nodes' own rows, into which a layer may write as into an edge's
         return GatheredTerms(source, torch.clone), GatheredTerms(target, torch.clone)
     by_source = GatheredTerms(source, functools.partial(gather_sources, csr))

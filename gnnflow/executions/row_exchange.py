@@ -73,11 +73,11 @@ class OneRank:
         self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int], places: Tensor | None = None
     ) -> Arriving:
         """Return the rows."""
-        return _Here(rows if places is None else rows.index_select(0, places))
+        return _Arrived(rows if places is None else rows.index_select(0, places))
 
 
 @dataclass(frozen=True)
-class _Here:
+class _Arrived:
     rows: Tensor
 
     def wait(self) -> Tensor:
@@ -146,7 +146,7 @@ def depart(exchange: Exchange, route: Route, terms: Mapping[str, Tensor], *, sta
 
     stages: hears of the waiting, in both directions.
     """
-    way, names = _Way(exchange, route, stages), sorted(terms)
+    way, names = _Transfer(exchange, route, stages), sorted(terms)
     way.forth = {name: way.begun(terms[name].detach(), back=False) for name in names}
     way.learned = tuple(name for name in names if terms[name].requires_grad and torch.is_grad_enabled())
     token, *learned = _Depart.apply(way, *(terms[name] for name in way.learned))  # type: ignore[no-untyped-call]
@@ -157,7 +157,7 @@ def depart(exchange: Exchange, route: Route, terms: Mapping[str, Tensor], *, sta
 class Departed:
     """Terms on their way to other ranks, and other ranks' terms on their way here. terms [N, ...]: unchanged."""
 
-    way: _Way
+    way: _Transfer
     token: Tensor
     terms: dict[str, Tensor]
 
@@ -170,7 +170,7 @@ class Departed:
 
 
 @dataclass
-class _Way:
+class _Transfer:
     """One exchange under autograd: what is under way in either direction, by term. learned: terms with a gradient."""
 
     exchange: Exchange
@@ -199,7 +199,7 @@ class _Depart(Function):
     """Adds the gradients of the rows sent to the gradients of the terms [N, ...] in the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, way: _Way, *terms: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, way: _Transfer, *terms: Tensor) -> tuple[Tensor, ...]:
         ctx.way = way
         token = terms[0].new_empty(0) if terms else torch.empty(0)
         return token, *(each.view_as(each) for each in terms)
@@ -207,7 +207,7 @@ class _Depart(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        way: _Way = ctx.way
+        way: _Transfer = ctx.way
         back, way.back = way.back, {}
         found = way.waited(back)
         return None, *(
@@ -229,13 +229,13 @@ class _Arrive(Function):
     """Stands where rows of other ranks [M, ...] arrived: their gradients leave from here."""
 
     @staticmethod
-    def forward(ctx: Any, way: _Way, _: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, way: _Transfer, _: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
         ctx.way = way
         return tuple(each.view_as(each) for each in rows)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        way: _Way = ctx.way
+        way: _Transfer = ctx.way
         way.back = {name: way.begun(each, back=True) for name, each in zip(way.learned, gradients, strict=True)}
         return None, gradients[0].new_empty(0), *[None] * len(gradients)

@@ -58,31 +58,31 @@ class StageClock:
 
     def enter(self, stage: str, *, over: Iterable[Tensor] = (), back: str = _OUTSIDE) -> None:
         """Count the time so far to the stage that was, and go on with this one."""
-        self._go_on(stage)
-        self._come_back(over, partial(self._go_on, back))
+        self._switch(stage)
+        self._hook_gradients(over, partial(self._switch, back))
 
     def leave(self, *, over: Iterable[Tensor], back: str) -> None:
         """Count nothing from here until the backward pass comes back."""
-        self._go_on(_OUTSIDE)
-        self._come_back(over, partial(self._begin_back, back))
+        self._switch(_OUTSIDE)
+        self._hook_gradients(over, partial(self._begin_back, back))
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each stage so far, as `<stage>_seconds`."""
         return {f"{stage}_seconds": spent / 1e9 for stage, spent in self._spent.items()}
 
-    def _go_on(self, stage: str) -> None:
+    def _switch(self, stage: str) -> None:
         now = perf_counter_ns()
         if self._stage:
             self._spent[self._stage] = self._spent.get(self._stage, 0) + now - self._since
         self._stage, self._since = stage, now
 
     def _begin_back(self, stage: str) -> None:
-        self._go_on(stage)
+        self._switch(stage)
         # The first layer ends with the gradients of weights, which nothing comes after.
-        _engine.queue_callback(partial(self._go_on, _OUTSIDE))
+        _engine.queue_callback(partial(self._switch, _OUTSIDE))
 
     @staticmethod
-    def _come_back(over: Iterable[Tensor], then: Any) -> None:
+    def _hook_gradients(over: Iterable[Tensor], then: Any) -> None:
         for tensor in over:
             # of the node, not of the tensor, which would take twice as long
             if tensor.grad_fn is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gnnflow.config.pipelines import PIPELINES
-from gnnflow.executions.streamed import not_streamed
+from gnnflow.executions.streamed import streaming_obstacle
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import Layer, Model
 
@@ -77,7 +77,7 @@ EXECUTIONS: dict[str, Execution] = {
             sees="a chunk of edges between two intervals of nodes, the rest in files",
             delivers_by="reading chunk after chunk; a target interval's state stays until it is whole",
             scores=False,
-            supports=not_streamed,
+            supports=streaming_obstacle,
         ),
         Execution(
             name="sliced",

@@ -106,7 +106,7 @@ class Choice:
         return int(by_states - self.edge_bytes[self.as_states.any(0)].sum())
 
 
-def may_differ(sources: IntArray, layers: Sequence[LayerBytes], exchange: Exchange) -> bool:
+def needs_counts(sources: IntArray, layers: Sequence[LayerBytes], exchange: Exchange) -> bool:
     """Return whether targets and edges could decide anything, given the rows asked of each partition [P]."""
     if (exchange.sending, exchange.overlap) != ("fewest bytes", "large pieces"):
         return True

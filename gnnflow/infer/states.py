@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from gnnflow.executions.plan import plan_layers
 from gnnflow.graph.run_facts import Sent
-from gnnflow.infer.choice import LayerBytes, PairCounts, choose, may_differ, takes_pieces
+from gnnflow.infer.choice import LayerBytes, PairCounts, choose, needs_counts, takes_pieces
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.storage.columns import from_matrix, to_numpy
 
@@ -115,7 +115,7 @@ def ask_for_states(
 
 
 def _counts(reads: LayerReads, job: InferJob, layer: int) -> PairCounts:
-    differs = may_differ(reads.num_asked, job.layers_served(layer, reads.relation), job.exchange)
+    differs = needs_counts(reads.num_asked, job.layers_served(layer, reads.relation), job.exchange)
     return reads.counts if differs else PairCounts.of_rows(reads.num_asked)
 
 

@@ -195,7 +195,7 @@ class Model(nn.Module):
         rows = self._read(outputs, self.head_layers)
         if self.head is not None:
             rows = affine([Map(self._dropped(rows), self.head.weight)], self.head.bias)
-        return rows if self.decoder is not None else self._in_unit(rows)
+        return rows if self.decoder is not None else self._to_label_unit(rows)
 
     def score(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
         """Return the scores of pairs [P, C] from the rows [P, W] that `predict` gives for their ends.
@@ -203,9 +203,9 @@ class Model(nn.Module):
         attributes [P, A]: of edges, if the decoder takes them.
         """
         assert self.decoder is not None, "a model of nodes scores no pairs"
-        return self._in_unit(self.decoder(source, target, attributes))
+        return self._to_label_unit(self.decoder(source, target, attributes))
 
-    def _in_unit(self, scores: Tensor) -> Tensor:
+    def _to_label_unit(self, scores: Tensor) -> Tensor:
         unit = self.inputs.unit
         # always in float32: half precision would round a large mean to its first digits
         return scores if unit is None else scores.float() * unit.deviation + unit.mean

@@ -255,10 +255,10 @@ def heads_joined(aggregated: Tensor, bias: Tensor, *, concat: bool) -> Tensor:
     """Return heads [N, H, D] concatenated [N, H x D], or their mean [N, D], plus the bias."""
     rows = aggregated.flatten(1) if concat else torch.mean(aggregated, 1)
     plain = {rows.dtype, bias.dtype} != {torch.float32} or rows.device.type != "cpu"
-    return rows + bias if plain else _Plus.apply(rows, bias)  # type: ignore[no-untyped-call]
+    return rows + bias if plain else _AddRow.apply(rows, bias)  # type: ignore[no-untyped-call]
 
 
-class _Plus(torch.autograd.Function):
+class _AddRow(torch.autograd.Function):
     """A sum of rows and one row, in kept memory."""
 
     @staticmethod

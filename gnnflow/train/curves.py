@@ -82,7 +82,7 @@ class Curves:
 
     def _tell(self) -> None:
         for feeder in self._feeders:
-            if problem := feeder.news():
+            if problem := feeder.failure_text():
                 self._say(problem)
 
 
@@ -110,7 +110,7 @@ class _Feeder:
             self._ending, self._finished = True, finished
             self._change.notify()
 
-    def news(self) -> str:
+    def failure_text(self) -> str:
         """Return once why the sink shows no more; "" where it does."""
         problem, self._problem = self._problem, ""
         if not problem and self._ending and self.thread.is_alive():

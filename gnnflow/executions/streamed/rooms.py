@@ -103,7 +103,7 @@ class LayerRelations:
 
     def source_type(self, relation: int) -> int | None:
         """Return the type of a relation's sources; None where edges have leaves, which may be of any."""
-        return None if self.comes_from_several(relation) else self.schema.source_types[relation]
+        return None if self.has_leaves(relation) else self.schema.source_types[relation]
 
     def has_self(self, relation: int) -> bool:
         """Return whether targets send themselves messages whose terms are not among the sources'."""
@@ -145,7 +145,7 @@ class LayerRelations:
         level, of_sources = self.level_of(key), key.kind == "source"
         return Held.room(graph, like, level=level, node_type=self.type_of(key), of_sources=of_sources)
 
-    def comes_from_several(self, relation: int) -> bool:
+    def has_leaves(self, relation: int) -> bool:
         """Return whether a relation's edges have leaves, which may be of several types and intervals."""
         return self.model.inputs.leaves_of_relations[relation] != 1
 
@@ -167,13 +167,13 @@ def write(room: Room, interval: int, made: OfNodes) -> None:
         room[key].write(interval, each)
 
 
-def some(of: Mapping[K, Named], rows: slice) -> dict[K, Named]:
+def slice_rows(of: Mapping[K, Named], rows: slice) -> dict[K, Named]:
     """Return a run of the rows."""
     return {key: parts(held, rows) for key, held in of.items()}
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnRows:
     """Values that the last phase of a layer reads of a target interval's own nodes, besides their states.
 
     terms: as targets, and their own rows. h: what its input rows are computed from, where the model adds these. nodes:
@@ -184,10 +184,10 @@ class Own:
     h: FeatureTensors | Tensor | None
     nodes: NodeContext | None
 
-    def part(self, rows: slice) -> Own:
+    def part(self, rows: slice) -> OwnRows:
         """Return some of the rows."""
         h = None if self.h is None else some_rows(self.h, rows)
-        return Own(some(self.terms, rows), h, None if self.nodes is None else self.nodes.part(rows))
+        return OwnRows(slice_rows(self.terms, rows), h, None if self.nodes is None else self.nodes.part(rows))
 
 
 def some_rows(held: FeatureTensors | Tensor, rows: slice) -> FeatureTensors | Tensor:

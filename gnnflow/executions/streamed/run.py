@@ -43,7 +43,7 @@ from gnnflow.executions.streamed.graph import Held, Piece, read_ahead, sources_o
 from gnnflow.executions.streamed.layers import StreamedLayers
 from gnnflow.executions.streamed.order import Group, Passing, groups_of, loads
 from gnnflow.executions.streamed.relay import passing_terms
-from gnnflow.executions.streamed.rooms import Key, Named, Own, States, fill, release, some, write
+from gnnflow.executions.streamed.rooms import Key, Named, OwnRows, States, fill, release, slice_rows, write
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import empty_rows
 from gnnflow.kernels.memory import give_back
@@ -54,7 +54,7 @@ from gnnflow.layers import State, Terms
 class Growing:
     """A target interval while its states grow."""
 
-    own: Own
+    own: OwnRows
     states: States
 
 
@@ -89,7 +89,7 @@ class StreamedRun(StreamedLayers):
         self._first_phase()
         self.tidy()
         for index in range(self.model.num_layers):
-            self.make_room_behind(index)
+            self.make_output_room(index)
             for relation in self.layers[index].joins.order:
                 self._edge_phase(index, relation)
             self._finish_alone(index)
@@ -114,7 +114,7 @@ class StreamedRun(StreamedLayers):
     def _make_room(self, index: int) -> None:
         self.rooms.append(self.layers[index].room(self.graph, self.no_terms(index)) if index else self.first.room())
 
-    def make_room_behind(self, index: int) -> None:
+    def make_output_room(self, index: int) -> None:
         """Make room for what `finish` writes of a layer."""
         if self.reads_rows(index):
             self.outputs[index] = self.graph.rows(self.layers[index].out_width, level=index + 1)
@@ -136,11 +136,11 @@ class StreamedRun(StreamedLayers):
         """Read the source terms of a layer that go by, or what they are made of."""
         if passing.own:
             return passing.read(self.rooms[index][Key("self", relation)])
-        return passing.read(terms) if index or not self.first.are_made else self.first.load(passing.interval)
+        return passing.read(terms) if index or not self.first.computes_on_read else self.first.load(passing.interval)
 
     def sources(self, index: int, passing: Passing, read: Any) -> Named:
         """Return the source terms of which that was read."""
-        return read if index or not self.first.are_made else self.first.sources(passing.interval, *read)
+        return read if index or not self.first.computes_on_read else self.first.sources(passing.interval, *read)
 
     def _edge_phase(self, index: int, relation: int) -> None:
         """Aggregate group after group of target intervals, whose states stay in memory until they are whole."""
@@ -185,7 +185,7 @@ class StreamedRun(StreamedLayers):
             if not schema.relations_into(self.graph.types[interval]):
                 self.finish(index, interval, {}, self.load_own(index, interval))
 
-    def finish(self, index: int, interval: int, states: States, own: Own) -> None:
+    def finish(self, index: int, interval: int, states: States, own: OwnRows) -> None:
         """Compute what lies behind a layer's edges of an interval: from whole states to rows, next terms or logits."""
         written, follows = self.outputs.get(index), index + 1 < self.model.num_layers
         num_rows, width = self.graph.active(index + 1)[interval], self.layers[index].out_width
@@ -194,7 +194,7 @@ class StreamedRun(StreamedLayers):
         terms = self.empty_terms(index + 1, interval, keys) if follows else None
         for rows in self.runs(index + 1, interval):
             held = own.part(rows)
-            after = self.last_phase(index, interval, some(states, rows), held)
+            after = self.last_phase(index, interval, slice_rows(states, rows), held)
             if out is not None:
                 out[rows] = after
             if self.layers[index].predicts:
@@ -228,7 +228,7 @@ class StreamedRun(StreamedLayers):
         of, room = self.layers[index], self.rooms[index]
         key, of_state = Key("target", relation), of.state_of(relation)
         if not of.is_last(relation):
-            own = Own({key: room[key].read(interval)}, None, None)
+            own = OwnRows({key: room[key].read(interval)}, None, None)
             earlier = [of_state] if of_state < relation else []
         else:
             own = self.load_own(index, interval)

@@ -113,7 +113,7 @@ class AllReduce:
         came = weakref.WeakMethod(self._came)
         for bucket in self._buckets:
             for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(partial(_pass_on, came))  # type: ignore[no-untyped-call]
+                parameter.register_post_accumulate_grad_hook(partial(_call_if_set, came))  # type: ignore[no-untyped-call]
 
     def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
         """Note a step's loss, before its backward pass; gradients are sent as they come from now on."""
@@ -174,7 +174,7 @@ class AllReduce:
             self._agreed = True
 
 
-def _pass_on(came: Callable[[], Callable[[Tensor], None] | None], parameter: Tensor) -> None:
+def _call_if_set(came: Callable[[], Callable[[Tensor], None] | None], parameter: Tensor) -> None:
     if (function := came()) is not None:
         function(parameter)
 

@@ -30,7 +30,7 @@ from gnnflow.train.ranks.doubling import Doubling, Join, is_cheaper, join_partne
 from gnnflow.train.ranks.operations import JOINING, Pending, Place, Position, RankLostError
 from gnnflow.train.ranks.patience import Patience
 from gnnflow.train.ranks.shared_memory import SharedPair, meet
-from gnnflow.train.ranks.waiting import Notes, call_apart, knock, missing_ranks, reaching
+from gnnflow.train.ranks.waiting import Notes, call_apart, missing_ranks, reaching, wait_for_port
 
 dist: Any = _untyped  # classes of its C++ part, which no stub declares as they are
 _GREETING = "group"
@@ -177,7 +177,7 @@ def find_store(host: str, port: int, *, start_seconds: float, position: Position
     connect = partial(dist.TCPStore, host, port, None, is_master=False, timeout=_TRY, wait_for_workers=False)
     while True:
         try:
-            knock(host, port, position, patience=patience)  # torch would go on where nobody listens any more
+            wait_for_port(host, port, position, patience=patience)  # torch would go on where nobody listens any more
             store = call_apart(connect, position)
         except (RuntimeError, OSError, ValueError) as error:
             if isinstance(error, ConnectionRefusedError) or patience.is_over():

@@ -95,7 +95,7 @@ class Shard:
         if products:
             self._updater.step(torch.stack(products).sum())
         for place, (rows, _) in lent.items():
-            self._tables[place].take_back(rows, self._looked_up[place], self._updater.optimizer)
+            self._tables[place].store_rows(rows, self._looked_up[place], self._updater.optimizer)
 
     def _lent(self, pushes: Sequence[Push], total: float) -> dict[int, tuple[Tensor, Tensor]]:
         """Put the rows that the pushes touch into the optimiser; return them with their mean gradients by table."""

@@ -148,9 +148,9 @@ class Server:
             if (push.fit, push.step) < (self._fit, self._clocks[rank] - 1):
                 raise ServerClosedError(f"rank {rank} is past its step {push.step}", where="train.updater")
             if self._mode == "synchronous":
-                await self._together(push)
+                await self._apply_step(push)
             else:
-                await self._at_once(push)
+                await self._apply_push(push)
             if not self._is_answered(push):
                 self._parked.discard(rank)
                 self._read[rank] = self._version
@@ -211,7 +211,7 @@ class Server:
             self._closed = True
             self._turn.notify_all()
 
-    async def _together(self, push: Push) -> None:
+    async def _apply_step(self, push: Push) -> None:
         if push.step >= self._clocks[push.rank]:
             self._waiting[push.rank] = push
         if len(self._waiting) == self._num_ranks:
@@ -225,11 +225,11 @@ class Server:
             self._turn.notify_all()
         await self._until(lambda: self._clocks[push.rank] > push.step)
 
-    async def _at_once(self, push: Push) -> None:
+    async def _apply_push(self, push: Push) -> None:
         if push.step >= self._clocks[push.rank]:
             self._add(push)
             self._parked.add(push.rank)
-        await self._until(lambda: self._is_answered(push) or self._may_go_on(push.rank))
+        await self._until(lambda: self._is_answered(push) or self._may_continue(push.rank))
 
     def _add(self, push: Push) -> None:
         """Step with one rank's gradients."""
@@ -246,7 +246,7 @@ class Server:
     def _is_answered(self, push: Push) -> bool:
         return self._answers[push.rank].step >= push.step
 
-    def _may_go_on(self, rank: int) -> bool:
+    def _may_continue(self, rank: int) -> bool:
         """Return whether a rank that has pushed may begin another batch."""
         if self._paused:
             return False

@@ -169,7 +169,7 @@ class SharedPair:
 
     def _send(self, number: int, sent: Outgoing) -> None:
         if sent.nbytes >= _LARGE:
-            self._hear_what_came()
+            self._read_notes()
         held, descriptors = self._free(sent.nbytes), []
         if held is None:
             size = _rounded(sent.nbytes)
@@ -206,16 +206,16 @@ class SharedPair:
         """Return the other rank's part of an operation. Raises TimeoutError where it does not come in time."""
         self.connection.settimeout(seconds)
         while number not in self._arrived:
-            if not self._hear():
+            if not self._read_note():
                 raise ConnectionError("Connection closed by the other rank")
         return self._arrived[number]
 
-    def let_go(self, number: int) -> None:
+    def finish_reading(self, number: int) -> None:
         """Note that the other rank's part of an operation has been read."""
         held = self._arrived.pop(number)
         self._unread.remove(number)
         if held.is_large:
-            self._was_read_here(held.slot)
+            self._tell_read(held.slot)
 
     def lent(self, number: int, like: Tensor) -> Tensor:
         """Return the other rank's part of an operation, of this type and shape, where it lies; a small one as a copy.
@@ -225,15 +225,15 @@ class SharedPair:
         held = self._arrived[number]
         if not held.is_large:
             copied = held.part(like.shape, like.dtype).clone()
-            self.let_go(number)
+            self.finish_reading(number)
             return copied
         del self._arrived[number]
         self._unread.remove(number)
         memory = (ctypes.c_char * like.nbytes).from_buffer(held.content)
-        weakref.finalize(memory, self._was_read_here, held.slot).atexit = False
+        weakref.finalize(memory, self._tell_read, held.slot).atexit = False
         return torch.frombuffer(memory, dtype=like.dtype).view(like.shape)
 
-    def _was_read_here(self, slot: int) -> None:
+    def _tell_read(self, slot: int) -> None:
         """Tell that large memory was read: at once, or with the next note where that would wait.
 
         A tensor may end in the midst of anything, so this neither waits nor changes how long the socket does.
@@ -245,7 +245,7 @@ class SharedPair:
         except ConnectionError:  # who waits for the other rank hears that it is gone
             pass
 
-    def _hear(self) -> bool:
+    def _read_note(self) -> bool:
         """Act on the next note, and return whether there was one: there is none where the other rank is gone."""
         try:
             note, descriptors, _, _ = socket.recv_fds(self.connection, _NOTE.size, 1)
@@ -264,10 +264,10 @@ class SharedPair:
             self._arrived[came] = self._theirs[slot]
         return True
 
-    def _hear_what_came(self) -> None:
+    def _read_notes(self) -> None:
         self.connection.settimeout(0)
         with suppress(BlockingIOError, ConnectionError):
-            while self._hear():
+            while self._read_note():
                 pass
 
 
@@ -297,7 +297,7 @@ class PairWork:
             self.found.add_(theirs)
         else:
             self.found.copy_(theirs)
-        self.pair.let_go(self.number)
+        self.pair.finish_reading(self.number)
 
 
 def _rounded(num_bytes: int) -> int:

@@ -67,7 +67,7 @@ class RowTable:
         parameter.data = self._weight[rows]
         _place(optimizer, parameter, {name: kept[rows] for name, kept in self._state.items()}, step=self.num_steps)
 
-    def take_back(self, rows: Tensor, parameter: nn.Parameter, optimizer: torch.optim.Optimizer) -> None:
+    def store_rows(self, rows: Tensor, parameter: nn.Parameter, optimizer: torch.optim.Optimizer) -> None:
         """Keep what the step has made of the rows that were lent."""
         self._weight[rows] = parameter.detach()
         for name, stepped in _per_row(optimizer, parameter).items():

@@ -60,7 +60,7 @@ def run_rank(order: RankOrder) -> TrainResult | None:
     _take_process(order)
     failed: BaseException | None = None
     try:
-        with _beating(order) as beat:
+        with _beats(order) as beat:
             return _train(order, beat)
     except BaseException as error:  # noqa: BLE001 - raised again below
         failed = _without_frames(error)
@@ -162,7 +162,7 @@ class Beat(Silent):
 
 
 @contextmanager
-def _beating(order: RankOrder) -> Iterator[Beat]:
+def _beats(order: RankOrder) -> Iterator[Beat]:
     """Beat until the block ends, and say then that the rank has left."""
     from distributed import get_worker
 
@@ -170,11 +170,11 @@ def _beating(order: RankOrder) -> Iterator[Beat]:
     beat = Beat(worker, str(worker.get_current_task()), order.topic, order.place.rank, every=order.place.size / _BEATS)
     over = threading.Event()
 
-    def go_on() -> None:
+    def send_beats() -> None:
         while not over.wait(BEAT_SECONDS):
             beat.once()
 
-    thread = threading.Thread(target=go_on, name=f"gnnflow-rank-{order.place.rank}", daemon=True)
+    thread = threading.Thread(target=send_beats, name=f"gnnflow-rank-{order.place.rank}", daemon=True)
     beat.once()
     thread.start()
     try:

@@ -27,7 +27,7 @@ from gnnflow.train.streamed.card import Card, CardRows
 from gnnflow.train.streamed.chunks import ChunkFile, Ends
 from gnnflow.train.streamed.files import NUMBER, NodeFile, Scratch, bytes_of
 from gnnflow.train.streamed.numbering import Numbering, Run
-from gnnflow.train.streamed.packed import packed, read_here
+from gnnflow.train.streamed.packed import packed, read_run
 
 DEGREES = 3
 _PACKING = 4  # pieces that are read and sorted at once for a card, each in a thread
@@ -248,7 +248,7 @@ class FileGraph:
         """
         chunks, least = self.chunks[layer][relation], self._least_depth(layer)
         if (id(chunks), least) not in self._pieces:
-            self._pieces[id(chunks), least] = self._as_read(layer, relation)
+            self._pieces[id(chunks), least] = self._stored_pieces(layer, relation)
         return self._pieces[id(chunks), least]
 
     def plain_pieces(self, layer: int, relation: int = 0) -> list[Piece]:
@@ -257,7 +257,7 @@ class FileGraph:
         least = self._least_depth(layer)
         return self.chunks[layer][relation].pieces(num_targets=sizes[0], num_sources=sizes[1], least_depth=least)
 
-    def _as_read(self, layer: int, relation: int) -> list[Piece]:
+    def _stored_pieces(self, layer: int, relation: int) -> list[Piece]:
         if self.card is not None:
             pieces, run = self.plain_pieces(layer, relation), self.card.run
             found = packed(pieces, self.scratch, run, threads=_PACKING, plain=True)
@@ -267,7 +267,7 @@ class FileGraph:
             return self.plain_pieces(layer, relation)  # scoring reads them by target alone
         # where a type is several intervals, the rows of all are more than is in memory at once
         picks = len(self.sizes) > self.schema.num_types
-        found = packed(self.plain_pieces(layer, relation), self.scratch, read_here, threads=1, picks=picks)
+        found = packed(self.plain_pieces(layer, relation), self.scratch, read_run, threads=1, picks=picks)
         if not self.numbering.levels:
             self.chunks[layer][relation].close()
         return found

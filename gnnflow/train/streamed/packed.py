@@ -79,7 +79,7 @@ Fetch = Callable[[ScratchFile, int, int], Tensor]
 """What reads a run of a file, given where it begins and its bytes, as whole numbers of 4 bytes."""
 
 
-def read_here(file: ScratchFile, at: int, num_bytes: int) -> Tensor:
+def read_run(file: ScratchFile, at: int, num_bytes: int) -> Tensor:
     """Read a run of a file into memory of the process."""
     held = np.empty(num_bytes // NUMBER, np.int32)
     if len(held):
