@@ -126,7 +126,7 @@ class ReceivedPart:
     rows: State
 
     def state(self, layer: Layer, target: TermRows) -> State:
-        """Return it."""
+        """Return the received state."""
         return self.rows
 
 
@@ -259,7 +259,7 @@ class PassCounts:
 
 
 def is_cheaper_first(layer: Layer, counts: PassCounts, *, needs_gradient: bool) -> bool:
-    """Return whether a layer's value_weight costs less per source, before the aggregation, than per target behind it.
+    """Return whether a layer's value_weight costs less per source, before the aggregation, than per target after it.
 
     Counted in multiplications, forward and backward. Where the layer's input needs no gradient, a map behind the
     aggregation leaves the aggregation without one too.

@@ -28,7 +28,7 @@ Leaves = Literal["none", "together", "apart"]
 
 
 def leaf_closing(layer: Layer, *, has_leaves: bool) -> Leaves:
-    """Return how a layer's leaves are closed. has_leaves: whether in-edges come from several nodes."""
+    """Return the way in which a layer closes its leaves. has_leaves: in-edges come from several nodes."""
     if not has_leaves and layer.positions == 1 and not layer.uses_instances:
         return "none"
     return "together" if layer.closes_leaves_with_roots else "apart"
@@ -42,7 +42,7 @@ def instances_of(layer: Layer, block: BlockTensors) -> Instances | None:
 
 
 def leaf_terms(layer: Layer, source: Mapping[str, Tensor], instances: Instances) -> GatheredTerms:
-    """Return what each instance's leaves add up to, term by term and on first use [E, ...].
+    """Return the sum of each instance's leaves, term by term and on first use [E, ...].
 
     source: terms of the S sources. The result's value is already multiplied by "scale", which is no longer a term.
     """

@@ -69,7 +69,7 @@ class Mover:
             return Moved(moved, self._stream().record_event())
 
     def arrived(self, moved: Moved[Held]) -> Held:
-        """Return what was moved, to be computed on by the current stream from now on."""
+        """Return the moved tensors, for the current stream to compute on."""
         if moved.done is not None:
             stream = torch.cuda.current_stream(self.device)
             stream.wait_event(moved.done)

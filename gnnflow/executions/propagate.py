@@ -169,7 +169,7 @@ def _propagated_terms(layer: Layer, source: TermRows, target: TermRows, block: B
 
 
 def _loops(block: BlockTensors) -> Tensor:
-    """Return which edges have one leaf, which is their target [E].
+    """Return a mask of the edges whose single leaf is their target [E].
 
     They are self-loops whatever other edges are in the block, where none may have more leaves.
     """

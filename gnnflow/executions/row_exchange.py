@@ -117,7 +117,7 @@ def swapped(exchange: Exchange, rows: Array, *, sent: Sequence[int], received: S
 
 
 def told_by_all(exchange: Exchange, figures: IntArray) -> IntArray:
-    """Return what every rank tells the others [ranks, n]. figures: of this one [n]."""
+    """Return the figures of every rank [ranks, n]. figures: this rank's [n]."""
     ones = [1] * exchange.size
     return swapped(exchange, figures[None].repeat(exchange.size, 0), sent=ones, received=ones)
 
@@ -142,7 +142,7 @@ class Route:
 
 
 def depart(exchange: Exchange, route: Route, terms: Mapping[str, Tensor], *, stages: Stages = UNTIMED) -> Departed:
-    """Begin to send the route's rows of some terms [N, ...].
+    """Begin to send the route's rows of the terms [N, ...].
 
     stages: hears of the waiting, in both directions.
     """

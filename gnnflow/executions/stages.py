@@ -27,13 +27,13 @@ class Stages(Protocol):
     """Hears where a pass is."""
 
     def enter(self, stage: str, *, over: Iterable[Tensor] = (), back: str = _OUTSIDE) -> None:
-        """Hear that a stage begins in the forward pass. over: tensors that go into it.
+        """Note that a stage begins in the forward pass. over: tensors that go into it.
 
         Where the backward pass has the gradient of one of these, it enters stage `back`.
         """
 
     def leave(self, *, over: Iterable[Tensor], back: str) -> None:
-        """Hear that the layers are done. over: what the rest of the model reads of them."""
+        """Note that the layers are done. over: the tensors that the rest of the model reads."""
 
 
 class Untimed:

@@ -29,7 +29,7 @@ class Execution:
 
 
 def _every_layer(layer: Layer) -> None:
-    """Return None: there is no layer that the plain definition does not run."""
+    """Return None: the plain definition runs every layer."""
 
 
 def _self_message_merges(layer: Layer) -> str | None:

@@ -66,7 +66,7 @@ class Exchange:
     askers: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def ahead(self, number: int) -> int:
-        """Return how many of a number of pieces to fetch ahead, where the task holds them all at once."""
+        """Return how many of a number of pieces to fetch ahead, if the task holds them all at once."""
         return 0 if self.overlap == "nothing" else number
 
 
@@ -107,7 +107,7 @@ class Choice:
 
 
 def needs_counts(sources: IntArray, layers: Sequence[LayerBytes], exchange: Exchange) -> bool:
-    """Return whether targets and edges could decide anything, given the rows asked of each partition [P]."""
+    """Return whether the choice depends on targets and edges, given the rows asked of each partition [P]."""
     if (exchange.sending, exchange.overlap) != ("fewest bytes", "large pieces"):
         return True
     row_bytes = sources * sum(layer.row for layer in layers if layer.state is not None)

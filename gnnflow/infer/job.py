@@ -80,7 +80,7 @@ class InferJob:
         return self.num_layers if whole else layer
 
     def layers_served(self, need_layer: int, relation: int) -> list[LayerBytes]:
-        """Return what the layers that a need round serves send in a relation."""
+        """Return the bytes sent in a relation by the layers that a need round serves."""
         return [self.exchange.layers[layer - 1][relation] for layer in self.served(need_layer)]
 
     def served(self, need_layer: int) -> list[int]:

@@ -90,7 +90,7 @@ class Arrival:
 
     @classmethod
     def of(cls, index: int, job: InferJob, plan: Plan, *, layer: int, relation: int) -> Arrival:
-        """Return how a partition's plan is carried out."""
+        """Return the arrival that carries out a partition's plan."""
         sends = plan.num_asked > 0
         # all that come as rows, or this partition's own alone
         at_once = sends & ~plan.as_states & (np.arange(len(sends)) == index if plan.by_pieces else True)
@@ -118,7 +118,7 @@ class Arrival:
         kept: SliceTerms,
         room: int = 0,
     ) -> Gathered:
-        """Return what came of the relation's in-edges. kept: the T targets' own terms; first: see `first`.
+        """Return the relation's in-edges, as received. kept: the T targets' own terms; first: see `first`.
 
         room: see `Gathered`, which has it where all is one block.
         """

@@ -149,7 +149,7 @@ class LayerReads:
         return block, targets
 
     def numbers_asked(self, positions: IntArray, owner: IntArray | int) -> IntArray:
-        """Return which of the rows asked of its owner the source of each of some edges is."""
+        """Return the place of each edge's source among the rows asked of its owner."""
         numbers: IntArray = self.edges.sources[positions] - len(self.rows) - self.offsets[owner]
         return numbers
 
@@ -177,7 +177,7 @@ class LayerReads:
 
 
 def layer_reads(index: int, job: InferJob, *, layer: int, rows: IntArray) -> tuple[LayerReads, ...]:
-    """Return what a layer reads in each relation for local rows of a partition, ascending."""
+    """Return a layer's reads in each relation for local rows of a partition, ascending."""
     store, limit = job.neighbors.store, job.fanout(layer)
     start, held = store.book.start(index), job.neighbors.in_edges(index)
     found = []

@@ -105,7 +105,7 @@ class Sending:
     def _terms(
         self, task: RelationTask, rows: IntArray, h: FloatArray, nodes: Degrees
     ) -> Callable[[IntArray], SliceTerms]:
-        """Return what gives a relation's terms of some of the rows: made of all at once, where they are kept."""
+        """Return a function that gives a relation's terms of rows: computed for all at once, where they are kept."""
 
         def terms_at(places: IntArray | slice) -> SliceTerms:
             return term_slice(task.model, self.layer - 1, task.relation, h=h[places], nodes=nodes.take(places))

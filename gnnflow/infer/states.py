@@ -52,7 +52,7 @@ class Plan:
 
 
 def layer_bytes(model: Model, *, leaves: Sequence[int], columns: EdgeColumns) -> tuple[tuple[LayerBytes, ...], ...]:
-    """Return what each layer sends per source and per target in each relation. leaves: of the edges of each relation.
+    """Return each layer's bytes per source and per target in each relation. leaves: of the edges of each relation.
 
     Rows alone are sent, and taken all at once, where edges have leaves: an edge is then whole at its target's owner,
     and whoever owns one of its leaves has no part of it to add up.
@@ -161,7 +161,7 @@ def plans_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> list[Plan]:
 
 
 def sent_by(counted: Sequence[dict[str, int]]) -> Sent:
-    """Return what the tasks of need rounds counted and chose."""
+    """Return the counts and choices of the tasks of need rounds."""
     return Sent(
         **{name: sum(each[name] for each in counted) for name in ("sends", "as_states", "row_bytes", "saved_bytes")}
     )

@@ -85,7 +85,7 @@ class RelationLayers(nn.Module):
 
     @property
     def only(self) -> Layer | None:
-        """The layer whose rows are the new rows as they are; None where rows are joined, or mapped behind it."""
+        """The layer whose rows are the new rows unchanged; None where rows are joined, or mapped after it."""
         return self._only[0]
 
     def joined(self, node_type: int, rows: Sequence[Tensor], h: Tensor) -> Tensor:

@@ -98,20 +98,20 @@ class _Feeder:
         self.thread = threading.Thread(target=self._work, name=f"gnnflow-{name}", daemon=True)
 
     def add(self, rows: Sequence[FitRow]) -> None:
-        """Have rows shown, unless the sink has failed."""
+        """Queue rows for the sink, unless it has failed."""
         with self._change:
             if not self._ended:
                 self._rows += rows
                 self._change.notify()
 
     def end(self, *, finished: bool) -> None:
-        """Have the last rows shown and the sink closed."""
+        """Let the sink show the last rows and close it."""
         with self._change:
             self._ending, self._finished = True, finished
             self._change.notify()
 
     def failure_text(self) -> str:
-        """Return once why the sink shows no more; "" where it does."""
+        """Return, once, why the sink has stopped; an empty text while it works."""
         problem, self._problem = self._problem, ""
         if not problem and self._ending and self.thread.is_alive():
             return f"{self._name} did not answer for {_LAST_SECONDS:.0f} s and may lack the curves' last epochs"

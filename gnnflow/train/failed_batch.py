@@ -39,7 +39,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class FailureFolder:
-    """A folder for such batches, one file per fit, and the graph store that knows the user's ids."""
+    """A folder for failed batches, one file per fit, and the graph store that knows the user's ids."""
 
     uri: str
     store: GraphStore

@@ -278,7 +278,7 @@ class FitRun:
         return self.state.history[-1] if self.state.history else {}
 
     def checkpoint(self) -> None:
-        """Have it written where the fit stands."""
+        """Write a checkpoint of the fit."""
         if self.writer is None:
             return
         model, updater = self.model.state_dict(), self.updater.state()

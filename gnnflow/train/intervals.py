@@ -41,7 +41,7 @@ def intervals_of(values: Values, logits: FloatArray, labels: Array, *, label_kin
 
 
 def one_against_rest(logits: FloatArray, labels: Array) -> tuple[Array, Array]:
-    """Return what areas under the ROC curve are taken of: a score per column, and whether the target is of its class.
+    """Return the inputs of areas under the ROC curve: a score per column, and whether the target is of its class.
 
     Two classes: one column, the difference of the logits for class 1. More: a column per class, its probability.
     """

@@ -42,7 +42,7 @@ class Objective:
         return loss_function(self.config, self.label_kind)
 
     def weight(self, labels: Array) -> float:
-        """Return what the mean loss of a batch counts for in a mean over several batches: the divisor of its mean."""
+        """Return the weight of a batch's mean loss in a mean over several batches: the divisor of its mean."""
         labels = labels[labelled_rows(labels)]
         by_class = LABEL_KINDS[self.label_kind].is_class and not isinstance(self.config, OwnLoss)
         if self.class_weight is None or not by_class:

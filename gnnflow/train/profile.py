@@ -45,7 +45,7 @@ def added(*rows: Mapping[str, float]) -> Row:
 
 
 def since(now: Mapping[str, float], before: Mapping[str, float]) -> Row:
-    """Return what was added to a row."""
+    """Return `now` minus `before`, figure by figure."""
     return {key: now.get(key, 0.0) - before.get(key, 0.0) for key in {**before, **now}}
 
 
@@ -68,7 +68,7 @@ def mean_profile(history: Sequence[Mapping[str, float]]) -> Row:
 
 
 def longer_wait(profile: Mapping[str, float]) -> tuple[str, float] | None:
-    """Return who waits longer, `reader` or `trainer`, and for which share of the time; None where there is no reader.
+    """Return the side that waits longer, `reader` or `trainer`, and its share of the time; None without a reader.
 
     Where layers are computed together it is the `rank`, for rows of others.
     """

@@ -34,11 +34,11 @@ class Rank(Protocol):
         """Return this rank's part of a job's steps, with outputs and labels of whole splits."""
 
     def updater(self, model: nn.Module, config: TrainConfig) -> Updater:
-        """Return what steps the model's weights."""
+        """Return the updater of the model's weights."""
 
 
 class OnlyRank:
-    """All of the training in one process."""
+    """The only rank of a training: one process does it all."""
 
     writes_checkpoints = True
     card = 0

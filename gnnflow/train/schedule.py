@@ -64,7 +64,7 @@ class _Curve:
         return self.lr * (self.floor + (1.0 - self.floor) * (1.0 + math.cos(math.pi * done)) / 2.0)
 
     def validated(self, value: float) -> None:
-        """Nothing depends on it."""
+        """Do nothing: the rate does not depend on validations."""
 
 
 class _Plateau:

@@ -67,13 +67,13 @@ class Exchange(Protocol):
     """Replaces the gradients of one rank by the gradients of all ranks."""
 
     def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
-        """Hear of a step before its backward pass (the last one, where a step has several).
+        """Begin a step before its backward pass (the last one, where a step has several).
 
         Returns what the loss is multiplied with for that pass.
         """
 
     def send(self) -> None:
-        """Hear that the backward pass is over: what is not yet on its way to the others goes now."""
+        """Note that the backward pass is over, and send the rest of the gradients to the other ranks."""
 
     def finish(self) -> StepLoss:
         """Leave the gradient of the mean over all ranks' targets in the parameters, and return that mean."""
@@ -91,7 +91,7 @@ class NoExchange:
         """Send nothing."""
 
     def finish(self) -> StepLoss:
-        """Return them."""
+        """Return the figures."""
         return self._loss
 
 
@@ -134,7 +134,7 @@ class HeldGradients:
             parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
-        """Return them as `held/<place of the parameter>`, with their figures; nothing where none is held."""
+        """Return the gradients as `held/<place of the parameter>`, with their figures; empty if none is held."""
         if not self.weight:
             return {}
         figures = torch.tensor([self.weight, self.loss, self.num_targets], dtype=torch.float64)

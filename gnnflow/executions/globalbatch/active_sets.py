@@ -74,7 +74,7 @@ class ActiveRows:
 
 
 def active_rows(blocks: Sequence[Block], targets: IntArray, *, bounds: IntArray, exchange: Exchange) -> ActiveRows:
-    """Return what this rank computes for its own targets and for what others read.
+    """Return the rows that this rank computes for its targets and for other ranks.
 
     blocks: one per layer, first layer first, of the rank's N own nodes; their sources are dense ids. targets: places
     among the own nodes, ascending. bounds: rank r owns the dense ids bounds[r] .. bounds[r + 1] - 1.
@@ -125,7 +125,7 @@ class Gathered:
 
 
 def gathered(nodes: IntArray, *, bounds: IntArray, exchange: Exchange) -> Gathered:
-    """Return what this rank computes and sends, where each reads some nodes. nodes: dense ids, ascending, each once."""
+    """Return what a rank computes and sends, if each rank reads some nodes. nodes: dense ids, ascending, each once."""
     first = int(bounds[exchange.rank])
     reads = owned_and_asked(nodes, bounds=bounds, exchange=exchange)
     targets = distinct(np.concatenate([reads.own, reads.asked]) - first)

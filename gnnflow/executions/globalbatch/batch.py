@@ -154,7 +154,7 @@ def _route(layer: ActiveLayer) -> Route | None:
 
 
 def _degrees_of_mirrors(layer: ActiveLayer, nodes: Degrees, exchange: Exchange) -> Degrees:
-    """Return what the owners know of this rank's mirrors."""
+    """Return the degrees of this rank's mirrors, which their owners send."""
     if layer.traffic is None:
         return nodes.take(slice(0, 0))
     own = nodes.take(layer.traffic.rows)

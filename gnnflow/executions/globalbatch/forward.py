@@ -179,7 +179,7 @@ def _joined(own: Mapping[str, Tensor], received: Mapping[str, Tensor]) -> dict[s
 
 
 def _aggregated(layer: Layer, terms: Terms, held: RankLayer, exchange: Exchange, stages: Stages) -> Tensor:
-    """Return what each target aggregates [T, H, D (+ A)]: of own rows while others are on their way, then of these."""
+    """Return each target's aggregated rows [T, H, D (+ A)]: of own rows while others travel, then of these."""
     assert held.mirrored is not None
     assert held.route is not None
     block = held.block.relations[0].block

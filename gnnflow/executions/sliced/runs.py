@@ -42,7 +42,7 @@ def room_for(runs: Sequence[slice]) -> int:
 
 
 def _of_run(gathered: Gathered, run: slice) -> Gathered:
-    """Return what was gathered of a run of targets, whose own source terms are copied to before all sources."""
+    """Return the gathered edges of a run of targets, whose own source terms are copied to before all sources."""
     if gathered.block is None:
         of_targets = {name: rows[run] for name, rows in gathered.source.items()}
         states = [{name: rows[run] for name, rows in state.items()} for state in gathered.states]

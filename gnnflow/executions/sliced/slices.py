@@ -96,7 +96,7 @@ def term_slice(model: Model, index: int, relation: int = 0, *, h: FloatArray, no
 
 @torch.no_grad()
 def kept_layout(model: Model, index: int) -> TermLayout:
-    """Return how what `term_slice` keeps of a target is packed; it may have no terms."""
+    """Return the layout of the terms that `term_slice` keeps of a target; it may have no terms."""
     none = torch.zeros(0, device=model.device)
     h, nodes = none.new_zeros(0, model.relations(index).layer(0).in_width), NodeContext(none, none, none)
     return TermLayout.of(_terms(model, index, h, nodes).target)
@@ -195,7 +195,7 @@ def relations_slice(
 
 
 def _delivery_of(model: Model, gathered: Gathered) -> Delivery:
-    """Return what delivers the edges that were gathered."""
+    """Return a delivery of the gathered edges."""
     if gathered.block is not None:
         return OneBlock(_to_device(model, block_tensors(gathered.block)))
     # no edges, but the columns that a self message needs

@@ -193,7 +193,7 @@ class _Backward(EdgesBack):
                 self._differentiate_output(index, interval, next(found), grads)
 
     def _differentiate_output(self, index: int, interval: int, found: _LayerEnd, grads: Room | None) -> None:
-        """Differentiate what lies behind the edges of an interval, some rows at a time."""
+        """Differentiate the last phase of an interval, a run of rows at a time."""
         run = self.run
         keys = [*(Key("state", of) for of in found.whole), *found.own.terms]
         made = room_for(run.graph.active(index + 1)[interval], found.own, grads, keys, run.device)
@@ -220,9 +220,9 @@ class _Backward(EdgesBack):
     def _read_outputs(
         self, index: int, out: Tensor, own: OwnRows, found: _LayerEnd, *, place: tuple[int, slice]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return what is read of some rows after a layer, themselves or what is made of them, and its gradients.
+        """Return the tensors that are read after a layer, of one run of rows, and their gradients.
 
-        own: of these rows. place: their interval, and which of its rows they are.
+        own: of these rows. place: their interval and their rows in it.
         """
         interval, rows = place
         outputs, gradients = ([], []) if found.gradient is None else ([out], [found.gradient[rows]])
@@ -238,15 +238,15 @@ class _Backward(EdgesBack):
         return [*outputs, *none], [*gradients, *none]
 
     def _no_rows(self, rows: Tensor) -> list[Tensor]:
-        """Return no rows of a type, which nothing may read: so its parameters have zeros for a gradient, and not none.
+        """Return an empty tensor of a type's rows, so that parameters that nothing reads get zero gradients, not None.
 
-        Elsewhere the rows of all types are one tensor. One relation alone leaves no parameter unread.
+        Other executions hold the rows of all types in one tensor. One relation alone leaves no parameter unread.
         """
         with torch.enable_grad():
             return [rows[:0]] if self.run.layers[0].joins.only is None else []
 
     def _next_terms(self, index: int, out: Tensor, held: OwnRows, *, place: tuple[int, int]) -> OfNodes:
-        """Return what the next layer makes of some rows."""
+        """Return the next layer's terms of a run of rows."""
         assert held.nodes is not None
         return self.run.terms(index + 1, out, held.nodes, place=place)
 
@@ -266,7 +266,7 @@ class _Backward(EdgesBack):
         return {(key, name): rows for name, rows in made.items()}
 
     def first_phase(self, grads: Room) -> None:
-        """Differentiate the terms of the first layer, some rows at a time, and give up their gradients."""
+        """Differentiate the terms of the first layer, a run of rows at a time, and free their gradients."""
         run = self.run
 
         def load(interval: int) -> tuple[FeatureTensors, NodeContext, OfNodes]:
@@ -314,7 +314,7 @@ class RowGradients:
 
 
 def gradient_room(graph: StreamedGraph, of: LayerRelations, room: Room) -> Room:
-    """Return room for the gradients of what a layer has room for."""
+    """Return room for the gradients of all terms that a layer has room for."""
     return {key: _gradients_of(graph, of, key, held) for key, held in room.items()}
 
 
@@ -342,7 +342,7 @@ def room_for(
 
 
 def leaves_of(own: OwnRows, states: States, *, with_terms: bool) -> dict[Name, Tensor]:
-    """Return what the last phase of a layer is differentiated by, as leaves."""
+    """Return the inputs of a layer's last phase, as autograd leaves."""
     found: dict[Name, Tensor] = {}
     if with_terms:
         found |= flat({Key("state", of): state for of, state in states.items()} | own.terms)

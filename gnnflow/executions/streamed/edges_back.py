@@ -136,7 +136,7 @@ class EdgesBack:
             yield _Sources(here, here.terms, _by_source(held, 1))
 
     def _read_of(self, index: int, relation: int, terms: Held) -> Held | WithoutValues:
-        """Return what of a relation's source terms gradients depend on."""
+        """Return the source terms of a relation that gradients depend on."""
         run, of = self.run, self.run.layers[index]
         if run.graph.ring is not None or of.has_leaves(relation):
             return terms

@@ -97,7 +97,7 @@ class FirstTerms:
         return made
 
     def _fill(self, made: OfNodes, interval: int, features: FeatureTensors, nodes: NodeContext) -> None:
-        """Compute some of the terms of an interval's nodes, some rows at a time."""
+        """Compute some terms of an interval's nodes, a run of rows at a time."""
         for rows in self.run.runs(0, interval):
             own = nodes.part(rows)
             h = self.run.input_rows(interval, features.rows(rows.start, rows.stop), own)

@@ -161,7 +161,7 @@ class StreamedLayers:
         return runs(self.graph.active(level)[interval], width, self.device)
 
     def terms(self, index: int, h: Tensor, nodes: NodeContext, *, place: tuple[int, int]) -> OfNodes:
-        """Return what a layer holds of some nodes of one type; the targets are the first of them.
+        """Return a layer's terms of nodes of one type; the targets are the first of them.
 
         place: their interval, and the first of its rows that they are.
         """
@@ -172,7 +172,7 @@ class StreamedLayers:
         return self.terms_of(index, self.graph.types[interval], h, nodes, num_targets)
 
     def terms_of(self, index: int, node_type: int, h: Tensor, nodes: NodeContext, num_targets: int) -> OfNodes:
-        """Return what a layer holds of nodes of a type. h: their rows, after dropout; the T targets first."""
+        """Return a layer's terms of nodes of a type. h: their rows, after dropout; the T targets first."""
         of, made = self.layers[index], OfNodes()
         found: dict[int, Terms] = {}
         for key in of.keys_at(node_type):
@@ -197,7 +197,7 @@ class StreamedLayers:
         return {key: room[key].empty(self.graph.active(of.level_of(key))[interval], self.device) for key in keys}
 
     def no_terms(self, index: int) -> OfNodes:
-        """Return what a layer holds of nodes, of no node."""
+        """Return a layer's terms of zero nodes."""
         none = torch.zeros(0, device=self.device)
         of = self.layers[index]
         h = none.new_zeros(0, of.layers[0].in_width).requires_grad_(self.needs_gradient(index))
@@ -250,7 +250,7 @@ class StreamedLayers:
         return self.layers[index].reads_rows
 
     def load_own(self, index: int, interval: int) -> OwnRows:
-        """Read what the end of a layer needs besides the states."""
+        """Read the terms and rows that the end of a layer needs, without the states."""
         h = self.load_input(index, interval) if self.layers[index].has_shortcut else None
         follows = index + 1 < self.model.num_layers or isinstance(h, FeatureTensors)
         nodes = self.graph.nodes(interval) if follows else None
@@ -260,7 +260,7 @@ class StreamedLayers:
     def add_piece(
         self, index: int, relation: int, state: State | None, piece: Piece, block: BlockTensors, *, terms: Terms
     ) -> State:
-        """Return what the state of a target interval becomes with a piece of a relation's in-edges.
+        """Add a piece of a relation's in-edges to the state of a target interval, and return the state.
 
         terms: source terms of the piece's sources, target terms of its targets.
         """

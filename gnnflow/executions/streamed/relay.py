@@ -119,7 +119,7 @@ class Relay:
             return self._offered.pop(interval)
 
     def add(self, part: Tensor) -> None:
-        """Have this rank's part of the gradients of the next interval be summed."""
+        """Add this rank's part of the gradients of the next interval to the sum."""
         with self._changed:
             self._parts.append(part)
             self._changed.notify_all()
@@ -232,16 +232,16 @@ class _PassingTerms:
 
 @dataclass(frozen=True)
 class _RingSums:
-    """Gradients by interval: what this rank writes is its part of them."""
+    """Gradients by interval: this rank writes its part of them."""
 
     relay: Relay
 
     def read(self, interval: int, columns: int | None = None) -> Tensor:
-        """Refuse: nothing is known of a sum before it is at home."""
+        """Raise: a sum is not known before it is back at its owner."""
         raise AssertionError("gradients that go by are not read")
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
-        """Have a part of an interval's gradients be summed; intervals come in their order."""
+        """Add a part of an interval's gradients to the sum; intervals come in their order."""
         flat = [part.reshape(-1) for part in parts]
         # in memory that serves again: of others' sizes, they would leave holes in what the C library has
         into = empty_rows(sum(map(len, flat)), device=flat[0].device)

@@ -98,7 +98,7 @@ class LayerRelations:
         return sorted({self.state_of(relation) for relation in self.schema.relations_into(node_type)})
 
     def is_last(self, relation: int) -> bool:
-        """Return whether a relation is the last one into its type: behind it states are whole."""
+        """Return whether a relation is the last one into its type: after it states are whole."""
         return relation == self.schema.relations_into(self.schema.target_types[relation])[-1]
 
     def source_type(self, relation: int) -> int | None:
@@ -110,7 +110,7 @@ class LayerRelations:
         return self.layers[relation].include_self and self.source_type(relation) != self.schema.target_types[relation]
 
     def keys_at(self, node_type: int) -> list[Key]:
-        """Return what the vertex phase before the layer makes of nodes of a type."""
+        """Return the keys of the terms that the vertex phase before the layer makes of nodes of a type."""
         found: list[Key] = []
         for relation, target_type in enumerate(self.schema.target_types):
             if self.source_type(relation) in (None, node_type):
@@ -123,7 +123,7 @@ class LayerRelations:
         return found
 
     def read_at_end(self, node_type: int) -> list[Key]:
-        """Return what of these the end of the layer reads."""
+        """Return the keys among these that the end of the layer reads."""
         return [key for key in self.keys_at(node_type) if key.kind in ("target", "own")]
 
     def type_of(self, key: Key) -> int | None:
@@ -162,7 +162,7 @@ def read(room: Room, keys: Iterable[Key], interval: int) -> OfNodes:
 
 
 def write(room: Room, interval: int, made: OfNodes) -> None:
-    """Have an interval's rows written."""
+    """Write an interval's rows in the background."""
     for key, each in made.items():
         room[key].write(interval, each)
 

@@ -115,7 +115,7 @@ class StreamedRun(StreamedLayers):
         self.rooms.append(self.layers[index].room(self.graph, self.no_terms(index)) if index else self.first.room())
 
     def make_output_room(self, index: int) -> None:
-        """Make room for what `finish` writes of a layer."""
+        """Make room for the rows that `finish` writes of a layer."""
         if self.reads_rows(index):
             self.outputs[index] = self.graph.rows(self.layers[index].out_width, level=index + 1)
         if index + 1 < self.model.num_layers:
@@ -133,7 +133,7 @@ class StreamedRun(StreamedLayers):
         return FirstTerms(self)
 
     def load_sources(self, index: int, relation: int, passing: Passing, terms: Held) -> object:
-        """Read the source terms of a layer that go by, or what they are made of."""
+        """Read the source terms of a layer that go by, or the rows that they are computed from."""
         if passing.own:
             return passing.read(self.rooms[index][Key("self", relation)])
         return passing.read(terms) if index or not self.first.computes_on_read else self.first.load(passing.interval)
@@ -170,7 +170,7 @@ class StreamedRun(StreamedLayers):
                     self._whole(held.pop(interval), index, relation, interval)
 
     def _whole(self, held: Growing, index: int, relation: int, interval: int) -> None:
-        """Write a whole state where it is read again, and behind the last relation finish the interval."""
+        """Write a whole state where it is read again, and after the last relation finish the interval."""
         of = self.layers[index]
         of_state, is_last = of.state_of(relation), of.is_last(relation)
         if self.keeps or not is_last:
@@ -186,7 +186,7 @@ class StreamedRun(StreamedLayers):
                 self.finish(index, interval, {}, self.load_own(index, interval))
 
     def finish(self, index: int, interval: int, states: States, own: OwnRows) -> None:
-        """Compute what lies behind a layer's edges of an interval: from whole states to rows, next terms or logits."""
+        """Finish a layer for an interval after its edges: from whole states to rows, next terms or logits."""
         written, follows = self.outputs.get(index), index + 1 < self.model.num_layers
         num_rows, width = self.graph.active(index + 1)[interval], self.layers[index].out_width
         out = empty_rows(num_rows, width, device=self.device) if written is not None else None
@@ -224,7 +224,7 @@ class StreamedRun(StreamedLayers):
         )
 
     def _load_targets(self, index: int, relation: int, interval: int) -> Growing:
-        """Read what an edge phase needs of a target interval: behind its last relation all that `finish` does."""
+        """Read what an edge phase needs of a target interval, and for its last relation what `finish` needs."""
         of, room = self.layers[index], self.rooms[index]
         key, of_state = Key("target", relation), of.state_of(relation)
         if not of.is_last(relation):

@@ -124,7 +124,7 @@ class GlobalBatchSource(Steps):
     _batches: dict[int | str, GlobalBatch] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Let the batches go."""
+        """Free the batches."""
         self._batches.clear()
 
     @property

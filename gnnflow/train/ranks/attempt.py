@@ -173,7 +173,7 @@ class Attempt:
             seen.left = True
 
     def _reset_limits(self) -> None:
-        """Begin all limits anew after a pause: the ranks were paused as well, or nobody heard what they told."""
+        """Begin all limits anew after a pause: the ranks were paused as well, or their events were not read."""
         last, self._turned_at = self._turned_at, time.monotonic()
         if self._turned_at - last > PAUSE_SECONDS:
             self._told_at = self._turned_at
@@ -218,7 +218,7 @@ class Attempt:
         self._servers.check(there)
 
     def _check_places(self) -> None:
-        """Raise WorkerTakenError where a rank that has not begun waits behind another training's."""
+        """Raise WorkerTakenError where a rank that has not begun waits behind a rank of another training."""
         waiting = [self._seen[rank].worker for rank in self._futures if not self._seen[rank].begun]
         running: dict[str, Any] = self._client.processing() if waiting else {}
         for worker in waiting:

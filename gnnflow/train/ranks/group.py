@@ -73,7 +73,7 @@ class RankGroup:
         return self.place.size
 
     def meet_on(self, device: torch.device) -> None:
-        """Hear where every rank computes. What lies on cards goes from card to card where each rank has its own.
+        """Learn the device of every rank. Tensors on cards go from card to card where each rank has its own.
 
         Where ranks share a card, or some compute on a CPU, it goes through copies in the memory of the machines.
         """
@@ -96,7 +96,7 @@ class RankGroup:
         return self.pending(iter([self.backend.allreduce([held])]), held, copied_to)
 
     def is_between_cards(self, tensor: Tensor) -> bool:
-        """Return whether such a tensor goes from card to card."""
+        """Return whether a tensor like this one goes from card to card."""
         return tensor.is_cuda and self.own_cards
 
     def gather(self, arrays: Sequence[Array]) -> list[list[Array]]:

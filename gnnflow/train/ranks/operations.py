@@ -113,7 +113,7 @@ class Pending:
 
 
 def take_turns(operations: Sequence[Pending]) -> None:
-    """Have operations end side by side, round by round, once those that were begun before all of them have ended.
+    """Finish operations side by side, round by round, after earlier operations have ended.
 
     Raises RankLostError where a rank is gone or too late.
     """

@@ -155,7 +155,7 @@ class ServedUpdater:
         return replies[0].loss
 
     def _pushes(self) -> list[Push]:
-        """Return what each server gets of the gradients that are held."""
+        """Return each server's part of the gradients that are held."""
         batch = self._under_way.popleft() if self._steals else None
         pushes = []
         for part, tables, version in zip(self._parts, self._tables, self._versions, strict=True):

@@ -54,7 +54,7 @@ class AllReduceRank(_Joined):
         return self._sources[-1]
 
     def updater(self, model: nn.Module, config: TrainConfig) -> Updater:
-        """Return the configured optimiser behind an all-reduce, during which the source opened last goes on."""
+        """Return the configured optimiser after an all-reduce, during which the source opened last goes on."""
         exchange = AllReduce(model, self.group, is_joint=PIPELINES[config.strategy].is_joint)
         return LocalUpdater(model, config, exchange=exchange, meanwhile=self._sources[-1].make_ready)
 
@@ -85,7 +85,7 @@ class ServedRank(_Joined):
         )
 
     def updater(self, model: nn.Module, config: TrainConfig) -> ServedUpdater:
-        """Return what steps a model through the servers; each model trains until the next one is given."""
+        """Return an updater that steps a model through the servers; each model trains until the next one is given."""
         self._updaters.append(ServedUpdater(model, self.group, self.servers, fit=len(self._updaters)))
         return self._updaters[-1]
 

@@ -123,7 +123,7 @@ class _Swaps:
     under_way: list[PairWork]
 
     def wait(self, limit: timedelta) -> None:
-        """Have all be there. Raises TimeoutError where one does not come in time; then this may be called again."""
+        """Wait for all parts. Raises TimeoutError if one does not come in time; then this may be called again."""
         while self.under_way:
             self.under_way[-1].wait(limit)
             self.under_way.pop()

@@ -177,7 +177,7 @@ class Server:
             assert self._version == version, "a batch was under way"
 
     async def resume(self) -> None:
-        """Let ranks go on after a pause."""
+        """Let ranks continue after a pause."""
         async with self._turn:
             self._paused = False
             self._turn.notify_all()
@@ -199,14 +199,14 @@ class Server:
         return list(self._clocks)
 
     async def figures(self) -> dict[str, float]:
-        """Return what was stale or stolen in the first fit, by name of the metric.
+        """Return the counts of stale and stolen batches in the first fit, by name of the metric.
 
         Ranks that go on from the last checkpoint of all begin none.
         """
         return (self._counted or [Staleness()])[0].figures()
 
     async def close(self) -> None:
-        """Let go of whoever waits."""
+        """Release all ranks that wait."""
         async with self._turn:
             self._closed = True
             self._turn.notify_all()

@@ -82,7 +82,7 @@ class _Memory:
         return len(self.content) >= _LARGE
 
     def part(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return what it holds, as a tensor of this type and shape."""
+        """Return its content as a tensor of this type and shape."""
         return torch.frombuffer(self.content, dtype=dtype, count=prod(shape)).view(shape)
 
 
@@ -236,7 +236,7 @@ class SharedPair:
     def _tell_read(self, slot: int) -> None:
         """Tell that large memory was read: at once, or with the next note where that would wait.
 
-        A tensor may end in the midst of anything, so this neither waits nor changes how long the socket does.
+        A tensor may be freed at any moment, so this neither waits nor changes the timeout of the socket.
         """
         try:
             os.write(self.connection.fileno(), self._note(_READ, slot))
@@ -285,7 +285,7 @@ class PairWork:
     adds: bool
 
     def wait(self, limit: timedelta) -> None:
-        """Have `found` be the result. Raises TimeoutError where the other rank's part does not come in time."""
+        """Wait until `found` holds the result. Raises TimeoutError if the other rank's part does not come in time."""
         if self.found is None:
             return
         held = self.pair.take(self.number, limit.total_seconds())

@@ -68,7 +68,7 @@ class RowTable:
         _place(optimizer, parameter, {name: kept[rows] for name, kept in self._state.items()}, step=self.num_steps)
 
     def store_rows(self, rows: Tensor, parameter: nn.Parameter, optimizer: torch.optim.Optimizer) -> None:
-        """Keep what the step has made of the rows that were lent."""
+        """Store the stepped rows that were lent."""
         self._weight[rows] = parameter.detach()
         for name, stepped in _per_row(optimizer, parameter).items():
             if name not in self._state:
@@ -95,7 +95,7 @@ class RowTable:
         self._touched = sum((kept != 0).any(1) for kept in self._state.values()) > torch.zeros_like(self._taken)
 
     def _catch_up(self, rows: Tensor) -> None:
-        """Have rows take the steps that they missed."""
+        """Apply to rows the steps that they missed."""
         horizon = self._horizon()
         lagging = self._taken[rows] < self.num_steps
         if not self._config.weight_decay:

@@ -153,7 +153,7 @@ class Beat(Silent):
         self.tell("message", text=text)
 
     def once(self) -> None:
-        """Say where the rank is, and see whether it is still wanted."""
+        """Send the rank's position, and check whether its task was cancelled."""
         at = self.position
         if time.monotonic() >= self.next_at:
             self.next_at = time.monotonic() + self.every
@@ -163,7 +163,7 @@ class Beat(Silent):
 
 @contextmanager
 def _beats(order: RankOrder) -> Iterator[Beat]:
-    """Beat until the block ends, and say then that the rank has left."""
+    """Send beats until the block ends, then tell that the rank has left."""
     from distributed import get_worker
 
     worker = get_worker()

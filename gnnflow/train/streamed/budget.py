@@ -363,7 +363,7 @@ def _type(
 
 
 def _forward_phase(of: _Pass, at: _Type) -> _Phase:
-    """Return what aggregating a relation holds, given its targets' type.
+    """Return the numbers that the aggregation of a relation holds, given its targets' type.
 
     The end of a type's last relation reads the states and target terms of the others; a state that they share is read
     again for each.
@@ -490,7 +490,7 @@ class Needs:
         return _Cut(tuple(of_types), rows, chunk, max(self.least_edges, min(enough, chunk * 21 // 20)))
 
     def fixed_bytes(self) -> dict[str, int]:
-        """Return the bytes that are taken however the graph is cut, by what for."""
+        """Return the bytes that do not depend on the cut of the graph, by purpose."""
         size, (nodes, edges) = self.size, self.size.largest
         text = f"{mib(self.fixed)} whatever the graph, pieces of edges, and weights with logits and labels of "
         needed = {f"{text}{size.num_targets:,} targets": self.in_all(0, 2 * self.least_edges)}
@@ -539,7 +539,7 @@ class Needs:
 
 
 def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, place: Place = ON_CPU) -> Plan:
-    """Return how to cut a graph. Raises TrainingError where no cut keeps the budget, with the least that one keeps.
+    """Return how to cut a graph. Raises TrainingError, with the least budget that works, if no cut fits.
 
     copies: where source terms are read more than once, all ranks keep what they read of the others' nodes.
     """

@@ -220,7 +220,7 @@ class FileGraph:
         return self.numbering.types or (0,) * len(self.sizes)
 
     def active(self, level: int) -> tuple[int, ...]:
-        """Return how many rows of each interval are computed behind so many layers: its first ones."""
+        """Return how many rows of each interval, its first ones, are computed after so many layers."""
         return self.numbering.active(level) if self.prunes else self.sizes
 
     def sorted(self) -> FileGraph:
@@ -277,7 +277,7 @@ class FileGraph:
         return layer + 1 if self.active(layer + 1) != self.sizes else _ANY_DEPTH
 
     def groups(self, layer: int, relation: int = 0) -> GroupSizes:
-        """Return how many intervals of a relation's ends stay together: as planned, or one of each."""
+        """Return how many intervals of a relation's ends stay in memory together: as planned, or one of each."""
         return self.together[layer][relation] if self.together else GroupSizes()
 
     def edge(self, layer: int, relation: int = 0) -> EdgeContext:
@@ -311,7 +311,7 @@ class FileGraph:
         return self._room(width, own, level=level, node_type=node_type)
 
     def source_rows(self, width: int, *, level: int, node_type: int | None = None) -> NodeFile | CardRows:
-        """Return such room for what edges read of their sources: of all intervals, where ranks keep copies."""
+        """Return room for the terms that edges read of their sources: of all intervals, where ranks keep copies."""
         if self.ring is None or not self.ring.copies:
             return self.rows(width, level=level, node_type=node_type)
         return self._room(width, None, level=level, node_type=node_type)
@@ -335,7 +335,7 @@ def _ends(numbering: Numbering, ring: Ring | None, target_type: int, source_type
 
 
 def node_context(degrees: Tensor, relations: int = 1) -> NodeContext:
-    """Return what `FileGraph.degrees` holds of an interval: numbers [n], of several relations [n, R]."""
+    """Return the degrees of an interval from `FileGraph.degrees`: numbers [n], of several relations [n, R]."""
     if relations == 1:
         return NodeContext(*degrees.view(-1, DEGREES).t().contiguous().unbind())
     return NodeContext(*degrees.view(-1, DEGREES, relations).transpose(0, 1).contiguous().unbind())

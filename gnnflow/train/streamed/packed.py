@@ -204,7 +204,7 @@ class StoredCsr(Csr):
 
 @dataclass(frozen=True)
 class _Stored:
-    """Tensors that lie in a file behind each other. like: what they are of, without the numbers; codings: of each."""
+    """Tensors that lie in a file one after the other. like: the object without its numbers; codings: of each."""
 
     file: ScratchFile
     at: int
