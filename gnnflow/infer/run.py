@@ -88,7 +88,7 @@ def _check_finite(records: Sequence[TaskRecord], job: InferJob) -> None:
     number, total = sum(counts["not_finite"] for counts in broken), sum(record.counts["rows"] for record in records)
     raise ScoringError(
         f"the scores{' or embeddings' if job.embeddings else ''} of {number:,} of {total:,} targets are not finite, "
-        f"that of node {broken[0]['example']} among them",
+        f"for example of node {broken[0]['example']}",
         where="infer",
         fix="Nothing was published. Look for extreme features or edge weights at these nodes and their in-neighbours, "
         "labelled or not: float32 ends at 3.4e38. graph.normalize: standard scales features.",

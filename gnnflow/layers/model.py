@@ -263,7 +263,7 @@ def _built(config: ModelConfig, inputs: ModelInputs) -> Model:
     widths = [layer.out_width for layer in layers]
     if config.head == "jumping" and config.jumping == "max" and len(set(widths)) > 1:
         raise LayerError(
-            f"the layers give {', '.join(map(str, widths))} columns, of which no maximum can be taken",
+            f"the layers give {', '.join(map(str, widths))} columns, but the maximum over layers needs one width",
             where="model.jumping",
             fix="Set jumping: concat, or give all layers one width (output_heads of attention layers).",
         )

@@ -131,7 +131,7 @@ def read_failed_batch(uri: str) -> FailedBatch:
         return FailedBatch(said, tensors)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise StorageError(
-            f"is no batch that training kept ({type(error).__name__}: {error})",
+            f"is not a batch that training saved ({type(error).__name__}: {error})",
             where=uri,
             fix="Give the file that the error about the loss names.",
         ) from error

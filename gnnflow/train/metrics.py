@@ -210,7 +210,9 @@ def _hits(most: int) -> Callable[[FloatArray, Array, list[str]], float]:
     def compute(logits: FloatArray, labels: Array, _: list[str]) -> float:
         _predicted_class(logits, labels)
         if logits.shape[1] <= most:
-            raise UndefinedMetricError(f"an edge is among {logits.shape[1]} pairs: every rank is within {most}")
+            raise UndefinedMetricError(
+                f"an edge has a rank among {logits.shape[1]} pairs, so every rank is within {most}"
+            )
         return float((ranks_of(logits) <= most).mean())
 
     return compute

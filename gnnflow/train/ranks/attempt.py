@@ -247,7 +247,7 @@ class Attempt:
                 raise ClusterError(
                     f"rank {rank} is stuck: {_place(seen)}, {told} after {limit:g} s",
                     where="train.step_seconds",
-                    fix="What was trained is kept. Look at that worker, or raise the limit where a step takes so long.",
+                    fix="The last checkpoint is kept. Check that worker, or raise the limit if steps take so long.",
                 )
 
     def _end(self, *, patient: bool) -> None:

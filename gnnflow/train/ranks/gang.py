@@ -86,9 +86,9 @@ def _run_attempts(
 
 def _attempts_error(attempts: Sequence[RankAttempt]) -> ClusterError:
     return ClusterError(
-        f"ranks were lost {len(attempts)} times, the last time so: {attempts[-1].lost}",
+        f"ranks were lost {len(attempts)} times; the last time: {attempts[-1].lost}",
         where="train.restarts",
-        fix="What was trained is kept: see to the workers (memory, network, time to start) and run again.",
+        fix="The last checkpoint is kept. Check the workers (memory, network, time to start) and run again.",
     )
 
 

@@ -243,7 +243,7 @@ class _Meeting:
             gloo._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]  # noqa: SLF001
             # gloo's connecting cannot be stopped: so only to ranks that are there
             if missing := missing_ranks(store, rank, size, self.position, seconds=seconds):
-                raise TimeoutError(f"{missing} of the {size} that join {name} did not come")
+                raise TimeoutError(f"{missing} of the {size} ranks that join {name} did not arrive")
             joined = call_apart(partial(dist.ProcessGroupGloo, store, rank, size, gloo), self.position)
         joined._set_default_timeout(_limit(self.place))  # noqa: SLF001
         return joined

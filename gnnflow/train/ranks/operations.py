@@ -149,7 +149,7 @@ def _lost(operation: Pending, error: Exception) -> RankLostError:
     place, position = operation.place, operation.position
     said = str(error).partition("] ")[2] or str(error)
     return RankLostError(
-        f"rank {place.rank} of {place.size} lost the others in {place_text(position.epoch, position.step)} "
+        f"rank {place.rank} of {place.size} lost the other ranks in {place_text(position.epoch, position.step)} "
         f"({said.partition('. This is')[0].splitlines()[0]})",
         where="train.workers",
     )

@@ -39,5 +39,5 @@ def _lost(error: Exception) -> SchedulerLostError:
     return SchedulerLostError(
         f"the Dask scheduler was lost ({type(error).__name__})",
         where="cluster",
-        fix="Run again: what was trained is kept.",
+        fix="Run again: the last checkpoint is kept.",
     )

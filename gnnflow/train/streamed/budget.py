@@ -546,7 +546,7 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, pl
     if size.has_leaves and size.ranks > 1:
         raise TrainingError(
             f"edges with leaves cannot be divided among {size.ranks} ranks under train.memory: the leaves of one edge "
-            "may lie in the intervals of any",
+            "may lie in the intervals of several ranks",
             where="train.workers",
             fix="Set it to 1, or leave train.memory out.",
         )

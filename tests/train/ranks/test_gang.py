@@ -409,7 +409,7 @@ def test_a_killed_server_or_its_rank_costs_the_time_since_the_last_checkpoint(cl
 def test_ranks_that_keep_dying_end_the_run_with_the_reason(client, tmp_path: Path):
     progress = Killing(client, 20, times=2, which=1)
     job = job_of(SHARDS, batch_size=8, workers=2, epochs=500, restarts=1)
-    with pytest.raises(ClusterError, match=r"ranks were lost 2 times, the last time so: rank 1 was lost"):
+    with pytest.raises(ClusterError, match=r"ranks were lost 2 times; the last time: rank 1 was lost"):
         ranks(client, replace(job, checkpoint_uri=str(tmp_path)), SHARDS, progress=progress)
     client.wait_for_workers(WORKERS, timeout=60)
     nothing_is_left(client)
