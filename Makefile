@@ -91,6 +91,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	cd benchmarks && ../$(BIN)/mypy --config-file=../pyproject.toml --cache-dir=../.mypy_cache $(LOOSELY) *.py
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/words.py
 	$(BIN)/python -m gnnflow.config | diff -u docs/config.md -
 
 docs: $(VENV)/.installed-dev

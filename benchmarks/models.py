@@ -262,10 +262,10 @@ class Gnnflow:
 
     def moved(self, prepared: Any, device: torch.device) -> Any:
         """Return the batch on a device."""
-        from gnnflow.executions.moving import beside
+        from gnnflow.executions.moving import to_device
 
         batch, targets = prepared
-        return beside(device, batch), targets
+        return to_device(device, batch), targets
 
     def outputs(self, net: Any, prepared: Any) -> Tensor:
         """Return the outputs of the first rows after the last layer."""

@@ -35,7 +35,7 @@ from torch.nn import functional
 from gnnflow.executions import globalbatch, streamed
 from gnnflow.executions.globalbatch.active_sets import active_rows
 from gnnflow.executions.globalbatch.batch import rank_batch
-from gnnflow.executions.moving import beside
+from gnnflow.executions.moving import to_device
 from gnnflow.executions.row_exchange import OneRank
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features
@@ -97,7 +97,7 @@ def card(chosen: Chosen) -> Found:
     nodes = Degrees(degree, degree, degree.astype(np.float32))
     model.to(DEVICE)
     batch = rank_batch(model, rows, features=Features(WIDTH, dense=x), nodes=nodes, exchange=OneRank())
-    batch = beside(DEVICE, batch)
+    batch = to_device(DEVICE, batch)
     with compute_settings(1, DEVICE):
         times = epochs(chosen, model, lambda: globalbatch.forward(model, batch, OneRank()), DEVICE)
     return {"seconds": statistics.median(times), "mib": torch.cuda.max_memory_allocated() / 2**20}

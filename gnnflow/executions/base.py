@@ -1,4 +1,4 @@
-"""What executions have in common: one layer's pass, given how source terms reach the edges of its targets.
+"""One layer's pass, which all executions share: a delivery brings source terms to the edges of its targets.
 
     terms  = layer_terms(layer, h, nodes)                    transform, per node, at the node's owner
     state  = merge of part.state(...) over delivery.parts    in the order the parts come in
@@ -59,7 +59,7 @@ class Part(Protocol):
 
 
 class Delivery(Protocol):
-    """How source terms reach the edges of one layer's T targets: parts of their in-edges, in a fixed order."""
+    """Brings source terms to the edges of one layer's T targets: parts of their in-edges, in a fixed order."""
 
     @property
     def num_targets(self) -> int:
@@ -126,7 +126,7 @@ class ReceivedPart:
     rows: State
 
     def state(self, layer: Layer, target: TermRows) -> State:
-        """Return it."""
+        """Return the received state."""
         return self.rows
 
 
@@ -146,7 +146,7 @@ class Received:
 
 
 def terms_of(layer: Layer, h: Tensor, *, nodes: NodeContext, num_targets: int, map_first: bool) -> Terms:
-    """Return source terms of all nodes whose input rows are h, target terms of the first T of them, the targets."""
+    """Return source terms of all nodes, and target terms of the first T, the targets. h: the nodes' input rows."""
     source, target = layer_terms(layer, h=h, nodes=nodes, map_first=map_first)
     return Terms(source, {name: first_rows(rows, num_targets) for name, rows in target.items()})
 
@@ -251,7 +251,7 @@ def maps_first(layer: Layer, h: Tensor, num_targets: int, num_edges: int) -> boo
 
 @dataclass(frozen=True)
 class PassCounts:
-    """How many sources, targets and edges (or leaves of edges) one relation's pass has."""
+    """The numbers of sources, targets and edges (or leaves of edges) in one relation's pass."""
 
     num_sources: int
     num_targets: int
@@ -259,7 +259,7 @@ class PassCounts:
 
 
 def is_cheaper_first(layer: Layer, counts: PassCounts, *, needs_gradient: bool) -> bool:
-    """Return whether a layer's value_weight costs less per source, before the aggregation, than per target behind it.
+    """Return whether a layer's value_weight costs less per source, before the aggregation, than per target after it.
 
     Counted in multiplications, forward and backward. Where the layer's input needs no gradient, a map behind the
     aggregation leaves the aggregation without one too.

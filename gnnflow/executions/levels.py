@@ -27,8 +27,8 @@ from gnnflow.layers.terms import GatheredTerms
 Leaves = Literal["none", "together", "apart"]
 
 
-def how_leaves_close(layer: Layer, *, has_leaves: bool) -> Leaves:
-    """Return how a layer's leaves are closed. has_leaves: whether in-edges come from several nodes."""
+def leaf_closing(layer: Layer, *, has_leaves: bool) -> Leaves:
+    """Return the way in which a layer closes its leaves. has_leaves: in-edges come from several nodes."""
     if not has_leaves and layer.positions == 1 and not layer.uses_instances:
         return "none"
     return "together" if layer.closes_leaves_with_roots else "apart"
@@ -36,15 +36,15 @@ def how_leaves_close(layer: Layer, *, has_leaves: bool) -> Leaves:
 
 def instances_of(layer: Layer, block: BlockTensors) -> Instances | None:
     """Return a block's in-edges as instances, or None where the layer reads them as they are."""
-    if how_leaves_close(layer, has_leaves=block.leaves is not None) == "none":
+    if leaf_closing(layer, has_leaves=block.leaves is not None) == "none":
         return None
     return block.instances(layer.positions)
 
 
 def leaf_terms(layer: Layer, source: Mapping[str, Tensor], instances: Instances) -> GatheredTerms:
-    """Return what each instance's leaves add up to, term by term and on first use [E, ...].
+    """Return the sum of each instance's leaves, term by term and on first use [E, ...].
 
-    source: terms of the S sources. A value's "scale" is in it, and no term of its own any more.
+    source: terms of the S sources. The result's value is already multiplied by "scale", which is no longer a term.
     """
     return GatheredTerms(scaled_terms(source), functools.partial(_closed, layer, instances))
 

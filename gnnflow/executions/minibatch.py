@@ -50,7 +50,7 @@ def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]
             where="mini-batch",
             fix="Build the batch for as many layers as the model has.",
         )
-    # rows that every layer has computed so far, those of the first layer if it was aggregated already
+    # rows that every layer has computed so far, the first layer's if it was aggregated already
     rows = []
     if tensors.first is None:
         assert tensors.features is not None

@@ -1,11 +1,11 @@
-"""Batches on their way to the device that computes them: page-locked memory, and a stream of copies beside the compute.
+"""Moves batches to the device that computes them: page-locked memory, and a stream that copies during the compute.
 
     pinned = mover.pinned(tensors)         by the thread that prepared them
     moved = mover.begin(pinned)            starts the copies and returns at once
     tensors = mover.arrived(moved)         by the thread that computes: its stream waits for the copies, it does not
 
-On the CPU all three give what they are given. What is moved is any frozen dataclass of tensors; what it derived and
-kept (`cached_property`) stays behind, and is derived anew where it is needed.
+On the CPU all three return their argument. Any frozen dataclass of tensors can be moved; the values that it has cached
+(`cached_property`) do not move with it, and are computed again where they are needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Held = TypeVar("Held")
 
 @dataclass(frozen=True)
 class Moved(Generic[Held]):
-    """What was moved, and the event after which it is there; None where it is there already."""
+    """The moved tensors, and the event that ends their copy; None where they have arrived already."""
 
     held: Held
     done: Any = None
@@ -41,13 +41,13 @@ class Mover:
 
     @property
     def leaves_the_cpu(self) -> bool:
-        """Whether what it moves is computed on elsewhere."""
+        """True if batches are computed on a device other than the CPU."""
         return self.device.type != "cpu"
 
     def pinned(self, held: Held) -> Held:
-        """Return the same in page-locked memory, from which copies run beside the processor.
+        """Return the same in page-locked memory, from which copies run while the processor computes.
 
-        Raises IndexError where an edge leads outside of its rows: on a card nothing checks that.
+        Raises IndexError where an edge refers to a missing row: a graphics card does not check that.
         """
         if not self.leaves_the_cpu:
             return held
@@ -57,7 +57,7 @@ class Mover:
         return mapped(held, Tensor.pin_memory)
 
     def begin(self, held: Held, *, then: Callable[[Held], None] | None = None) -> Moved[Held]:
-        """Start to move it. then: called with what is moved, to derive more from it beside the compute."""
+        """Start to move it. then: called with the copy, to compute more from it on the copying stream."""
         if not self.leaves_the_cpu:
             if then is not None:
                 then(held)
@@ -69,12 +69,12 @@ class Mover:
             return Moved(moved, self._stream().record_event())
 
     def arrived(self, moved: Moved[Held]) -> Held:
-        """Return what was moved, to be computed on by the current stream from now on."""
+        """Return the moved tensors, for the current stream to compute on."""
         if moved.done is not None:
             stream = torch.cuda.current_stream(self.device)
             stream.wait_event(moved.done)
             for tensor in tensors_of(moved.held):
-                tensor.record_stream(stream)  # its memory is that of the copying stream, which must not take it back
+                tensor.record_stream(stream)  # the copying stream owns its memory and must not reuse it
         return moved.held
 
     def _stream(self) -> Any:
@@ -83,8 +83,8 @@ class Mover:
         return self._streams[0]
 
 
-def beside(device: torch.device, held: Held) -> Held:
-    """Return the same with its tensors on a device."""
+def to_device(device: torch.device, held: Held) -> Held:
+    """Return a frozen dataclass, or a container, with its tensors on a device."""
     return held if device.type == "cpu" else mapped(held, lambda each: each.to(device))
 
 

@@ -1,4 +1,4 @@
-"""How a block's edges are cut so that materialised messages stay within a bound.
+"""Cuts a block's edges into pieces so that materialised messages stay within a bound.
 
 A piece is a run of targets with a run of their edges. Pieces cover the edges in order; a target is cut over several
 pieces only where it alone exceeds the bound and its aggregation can merge.

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gnnflow.executions.levels import by_position, how_leaves_close, instance_terms, instances_of, leaf_terms
+from gnnflow.executions.levels import by_position, instance_terms, instances_of, leaf_closing, leaf_terms
 from gnnflow.executions.pieces import Piece, cut
 from gnnflow.executions.shapes import TermRows, check_rows, check_terms, reads_attributes
 from gnnflow.executions.tensors import BlockTensors
@@ -102,7 +102,7 @@ def sort_edges(layer: Layer, block: BlockTensors) -> None:
 def finished(
     layer: Layer, state: State, *, source: TermRows, target: TermRows, edge: EdgeContext, has_self: bool = False
 ) -> Tensor:
-    """Return the aggregated rows [T, H, D (+ A)] of a whole state, after merging the self message where there is one.
+    """Return the aggregated rows [T, H, D (+ A)] of a whole state, with any self message.
 
     source: at least the targets' own source terms, as the first T rows. edge tells which edge columns the graph has.
     has_self: the self messages were edges of a block, and are in the state.
@@ -149,7 +149,7 @@ def block_messages(layer: Layer, source: TermRows, target: TermRows, block: Bloc
 
 def coefficient_terms(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> frozenset[str]:
     """Return the names of the source terms that a layer's coefficient is made of."""
-    by_source, by_target = _seen_from_edges(source, target, block.csr)
+    by_source, by_target = _gathered_terms(source, target, block.csr)
     layer.coefficient(by_source, by_target, block.edge)
     return by_source.used
 
@@ -163,13 +163,13 @@ def _propagated_terms(layer: Layer, source: TermRows, target: TermRows, block: B
     own = {name: by_position(layer, each)[:: layer.positions][: block.num_targets] for name, each in source.items()}
     joined = {name: torch.cat([own[name], each]) for name, each in rows.items()}
     sources = instances.roots.sources + block.num_targets
-    if how_leaves_close(layer, has_leaves=False) == "none":
+    if leaf_closing(layer, has_leaves=False) == "none":
         sources = torch.where(_loops(block), block.csr.targets, sources)
     return joined, Csr(block.csr.offsets, sources, block.num_targets + block.csr.num_edges)
 
 
 def _loops(block: BlockTensors) -> Tensor:
-    """Return which edges have one leaf, which is their target [E].
+    """Return a mask of the edges whose single leaf is their target [E].
 
     They are self-loops whatever other edges are in the block, where none may have more leaves.
     """
@@ -192,7 +192,7 @@ def _coefficient_messages(
     value, coefficient, halves = source["value"], None, None
     # a value of one head serves the coefficients of many
     heads = None if value.shape[-2] == 1 else value.shape[-2]
-    by_source, by_target = _seen_from_edges(source, target, csr)
+    by_source, by_target = _gathered_terms(source, target, csr)
     if instances is not None:
         value, by_source = by_position(layer, value), leaf_terms(layer, source, instances)
     if layer.logit_slope is None:
@@ -281,14 +281,14 @@ def _piece_state(
     if instances is not None:
         source = instance_terms(layer, source=source, target=target, instances=instances, edge=edge)
         csr = instances.roots
-    by_source, by_target = _seen_from_edges(source, target, csr)
+    by_source, by_target = _gathered_terms(source, target, csr)
     # a row per edge and head [E, H, D], which is its own source from here on
     messages = message(by_source, by_target, edge)
     check_rows(layer, "message()", messages, (csr.num_edges, None, None))
     return layer.levels.instance.partial(Messages(csr.edges, messages, dropout=dropout_of(layer), scale=scale))
 
 
-def _seen_from_edges(source: TermRows, target: TermRows, csr: Csr) -> tuple[GatheredTerms, GatheredTerms]:
+def _gathered_terms(source: TermRows, target: TermRows, csr: Csr) -> tuple[GatheredTerms, GatheredTerms]:
     if csr.is_identity:  # a gather would give the nodes' own rows, into which a layer may write as into an edge's
         return GatheredTerms(source, torch.clone), GatheredTerms(target, torch.clone)
     by_source = GatheredTerms(source, functools.partial(gather_sources, csr))

@@ -140,7 +140,7 @@ def layer_output(layer: Layer, h: Tensor, *, node: NodeContext, block: Block) ->
 
 
 def _edge_terms(layer: Layer, terms: Terms, edges: EdgeList) -> dict[str, Tensor]:
-    """Return the source terms of each edge [E, ...], from those of its leaves."""
+    """Return the source terms of each edge [E, ...], from its leaves' source terms."""
     if not edges.has_leaves and layer.positions == 1 and not layer.uses_instances:
         return {name: rows[edges.sources] for name, rows in terms.source.items()}
     # leaves are added up before an edge is weighted, so a node's scale is part of its value here

@@ -87,7 +87,7 @@ def _with_self(edges: EdgeList) -> EdgeList:
 
 
 def over_leaves(kind: Aggregation, rows: Tensor, edges: EdgeList) -> Tensor:
-    """Return what the leaves of each edge add up to [E, ...]. rows [L, ...]: of the leaves. No leaves are zeros."""
+    """Return the sum of each edge's leaves [E, ...]. rows [L, ...]: of the leaves. No leaves are zeros."""
     empty = rows.new_zeros(edges.edge.num_edges, *rows.shape[1:])
     if isinstance(kind, Max):
         index = edges.leaf_of.view(-1, *[1] * (rows.dim() - 1)).expand_as(rows)
@@ -101,7 +101,7 @@ def over_leaves(kind: Aggregation, rows: Tensor, edges: EdgeList) -> Tensor:
 
 
 def aggregate(kind: Aggregation, coefficient: Tensor, message: Tensor, edges: EdgeList, dropout: float) -> Tensor:
-    """Return what each node aggregated [N, H, D]. coefficient [E, H], message [E, H, D]: of the edges."""
+    """Return the aggregated rows of each node [N, H, D]. coefficient [E, H], message [E, H, D]: of the edges."""
     if isinstance(kind, SoftmaxAttention):
         coefficient = _softmax(coefficient, edges)
     if isinstance(kind, Mean | Sum):

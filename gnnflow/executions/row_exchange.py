@@ -1,4 +1,4 @@
-"""Rows that go between ranks, with their gradients on the way back.
+"""Sends rows between ranks, and their gradients back.
 
 An `Exchange` moves runs of rows between ranks and knows nothing of graphs or gradients. A `Route` says which rows of
 one layer go where. Under autograd the exchange of a layer is two steps, so that other work lies between them:
@@ -11,8 +11,8 @@ Each term goes by itself: rows are gathered where the other rank reads them, and
 
 The backward pass takes them in the reverse order. The gradients of received rows leave for their owners where the rows
 arrived, the work in between is differentiated meanwhile, and they are waited for where the rows departed: autograd
-computes what was made last first. What the work in between reads are the terms that `departed.terms` holds: their
-gradients come by there, and those of other ranks are added to them row by row. All ranks must call the same exchanges
+computes what was made last first. The work in between reads the terms that `departed.terms` holds: their gradients come
+by there, and the gradients of other ranks are added to them row by row. All ranks must call the same exchanges
 in the same order, forward and backward; a rank that has no row to send or receive takes part all the same.
 
 Shapes: N rows at hand, S rows sent, M rows received.
@@ -74,11 +74,11 @@ class OneRank:
         self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int], places: Tensor | None = None
     ) -> Arriving:
         """Return the rows."""
-        return _Here(rows if places is None else rows.index_select(0, places))
+        return _Arrived(rows if places is None else rows.index_select(0, places))
 
 
 @dataclass(frozen=True)
-class _Here:
+class _Arrived:
     rows: Tensor
 
     def wait(self) -> Tensor:
@@ -118,7 +118,7 @@ def swapped(exchange: Exchange, rows: Array, *, sent: Sequence[int], received: S
 
 
 def told_by_all(exchange: Exchange, figures: IntArray) -> IntArray:
-    """Return what every rank tells the others [ranks, n]. figures: of this one [n]."""
+    """Return the figures of every rank [ranks, n]. figures: this rank's [n]."""
     ones = [1] * exchange.size
     return swapped(exchange, figures[None].repeat(exchange.size, 0), sent=ones, received=ones)
 
@@ -132,10 +132,10 @@ def joined(exchange: Exchange, rows: Array) -> Array:
 
 @dataclass(frozen=True)
 class Route:
-    """Which rows of one layer go where.
+    """The rows of one layer that each rank sends and receives.
 
     rows: an edge for each row that is sent, from its place among the rows at hand, rank by rank. sent and received: how
-    many go to each rank and come of each.
+    many rows go to each rank and come from each.
     """
 
     rows: Csr
@@ -150,11 +150,11 @@ class Route:
 
 
 def depart(exchange: Exchange, route: Route, terms: Mapping[str, Tensor], *, stages: Stages = UNTIMED) -> Departed:
-    """Begin to send the route's rows of some terms [N, ...].
+    """Begin to send the route's rows of the terms [N, ...].
 
     stages: hears of the waiting, in both directions.
     """
-    way, names = _Way(exchange, route, stages), sorted(terms)
+    way, names = _Transfer(exchange, route, stages), sorted(terms)
     way.forth = {name: way.begun(terms[name].detach(), back=False) for name in names}
     way.learned = tuple(name for name in names if terms[name].requires_grad and torch.is_grad_enabled())
     token, *learned = _Depart.apply(way, *(terms[name] for name in way.learned))  # type: ignore[no-untyped-call]
@@ -163,9 +163,9 @@ def depart(exchange: Exchange, route: Route, terms: Mapping[str, Tensor], *, sta
 
 @dataclass(frozen=True)
 class Departed:
-    """Terms on their way to other ranks, and those of other ranks on their way here. terms [N, ...]: as they were."""
+    """Terms on their way to other ranks, and other ranks' terms on their way here. terms [N, ...]: unchanged."""
 
-    way: _Way
+    way: _Transfer
     token: Tensor
     terms: dict[str, Tensor]
 
@@ -178,7 +178,7 @@ class Departed:
 
 
 @dataclass
-class _Way:
+class _Transfer:
     """One exchange under autograd: what is under way in either direction, by term. learned: terms with a gradient."""
 
     exchange: Exchange
@@ -204,10 +204,10 @@ class _Way:
 
 
 class _Depart(Function):
-    """Stands where rows depart: gradients of the terms [N, ...] come by, and those of the rows sent are added."""
+    """Adds the gradients of the rows sent to the gradients of the terms [N, ...] in the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, way: _Way, *terms: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, way: _Transfer, *terms: Tensor) -> tuple[Tensor, ...]:
         ctx.way = way
         token = terms[0].new_empty(0) if terms else torch.empty(0)
         return token, *(each.view_as(each) for each in terms)
@@ -215,7 +215,7 @@ class _Depart(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        way: _Way = ctx.way
+        way: _Transfer = ctx.way
         back, way.back = way.back, {}
         found = way.waited(back)
         return None, *(
@@ -224,7 +224,7 @@ class _Depart(Function):
 
 
 def _with_rows(route: Route, gradient: Tensor, rows: Tensor) -> Tensor:
-    """Return a gradient [N, ...] with those of the rows that were sent [S, ...]."""
+    """Return a gradient [N, ...] plus the gradients of the rows that were sent [S, ...]."""
     width = prod(gradient.shape[1:])
     plain = gradient.dtype == torch.float32
     whole = empty_rows(*gradient.shape, device=gradient.device) if plain else torch.empty_like(gradient)
@@ -237,13 +237,13 @@ class _Arrive(Function):
     """Stands where rows of other ranks [M, ...] arrived: their gradients leave from here."""
 
     @staticmethod
-    def forward(ctx: Any, way: _Way, _: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, way: _Transfer, _: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
         ctx.way = way
         return tuple(each.view_as(each) for each in rows)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        way: _Way = ctx.way
+        way: _Transfer = ctx.way
         way.back = {name: way.begun(each, back=True) for name, each in zip(way.learned, gradients, strict=True)}
         return None, gradients[0].new_empty(0), *[None] * len(gradients)

@@ -1,4 +1,4 @@
-"""Whether what a layer's functions return has the shapes of the contract.
+"""Checks that a layer's functions return the shapes of the contract.
 
 Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a head.
 """
@@ -17,7 +17,7 @@ TermRows = Mapping[str, Tensor]
 
 
 def check_terms(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> None:
-    """Raise LayerError where a layer's terms are not those of the contract, or the graph lacks what it reads."""
+    """Raise LayerError if a layer's terms break the contract, or the graph lacks columns that it reads."""
     if "value" not in source:
         raise LayerError(
             f"transform() gave the source terms {', '.join(source) or 'none'}, without value",

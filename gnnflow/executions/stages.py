@@ -2,9 +2,9 @@
 
 A layer says where one stage ends and the next begins, by the tensors that go over. In the backward pass the gradients
 of these tensors say it again, in the other direction. That takes 0.08 ms in a step of three layers, whatever the size
-of the graph. On a graphics card the times are those of beginning the work, as everywhere where nothing waits for it.
+of the graph. On a graphics card the times are of launching the work, since nothing waits for its end.
 
-The stages are those of `gnnflow.graph.run_facts.STAGE_PARTS`.
+`gnnflow.graph.run_facts.STAGE_PARTS` names the stages.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Stages(Protocol):
     """Hears where a pass is."""
 
     def enter(self, stage: str, *, over: Iterable[Tensor] = (), back: str = _OUTSIDE) -> None:
-        """Hear that a stage begins in the forward pass. over: tensors that go into it.
+        """Note that a stage begins in the forward pass. over: tensors that go into it.
 
         Where the backward pass has the gradient of one of these, it enters stage `back`.
         """
 
     def leave(self, *, over: Iterable[Tensor], back: str) -> None:
-        """Hear that the layers are done. over: what the rest of the model reads of them."""
+        """Note that the layers are done. over: the tensors that the rest of the model reads."""
 
 
 class Untimed:
@@ -58,31 +58,31 @@ class StageClock:
 
     def enter(self, stage: str, *, over: Iterable[Tensor] = (), back: str = _OUTSIDE) -> None:
         """Count the time so far to the stage that was, and go on with this one."""
-        self._go_on(stage)
-        self._come_back(over, partial(self._go_on, back))
+        self._switch(stage)
+        self._hook_gradients(over, partial(self._switch, back))
 
     def leave(self, *, over: Iterable[Tensor], back: str) -> None:
         """Count nothing from here until the backward pass comes back."""
-        self._go_on(_OUTSIDE)
-        self._come_back(over, partial(self._begin_back, back))
+        self._switch(_OUTSIDE)
+        self._hook_gradients(over, partial(self._begin_back, back))
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each stage so far, as `<stage>_seconds`."""
         return {f"{stage}_seconds": spent / 1e9 for stage, spent in self._spent.items()}
 
-    def _go_on(self, stage: str) -> None:
+    def _switch(self, stage: str) -> None:
         now = perf_counter_ns()
         if self._stage:
             self._spent[self._stage] = self._spent.get(self._stage, 0) + now - self._since
         self._stage, self._since = stage, now
 
     def _begin_back(self, stage: str) -> None:
-        self._go_on(stage)
-        # The first layer's gradients are those of weights, which nothing comes after.
-        _engine.queue_callback(partial(self._go_on, _OUTSIDE))
+        self._switch(stage)
+        # The first layer ends with the gradients of weights, which nothing comes after.
+        _engine.queue_callback(partial(self._switch, _OUTSIDE))
 
     @staticmethod
-    def _come_back(over: Iterable[Tensor], then: Any) -> None:
+    def _hook_gradients(over: Iterable[Tensor], then: Any) -> None:
         for tensor in over:
             # of the node, not of the tensor, which would take twice as long
             if tensor.grad_fn is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gnnflow.config.train_section import TrainConfig, is_streamed, pipeline_of
-from gnnflow.executions.streamed import not_streamed
+from gnnflow.executions.streamed import streaming_obstacle
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import Layer, Model
 
@@ -29,11 +29,11 @@ class Execution:
 
 
 def _every_layer(layer: Layer) -> None:
-    """Return None: there is no layer that the plain definition does not run."""
+    """Return None: the plain definition runs every layer."""
 
 
 def _self_message_merges(layer: Layer) -> str | None:
-    # Where a self message cannot be one more edge of the block it is a state of its own, merged into that of the edges.
+    # A self message that cannot be one more edge of the block is a state, which is merged into the edges' state.
     apart = not layer.uses_coefficients or layer.levels.instance.scaled_by_sample
     if layer.include_self and apart and not layer.levels.instance.mergeable:
         kind = type(layer.levels.instance).__name__
@@ -77,7 +77,7 @@ EXECUTIONS: dict[str, Execution] = {
             sees="a chunk of edges between two intervals of nodes, the rest in files",
             delivers_by="reading chunk after chunk; a target interval's state stays until it is whole",
             scores=False,
-            supports=not_streamed,
+            supports=streaming_obstacle,
         ),
         Execution(
             name="sliced",
@@ -99,7 +99,7 @@ def executions_of(train: TrainConfig) -> tuple[str, ...]:
 def check_model(model: Model, *, names: Sequence[str]) -> None:
     """Raise LayerError where one of the named executions cannot run one of the model's layers."""
     for index in range(model.num_layers):
-        layer = model.relations(index).layer(0)  # those of all relations are of one class
+        layer = model.relations(index).layer(0)  # all relations have layers of one class
         for name in names:
             reason = EXECUTIONS[name].supports(layer)
             if reason is not None:

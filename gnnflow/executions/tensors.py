@@ -103,7 +103,7 @@ class BlockTensors:
         )
 
     def _leaves_joined_by(self, rows: Tensor, last: Tensor, *, counts: Tensor) -> Csr:
-        """Return the leaves with one more of each target [T], that of its new edge at `last`; counts: of all edges."""
+        """Return the leaves with one more of each target [T], for its new edge at `last`; counts: of all edges."""
         assert self.leaves is not None
         ends = counts.cumsum(0)
         # where the one leaf of each new edge comes to lie [T], and where the leaves of the others do [L]

@@ -40,10 +40,10 @@ EDGES_PER_MERGE = 2
 
 @dataclass(frozen=True)
 class LayerBytes:
-    """What one layer sends: bytes of a source's row, and of a target's state.
+    """The bytes that one layer sends: of a source's row, and of a target's state.
 
-    state is None where the layer's states cannot be made by a holder of the sources. merges: whether the aggregation
-    does. read: of the target's terms that an edge reads, as attention does; they are sent ahead to who makes the state.
+    state is None where the owner of the sources cannot make the layer's states. merges: whether states merge. read: of
+    the target's terms that an edge reads, as attention does; they are sent first to the task that makes the state.
     """
 
     row: int
@@ -54,7 +54,7 @@ class LayerBytes:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What the tasks of one GraphInfer know of how they send to each other.
+    """The settings by which the tasks of one GraphInfer send to each other.
 
     layers: what each layer sends, in each relation. askers: by need round, then relation, the partitions that take
     states in a layer of it.
@@ -66,15 +66,15 @@ class Exchange:
     askers: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def ahead(self, number: int) -> int:
-        """Return how many of a number of pieces to fetch ahead, where the task holds them all at once."""
+        """Return how many of a number of pieces to fetch ahead, if the task holds them all at once."""
         return 0 if self.overlap == "nothing" else number
 
 
 @dataclass(frozen=True)
 class PairCounts:
-    """What one partition reads of each other one in a relation.
+    """Counts of what one partition reads from each other partition in a relation.
 
-    Distinct sources, targets that edges from these lead to, and the edges, each [P].
+    They count distinct sources, targets that edges from these lead to, and the edges, each [P].
     """
 
     sources: IntArray
@@ -106,8 +106,8 @@ class Choice:
         return int(by_states - self.edge_bytes[self.as_states.any(0)].sum())
 
 
-def may_differ(sources: IntArray, layers: Sequence[LayerBytes], exchange: Exchange) -> bool:
-    """Return whether targets and edges could decide anything, given the rows asked of each partition [P]."""
+def needs_counts(sources: IntArray, layers: Sequence[LayerBytes], exchange: Exchange) -> bool:
+    """Return whether the choice depends on targets and edges, given the rows asked of each partition [P]."""
     if (exchange.sending, exchange.overlap) != ("fewest bytes", "large pieces"):
         return True
     row_bytes = sources * sum(layer.row for layer in layers if layer.state is not None)
@@ -119,7 +119,7 @@ def may_differ(sources: IntArray, layers: Sequence[LayerBytes], exchange: Exchan
 def choose(
     counts: PairCounts, layers: Sequence[LayerBytes], *, edge_bytes: float, sending: Sending, num_partitions: int = 2
 ) -> Choice:
-    """Choose for each partition that sends, and each of the layers that read the same, rows or states of a relation.
+    """Choose rows or states of a relation, for each sending partition and each layer that reads the same edges.
 
     edge_bytes: of one edge, sent once where any layer takes states. Where edges read terms of their targets the rows of
     the sources are kept until these come, once for all partitions that take states: each other one counts its share.

@@ -52,7 +52,7 @@ class InferJob:
 
     @property
     def row_kind(self) -> LabelKind:
-        """What the model gives for a node: its scores, or where edges are scored its embedding."""
+        """The kind of row the model gives for a node: its scores, or where edges are scored its embedding."""
         return "link" if self.scores_edges else self.label_kind
 
     @property
@@ -80,7 +80,7 @@ class InferJob:
         return self.num_layers if whole else layer
 
     def layers_served(self, need_layer: int, relation: int) -> list[LayerBytes]:
-        """Return what the layers that a need round serves send in a relation."""
+        """Return the bytes sent in a relation by the layers that a need round serves."""
         return [self.exchange.layers[layer - 1][relation] for layer in self.served(need_layer)]
 
     def served(self, need_layer: int) -> list[int]:
@@ -89,18 +89,18 @@ class InferJob:
 
     @property
     def edge_columns(self) -> EdgeColumns:
-        """Which columns the edges of the graph have."""
+        """The columns that the edges of the graph have."""
         facts = self.neighbors.store.facts
         return EdgeColumns(facts.has_weight, facts.attribute_width)
 
     @property
     def keeps_terms(self) -> bool:
-        """Whether targets keep their terms, as those of one relation are: of several they keep their input rows."""
+        """True if targets keep their terms, which one relation allows; with several they keep their input rows."""
         schema = self.neighbors.store.schema
         return schema.num_types == schema.num_relations == 1
 
     def channel(self, what: str, layer: int, relation: int) -> str:
-        """Return the channel in which something travels that each relation has of its own."""
+        """Return the name of a channel that each relation of a layer has once."""
         return f"{what}_{layer}_{relation}"
 
     def source_channels(self, layer: int) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ class InferJob:
 
     @contextmanager
     def computing(self, partition: int) -> Iterator[Model]:
-        """Give the model on the device that computes a partition, and one thread beside it, for the length of a block.
+        """Yield the model on the device that computes a partition; inside the block one thread computes.
 
         Of several cards each partition takes one, in turn; tasks may share a card.
         """

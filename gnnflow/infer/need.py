@@ -1,11 +1,11 @@
-"""Which rows each slice computes and which it must receive, planned from the last layer back.
+"""Plans the rows that each slice computes and receives, from the last layer back.
 
 D_K are the targets; D_{l-1} is D_l and the sources of D_l's in-edges. Each partition asks the owners for its sources
 once, and the owners answer in the order they were asked, so source rows travel without their ids. A source that is a
 target of the same partition is at hand and not asked for.
 
-A source is asked for once per relation that reads it, since each relation has a layer of its own. It is at hand there
-where it is a target of the same relation, from and to one type.
+A source is asked for once per relation that reads it, since each relation has one layer. It is at hand where it is a
+target of the same relation, from and to one type.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Sends:
     destination: IntArray
 
     def among(self, rows: IntArray) -> Sends:
-        """Return those of a run of the rows that can be asked for, ascending."""
+        """Return the sends whose rows lie in a run of the rows that can be asked for, ascending."""
         if not len(rows):
             return Sends(self.rows[:0], self.destination[:0])
         held = np.flatnonzero((self.rows >= rows[0]) & (self.rows <= rows[-1]))

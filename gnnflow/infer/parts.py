@@ -75,7 +75,7 @@ def compute_layer(
 
 @dataclass(frozen=True)
 class Arrival:
-    """How rows and states of a relation come to a partition for a layer.
+    """Receives rows and states of a relation at a partition for a layer.
 
     at_once [P]: whose rows the first part reads. by_rows and by_states: whose rows, then whose states are merged to it.
     """
@@ -90,7 +90,7 @@ class Arrival:
 
     @classmethod
     def of(cls, index: int, job: InferJob, plan: Plan, *, layer: int, relation: int) -> Arrival:
-        """Return how a partition's plan is carried out."""
+        """Return the arrival that carries out a partition's plan."""
         sends = plan.num_asked > 0
         # all that come as rows, or this partition's own alone
         at_once = sends & ~plan.as_states & (np.arange(len(sends)) == index if plan.by_pieces else True)
@@ -118,7 +118,7 @@ class Arrival:
         kept: SliceTerms,
         room: int = 0,
     ) -> Gathered:
-        """Return what came of the relation's in-edges. kept: the T targets' own terms; first: see `first`.
+        """Return the relation's in-edges, as received. kept: the T targets' own terms; first: see `first`.
 
         room: see `Gathered`, which has it where all is one block.
         """
@@ -139,7 +139,7 @@ class Arrival:
         return Gathered(kept.source, states=[merged.state], columns=columns)
 
     def _packed(self, pieces: Iterator[pa.Table], reads: LayerReads, own: FloatArray, *, room: int) -> FloatArray:
-        """Return source terms side by side [room + T + n, W]: those of the T targets, then of the rows that come first.
+        """Return source terms side by side [room + T + n, W]: of the T targets, then of the rows that come first.
 
         Each piece is copied to its place while the next is fetched.
         """

@@ -50,7 +50,7 @@ class Grouped:
 
 @dataclass(frozen=True)
 class LayerReads:
-    """What a layer reads in a relation for the targets of a partition.
+    """The rows and edges that a layer reads in a relation for the targets of a partition.
 
     rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are rows: the T targets,
     then what is asked for. asked [S]: dense ids, ascending. offsets [P + 1]: where the rows of each owner begin among
@@ -67,17 +67,17 @@ class LayerReads:
 
     @property
     def num_asked(self) -> IntArray:
-        """How many rows are asked of each partition [P]."""
+        """The number of rows asked of each partition [P]."""
         return np.diff(self.offsets)
 
     @cached_property
     def is_own(self) -> Array:
-        """Whether the source of each edge is a target [E]."""
+        """True for each edge whose source is a target [E]."""
         return self.edges.sources < len(self.rows)
 
     @cached_property
     def targets(self) -> IntArray:
-        """Which target each edge leads to [E]."""
+        """The target that each edge leads to [E]."""
         return np.repeat(np.arange(len(self.rows)), self.edges.lengths)
 
     @cached_property
@@ -98,7 +98,7 @@ class LayerReads:
 
     @property
     def counts(self) -> PairCounts:
-        """How much is read of each partition, none of its own: no states go from a partition to itself."""
+        """Counts of what is read from each partition; zero for this one, which sends itself no states."""
         grouped = self.by_owner
         firsts = offsets_of(grouped.first)[grouped.bounds]
         edges, targets = np.diff(grouped.bounds), np.diff(firsts)
@@ -125,7 +125,7 @@ class LayerReads:
         return found
 
     def of_owners(self, owners: Array) -> Block:
-        """Return the edges whose source is a target or a row asked of the given partitions, as a block of T targets.
+        """Return the edges from targets, and from rows asked of the given partitions, as a block of T targets.
 
         Its sources are the T targets, then those partitions' rows. owners [P]: whether a partition is one of them.
         """
@@ -137,7 +137,7 @@ class LayerReads:
         return self._part(positions, offsets, place[self.edges.sources[positions]], num_sources=int(chosen.sum()))
 
     def of_owner(self, owner: int) -> tuple[Block, IntArray]:
-        """Return the edges from one partition's rows as a block of the targets that they lead to, and which these are.
+        """Return the edges from one partition's rows as a block of the targets that they lead to, and these targets.
 
         Its sources are the rows asked of that partition.
         """
@@ -149,7 +149,7 @@ class LayerReads:
         return block, targets
 
     def numbers_asked(self, positions: IntArray, owner: IntArray | int) -> IntArray:
-        """Return which of the rows asked of its owner the source of each of some edges is."""
+        """Return the place of each edge's source among the rows asked of its owner."""
         numbers: IntArray = self.edges.sources[positions] - len(self.rows) - self.offsets[owner]
         return numbers
 
@@ -177,7 +177,7 @@ class LayerReads:
 
 
 def layer_reads(index: int, job: InferJob, *, layer: int, rows: IntArray) -> tuple[LayerReads, ...]:
-    """Return what a layer reads in each relation for local rows of a partition, ascending."""
+    """Return a layer's reads in each relation for local rows of a partition, ascending."""
     store, limit = job.neighbors.store, job.fanout(layer)
     start, held = store.book.start(index), job.neighbors.in_edges(index)
     found = []

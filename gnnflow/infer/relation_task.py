@@ -52,7 +52,7 @@ class PackedRows:
 
 @dataclass(frozen=True)
 class RelationTask:
-    """What partition `index` sends of its source terms in one relation of layer `layer` (from 1)."""
+    """Sends source terms of partition `index` in one relation of layer `layer` (from 1)."""
 
     index: int
     inbox: Inbox
@@ -66,12 +66,12 @@ class RelationTask:
         return self.job.channel(what, self.layer, self.relation)
 
     def asked_channel(self, what: str) -> str:
-        """Return that of the need round which this layer was asked for in."""
+        """Return the channel of the need round in which this layer was asked for."""
         return self.job.channel(what, self.job.need_layer(self.layer), self.relation)
 
     @property
     def reads_targets(self) -> bool:
-        """Whether states are made from terms of their targets too."""
+        """True if states are made from terms of their targets too."""
         return self.job.reads_targets(self.layer, self.relation)
 
     @property
@@ -81,7 +81,7 @@ class RelationTask:
 
     @cached_property
     def plan(self) -> RelationPlan:
-        """How its terms and states are packed, and which terms of targets an edge reads."""
+        """The layouts of its packed terms and states, and the terms of targets that an edge reads."""
         return plan_layer(self.model, self.layer - 1, self.job.edge_columns).relations[self.relation]
 
     def takers(self, sends: Sends) -> list[Taker]:

@@ -64,7 +64,7 @@ def compute(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutpu
 
 
 def _sent(job: InferJob, emits: Generator[Emit], rows: IntArray) -> TaskOutput:
-    """Return what sends emits while those after them are computed; with overlap "nothing", when all are."""
+    """Return a task's output: it sends while it computes; with overlap "nothing", after it has computed all."""
     counts = {"rows": len(rows)}
     if job.exchange.overlap == "nothing":
         return TaskOutput(emits=tuple(emits), counts=counts)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InferResult:
-    """What GraphInfer committed. parity maps sampled dense ids to the scores it gave them. sent: see `Sent`."""
+    """The result of GraphInfer. parity maps sampled dense ids to the scores it gave them. sent: see `Sent`."""
 
     files: tuple[FileEntry, ...]
     num_targets: int
@@ -88,7 +88,7 @@ def _check_finite(records: Sequence[TaskRecord], job: InferJob) -> None:
     number, total = sum(counts["not_finite"] for counts in broken), sum(record.counts["rows"] for record in records)
     raise ScoringError(
         f"the scores{' or embeddings' if job.embeddings else ''} of {number:,} of {total:,} targets are not finite, "
-        f"that of node {broken[0]['example']} among them",
+        f"for example of node {broken[0]['example']}",
         where="infer",
         fix="Nothing was published. Look for extreme features or edge weights at these nodes and their in-neighbours, "
         "labelled or not: float32 ends at 3.4e38. graph.normalize: standard scales features.",
@@ -97,7 +97,7 @@ def _check_finite(records: Sequence[TaskRecord], job: InferJob) -> None:
 
 @dataclass(frozen=True)
 class _Needs:
-    """What the need rounds found. sample: the dense ids the parity certificate samples; askers: see `Exchange`."""
+    """The result of the need rounds. sample: the dense ids the parity certificate samples; askers: see `Exchange`."""
 
     sample: tuple[int, ...]
     askers: dict[int, dict[int, tuple[int, ...]]]

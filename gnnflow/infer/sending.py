@@ -1,4 +1,4 @@
-"""What a slice's task leaves for the next layer: source terms for who asked for them, and what its targets keep here.
+"""Sends a slice's results to the next layer: source terms to the partitions that asked, and its targets' rows.
 
 Large sends go in runs of the rows that the task computed, one file each, so that a run is written while the next one
 is computed. Where the runs end depends on counts alone. Partial states need every row first, so where a partition takes
@@ -41,9 +41,9 @@ _LEAST_PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Sending:
-    """What is sent of local rows of a partition, ascending [N], to layer `layer`, in runs of them.
+    """Sends local rows of a partition, ascending [N], to layer `layer`, in runs of them.
 
-    needed: those among the N that the layer computes here.
+    needed: the rows among the N that the layer computes here.
     """
 
     index: int
@@ -105,7 +105,7 @@ class Sending:
     def _terms(
         self, task: RelationTask, rows: IntArray, h: FloatArray, nodes: Degrees
     ) -> Callable[[IntArray], SliceTerms]:
-        """Return what gives a relation's terms of some of the rows: made of all at once, where they are kept."""
+        """Return a function that gives a relation's terms of rows: computed for all at once, where they are kept."""
 
         def terms_at(places: IntArray | slice) -> SliceTerms:
             return term_slice(task.model, self.layer - 1, task.relation, h=h[places], nodes=nodes.take(places))

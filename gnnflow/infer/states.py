@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from gnnflow.executions.plan import plan_layers
 from gnnflow.graph.run_facts import Sent
-from gnnflow.infer.choice import LayerBytes, PairCounts, choose, may_differ, takes_pieces
+from gnnflow.infer.choice import LayerBytes, PairCounts, choose, needs_counts, takes_pieces
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.storage.columns import from_matrix, to_numpy
 
@@ -41,7 +41,7 @@ _EDGE_BYTES = 4.125
 
 @dataclass(frozen=True)
 class Plan:
-    """How one layer's rows come to a partition in a relation.
+    """Plan of how one layer's rows come to a partition in a relation.
 
     num_asked and as_states [P]; by_pieces: see `takes_pieces`.
     """
@@ -52,7 +52,7 @@ class Plan:
 
 
 def layer_bytes(model: Model, *, leaves: Sequence[int], columns: EdgeColumns) -> tuple[tuple[LayerBytes, ...], ...]:
-    """Return what each layer sends per source and per target in each relation. leaves: of the edges of each relation.
+    """Return each layer's bytes per source and per target in each relation. leaves: of the edges of each relation.
 
     Rows alone are sent, and taken all at once, where edges have leaves: an edge is then whole at its target's owner,
     and whoever owns one of its leaves has no part of it to add up.
@@ -115,7 +115,7 @@ def ask_for_states(
 
 
 def _counts(reads: LayerReads, job: InferJob, layer: int) -> PairCounts:
-    differs = may_differ(reads.num_asked, job.layers_served(layer, reads.relation), job.exchange)
+    differs = needs_counts(reads.num_asked, job.layers_served(layer, reads.relation), job.exchange)
     return reads.counts if differs else PairCounts.of_rows(reads.num_asked)
 
 
@@ -161,7 +161,7 @@ def plans_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> list[Plan]:
 
 
 def sent_by(counted: Sequence[dict[str, int]]) -> Sent:
-    """Return what the tasks of need rounds counted and chose."""
+    """Return the counts and choices of the tasks of need rounds."""
     return Sent(
         **{name: sum(each[name] for each in counted) for name in ("sends", "as_states", "row_bytes", "saved_bytes")}
     )

@@ -86,7 +86,7 @@ class Model(nn.Module):
         self.inputs = inputs
         self.encoder = encoder
         self.layers = nn.ModuleList(layers)
-        # in a tuple, so that it is not registered: on a graph without types weights are named as those of one layer
+        # in a tuple, so that it is not registered: on a graph without types weights are named as in one layer
         self._relations = tuple(
             each if isinstance(each, RelationLayers) else RelationLayers(inputs.schema, [each]) for each in layers
         )
@@ -195,7 +195,7 @@ class Model(nn.Module):
         rows = self._read(outputs, self.head_layers)
         if self.head is not None:
             rows = affine([Map(self._dropped(rows), self.head.weight)], self.head.bias)
-        return rows if self.decoder is not None else self._in_unit(rows)
+        return rows if self.decoder is not None else self._to_label_unit(rows)
 
     def score(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
         """Return the scores of pairs [P, C] from the rows [P, W] that `predict` gives for their ends.
@@ -203,9 +203,9 @@ class Model(nn.Module):
         attributes [P, A]: of edges, if the decoder takes them.
         """
         assert self.decoder is not None, "a model of nodes scores no pairs"
-        return self._in_unit(self.decoder(source, target, attributes))
+        return self._to_label_unit(self.decoder(source, target, attributes))
 
-    def _in_unit(self, scores: Tensor) -> Tensor:
+    def _to_label_unit(self, scores: Tensor) -> Tensor:
         unit = self.inputs.unit
         # always in float32: half precision would round a large mean to its first digits
         return scores if unit is None else scores.float() * unit.deviation + unit.mean
@@ -263,7 +263,7 @@ def _built(config: ModelConfig, inputs: ModelInputs) -> Model:
     widths = [layer.out_width for layer in layers]
     if config.head == "jumping" and config.jumping == "max" and len(set(widths)) > 1:
         raise LayerError(
-            f"the layers give {', '.join(map(str, widths))} columns, of which no maximum can be taken",
+            f"the layers give {', '.join(map(str, widths))} columns, but the maximum over layers needs one width",
             where="model.jumping",
             fix="Set jumping: concat, or give all layers one width (output_heads of attention layers).",
         )

@@ -85,7 +85,7 @@ class Phases:
         for node, (side, name) in self.inputs.items():
             if side == _EDGE:
                 known[node] = getattr(edge, name)
-            elif any(_is_elsewhere(self.sides, user, side) for user in node.users):
+            elif any(_is_on_other_side(self.sides, user, side) for user in node.users):
                 known[node] = seen[side][name]
         known |= {node: seen[side][_term(node)] for side, nodes in self.hoisted.items() for node in nodes}
         message: Tensor = self._run(layer, _EDGE, known)[_output(self.graph)]
@@ -176,7 +176,7 @@ def _phases(layer: Layer, sources: list[str], targets: list[str], edge: EdgeCont
             sides[node] = inputs[node][0] if node in inputs else _side(node, sides)
     moved: dict[str, list[fx.Node]] = {_SOURCE: [], _TARGET: []}
     for node, side in sides.items():
-        if side in moved and node not in inputs and any(_is_elsewhere(sides, user, side) for user in node.users):
+        if side in moved and node not in inputs and any(_is_on_other_side(sides, user, side) for user in node.users):
             moved[side].append(node)
     hoisted = {side: tuple(nodes) for side, nodes in moved.items()}
     fused = _fused(_output(graph), inputs, sides)
@@ -199,7 +199,7 @@ def _output(graph: fx.Graph) -> fx.Node:
     return node
 
 
-def _is_elsewhere(sides: Mapping[fx.Node, str], user: fx.Node, side: str) -> bool:
+def _is_on_other_side(sides: Mapping[fx.Node, str], user: fx.Node, side: str) -> bool:
     return sides.get(user, _EDGE) != side
 
 

@@ -10,7 +10,7 @@ of one aggregation: their states are merged before they are finalized, and the f
 
 Parameters that relations share are registered here once; their layers refer to them.
 
-A graph without types has one relation: nothing is joined, and the rows are those of its layer (`only`).
+A graph without types has one relation: its layer gives the rows, and nothing is joined (`only`).
 
 Shapes: T targets of one type, R relations, W width.
 """
@@ -85,7 +85,7 @@ class RelationLayers(nn.Module):
 
     @property
     def only(self) -> Layer | None:
-        """The layer whose rows are the new rows as they are; None where rows are joined, or mapped behind it."""
+        """The layer whose rows are the new rows unchanged; None where rows are joined, or mapped after it."""
         return self._only[0]
 
     def joined(self, node_type: int, rows: Sequence[Tensor], h: Tensor) -> Tensor:

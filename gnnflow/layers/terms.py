@@ -55,11 +55,11 @@ class TypeRows:
     places: Tensor | None = None
 
     def of(self, node_type: int, rows: Tensor) -> Tensor:
-        """Return those of N rows that are of a type."""
+        """Return the rows of one type among N rows."""
         return rows if self.places is None else rows.index_select(0, self.rows[node_type])
 
     def joined(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return N rows from those of each type."""
+        """Return N rows, joined from the rows of each type."""
         return parts[0] if self.places is None else torch.cat(tuple(parts)).index_select(0, self.places)
 
 
@@ -255,10 +255,10 @@ def heads_joined(aggregated: Tensor, bias: Tensor, *, concat: bool) -> Tensor:
     """Return heads [N, H, D] concatenated [N, H x D], or their mean [N, D], plus the bias."""
     rows = aggregated.flatten(1) if concat else torch.mean(aggregated, 1)
     plain = {rows.dtype, bias.dtype} != {torch.float32} or rows.device.type != "cpu"
-    return rows + bias if plain else _Plus.apply(rows, bias)  # type: ignore[no-untyped-call]
+    return rows + bias if plain else _AddRow.apply(rows, bias)  # type: ignore[no-untyped-call]
 
 
-class _Plus(torch.autograd.Function):
+class _AddRow(torch.autograd.Function):
     """A sum of rows and one row, in kept memory."""
 
     @staticmethod

@@ -17,7 +17,7 @@ import torch
 from gnnflow.config import Config
 from gnnflow.config.train_section import is_streamed
 from gnnflow.executions.globalbatch import takes_states
-from gnnflow.executions.levels import how_leaves_close
+from gnnflow.executions.levels import leaf_closing
 from gnnflow.executions.plan import EdgeColumns, RelationPlan, plan_layer
 from gnnflow.executions.propagate import EDGES_PER_PIECE
 from gnnflow.executions.table import EXECUTIONS, executions_of
@@ -195,7 +195,7 @@ def _relation(name: str, plan: RelationPlan, leaves: int, edge: EdgeContext) -> 
 
 def _levels(layer: Layer, leaves: int, phases: Phases | None) -> Iterator[Level]:
     kernel = choose(Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0), torch.zeros(0, 1, 1))
-    how = how_leaves_close(layer, has_leaves=leaves != 1)
+    how = leaf_closing(layer, has_leaves=leaves != 1)
     levels = layer.levels
     size = "a varying number of" if leaves == 0 else str(leaves)
     leaf, root = type(levels.leaf).__name__, _root_level(layer, kernel, phases)

@@ -224,7 +224,7 @@ def budget_text(rehearsed: StageContext, *, times: int, partitions: int) -> str:
         return _NOT_PLANNED
     from gnnflow.layers.model import build_model
     from gnnflow.train.streamed.budget import plan
-    from gnnflow.train.streamed.size import graph_size, times_as_large
+    from gnnflow.train.streamed.size import graph_size, scaled_size
 
     config, neighbors = rehearsed.config, neighbors_of(rehearsed)
     train, facts = config.train, neighbors.store.facts
@@ -232,7 +232,7 @@ def budget_text(rehearsed: StageContext, *, times: int, partitions: int) -> str:
     assert train.memory is not None
     own = facts.book.num_partitions
     targets = [facts.splits.get(split, 0) for split in SPLITS]
-    size = times_as_large(graph_size(neighbors, targets, range(own)), times, partitions=partitions / own)
+    size = scaled_size(graph_size(neighbors, targets, range(own)), times, partitions=partitions / own)
     model = build_model(config.model, model_inputs(facts, config.task))
     try:
         made = plan(model, size, budget=int(train.memory))

@@ -1,4 +1,4 @@
-"""Checkpoints written beside training: the loop waits for a copy in memory, and for no disk or network.
+"""Writes checkpoints in a thread: training waits for a copy in memory, not for a disk or network.
 
 At most one write is under way and at most one checkpoint waits; a newer one takes the place of one that waits. So
 memory holds two copies of what is written at most, and a store slower than the checkpoints come is given the newest.
@@ -17,8 +17,8 @@ from gnnflow.train.checkpoint import Checkpoint, copied, write_checkpoint
 class CheckpointWriter:
     """Writes checkpoints to one URI in a thread. Leaving the `with` block waits until the newest is whole.
 
-    A write that fails is raised in the loop: by the next `put` or `check`, or at the end of the block. Where the block
-    ends with an error of its own that one is raised, since it came first.
+    A write that fails is raised in the loop: by the next `put` or `check`, or at the end of the block. If the block
+    itself fails, its error is raised, since it came first.
     """
 
     def __init__(self, uri: str) -> None:

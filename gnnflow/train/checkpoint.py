@@ -1,11 +1,11 @@
-"""What survives a kill: one object that holds model, best model, updater and cursor, replaced as a whole.
+"""Writes checkpoints: one object that holds model, best model, updater and cursor, replaced as a whole.
 
 The object is the sha256 of what follows, then a safetensors file whose metadata carries the JSON part: tensors and
 counters can never be of two different moments, on a local disk or an object store alike, and a changed bit is found
 before training goes on from it. Nothing is unpickled.
 
 The file is put together here and not by safetensors' own writer, which holds Python's lock while it copies: training
-would stand still beside a thread that writes. What is written is read by safetensors.
+would stand still while a thread writes. What is written is read by safetensors.
 """
 
 from __future__ import annotations

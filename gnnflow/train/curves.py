@@ -1,7 +1,7 @@
-"""Learning curves as they come: every epoch's row goes to those that show it, and training waits for none of them.
+"""Sends every epoch's row to the sinks of learning curves, and training waits for none of them.
 
-A `Sink` is a file, TensorBoard or a tracking server. Each has a thread of its own, so one that is slow or gone holds up
-neither training nor the others; its first failure ends it and is said once. What a curve shows decides no result.
+A `Sink` is a file, TensorBoard or a tracking server. Each has one thread, so one that is slow or gone delays
+neither training nor the others; its first failure ends it and is logged once. What a curve shows decides no result.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Sink(Protocol):
 
 
 class EpochLog(Protocol):
-    """What the training loop tells."""
+    """Takes the rows of the training loop."""
 
     def epochs(self, fit: str, rows: Iterable[Row]) -> None:
-        """Take a fit's rows: those of its checkpoint as it begins, then each epoch's."""
+        """Take a fit's rows: its checkpoint's as it begins, then each epoch's."""
 
 
 class NoLog:
@@ -82,7 +82,7 @@ class Curves:
 
     def _tell(self) -> None:
         for feeder in self._feeders:
-            if problem := feeder.news():
+            if problem := feeder.failure_text():
                 self._say(problem)
 
 
@@ -98,20 +98,20 @@ class _Feeder:
         self.thread = threading.Thread(target=self._work, name=f"gnnflow-{name}", daemon=True)
 
     def add(self, rows: Sequence[FitRow]) -> None:
-        """Have rows shown, unless the sink has failed."""
+        """Queue rows for the sink, unless it has failed."""
         with self._change:
             if not self._ended:
                 self._rows += rows
                 self._change.notify()
 
     def end(self, *, finished: bool) -> None:
-        """Have the last rows shown and the sink closed."""
+        """Let the sink show the last rows and close it."""
         with self._change:
             self._ending, self._finished = True, finished
             self._change.notify()
 
-    def news(self) -> str:
-        """Return once why the sink shows no more; "" where it does."""
+    def failure_text(self) -> str:
+        """Return, once, why the sink has stopped; an empty text while it works."""
         problem, self._problem = self._problem, ""
         if not problem and self._ending and self.thread.is_alive():
             return f"{self._name} did not answer for {_LAST_SECONDS:.0f} s and may lack the curves' last epochs"

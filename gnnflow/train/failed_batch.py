@@ -39,7 +39,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class FailureFolder:
-    """A folder for such batches, one file per fit, and the graph store that knows the user's ids."""
+    """A folder for failed batches, one file per fit, and the graph store that knows the user's ids."""
 
     uri: str
     store: GraphStore
@@ -131,7 +131,7 @@ def read_failed_batch(uri: str) -> FailedBatch:
         return FailedBatch(said, tensors)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise StorageError(
-            f"is no batch that training kept ({type(error).__name__}: {error})",
+            f"is not a batch that training saved ({type(error).__name__}: {error})",
             where=uri,
             fix="Give the file that the error about the loss names.",
         ) from error

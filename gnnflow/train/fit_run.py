@@ -236,8 +236,8 @@ class FitRun:
             raise TrainingError(
                 f"the validation loss is {loss} in epoch {self.state.epoch + 1}",
                 where="train",
-                fix="A loss of your own has to give a number for the valid split; balanced weights need one of its "
-                "classes in the train split.",
+                fix="Your loss must return a finite number for the valid split. Balanced weights need a class of this "
+                "split in the train split.",
             )
         value = loss if metric == "loss" else outputs.metric(metric, self.objective.label_kind)
         height = -value if lower_is_better(metric) else value
@@ -278,7 +278,7 @@ class FitRun:
         return self.state.history[-1] if self.state.history else {}
 
     def checkpoint(self) -> None:
-        """Have it written where the fit stands."""
+        """Write a checkpoint of the fit."""
         if self.writer is None:
             return
         model, updater = self.model.state_dict(), self.updater.state()

@@ -32,7 +32,7 @@ _Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
 
 
 def intervals_of(values: Values, logits: FloatArray, labels: Array, *, label_kind: LabelKind) -> dict[str, Interval]:
-    """Return low and high of each metric in `values`, which are those of these targets, all of them labelled.
+    """Return low and high of each metric in `values`, the metrics of these targets, which are all labelled.
 
     A metric is left out where the targets show no spread of it, or F1 has more than MOST_CLASSES classes.
     """
@@ -41,7 +41,7 @@ def intervals_of(values: Values, logits: FloatArray, labels: Array, *, label_kin
 
 
 def one_against_rest(logits: FloatArray, labels: Array) -> tuple[Array, Array]:
-    """Return what areas under the ROC curve are taken of: a score per column, and whether the target is of its class.
+    """Return the inputs of areas under the ROC curve: a score per column, and whether the target is of its class.
 
     Two classes: one column, the difference of the logits for class 1. More: a column per class, its probability.
     """

@@ -1,4 +1,4 @@
-"""Losses by the kind of label and `train.loss`, those of a user's own included.
+"""Losses by the kind of label and `train.loss`, a user's losses included.
 
 Each returns the mean over a batch whose targets all have labels. Shapes: B batch, C outputs.
 """
@@ -28,7 +28,7 @@ LossFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 def loss_function(config: LossConfig, label_kind: LabelKind) -> LossFunction:
     """Return the configured loss, which the labels' kind has (see `check_loss`).
 
-    Raises TrainingError where a function of one's own cannot be found.
+    Raises TrainingError where a user's function cannot be found.
     """
     if isinstance(config, OwnLoss):
         return partial(_checked, config=config, function=load_loss(config.kind))
@@ -40,14 +40,14 @@ def loss_function(config: LossConfig, label_kind: LabelKind) -> LossFunction:
 
 
 def load_loss(name: str) -> Callable[..., object]:
-    """Return the function of one's own that `train.loss.kind` names, as `own_function` does."""
+    """Return the user's function that `train.loss.kind` names, as `own_function` does."""
     return own_function(name, where=_KIND, raises=TrainingError)
 
 
 def _checked(
     logits: Tensor, labels: Tensor, weight: Tensor | None, *, config: OwnLoss, function: Callable[..., object]
 ) -> Tensor:
-    """Call a loss of one's own, and say what is wrong with what it does."""
+    """Call a user's loss, and raise TrainingError if it fails or returns a wrong value."""
     try:
         value = function(logits, labels, weight, **config.options)
     except GnnflowError:
@@ -109,7 +109,7 @@ def _binary_focal(logits: Tensor, labels: Tensor, weight: Tensor | None, *, gamm
 
 
 def _unsure(log_truth: Tensor, gamma: float) -> Tensor:
-    """Return (1 - p)^gamma of log p. At p = 1 its slope is 0, where that of a root would not be a number."""
+    """Return (1 - p)^gamma of log p. At p = 1 its slope is 0, where a root's slope would be NaN."""
     return (-torch.expm1(log_truth)).clamp_min(torch.finfo(log_truth.dtype).tiny) ** gamma
 
 

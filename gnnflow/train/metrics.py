@@ -1,6 +1,6 @@
-"""How good scores are: scikit-learn's metrics over a whole split at once, under fixed names.
+"""Computes scikit-learn's metrics over a whole split at once, under fixed names.
 
-A metric that the labels do not define is left out and a note says why; a number is never made up. Unlabelled
+A metric that the labels do not define is left out and a note says why; no number replaces it. Unlabelled
 targets (-1, or a value that is not finite) do not count. They are computed here, to rounding as there: scikit-learn
 takes longer and more memory (docs/decisions/0032-metrics-by-hand.md).
 
@@ -89,7 +89,7 @@ def metrics_of(
 
 
 def _differ(labels: Array, label_kind: LabelKind) -> bool:
-    """Return whether predictions should differ, as labels do; those of links are 0, the place of the true target."""
+    """Return whether predictions should differ, as labels do; links' labels are 0, the place of the true target."""
     return len(labels) > 0 and (label_kind == "link" or bool((labels != labels[0]).any()))
 
 
@@ -210,7 +210,9 @@ def _hits(most: int) -> Callable[[FloatArray, Array, list[str]], float]:
     def compute(logits: FloatArray, labels: Array, _: list[str]) -> float:
         _predicted_class(logits, labels)
         if logits.shape[1] <= most:
-            raise UndefinedMetricError(f"an edge is among {logits.shape[1]} pairs: every rank is within {most}")
+            raise UndefinedMetricError(
+                f"an edge has a rank among {logits.shape[1]} pairs, so every rank is within {most}"
+            )
         return float((ranks_of(logits) <= most).mean())
 
     return compute
@@ -246,7 +248,7 @@ def _no_confusion(logits: FloatArray, labels: Array) -> None:
 
 @dataclass(frozen=True)
 class _Measures:
-    """How predictions of one label kind are measured: its metrics by name, and its confusion counts.
+    """Measures for predictions of one label kind: its metrics by name, and its confusion counts.
 
     constant: names the prediction that all targets [N > 0] have; empty where predictions differ.
     """

@@ -1,4 +1,4 @@
-"""What training minimises and how it steps: the configured loss over labelled targets, and the optimiser.
+"""Builds the training objective, which is the configured loss over labelled targets, and the optimiser.
 
 The loss of a batch is a mean over its labelled targets; `losses.py` has the losses. `balanced` weighs class c by
 n / (C n_c) as scikit-learn does, counted over the whole train split; multi-label weighs positives of class c by its
@@ -42,7 +42,7 @@ class Objective:
         return loss_function(self.config, self.label_kind)
 
     def weight(self, labels: Array) -> float:
-        """Return what the mean loss of a batch counts for in a mean over several batches: the divisor of its mean."""
+        """Return the weight of a batch's mean loss in a mean over several batches: the divisor of its mean."""
         labels = labels[labelled_rows(labels)]
         by_class = LABEL_KINDS[self.label_kind].is_class and not isinstance(self.config, OwnLoss)
         if self.class_weight is None or not by_class:

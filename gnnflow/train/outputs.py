@@ -1,4 +1,4 @@
-"""What a model says about every target of a split, and how good that is.
+"""Holds a model's outputs for every target of a split, with their metrics.
 
 Shapes: N targets, C outputs.
 """

@@ -1,11 +1,11 @@
-"""Where the seconds of an epoch go, and so which side of the pipeline waits for which.
+"""Measures where the seconds of an epoch go: whether the reader waits for the trainer, or the other way round.
 
-Two sides work beside each other: the reader makes batches ready, the trainer computes on them. Each measures its own
+Two sides work at the same time: the reader makes batches ready, the trainer computes on them. Each measures its own
 parts with a `Stopwatch`, around batches and never around single operations: twelve readings of the clock per step. What
 is measured decides no result, and is in no fingerprint and no file that is compared.
 
-A profile is a row of figures: `<part>_seconds`, of the parts that `gnnflow.graph.run_facts` names, and `seconds`, those
-of the whole. Of global-batch training it has the stages of the layers too (`gnnflow.executions.stages`).
+A profile is a row of figures: `<part>_seconds`, of the parts that `gnnflow.graph.run_facts` names, and `seconds`, of
+the whole epoch. Of global-batch training it has the stages of the layers too (`gnnflow.executions.stages`).
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def added(*rows: Mapping[str, float]) -> Row:
 
 
 def since(now: Mapping[str, float], before: Mapping[str, float]) -> Row:
-    """Return what was added to a row."""
+    """Return `now` minus `before`, figure by figure."""
     return {key: now.get(key, 0.0) - before.get(key, 0.0) for key in {**before, **now}}
 
 
 def profile_of(spent: Mapping[str, float], *, seconds: float) -> Row:
-    """Return an epoch's profile from what its parts took: the reader's time beside them is its waiting.
+    """Return an epoch's profile from the seconds of its parts: the rest of the reader's time is its waiting.
 
-    Where nothing was made ready, as of a graph that is one batch, there is no reader that could wait.
+    If no batch was made ready, as with a graph that is one batch, no reader waits.
     """
     busy = sum(spent.get(f"{part}_seconds", 0.0) for part in READER_PARTS)
     waited = {f"{READER_WAIT}_seconds": max(0.0, seconds - busy)} if has_reader(spent) else {}
@@ -68,7 +68,7 @@ def mean_profile(history: Sequence[Mapping[str, float]]) -> Row:
 
 
 def longer_wait(profile: Mapping[str, float]) -> tuple[str, float] | None:
-    """Return who waits longer, `reader` or `trainer`, and for which share of the time; None where there is no reader.
+    """Return the side that waits longer, `reader` or `trainer`, and its share of the time; None without a reader.
 
     Where layers are computed together it is the `rank`, for rows of others.
     """

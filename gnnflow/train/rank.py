@@ -17,28 +17,28 @@ from gnnflow.train.updater import LocalUpdater, Updater
 
 
 class Rank(Protocol):
-    """What this process computes of each step, and how its weights stay those of the others."""
+    """One process of a training: its part of each step, and how its weights stay equal to the others'."""
 
     @property
     def writes_checkpoints(self) -> bool:
-        """Whether this rank writes the checkpoints that all of them go on from."""
+        """True if this rank writes the checkpoints that all ranks resume from."""
 
     @property
     def card(self) -> int:
-        """Which of a machine's cards this rank computes on, counted round them."""
+        """The number of the graphics card that this rank computes on, modulo the machine's cards."""
 
     def of_all(self, row: Row) -> tuple[Row, ...]:
-        """Return such figures of every rank, in rank order; row: those of this one."""
+        """Return the figures of every rank, in rank order. row: this rank's."""
 
     def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> Source:
         """Return this rank's part of a job's steps, with outputs and labels of whole splits."""
 
     def updater(self, model: nn.Module, config: TrainConfig) -> Updater:
-        """Return what steps the model's weights."""
+        """Return the updater of the model's weights."""
 
 
 class OnlyRank:
-    """All of the training in one process."""
+    """The only rank of a training: one process does it all."""
 
     writes_checkpoints = True
     card = 0

@@ -1,6 +1,6 @@
 """The learning rate of each update: a function of the update's number and of the validations before it.
 
-Both are in every checkpoint, so a schedule has no state of its own to store: a fit that goes on tells it the
+Both are in every checkpoint, so a schedule has no state to store: a fit that goes on tells it the
 validations of its history again.
 """
 
@@ -43,9 +43,9 @@ def build_schedule(config: ScheduleConfig, *, lr: float, epochs: int, updates_pe
 
 @dataclass(frozen=True)
 class _Curve:
-    """A linear rise over `warmup` updates, then half a cosine from lr to floor x lr, whose end is update `total`.
+    """A linear rise over `warmup` updates, then half a cosine from lr to floor x lr at update `total`.
 
-    Values are those of torch's LinearLR and CosineAnnealingLR in turn, computed from the number of the update instead
+    Values equal torch's LinearLR and CosineAnnealingLR in turn, but are computed from the number of the update instead
     of from the rate before it.
     """
 
@@ -64,7 +64,7 @@ class _Curve:
         return self.lr * (self.floor + (1.0 - self.floor) * (1.0 + math.cos(math.pi * done)) / 2.0)
 
     def validated(self, value: float) -> None:
-        """Nothing depends on it."""
+        """Do nothing: the rate does not depend on validations."""
 
 
 class _Plateau:

@@ -47,7 +47,7 @@ class Step(Protocol):
 
     @property
     def features(self) -> FeatureTensors:
-        """Input features of the rows that the step computes on, its targets first: kept where the loss is no number."""
+        """Input features of the rows that the step computes on, its targets first: stored when the loss is NaN."""
 
     def seed(self) -> None:
         """Make the random draws that follow a function of (seed, epoch, step, rank); see `seed_step`."""

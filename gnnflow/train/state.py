@@ -1,4 +1,4 @@
-"""Where a fit stands: everything but tensors, as values that become JSON and come back equal.
+"""The state of a fit without its tensors, as values that become JSON and come back equal.
 
 JSON keeps every digit of a float, so sums continue exactly where they stopped.
 """
@@ -13,10 +13,10 @@ Row = dict[str, float]
 
 @dataclass(frozen=True)
 class FitState:
-    """`step` is the next step of `epoch`; loss_sum, num_targets, seconds and spent are those of the epoch so far.
+    """The place of a fit: `step` is the next step of `epoch`.
 
-    spent: seconds by part, as `gnnflow.train.profile` has them. best_value and best_loss belong to the weights kept as
-    best; best_epoch is -1 before any validation.
+    loss_sum, num_targets, seconds and spent: of the epoch so far. spent: seconds by part, as `gnnflow.train.profile`
+    has them. best_value and best_loss belong to the weights kept as best; best_epoch is -1 before any validation.
     """
 
     epoch: int = 0

@@ -134,7 +134,7 @@ def _train_one(
 
 
 def _constant(found: dict[str, Metrics]) -> str:
-    """Return what is predicted for every target of the last split, test where there is one; empty where it differs."""
+    """Return the prediction that all targets of the last split (test if there is one) share; empty if they differ."""
     split, last = list(found.items())[-1]
     return last.constant and f"the model predicts {last.constant} for every {split} target, and their labels differ"
 
@@ -174,7 +174,7 @@ def _best_epoch(fitted: Fitted) -> int:
 
 
 def _waits(profiles: Sequence[Row]) -> dict[str, float]:
-    """Return how long the two sides waited for each other per epoch, a mean over ranks; and the stages of layers."""
+    """Return the seconds that the two sides waited per epoch, a mean over ranks, and the stages of layers."""
     timed, reads = any(map(has_stages, profiles)), any(map(has_reader, profiles))
     parts = ("wait", *[READER_WAIT] * reads, *(STAGE_PARTS if timed else ()))
     return {

@@ -1,16 +1,16 @@
-"""How a loss becomes new weights: the seam between the loop and the ranks.
+"""Updates weights from a loss: the interface between the training loop and the ranks.
 
-A new updater (all-reduce, parameter server) is one class here, or a file of its own, that provides:
+A new updater (all-reduce, parameter server) is one class here, or in another file, that provides:
 
 1. `step(loss, ...)`: the gradients of the loss, whatever is exchanged with other ranks, and new weights in the model
-   it was made with, before it returns. The loss is a mean over this rank's labelled targets; what comes back is that
-   of all ranks.
+   it was made with, before it returns. The loss is a mean over this rank's labelled targets; the loss that
+   comes back is over all ranks.
 2. `hold(loss, ...)`: the gradients of a loss that the next step counts in; asked for under `train.accumulate` alone.
-3. `set_rate(rate)`: another learning rate than that of the config or of the last call; asked for under a
+3. `set_rate(rate)`: another learning rate than the config's or the last call's; asked for under a
    `train.schedule` alone.
 4. `spent()`: the seconds that its steps have taken so far, by part (backward, exchange, update, and wait, where it
    has the next batch made ready meanwhile); see `profile.py`.
-5. `state()` and `restore()`: everything that the next step depends on beside the weights, as tensors by name. The
+5. `state()` and `restore()`: everything that the next step depends on except the weights, as tensors by name. The
    loop stores them with the weights, so that a restored updater takes the step the other would have taken. The rate
    is none of it: the loop sets it again.
 """
@@ -57,14 +57,14 @@ class Updater(Protocol):
         """Return the seconds of backward passes, exchanges with other ranks and updates so far."""
 
     def state(self) -> dict[str, Tensor]:
-        """Return what the next step depends on beside the weights, and the config does not say."""
+        """Return what the next step depends on except the weights and the config."""
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put back what `state` of an updater of the same model and config returned."""
 
 
 class Exchange(Protocol):
-    """Makes the gradients of one rank those of all."""
+    """Replaces the gradients of one rank by the gradients of all ranks."""
 
     def part(self, loss: Tensor, weight: float) -> tuple[Tensor, float]:
         """Return the loss that the backward pass starts from, and its weight among the batches of the step.
@@ -73,17 +73,17 @@ class Exchange(Protocol):
         """
 
     def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
-        """Hear of a step before its backward pass (the last one, where a step has several)."""
+        """Begin a step before its backward pass (the last one, where a step has several)."""
 
     def send(self) -> None:
-        """Hear that the backward pass is over: what is not yet on its way to the others goes now."""
+        """Note that the backward pass is over, and send the rest of the gradients to the other ranks."""
 
     def finish(self) -> StepLoss:
         """Leave the gradient of the mean over all ranks' targets in the parameters, and return that mean."""
 
 
 class NoExchange:
-    """One rank: its gradients are those of all."""
+    """One rank alone: its gradients need no exchange."""
 
     def part(self, loss: Tensor, weight: float) -> tuple[Tensor, float]:
         """Return both unchanged."""
@@ -97,7 +97,7 @@ class NoExchange:
         """Send nothing."""
 
     def finish(self) -> StepLoss:
-        """Return them."""
+        """Return the figures."""
         return self._loss
 
 
@@ -108,7 +108,7 @@ _FIGURES = "figures"
 class HeldGradients:
     """The gradients of a model as the mean over losses that wait for one step.
 
-    They lie in the parameters, so whoever exchanges them with other ranks finds them where those of a single batch
+    They lie in the parameters, so whoever exchanges them with other ranks finds them where a single batch's gradients
     would be. weight: what they count for together; loss: the mean of the losses; num_targets: how many these are of.
     """
 
@@ -140,7 +140,7 @@ class HeldGradients:
             parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
-        """Return them as `held/<place of the parameter>`, with their figures; nothing where none is held."""
+        """Return the gradients as `held/<place of the parameter>`, with their figures; empty if none is held."""
         if not self.weight:
             return {}
         figures = torch.tensor([self.weight, self.loss, self.num_targets], dtype=torch.float64)

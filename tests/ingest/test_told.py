@@ -123,7 +123,7 @@ def test_a_run_stops_above_the_share_of_rows_that_may_go_and_a_higher_share_goes
     )
     place = found.fix.removeprefix("Mend the rows listed in ").partition(", ")[0]
     assert pq.read_table(place).num_rows == 5
-    assert "set graph.max_bad_rows: 0.013 to go on without them" in found.fix
+    assert "set graph.max_bad_rows: 0.013 to continue without them" in found.fix
 
     begun = Resumed()
     context = StageContext.of(graph_config(tmp_path, graph={**aside, "max_bad_rows": 0.013}), progress=begun)

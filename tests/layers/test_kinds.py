@@ -127,7 +127,7 @@ def test_a_layer_builds_itself_from_its_section_and_place():
         (f"{__name__}:Own", {"slope": -1}, "slope must not be negative"),
         (f"{__name__}:WithoutAggregation", {}, r"has no aggregation \('sum' found\)"),
         (f"{__name__}:WithAttributes", {}, r"needs edge attributes.*graph\.edge_features"),
-        (f"{__name__}:SlopeWithoutSoftmax", {}, r"sets logit_slope = 0\.2.*Leave logit_slope out"),
+        (f"{__name__}:SlopeWithoutSoftmax", {}, r"sets logit_slope = 0\.2.*Omit logit_slope"),
         (f"{__name__}:MapsBehindMax", {}, r"before or after the aggregation.*Apply the map in transform\(\)"),
         (f"{__name__}:MapsBehindAttributes", {}, r"before or after the aggregation"),
         (f"{__name__}:SoftmaxOfMessages", {}, "softmax attention and uses_edge_attributes do not support"),

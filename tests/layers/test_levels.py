@@ -223,7 +223,9 @@ def test_the_largest_of_all_layers_is_read_where_jumping_says_max():
 
 def test_layers_of_different_widths_have_no_largest():
     config = model_from_dict({"kind": "gat", "hidden": 8, "heads": 2, "head": "jumping", "jumping": "max"})
-    with pytest.raises(LayerError, match=r"the layers give 16, 8 columns, of which no maximum can be taken.*concat"):
+    with pytest.raises(
+        LayerError, match=r"the layers give 16, 8 columns, but the maximum over layers needs one width.*concat"
+    ):
         build_model(config, ModelInputs(4, num_outputs=3))
 
 

@@ -322,7 +322,7 @@ def test_a_deleted_last_state_is_missed_and_its_advice_brings_the_one_before_bac
     remove_file(join(folder, "00000002.json"))
     with pytest.raises(StorageError, match=r"00000002\.json: is missing, and newest\.json names it") as caught:
         registry.read_aliases(three, "tiny")
-    assert "delete newest.json beside it: aliases/00000001.json is then in force" in caught.value.fix
+    assert "delete newest.json in the same folder: aliases/00000001.json is then in force" in caught.value.fix
     remove_file(join(folder, "newest.json"))
     assert registry.read_aliases(three, "tiny") == before
 

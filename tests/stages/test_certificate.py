@@ -124,7 +124,7 @@ def test_one_infinite_row_names_its_node_and_publishes_nothing(
     trained: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Counting, "blown_up", True)
-    with pytest.raises(ScoringError, match=r"of [12] of 60 targets are not finite, that of node \d+ am") as told:
+    with pytest.raises(ScoringError, match=r"of [12] of 60 targets are not finite, for example of node \d+") as told:
         infer(trained)
     assert "features or edge weights" in str(told.value)
     assert not predictions_of(trained)

@@ -84,7 +84,7 @@ def test_what_is_no_kept_batch_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"no such thing")
     shown = run_cli(["inspect", str(tmp_path / "other")])
     assert shown.code == 2
-    assert "is no batch that training kept" in shown.err
+    assert "is not a batch that training saved" in shown.err
     assert run_cli(["inspect", str(tmp_path / "missing")]).code == 2
 
 

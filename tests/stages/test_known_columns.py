@@ -95,7 +95,7 @@ def test_a_champion_is_not_compared_where_classes_have_other_numbers(folder: Pat
 def test_training_tells_where_it_starts_from_a_model_of_other_columns(folder: Path) -> None:
     context = context_of(folder, graph={"features": ["a", "c", "b"]}, start="small/1")
     pipeline.run(context)
-    assert "train.start: column 2 of nodes is c, the model was trained on b. small/1 learned by" in heard(context)
+    assert "train.start: column 2 of nodes is c, the model was trained on b. small/1 learned them by" in heard(context)
 
 
 def test_figures_of_another_column_scale_none(tmp_path: Path) -> None:

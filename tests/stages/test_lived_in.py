@@ -94,7 +94,7 @@ def test_a_class_that_died_out_is_told_how_to_keep() -> None:
         "label_kind": "single",
     }
     model, graph = Signature(**known, num_classes=3), Signature(**known, num_classes=2)
-    assert any("graph.num_classes: 3 says so" in phrase for phrase in misfits(model, graph))
+    assert any("set graph.num_classes: 3" in phrase for phrase in misfits(model, graph))
     assert not any("graph.num_classes" in phrase for phrase in misfits(graph, model))
 
 

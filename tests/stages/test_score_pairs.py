@@ -197,7 +197,7 @@ def test_embeddings_of_other_weights_of_the_same_config_are_refused(
         held = json.loads((trained / MANIFEST).read_text()) | {"fingerprint": fingerprint}
         del held["checksum"]
         (trained / MANIFEST).write_text(json.dumps(held))
-        with pytest.raises(ScoringError, match=r"--embeddings .*are not of the run's model"):
+        with pytest.raises(ScoringError, match=r"--embeddings .*were made by another model than the run's"):
             score_pairs(result.uri, pairs, **arguments)
     finally:
         shutil.copytree(tmp_path / "kept", trained, dirs_exist_ok=True)
@@ -208,7 +208,7 @@ def test_embeddings_of_another_model_are_refused(done: tuple[Config, Any, Path],
     other = config_of(folder, name="other", train={"epochs": 1})
     run_pipeline(StageContext.of(other))
     embeddings = f"{StageContext.of(other).artifact('infer').uri}/predictions"
-    with pytest.raises(ScoringError, match=r"--embeddings .*are not of the run's model"):
+    with pytest.raises(ScoringError, match=r"--embeddings .*were made by another model than the run's"):
         score_pairs(
             result.uri,
             str(folder / "edges.parquet"),

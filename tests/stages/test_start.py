@@ -171,7 +171,7 @@ def test_another_architecture_is_refused_before_the_first_stage(tmp_path: Path, 
         pipeline.run(context)
     assert not Path(context.run.artifact("ingest")).exists()
     context = context_of(tmp_path, graph=tables, start="small")
-    with pytest.raises(LayerError, match=r"another architecture: feature width is 7, there 5\. Set keys of model"):
+    with pytest.raises(LayerError, match=r"another architecture: feature width is 7, there 5\. Set the keys of model"):
         pipeline.run(context)
 
 

@@ -1,13 +1,13 @@
-"""Which rows each rank computes in each layer, and which it reads of others: worked out once, before any training.
+"""Plans the rows that each rank computes in each layer and reads from other ranks, once before training.
 
 A rank owns a run of dense ids; the nodes of its run are its masters. Backwards from the targets, layer by layer, a
 breadth-first search finds the rows that still reach a target: a layer computes those alone, and only masters that an
 active row reads are sent. A source that another rank owns is a mirror: a row that is received, once per layer, however
-many edges read it. So traffic is that of mirrors and not of edges.
+many edges read it. So traffic grows with the mirrors and not with the edges.
 
-A rank's rows are numbered so that the rows of every layer are a prefix of those of the layer before: nodes that are
-active in the last layer come first, in order of their ids. Sources of a layer are these rows, then its mirrors, owner
-by owner. Nothing is relabelled between layers.
+A rank's rows are numbered so that every layer's rows are a prefix of the layer's before: nodes that are active in the
+last layer come first, in order of their ids. Sources of a layer are these rows, then its mirrors, owner by owner.
+Nothing is relabelled between layers.
 
 Ranks tell each other which rows they read with exchanges of ids, here and never again.
 
@@ -39,7 +39,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Totals(PassCounts):
-    """What all ranks have in one layer together: the same on each of them."""
+    """Counts of one layer over all ranks: every rank has the same numbers."""
 
     num_mirrors: int
 
@@ -68,12 +68,12 @@ class ActiveRows:
 
     @property
     def targets(self) -> IntArray:
-        """Which of the rank's nodes are targets, in the order of its outputs: ascending."""
+        """The rank's nodes that are targets, in the order of its outputs: ascending."""
         return self.rows[: self.layers[-1].block.num_targets]
 
 
 def active_rows(blocks: Sequence[LayerEdges], targets: IntArray, *, bounds: IntArray, exchange: Exchange) -> ActiveRows:
-    """Return what this rank computes for its own targets and for what others read.
+    """Return the rows that this rank computes for its targets and for other ranks.
 
     blocks: one per layer, first layer first, of the rank's N own nodes; their sources are dense ids. targets: places
     among the own nodes, ascending. bounds: rank r owns the dense ids bounds[r] .. bounds[r + 1] - 1.
@@ -105,10 +105,10 @@ def active_rows(blocks: Sequence[LayerEdges], targets: IntArray, *, bounds: IntA
 
 @dataclass(frozen=True)
 class Gathered:
-    """Rows of nodes that a rank reads behind the last layer: of its own, and of others' that are sent to it.
+    """Rows that a rank reads after the last layer: its nodes' rows, and rows that other ranks send.
 
-    targets: which of its own nodes the rank computes, for itself or others, ascending. mirrors [M]: dense ids of the
-    others, ascending. traffic: rows are those of the targets; None where no rank has a mirror.
+    targets: the rank's nodes whose rows it computes, for itself or others, ascending. mirrors [M]: dense ids of the
+    others, ascending. traffic: its rows are the targets; None where no rank has a mirror.
     """
 
     first: int
@@ -124,7 +124,7 @@ class Gathered:
 
 
 def gathered(nodes: IntArray, *, bounds: IntArray, exchange: Exchange) -> Gathered:
-    """Return what this rank computes and sends, where each reads some nodes. nodes: dense ids, ascending, each once."""
+    """Return what a rank computes and sends, if each rank reads some nodes. nodes: dense ids, ascending, each once."""
     first = int(bounds[exchange.rank])
     reads = owned_and_asked(nodes, bounds=bounds, exchange=exchange)
     targets = distinct(np.concatenate([reads.own, reads.asked]) - first)
@@ -145,7 +145,10 @@ class Reads:
 
 
 def owned_and_asked(read: IntArray, *, bounds: IntArray, exchange: Exchange) -> Reads:
-    """Return whose the nodes are that a rank reads, by dense ids, ascending, and which of its own are asked for."""
+    """Return the nodes that a rank reads, by owner, and the rank's nodes that others ask for.
+
+    read: dense ids, ascending.
+    """
     begin, end = np.searchsorted(read, bounds[exchange.rank : exchange.rank + 2])
     own, mirrors = read[begin:end], np.concatenate([read[:begin], read[end:]])
     # how many mirrors each rank owns, and how many of this rank's nodes each reads

@@ -1,4 +1,4 @@
-"""What one rank computes in every step of global-batch, as tensors: made once, from the rows of `active_sets.py`.
+"""One rank's batch in every step of global-batch, as tensors: made once, from the rows of `active_sets.py`.
 
 A layer's in-edges are split into those from own rows and those that read a mirror, so that the first are aggregated
 while rows of other ranks are on their way; a layer may be computed where its edges are placed instead (`placed.py`).
@@ -64,7 +64,7 @@ class RankLayer:
 
 @dataclass(frozen=True, eq=False)
 class RankBatch:
-    """What one rank computes in every step. features and nodes: of its input rows, the targets first."""
+    """One rank's batch in every step. features and nodes: of its input rows, the targets first."""
 
     features: FeatureTensors | TypedFeatureTensors
     nodes: NodeContext
@@ -154,7 +154,7 @@ def _route(layer: ActiveLayer) -> Route | None:
 
 
 def _degrees_of_mirrors(layer: ActiveLayer, nodes: Degrees, exchange: Exchange) -> Degrees:
-    """Return what the owners know of this rank's mirrors."""
+    """Return the degrees of this rank's mirrors, which their owners send."""
     if layer.traffic is None:
         return nodes.take(slice(0, 0))
     own = nodes.take(layer.traffic.rows)

@@ -1,4 +1,4 @@
-"""A model over the whole graph as one batch, spread over ranks that each own a run of its nodes (GraphTheta).
+"""Runs a model over the whole graph as one batch, on ranks that each own a run of nodes (GraphTheta).
 
     rows   = active_rows(blocks, targets, bounds=..., exchange=...)          once: who computes and sends what
     batch  = rank_batch(model, rows, features=..., nodes=..., exchange=...)  once: as tensors (`batch.py`)
@@ -71,7 +71,7 @@ def forward(
 
 
 def with_mirrors(rows: Tensor, of: Gathered, exchange: Exchange) -> Tensor:
-    """Return the rows [T, C] of `of.targets`, then those of its mirrors: what pairs of nodes are scored from."""
+    """Return the rows [T, C] of `of.targets`, then its mirrors' rows: pairs of nodes are scored from them."""
     if of.traffic is None:
         return rows
     departed = depart(exchange, route_of(of.traffic, num_rows=len(rows)), {"rows": rows})
@@ -150,7 +150,11 @@ class _Pass:
             dropped, nodes = torch.cat([departed.terms["h"], arrived["h"]]), nodes.joined(held.mirror_nodes)
         if not held.num_targets:
             return model.post(index, _no_rows(arrived, model.relations(index)), model.shortcut(index, h[:0]))
-        first = None if model.relations(index).only is None else self._maps_first(held, h)
+        first = None
+        if model.relations(index).only is None:
+            h = first_rows(h, held.num_targets)  # taken before the passes: gradients of h are added up in that order
+        else:
+            first = self._maps_first(held, h)
         stages, block = self.stages, held.block
         return run_layer(model, index, h=h, dropped=dropped, nodes=nodes, block=block, map_first=first, stages=stages)
 
@@ -161,9 +165,9 @@ class _Pass:
 
 
 def _no_rows(received: Mapping[str, Tensor], layer: Layer | RelationLayers) -> Tensor:
-    """Return no rows [0, W] of a layer, whose backward pass takes part in the exchanges that rows were received by.
+    """Return an empty output [0, W] of a layer, whose backward pass joins the exchanges of the received rows.
 
-    They need a gradient where the rows of other ranks do: all ranks must agree which exchanges have a way back.
+    It needs a gradient where the rows of other ranks do: all ranks must agree which exchanges have a backward pass.
     """
     learned = (each for each in (*received.values(), *layer.parameters()) if each.requires_grad)
     made_of = next(learned, next(iter(received.values())))
@@ -175,7 +179,7 @@ def _joined(own: Mapping[str, Tensor], received: Mapping[str, Tensor]) -> dict[s
 
 
 def _aggregated(layer: Layer, terms: Terms, held: RankLayer, exchange: Exchange, stages: Stages) -> Tensor:
-    """Return what each target aggregates [T, H, D (+ A)]: of own rows while others are on their way, then of these."""
+    """Return each target's aggregated rows [T, H, D (+ A)]: of own rows while others travel, then of these."""
     assert held.mirrored is not None
     assert held.route is not None
     block = held.block.relations[0].block

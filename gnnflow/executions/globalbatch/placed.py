@@ -88,7 +88,7 @@ def route_of(traffic: Traffic, *, num_rows: int) -> Route:
 
 
 def aggregated_by_place(layer: Layer, terms: Terms, held: PlacedTensors, exchange: Exchange, stages: Stages) -> Tensor:
-    """Return what each target aggregates [T, H, D (+ A)]. All ranks compute it together."""
+    """Return each target's aggregated rows [T, H, D (+ A)]. All ranks compute it together."""
     own = held.own.with_self if takes_self(layer, held.own) else held.own
     stages.enter("gather_sum", over=[*terms.source.values(), *terms.target.values()], back="transform")
     # on their way meanwhile: rows of mirrors, and target terms of ghosts, other ranks' targets of edges held here

@@ -59,12 +59,12 @@ class PlacedLayer:
 
     @property
     def num_mirrors(self) -> int:
-        """How many source rows all ranks receive together."""
+        """The number of source rows that all ranks receive together."""
         return self.near.totals.num_mirrors
 
 
 def placed_layers(rows: ActiveRows, held: PlacedEdges, *, bounds: IntArray, exchange: Exchange) -> list[PlacedLayer]:
-    """Return what this rank computes in each layer where edges are placed. rows: what `active_rows` found."""
+    """Return this rank's part of each layer where edges are placed. rows: the result of `active_rows`."""
     first, last = (int(each) for each in bounds[exchange.rank : exchange.rank + 2])
     place = np.full(last - first, last - first, np.int64)
     place[rows.rows] = np.arange(len(rows.rows))

@@ -1,4 +1,4 @@
-"""A slice's layer computed a run of targets at a time, so that what a run gives is sent while the next is computed.
+"""Computes a slice's layer run by run of its targets: one run's rows are sent while the next is computed.
 
 A target's row is the same as in `gathered_slice`, but for the last bits of matrix products, which may depend on how
 many rows they have.
@@ -37,12 +37,12 @@ def gathered_runs(
 
 
 def room_for(runs: Sequence[slice]) -> int:
-    """Return how much room a block's sources need before them: none for one run, else that of the longest."""
+    """Return how much room a block's sources need before them: none for one run, else the longest run's length."""
     return max(run.stop - run.start for run in runs) if len(runs) > 1 else 0
 
 
 def _of_run(gathered: Gathered, run: slice) -> Gathered:
-    """Return what was gathered of a run of targets, whose own source terms are copied to before all sources."""
+    """Return the gathered edges of a run of targets, whose own source terms are copied to before all sources."""
     if gathered.block is None:
         of_targets = {name: rows[run] for name, rows in gathered.source.items()}
         states = [{name: rows[run] for name, rows in state.items()} for state in gathered.states]

@@ -38,7 +38,7 @@ from gnnflow.executions.base import (
     layer_terms,
     takes_relu,
 )
-from gnnflow.executions.moving import Held, beside
+from gnnflow.executions.moving import Held, to_device
 from gnnflow.executions.plan import NO_COLUMNS, EdgeColumns, TermArrays, TermLayout
 from gnnflow.executions.relations import RelationPass, run_passes
 from gnnflow.executions.sliced.term_arrays import SliceTerms, arrays_to_terms, terms_to_arrays
@@ -61,11 +61,11 @@ _SHORTCUT = "model.shortcut"
 
 @dataclass(frozen=True)
 class Gathered:
-    """What a partition gathered of the in-edges of T targets: all of them as one block, or states of all their parts.
+    """The in-edges of T targets that a partition gathered: one block, or states of all their parts.
 
-    source: source terms of the block's S sources, the T targets' own first; beside states those of the T targets alone.
+    source: source terms of the block's S sources, the T targets' own first; with states, of the T targets alone.
     room: how many more rows lie before them, which `gathered_runs` writes to.
-    states: merged in this order. columns: those that edges have, for the self message beside states.
+    states: merged in this order. columns: the edges' columns, for the self message that joins states.
     """
 
     source: TermArrays
@@ -79,24 +79,24 @@ class Gathered:
 def encode_slice(model: Model, features: NodeFeatures, nodes: Degrees | None = None) -> FloatArray:
     """Return the rows the first layer starts from [N, W]. nodes: of the same rows, for types without features."""
     check_evaluating(model)
-    held = _beside(model, feature_tensors(features))
-    return float_array(model.encode(held, None if nodes is None else _beside(model, node_context(nodes))))
+    held = _to_device(model, feature_tensors(features))
+    return float_array(model.encode(held, None if nodes is None else _to_device(model, node_context(nodes))))
 
 
 @torch.no_grad()
 def term_slice(model: Model, index: int, relation: int = 0, *, h: FloatArray, nodes: Degrees) -> SliceTerms:
     """Return layer `index`'s terms in a relation, of nodes of one type whose input rows are h [N, W].
 
-    Those of its source type have source terms, those of its target type target terms; the others mean nothing.
+    Nodes of its source type have source terms, nodes of its target type target terms; ignore the others.
     """
     check_evaluating(model)
-    rows, context = _beside(model, (tensor(h), node_context(nodes)))
+    rows, context = _to_device(model, (tensor(h), node_context(nodes)))
     return _as_arrays(_terms(model, index, rows, context.of_relation(relation), relation=relation))
 
 
 @torch.no_grad()
 def kept_layout(model: Model, index: int) -> TermLayout:
-    """Return how what `term_slice` keeps of a target is packed; it may have no terms."""
+    """Return the layout of the terms that `term_slice` keeps of a target; it may have no terms."""
     none = torch.zeros(0, device=model.device)
     h, nodes = none.new_zeros(0, model.relations(index).layer(0).in_width), NodeContext(none, none, none)
     return TermLayout.of(_terms(model, index, h, nodes).target)
@@ -111,7 +111,7 @@ def layer_slice(model: Model, index: int, *, own: TermArrays, source: TermArrays
     """
     check_evaluating(model)
     terms = Terms(_tensors(model, source), _tensors(model, own))
-    return _rows(model, index, terms, OneBlock(_beside(model, block_tensors(block))))
+    return _rows(model, index, terms, OneBlock(_to_device(model, block_tensors(block))))
 
 
 @torch.no_grad()
@@ -120,13 +120,13 @@ def partial_slice(
 ) -> dict[str, FloatArray]:
     """Return layer `index`'s states of the block's targets over the block's edges alone; see `finish_slice`.
 
-    own and source as for `layer_slice`. sample_scale must be that of all kept edges, not of the block's part. relation:
-    which one the block's edges are of, on a typed graph.
+    own and source as for `layer_slice`. sample_scale must count all kept edges, not the block's part. relation: of the
+    block's edges, on a typed graph.
     """
     check_evaluating(model)
     layer = model.relations(index).layer(relation)
     _check_mergeable(layer, index)
-    part = BlockPart(_beside(model, block_tensors(block)), _tensors(model, source))
+    part = BlockPart(_to_device(model, block_tensors(block)), _tensors(model, source))
     return terms_to_arrays(part.state(layer, _tensors(model, own)))
 
 
@@ -179,7 +179,7 @@ def relations_slice(
     check_evaluating(model)
     layers = model.relations(index)
     targets = rows_of_types(types_of(nodes), layers.schema.num_types)
-    rows, context, targets = _beside(model, (tensor(h), node_context(nodes), targets))
+    rows, context, targets = _to_device(model, (tensor(h), node_context(nodes), targets))
     dropped = model.pre(index, rows)
 
     def pass_of(relation: int) -> RelationPass:
@@ -195,11 +195,11 @@ def relations_slice(
 
 
 def _delivery_of(model: Model, gathered: Gathered) -> Delivery:
-    """Return what delivers the edges that were gathered."""
+    """Return a delivery of the gathered edges."""
     if gathered.block is not None:
-        return OneBlock(_beside(model, block_tensors(gathered.block)))
+        return OneBlock(_to_device(model, block_tensors(gathered.block)))
     # no edges, but the columns that a self message needs
-    edge = _beside(model, gathered.columns.of_no_edges())
+    edge = _to_device(model, gathered.columns.of_no_edges())
     received = [_tensors(model, state) for state in gathered.states]
     return Received(len(gathered.source["value"]), 0, edge, received)
 
@@ -208,22 +208,22 @@ def _delivery_of(model: Model, gathered: Gathered) -> Delivery:
 def prediction_slice(model: Model, outputs: Sequence[FloatArray | None]) -> FloatArray:
     """Return logits [N, C] from one output per layer; those outside `model.head_layers` may be None."""
     check_evaluating(model)
-    return float_array(model.predict([_beside(model, tensor(output)) for output in outputs]))
+    return float_array(model.predict([_to_device(model, tensor(output)) for output in outputs]))
 
 
 @torch.no_grad()
 def embedding_slice(model: Model, outputs: Sequence[FloatArray | None]) -> FloatArray:
     """Return embeddings [N, W] from one output per layer; those outside `model.embedding_layers` may be None."""
     check_evaluating(model)
-    return float_array(model.embedding([_beside(model, tensor(output)) for output in outputs]))
+    return float_array(model.embedding([_to_device(model, tensor(output)) for output in outputs]))
 
 
-def _beside(model: Model, held: Held) -> Held:
-    return beside(model.device, held)
+def _to_device(model: Model, held: Held) -> Held:
+    return to_device(model.device, held)
 
 
 def _tensors(model: Model, arrays: TermArrays) -> dict[str, Tensor]:
-    return _beside(model, arrays_to_terms(arrays))
+    return _to_device(model, arrays_to_terms(arrays))
 
 
 def _as_arrays(terms: Terms) -> SliceTerms:

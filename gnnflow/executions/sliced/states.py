@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from gnnflow.executions.base import BlockPart
-from gnnflow.executions.moving import beside
+from gnnflow.executions.moving import to_device
 from gnnflow.executions.sliced.term_arrays import terms_to_arrays
 from gnnflow.executions.tensors import block_tensors, shared_tensor, tensor
 from gnnflow.graph.arrays import FloatArray, IntArray
@@ -46,7 +46,7 @@ class MergedStates:
     ) -> None:
         self._model, self._layer = model, model.relations(index).layer(relation)
         self._own = self._tensors(own)
-        self._scale = None if sample_scale is None else beside(model.device, tensor(sample_scale))
+        self._scale = None if sample_scale is None else to_device(model.device, tensor(sample_scale))
         self._state: State = {}
 
     @torch.no_grad()
@@ -54,22 +54,22 @@ class MergedStates:
         """Merge the state over a block's edges. source: terms of its sources.
 
         targets [n]: which targets are the block's; None, which the first part must give: all T. The block's
-        sample_scale is that of all kept edges of these targets.
+        sample_scale counts all kept edges of these targets.
         """
-        part = BlockPart(beside(self._model.device, block_tensors(block)), self._tensors(source))
+        part = BlockPart(to_device(self._model.device, block_tensors(block)), self._tensors(source))
         if targets is None:
             assert not self._state, "a part of all targets comes first"
             state = part.state(self._layer, self._own)
             self._state = {name: rows.contiguous() for name, rows in state.items()}
             return
-        rows = beside(self._model.device, tensor(targets))
+        rows = to_device(self._model.device, tensor(targets))
         own = GatheredTerms(self._own, lambda terms: terms.index_select(0, rows))
         self._merge(part.state(self._layer, own), rows)
 
     @torch.no_grad()
     def add_state(self, state: TermArrays, targets: IntArray) -> None:
         """Merge the states [n, ...] of some targets, made elsewhere without their terms and their scales."""
-        rows, received = beside(self._model.device, tensor(targets)), self._tensors(state)
+        rows, received = to_device(self._model.device, tensor(targets)), self._tensors(state)
         if "scale" in self._own:  # only sums take it
             factor = self._own["scale"].index_select(0, rows)
             received = {name: each * factor.view(-1, 1, 1) for name, each in received.items()}
@@ -90,4 +90,4 @@ class MergedStates:
     def _tensors(self, arrays: TermArrays) -> dict[str, Tensor]:
         # received rows are read-only and large: nothing here writes into them, and a layer sees gathered ones
         held = {name: shared_tensor(np.ascontiguousarray(arrays[name])) for name in sorted(arrays)}
-        return beside(self._model.device, held)
+        return to_device(self._model.device, held)

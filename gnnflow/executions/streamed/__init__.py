@@ -13,9 +13,9 @@ from gnnflow.executions.streamed.adding import (
 )
 from gnnflow.executions.streamed.backward import forward
 from gnnflow.executions.streamed.edges_back import EdgesBack
-from gnnflow.executions.streamed.first_terms import FirstTerms, are_features
+from gnnflow.executions.streamed.first_terms import FirstTerms, reads_features
 from gnnflow.executions.streamed.graph import EVERY, GroupSizes, Held, Piece, read_ahead, sources_of
-from gnnflow.executions.streamed.layers import not_streamed, sources_in
+from gnnflow.executions.streamed.layers import sources_in, streaming_obstacle
 from gnnflow.executions.streamed.order import MOST_AT_ONCE, Passing, groups_of, zeros
 from gnnflow.executions.streamed.relay import passing_terms
 from gnnflow.executions.streamed.ring import Ring
@@ -38,17 +38,17 @@ __all__ = [
     "StreamedRun",
     "add_block",
     "add_gradients",
-    "are_features",
     "attended",
     "forward",
     "gated",
     "groups_of",
-    "not_streamed",
     "passing_terms",
     "read_ahead",
+    "reads_features",
     "reads_values",
     "sources_in",
     "sources_of",
+    "streaming_obstacle",
     "target_gradients",
     "zeros",
 ]

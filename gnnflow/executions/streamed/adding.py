@@ -48,7 +48,7 @@ def add_block(
     block: BlockTensors,
     with_slopes: bool = False,
 ) -> State:
-    """Return what a state becomes with a block's edges: it is written to, where there is one. Not differentiated.
+    """Add a block's edges to a state, in place where there is one, and return the state. Not differentiated.
 
     with_slopes: for a backward pass. The state of a gated sum then holds them too.
     """
@@ -149,7 +149,7 @@ def target_gradients(layer: Layer, whole: State, by_state: State, like: Terms, e
 
 
 def gated(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> Fused | None:
-    """Return how the kernel for gates sums a layer's messages; None where it does not, or not of terms as they are."""
+    """Return how the gate kernel sums a layer's messages; None where it cannot, or cannot use the terms unchanged."""
     if not (layer.uses_messages and isinstance(layer.levels.instance, Sum)) or dropout_of(layer):
         return None
     if block.sample_scale is not None or instances_of(layer, block) is not None:

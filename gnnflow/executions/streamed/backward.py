@@ -30,7 +30,17 @@ from torch.autograd.function import once_differentiable
 from gnnflow.executions.streamed.adding import SLOPE, target_gradients
 from gnnflow.executions.streamed.edges_back import EdgesBack
 from gnnflow.executions.streamed.graph import Held, Rows, StreamedGraph, read_ahead
-from gnnflow.executions.streamed.rooms import Key, LayerRelations, OfNodes, Own, Room, States, read, release, some
+from gnnflow.executions.streamed.rooms import (
+    Key,
+    LayerRelations,
+    OfNodes,
+    OwnRows,
+    Room,
+    States,
+    read,
+    release,
+    slice_rows,
+)
 from gnnflow.executions.streamed.run import StreamedRun
 from gnnflow.graph.arrays import IntArray
 from gnnflow.kernels import empty_rows
@@ -102,7 +112,7 @@ class _LayerEnd:
     what the next layer made of them; none behind the last layer.
     """
 
-    own: Own
+    own: OwnRows
     whole: States
     gradient: Tensor | None
     terms: OfNodes
@@ -148,7 +158,7 @@ class _Backward(EdgesBack):
         above: the gradients of the next layer's terms, which are given up; None behind the last layer.
         """
         run, of = self.run, self.run.layers[index]
-        grads = room_like(run.graph, of, run.rooms[index]) if run.edges_learn(index) else None
+        grads = gradient_room(run.graph, of, run.rooms[index]) if run.edges_learn(index) else None
         self._last_phase(index, grads, above)
         run.tidy()
         if index in self.row_gradients:
@@ -180,20 +190,20 @@ class _Backward(EdgesBack):
 
         with read_ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
-                self._last_of(index, interval, next(found), grads)
+                self._differentiate_output(index, interval, next(found), grads)
 
-    def _last_of(self, index: int, interval: int, found: _LayerEnd, grads: Room | None) -> None:
-        """Differentiate what lies behind the edges of an interval, some rows at a time."""
+    def _differentiate_output(self, index: int, interval: int, found: _LayerEnd, grads: Room | None) -> None:
+        """Differentiate the last phase of an interval, a run of rows at a time."""
         run = self.run
         keys = [*(Key("state", of) for of in found.whole), *found.own.terms]
         made = room_for(run.graph.active(index + 1)[interval], found.own, grads, keys, run.device)
         for rows in run.runs(index + 1, interval):
-            held, states = found.own.part(rows), some(found.whole, rows)
+            held, states = found.own.part(rows), slice_rows(found.whole, rows)
             slopes = {of: {SLOPE: state.pop(SLOPE)} for of, state in states.items() if SLOPE in state}
             leaves = leaves_of(held, states, with_terms=grads is not None)
             with torch.enable_grad():
                 out = run.last_phase(index, interval, states, held)
-                outputs, gradients = self._made_of(index, out, held, found, place=(interval, rows))
+                outputs, gradients = self._read_outputs(index, out, held, found, place=(interval, rows))
             pulled = self._gradients_of(outputs, gradients, leaves)
             for of, slope in slopes.items() if grads is not None else ():
                 self._add_target_gradients(index, of, slope, pulled)
@@ -207,12 +217,12 @@ class _Backward(EdgesBack):
         if INPUT in made:
             self._gradients_after(index - 1).add(interval, made[INPUT])
 
-    def _made_of(
-        self, index: int, out: Tensor, own: Own, found: _LayerEnd, *, place: tuple[int, slice]
+    def _read_outputs(
+        self, index: int, out: Tensor, own: OwnRows, found: _LayerEnd, *, place: tuple[int, slice]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return what is read of some rows after a layer, themselves or what is made of them, and its gradients.
+        """Return the tensors that are read after a layer, of one run of rows, and their gradients.
 
-        own: of these rows. place: their interval, and which of its rows they are.
+        own: of these rows. place: their interval and their rows in it.
         """
         interval, rows = place
         outputs, gradients = ([], []) if found.gradient is None else ([out], [found.gradient[rows]])
@@ -220,23 +230,23 @@ class _Backward(EdgesBack):
             at, logits = self.run.predicted(interval, rows, [out])
             outputs.append(logits)
             gradients.append(self.of_logits[at])
-        after = flat(self._after(index, out, own, place=(interval, rows.start))) if found.terms else {}
+        after = flat(self._next_terms(index, out, own, place=(interval, rows.start))) if found.terms else {}
         for name, each in flat(found.terms).items():
             outputs.append(after[name])
             gradients.append(each[rows])
-        none = self._none_of(out)
+        none = self._no_rows(out)
         return [*outputs, *none], [*gradients, *none]
 
-    def _none_of(self, rows: Tensor) -> list[Tensor]:
-        """Return no rows of a type, which nothing may read: so its parameters have zeros for a gradient, and not none.
+    def _no_rows(self, rows: Tensor) -> list[Tensor]:
+        """Return an empty tensor of a type's rows, so that parameters that nothing reads get zero gradients, not None.
 
-        Elsewhere the rows of all types are one tensor. One relation alone leaves no parameter unread.
+        Other executions hold the rows of all types in one tensor. One relation alone leaves no parameter unread.
         """
         with torch.enable_grad():
             return [rows[:0]] if self.run.layers[0].joins.only is None else []
 
-    def _after(self, index: int, out: Tensor, held: Own, *, place: tuple[int, int]) -> OfNodes:
-        """Return what the next layer makes of some rows."""
+    def _next_terms(self, index: int, out: Tensor, held: OwnRows, *, place: tuple[int, int]) -> OfNodes:
+        """Return the next layer's terms of a run of rows."""
         assert held.nodes is not None
         return self.run.terms(index + 1, out, held.nodes, place=place)
 
@@ -256,7 +266,7 @@ class _Backward(EdgesBack):
         return {(key, name): rows for name, rows in made.items()}
 
     def first_phase(self, grads: Room) -> None:
-        """Differentiate the terms of the first layer, some rows at a time, and give up their gradients."""
+        """Differentiate the terms of the first layer, a run of rows at a time, and free their gradients."""
         run = self.run
 
         def load(interval: int) -> tuple[FeatureTensors, NodeContext, OfNodes]:
@@ -265,10 +275,12 @@ class _Backward(EdgesBack):
 
         with read_ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
-                self._first_of(interval, *next(found))
+                self._differentiate_terms(interval, *next(found))
         release(grads)
 
-    def _first_of(self, interval: int, features: FeatureTensors, nodes: NodeContext, of_terms: OfNodes) -> None:
+    def _differentiate_terms(
+        self, interval: int, features: FeatureTensors, nodes: NodeContext, of_terms: OfNodes
+    ) -> None:
         """Differentiate the terms of an interval's nodes. of_terms: their gradients."""
         run, given = self.run, flat(of_terms)
         for rows in run.runs(0, interval):
@@ -276,7 +288,7 @@ class _Backward(EdgesBack):
             with torch.enable_grad():
                 h = run.input_rows(interval, features.rows(rows.start, rows.stop), own)
                 terms = flat(run.terms(0, h, own, place=(interval, rows.start)))
-            none = self._none_of(h)
+            none = self._no_rows(h)
             outputs = [*(terms[name] for name in given), *none]
             self._gradients_of(outputs, [*(each[rows] for each in given.values()), *none], {})
 
@@ -301,8 +313,8 @@ class RowGradients:
         self.filled.add(interval)
 
 
-def room_like(graph: StreamedGraph, of: LayerRelations, room: Room) -> Room:
-    """Return room for the gradients of what a layer has room for."""
+def gradient_room(graph: StreamedGraph, of: LayerRelations, room: Room) -> Room:
+    """Return room for the gradients of all terms that a layer has room for."""
     return {key: _gradients_of(graph, of, key, held) for key, held in room.items()}
 
 
@@ -312,7 +324,9 @@ def _gradients_of(graph: StreamedGraph, of: LayerRelations, key: Key, held: Held
     return Held.room(graph, columns, level=of.level_of(key), node_type=of.type_of(key))
 
 
-def room_for(num_rows: int, own: Own, grads: Room | None, keys: list[Key], device: torch.device) -> dict[Name, Tensor]:
+def room_for(
+    num_rows: int, own: OwnRows, grads: Room | None, keys: list[Key], device: torch.device
+) -> dict[Name, Tensor]:
     """Return room for the gradients of what a last phase is differentiated by, as `leaves_of` names it.
 
     Input rows that are no targets of the layer have no gradient by it.
@@ -327,8 +341,8 @@ def room_for(num_rows: int, own: Own, grads: Room | None, keys: list[Key], devic
     return made
 
 
-def leaves_of(own: Own, states: States, *, with_terms: bool) -> dict[Name, Tensor]:
-    """Return what the last phase of a layer is differentiated by, as leaves."""
+def leaves_of(own: OwnRows, states: States, *, with_terms: bool) -> dict[Name, Tensor]:
+    """Return the inputs of a layer's last phase, as autograd leaves."""
     found: dict[Name, Tensor] = {}
     if with_terms:
         found |= flat({Key("state", of): state for of, state in states.items()} | own.terms)

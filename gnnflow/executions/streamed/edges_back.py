@@ -36,7 +36,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class _OfTargets:
+class _TargetRows:
     """A target interval's target terms, and its whole state (where it is asked for) with its gradient.
 
     One piece after the other of the same interval may take its part of the gradient.
@@ -48,11 +48,11 @@ class _OfTargets:
 
 
 @dataclass(frozen=True)
-class _Read:
+class _PieceRows:
     """A piece and the rows of its target interval."""
 
     block: BlockTensors
-    of_targets: _OfTargets
+    of_targets: _TargetRows
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class EdgesBack:
         run, of, key = self.run, self.run.layers[index], Key("source", relation)
         pieces, sizes = run.pieces(index, relation), run.graph.active(index)
         apart, has_edges = of.has_self(relation), any(piece.num_edges for piece in pieces)
-        wanted = [EVERY] if of.comes_from_several(relation) else sources_of(run.graph, of.source_type(relation))
+        wanted = [EVERY] if of.has_leaves(relation) else sources_of(run.graph, of.source_type(relation))
         size = run.graph.groups(index, relation).sources
         own = [piece for piece in pieces if apart and piece.number < 0]
         others = [piece for piece in pieces if not (apart and piece.number < 0)]
@@ -136,9 +136,9 @@ class EdgesBack:
             yield _Sources(here, here.terms, _by_source(held, 1))
 
     def _read_of(self, index: int, relation: int, terms: Held) -> Held | WithoutValues:
-        """Return what of a relation's source terms gradients depend on."""
+        """Return the source terms of a relation that gradients depend on."""
         run, of = self.run, self.run.layers[index]
-        if run.graph.ring is not None or of.comes_from_several(relation):
+        if run.graph.ring is not None or of.has_leaves(relation):
             return terms
         none, block = run.no_terms(index), run.no_edges(index, relation)
         source, target = none[Key("source", relation)], none[Key("target", relation)]
@@ -148,7 +148,7 @@ class EdgesBack:
 
     def _edge_phase(self, index: int, relation: int, grads: Room, sources: _Sources) -> None:
         """Differentiate the chunks, group after group of sources, whose gradients stay until they are whole."""
-        passed, target, of_targets = sources.passed, -1, _OfTargets({}, {}, {})
+        passed, target, of_targets = sources.passed, -1, _TargetRows({}, {}, {})
         edges = partial(self._load_batch, index, relation)
         read = loads(sources.groups, staying=lambda source: source.read(sources.terms), batch=edges)
         goes_by = groupby(turn.passing for group in sources.groups for turn in group.turns)  # of one, for all its turns
@@ -164,7 +164,7 @@ class EdgesBack:
                         blocks = cast("list[BlockTensors]", next(found))
                         for piece, block in zip(batch, blocks, strict=True):
                             of_source = held[Sources.of(piece, ())]
-                            of_targets = self._piece(index, relation, piece, _Read(block, of_targets), of_source)
+                            of_targets = self._piece(index, relation, piece, _PieceRows(block, of_targets), of_source)
                         del blocks, block, of_source
                 for source in group.staying:
                     source.write(passed.gradients, held.pop(source).gathered)
@@ -176,14 +176,14 @@ class EdgesBack:
             leaf.requires_grad_()
         return _Source(terms, gathered, grads)
 
-    def _piece(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> _OfTargets:
+    def _piece(self, index: int, relation: int, piece: Piece, read: _PieceRows, of_source: _Source) -> _TargetRows:
         """Add a piece's part of the gradients, and return what the next piece of its target interval reads."""
         if self._add_in_place(index, relation, piece, read, of_source):
             return read.of_targets
         left = self._differentiate(index, relation, piece, read, of_source)
         return replace(read.of_targets, gradient=left)
 
-    def _add_in_place(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> bool:
+    def _add_in_place(self, index: int, relation: int, piece: Piece, read: _PieceRows, of_source: _Source) -> bool:
         """Add a piece's part of the gradients of terms and return True, where that takes no message."""
         run, of, target = self.run, self.run.layers[index], of_source.grads[Key("target", relation)]
         layer, whole = of.layers[relation], run.rooms[index][Key("state", of.state_of(relation))]
@@ -205,7 +205,7 @@ class EdgesBack:
             target.write(piece.target, so_far)
         return found
 
-    def _differentiate(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> State:
+    def _differentiate(self, index: int, relation: int, piece: Piece, read: _PieceRows, of_source: _Source) -> State:
         """Add a piece's part of the gradients, and return what of the whole state's is left for other pieces."""
         run, of, target = self.run, self.run.layers[index], read.of_targets.terms
         layer = of.layers[relation]
@@ -239,12 +239,12 @@ class EdgesBack:
     def _load_batch(self, index: int, relation: int, batch: tuple[Piece, ...]) -> list[BlockTensors]:
         return [self._load_block(index, relation, piece) for piece in batch]
 
-    def _load_targets(self, index: int, relation: int, interval: int, grads: Room) -> _OfTargets:
+    def _load_targets(self, index: int, relation: int, interval: int, grads: Room) -> _TargetRows:
         of, room = self.run.layers[index], self.run.rooms[index]
         target, state = Key("target", relation), Key("state", of.state_of(relation))
         kind = of.layers[relation].levels.instance
         whole = {} if kind.adds or not kind.part_reads_whole else room[state].read(interval)
-        return _OfTargets(room[target].read(interval), whole, grads[state].read(interval))
+        return _TargetRows(room[target].read(interval), whole, grads[state].read(interval))
 
     def _load_block(self, index: int, relation: int, piece: Piece) -> BlockTensors:
         """Read of a piece's edges what the pass reads: here, and not where they are computed on."""

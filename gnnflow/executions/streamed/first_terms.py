@@ -29,14 +29,14 @@ from gnnflow.layers import FeatureTensors, NodeContext
 _SOURCE = Key("source", 0)  # with several relations terms lie in files
 
 
-def are_features(of: LayerRelations, source: Named) -> bool:
+def reads_features(of: LayerRelations, source: Named) -> bool:
     """Return whether a layer's values are rows of features, which dropout at most has changed.
 
     source: source terms of no nodes, of a layer whose edges learn nothing.
     """
     model, value = of.model, source.get("value")
     is_joined = of.joins.only is None
-    if of.index or model.encoder is not None or is_joined or of.comes_from_several(0) or value is None:
+    if of.index or model.encoder is not None or is_joined or of.has_leaves(0) or value is None:
         return False
     return value.shape[1:].numel() == of.layers[0].in_width
 
@@ -48,7 +48,7 @@ class FirstTerms:
     run: StreamedLayers
 
     @cached_property
-    def are_made(self) -> bool:
+    def computes_on_read(self) -> bool:
         """True where source terms are made whenever they are read.
 
         Not on a ring, round which terms go, nor on a card, where it was not tried.
@@ -56,12 +56,12 @@ class FirstTerms:
         run = self.run
         if run.graph.ring is not None or run.device.type != "cpu":
             return False
-        return not run.edges_learn(0) and are_features(run.layers[0], run.no_terms(0).get(_SOURCE, {}))
+        return not run.edges_learn(0) and reads_features(run.layers[0], run.no_terms(0).get(_SOURCE, {}))
 
     def room(self) -> Room:
         """Return room for the terms that lie in files; of those that are made it knows how they lie in memory."""
         like = self.run.no_terms(0)
-        made = {_SOURCE: Held(TermLayout.of(like.pop(_SOURCE)), None)} if self.are_made else {}
+        made = {_SOURCE: Held(TermLayout.of(like.pop(_SOURCE)), None)} if self.computes_on_read else {}
         return self.run.layers[0].room(self.run.graph, like) | made
 
     def load(self, interval: int) -> tuple[FeatureTensors, NodeContext]:
@@ -76,7 +76,7 @@ class FirstTerms:
     def for_files(self, interval: int, features: FeatureTensors | None, nodes: NodeContext) -> OfNodes:
         """Return the terms of an interval's nodes that lie in files."""
         run, of = self.run, self.run.layers[0]
-        keys = [key for key in of.keys_at(run.graph.types[interval]) if not (self.are_made and key == _SOURCE)]
+        keys = [key for key in of.keys_at(run.graph.types[interval]) if not (self.computes_on_read and key == _SOURCE)]
         if features is None:
             return self._without_features(interval, nodes, keys)
         made = run.empty_terms(0, interval, keys)
@@ -97,7 +97,7 @@ class FirstTerms:
         return made
 
     def _fill(self, made: OfNodes, interval: int, features: FeatureTensors, nodes: NodeContext) -> None:
-        """Compute some of the terms of an interval's nodes, some rows at a time."""
+        """Compute some terms of an interval's nodes, a run of rows at a time."""
         for rows in self.run.runs(0, interval):
             own = nodes.part(rows)
             h = self.run.input_rows(interval, features.rows(rows.start, rows.stop), own)
@@ -118,7 +118,7 @@ class FirstTerms:
     @cached_property
     def files_need_features(self) -> bool:
         """True where a term that lies in a file depends on features, or on a parameter."""
-        if not self.are_made:
+        if not self.computes_on_read:
             return True
         none = torch.zeros(0)
         with torch.enable_grad():

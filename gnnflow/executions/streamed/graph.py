@@ -75,13 +75,13 @@ class Rows(Protocol):
         """
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
-        """Have an interval's numbers written: all parts, one after the other. They must not change any more.
+        """Write an interval's numbers in the background: all parts, in order. The caller must not change them later.
 
         It may return before they are written; whoever reads them waits.
         """
 
     def release(self) -> None:
-        """Say that nothing of it is read any more."""
+        """Note that nobody reads the rows again."""
 
 
 class StreamedGraph(Protocol):
@@ -100,7 +100,7 @@ class StreamedGraph(Protocol):
         """The type of each interval's nodes, by its number in the schema; every rank has as many intervals of each."""
 
     def active(self, level: int) -> Sequence[int]:
-        """Return how many rows of each interval still reach a target behind so many layers: its first ones.
+        """Return how many rows of each interval, its first ones, still reach a target after so many layers.
 
         Level 0 is what the first layer reads. Each level has some of the rows of the level before.
         """
@@ -115,7 +115,7 @@ class StreamedGraph(Protocol):
         """
 
     def groups(self, layer: int, relation: int = 0) -> GroupSizes:
-        """Return how many intervals of a relation's ends stay together; of several ranks on each as many."""
+        """Return how many intervals of a relation's ends stay in memory together, on each rank."""
 
     def edge(self, layer: int, relation: int = 0) -> EdgeContext:
         """Return the columns of a relation's edges, of no edge."""
@@ -133,7 +133,7 @@ class StreamedGraph(Protocol):
         """Return room for so many numbers per row of a level, of this rank's intervals. node_type: None for all."""
 
     def source_rows(self, width: int, *, level: int, node_type: int | None = None) -> Rows:
-        """Return such room for sources' terms: of all ranks' intervals, where ranks keep copies."""
+        """Return room for sources' terms, as `rows` does: of all ranks' intervals, where ranks keep copies."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Held:
         return {} if self.rows is None else self.columns.split(self.rows.read(interval))
 
     def write(self, interval: int, tensors: Mapping[str, Tensor]) -> None:
-        """Have an interval's tensors written."""
+        """Write an interval's tensors in the background."""
         if self.rows is not None:
             self.rows.write(interval, [tensors[name].detach().float() for name in self.columns.names])
 
@@ -189,7 +189,7 @@ class WithoutValues:
 
     @classmethod
     def of(cls, held: Held, sizes: Sequence[int]) -> WithoutValues | Held:
-        """Return them; all of the terms where others lie behind the values."""
+        """Return the terms without their values, or all terms where others lie after the values."""
         return cls(held, sizes) if held.columns.names[-1:] == ("value",) else held
 
     def read(self, interval: int) -> dict[str, Tensor]:

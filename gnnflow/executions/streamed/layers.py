@@ -23,7 +23,7 @@ from gnnflow.executions.base import PassCounts, first_rows, is_cheaper_first, la
 from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.streamed.adding import add_block
 from gnnflow.executions.streamed.graph import Piece, Rows, StreamedGraph, runs, sources_of
-from gnnflow.executions.streamed.rooms import Key, LayerRelations, Named, OfNodes, Own, Room, States, read
+from gnnflow.executions.streamed.rooms import Key, LayerRelations, Named, OfNodes, OwnRows, Room, States, read
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import LayerError
@@ -56,7 +56,7 @@ class StreamedLayers:
         """Draw the seed of its draws. Raises LayerError where a layer cannot be streamed."""
         self.layers = [LayerRelations(self.model, index) for index in range(self.model.num_layers)]
         for layer in (each.layers[0] for each in self.layers):
-            if (reason := not_streamed(layer)) is not None:
+            if (reason := streaming_obstacle(layer)) is not None:
                 raise LayerError(reason, where=type(layer).__name__, fix="Train without train.memory.")
         self.seed = int(torch.randint(2**62, (), generator=generator_of(CPU)))
 
@@ -161,7 +161,7 @@ class StreamedLayers:
         return runs(self.graph.active(level)[interval], width, self.device)
 
     def terms(self, index: int, h: Tensor, nodes: NodeContext, *, place: tuple[int, int]) -> OfNodes:
-        """Return what a layer holds of some nodes of one type; the targets are the first of them.
+        """Return a layer's terms of nodes of one type; the targets are the first of them.
 
         place: their interval, and the first of its rows that they are.
         """
@@ -172,7 +172,7 @@ class StreamedLayers:
         return self.terms_of(index, self.graph.types[interval], h, nodes, num_targets)
 
     def terms_of(self, index: int, node_type: int, h: Tensor, nodes: NodeContext, num_targets: int) -> OfNodes:
-        """Return what a layer holds of nodes of a type. h: their rows, after dropout; the T targets first."""
+        """Return a layer's terms of nodes of a type. h: their rows, after dropout; the T targets first."""
         of, made = self.layers[index], OfNodes()
         found: dict[int, Terms] = {}
         for key in of.keys_at(node_type):
@@ -197,7 +197,7 @@ class StreamedLayers:
         return {key: room[key].empty(self.graph.active(of.level_of(key))[interval], self.device) for key in keys}
 
     def no_terms(self, index: int) -> OfNodes:
-        """Return what a layer holds of nodes, of no node."""
+        """Return a layer's terms of zero nodes."""
         none = torch.zeros(0, device=self.device)
         of = self.layers[index]
         h = none.new_zeros(0, of.layers[0].in_width).requires_grad_(self.needs_gradient(index))
@@ -227,7 +227,7 @@ class StreamedLayers:
                 learned += partial_state(layer, source=source, target=target, block=none).values()
         return any(each.requires_grad for each in learned)
 
-    def last_phase(self, index: int, interval: int, states: States, own: Own) -> Tensor:
+    def last_phase(self, index: int, interval: int, states: States, own: OwnRows) -> Tensor:
         """Return some nodes' rows after a layer [n, W] from their whole states."""
         model, of, node_type = self.model, self.layers[index], self.graph.types[interval]
         relu = takes_relu(model, index, is_mapped=self.maps_first(index))
@@ -249,18 +249,18 @@ class StreamedLayers:
         """Return whether the rows after a layer are written."""
         return self.layers[index].reads_rows
 
-    def load_own(self, index: int, interval: int) -> Own:
-        """Read what the end of a layer needs besides the states."""
+    def load_own(self, index: int, interval: int) -> OwnRows:
+        """Read the terms and rows that the end of a layer needs, without the states."""
         h = self.load_input(index, interval) if self.layers[index].has_shortcut else None
         follows = index + 1 < self.model.num_layers or isinstance(h, FeatureTensors)
         nodes = self.graph.nodes(interval) if follows else None
         keys = self.layers[index].read_at_end(self.graph.types[interval])
-        return Own(read(self.rooms[index], keys, interval), h, nodes)
+        return OwnRows(read(self.rooms[index], keys, interval), h, nodes)
 
     def add_piece(
         self, index: int, relation: int, state: State | None, piece: Piece, block: BlockTensors, *, terms: Terms
     ) -> State:
-        """Return what the state of a target interval becomes with a piece of a relation's in-edges.
+        """Add a piece of a relation's in-edges to the state of a target interval, and return the state.
 
         terms: source terms of the piece's sources, target terms of its targets.
         """
@@ -289,7 +289,7 @@ def _word(phase: str) -> int:
     return int(seed_word(phase))
 
 
-def not_streamed(layer: Layer) -> str | None:
+def streaming_obstacle(layer: Layer) -> str | None:
     """Return why a layer cannot be streamed; None for one that can."""
     aggregation = layer.levels.instance
     kind = type(aggregation).__name__

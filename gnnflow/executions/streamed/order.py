@@ -97,7 +97,7 @@ def loads(
 
 
 def _batches(pieces: Iterable[Piece], most: int) -> list[tuple[Piece, ...]]:
-    """Return which pieces are read at once: of no more edges than so many, but for a larger piece alone."""
+    """Return batches of pieces to read at once: each of at most so many edges, or one larger piece alone."""
     found: list[list[Piece]] = []
     num_edges = 0
     for piece in pieces:
@@ -126,7 +126,7 @@ class Sources:
         return cls(piece.source, sizes, piece.rows)
 
     def read(self, held: Held | WithoutValues) -> Named:
-        """Return what is held of them."""
+        """Return the terms of these sources."""
         if self.rows is not None:
             assert isinstance(held, Held), "of edges with leaves all is read"
             return self._picked(held, self.rows())
@@ -139,7 +139,7 @@ class Sources:
         return zeros(held, len(next(iter(terms.values()), ())), device)
 
     def write(self, held: Held, gathered: Named) -> None:
-        """Have their gradients written; gradients of picked rows are added to what is there."""
+        """Write the sources' gradients; gradients of picked rows are added to the stored ones."""
         if self.rows is not None:
             self._add(held, self.rows(), gathered)
         elif self.interval != EVERY:
@@ -192,6 +192,6 @@ def zeros(held: Held, number: int, device: torch.device) -> Named:
 
 
 def fill_with_zeros(held: Held, intervals: Sequence[int], sizes: Sequence[int], device: torch.device) -> None:
-    """Have zeros written for all rows of some intervals."""
+    """Write zeros in the background for all rows of some intervals."""
     for interval in intervals:
         held.write(interval, zeros(held, sizes[interval], device))

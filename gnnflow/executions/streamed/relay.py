@@ -84,8 +84,8 @@ class Relay:
         self._together = together
         self.ring, self._wanted, self._width = ring, wanted, terms.columns.width
         self._from, self._sums = terms.rows, None if gradients is None else gradients.rows
-        self.terms = Held(terms.columns, _Coming(self))
-        self.gradients = Held(terms.columns, _Summed(self))
+        self.terms = Held(terms.columns, _PassingTerms(self))
+        self.gradients = Held(terms.columns, _RingSums(self))
         self._changed = Condition()
         self._offered: dict[int, Tensor] = {}
         self._parts: deque[Tensor] = deque()  # of gradients, in the order of turns
@@ -119,7 +119,7 @@ class Relay:
             return self._offered.pop(interval)
 
     def add(self, part: Tensor) -> None:
-        """Have this rank's part of the gradients of the next interval be summed."""
+        """Add this rank's part of the gradients of the next interval to the sum."""
         with self._changed:
             self._parts.append(part)
             self._changed.notify_all()
@@ -134,13 +134,13 @@ class Relay:
             with torch.no_grad():
                 kept = self.ring.copies and self._sums is not None  # since the forward pass
                 for wanted in self._wanted:
-                    self._go_round(frozenset(wanted), kept=kept)
+                    self._run_turns(frozenset(wanted), kept=kept)
                     kept = self.ring.copies
         except BaseException as error:  # noqa: BLE001 - raised where the rows are taken
             self._fail(error)
 
-    def _go_round(self, wanted: frozenset[int], *, kept: bool) -> None:
-        coming = self._read_here(wanted) if kept else self._passed_on()
+    def _run_turns(self, wanted: frozenset[int], *, kept: bool) -> None:
+        coming = self._read_intervals(wanted) if kept else self._pass_intervals()
         with closing(coming):
             for turn, (interval, run) in enumerate(coming):
                 if run is not None and interval in wanted:
@@ -152,16 +152,16 @@ class Relay:
             turns = len(self.ring.order)
             for turn in range(max(0, turns - self._together), turns):
                 self._reduce(turn)
-            self._come_home(turns)
+            self._write_sum(turns)
 
-    def _read_here(self, wanted: frozenset[int]) -> Generator[tuple[int, Tensor | None]]:
+    def _read_intervals(self, wanted: frozenset[int]) -> Generator[tuple[int, Tensor | None]]:
         """Yield every interval of a round, and its numbers where it is wanted, all of them read by this rank."""
         order = self.ring.order
         with read_ahead([partial(self._from.read, each) for each in order if each in wanted]) as found:
             for interval in order:
                 yield interval, next(found) if interval in wanted else None
 
-    def _passed_on(self) -> Generator[tuple[int, Tensor | None]]:
+    def _pass_intervals(self) -> Generator[tuple[int, Tensor | None]]:
         """Yield every interval of a round as it comes by, on its way to the next rank."""
         ring, coming = self.ring, None
         with read_ahead([partial(self._from.read, each) for each in ring.sent]) as found:
@@ -195,13 +195,13 @@ class Relay:
                 raise self._error
             part = self._parts.popleft()
         if self.ring.order[turn] in self.ring.own:
-            self._come_home(turn)
+            self._write_sum(turn)
         else:
             assert self._sum is not None
             part.add_(self._sum.wait())
         self._sum = self.ring.send(part, turn, width=self._width)
 
-    def _come_home(self, turn: int) -> None:
+    def _write_sum(self, turn: int) -> None:
         """Write the gradients of the rank's own interval that ended at the rank before in the last turn."""
         if self._sum is None:
             return
@@ -212,7 +212,7 @@ class Relay:
 
 
 @dataclass(frozen=True)
-class _Coming:
+class _PassingTerms:
     """Terms by interval, as they come by."""
 
     relay: Relay
@@ -231,17 +231,17 @@ class _Coming:
 
 
 @dataclass(frozen=True)
-class _Summed:
-    """Gradients by interval: what this rank writes is its part of them."""
+class _RingSums:
+    """Gradients by interval: this rank writes its part of them."""
 
     relay: Relay
 
     def read(self, interval: int, columns: int | None = None) -> Tensor:
-        """Refuse: nothing is known of a sum before it is at home."""
+        """Raise: a sum is not known before it is back at its owner."""
         raise AssertionError("gradients that go by are not read")
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
-        """Have a part of an interval's gradients be summed; intervals come in their order."""
+        """Add a part of an interval's gradients to the sum; intervals come in their order."""
         flat = [part.reshape(-1) for part in parts]
         # in memory that serves again: of others' sizes, they would leave holes in what the C library has
         into = empty_rows(sum(map(len, flat)), device=flat[0].device)

@@ -98,19 +98,19 @@ class LayerRelations:
         return sorted({self.state_of(relation) for relation in self.schema.relations_into(node_type)})
 
     def is_last(self, relation: int) -> bool:
-        """Return whether a relation is the last one into its type: behind it states are whole."""
+        """Return whether a relation is the last one into its type: after it states are whole."""
         return relation == self.schema.relations_into(self.schema.target_types[relation])[-1]
 
     def source_type(self, relation: int) -> int | None:
         """Return the type of a relation's sources; None where edges have leaves, which may be of any."""
-        return None if self.comes_from_several(relation) else self.schema.source_types[relation]
+        return None if self.has_leaves(relation) else self.schema.source_types[relation]
 
     def has_self(self, relation: int) -> bool:
         """Return whether targets send themselves messages whose terms are not among the sources'."""
         return self.layers[relation].include_self and self.source_type(relation) != self.schema.target_types[relation]
 
     def keys_at(self, node_type: int) -> list[Key]:
-        """Return what the vertex phase before the layer makes of nodes of a type."""
+        """Return the keys of the terms that the vertex phase before the layer makes of nodes of a type."""
         found: list[Key] = []
         for relation, target_type in enumerate(self.schema.target_types):
             if self.source_type(relation) in (None, node_type):
@@ -123,7 +123,7 @@ class LayerRelations:
         return found
 
     def read_at_end(self, node_type: int) -> list[Key]:
-        """Return what of these the end of the layer reads."""
+        """Return the keys among these that the end of the layer reads."""
         return [key for key in self.keys_at(node_type) if key.kind in ("target", "own")]
 
     def type_of(self, key: Key) -> int | None:
@@ -145,7 +145,7 @@ class LayerRelations:
         level, of_sources = self.level_of(key), key.kind == "source"
         return Held.room(graph, like, level=level, node_type=self.type_of(key), of_sources=of_sources)
 
-    def comes_from_several(self, relation: int) -> bool:
+    def has_leaves(self, relation: int) -> bool:
         """Return whether a relation's edges have leaves, which may be of several types and intervals."""
         return self.model.inputs.leaves_of_relations[relation] != 1
 
@@ -162,18 +162,18 @@ def read(room: Room, keys: Iterable[Key], interval: int) -> OfNodes:
 
 
 def write(room: Room, interval: int, made: OfNodes) -> None:
-    """Have an interval's rows written."""
+    """Write an interval's rows in the background."""
     for key, each in made.items():
         room[key].write(interval, each)
 
 
-def some(of: Mapping[K, Named], rows: slice) -> dict[K, Named]:
+def slice_rows(of: Mapping[K, Named], rows: slice) -> dict[K, Named]:
     """Return a run of the rows."""
     return {key: parts(held, rows) for key, held in of.items()}
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnRows:
     """Values that the last phase of a layer reads of a target interval's own nodes, besides their states.
 
     terms: as targets, and their own rows. h: what its input rows are computed from, where the model adds these. nodes:
@@ -184,10 +184,10 @@ class Own:
     h: FeatureTensors | Tensor | None
     nodes: NodeContext | None
 
-    def part(self, rows: slice) -> Own:
+    def part(self, rows: slice) -> OwnRows:
         """Return some of the rows."""
         h = None if self.h is None else some_rows(self.h, rows)
-        return Own(some(self.terms, rows), h, None if self.nodes is None else self.nodes.part(rows))
+        return OwnRows(slice_rows(self.terms, rows), h, None if self.nodes is None else self.nodes.part(rows))
 
 
 def some_rows(held: FeatureTensors | Tensor, rows: slice) -> FeatureTensors | Tensor:

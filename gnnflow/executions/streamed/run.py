@@ -43,7 +43,7 @@ from gnnflow.executions.streamed.graph import Held, Piece, read_ahead, sources_o
 from gnnflow.executions.streamed.layers import StreamedLayers
 from gnnflow.executions.streamed.order import Group, Passing, groups_of, loads
 from gnnflow.executions.streamed.relay import passing_terms
-from gnnflow.executions.streamed.rooms import Key, Named, Own, States, fill, release, some, write
+from gnnflow.executions.streamed.rooms import Key, Named, OwnRows, States, fill, release, slice_rows, write
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import empty_rows
 from gnnflow.kernels.memory import give_back
@@ -54,7 +54,7 @@ from gnnflow.layers import State, Terms
 class Growing:
     """A target interval while its states grow."""
 
-    own: Own
+    own: OwnRows
     states: States
 
 
@@ -89,7 +89,7 @@ class StreamedRun(StreamedLayers):
         self._first_phase()
         self.tidy()
         for index in range(self.model.num_layers):
-            self.make_room_behind(index)
+            self.make_output_room(index)
             for relation in self.layers[index].joins.order:
                 self._edge_phase(index, relation)
             self._finish_alone(index)
@@ -114,8 +114,8 @@ class StreamedRun(StreamedLayers):
     def _make_room(self, index: int) -> None:
         self.rooms.append(self.layers[index].room(self.graph, self.no_terms(index)) if index else self.first.room())
 
-    def make_room_behind(self, index: int) -> None:
-        """Make room for what `finish` writes of a layer."""
+    def make_output_room(self, index: int) -> None:
+        """Make room for the rows that `finish` writes of a layer."""
         if self.reads_rows(index):
             self.outputs[index] = self.graph.rows(self.layers[index].out_width, level=index + 1)
         if index + 1 < self.model.num_layers:
@@ -133,14 +133,14 @@ class StreamedRun(StreamedLayers):
         return FirstTerms(self)
 
     def load_sources(self, index: int, relation: int, passing: Passing, terms: Held) -> object:
-        """Read the source terms of a layer that go by, or what they are made of."""
+        """Read the source terms of a layer that go by, or the rows that they are computed from."""
         if passing.own:
             return passing.read(self.rooms[index][Key("self", relation)])
-        return passing.read(terms) if index or not self.first.are_made else self.first.load(passing.interval)
+        return passing.read(terms) if index or not self.first.computes_on_read else self.first.load(passing.interval)
 
     def sources(self, index: int, passing: Passing, read: Any) -> Named:
         """Return the source terms of which that was read."""
-        return read if index or not self.first.are_made else self.first.sources(passing.interval, *read)
+        return read if index or not self.first.computes_on_read else self.first.sources(passing.interval, *read)
 
     def _edge_phase(self, index: int, relation: int) -> None:
         """Aggregate group after group of target intervals, whose states stay in memory until they are whole."""
@@ -170,7 +170,7 @@ class StreamedRun(StreamedLayers):
                     self._whole(held.pop(interval), index, relation, interval)
 
     def _whole(self, held: Growing, index: int, relation: int, interval: int) -> None:
-        """Write a whole state where it is read again, and behind the last relation finish the interval."""
+        """Write a whole state where it is read again, and after the last relation finish the interval."""
         of = self.layers[index]
         of_state, is_last = of.state_of(relation), of.is_last(relation)
         if self.keeps or not is_last:
@@ -185,8 +185,8 @@ class StreamedRun(StreamedLayers):
             if not schema.relations_into(self.graph.types[interval]):
                 self.finish(index, interval, {}, self.load_own(index, interval))
 
-    def finish(self, index: int, interval: int, states: States, own: Own) -> None:
-        """Compute what lies behind a layer's edges of an interval: from whole states to rows, next terms or logits."""
+    def finish(self, index: int, interval: int, states: States, own: OwnRows) -> None:
+        """Finish a layer for an interval after its edges: from whole states to rows, next terms or logits."""
         written, follows = self.outputs.get(index), index + 1 < self.model.num_layers
         num_rows, width = self.graph.active(index + 1)[interval], self.layers[index].out_width
         out = empty_rows(num_rows, width, device=self.device) if written is not None else None
@@ -194,7 +194,7 @@ class StreamedRun(StreamedLayers):
         terms = self.empty_terms(index + 1, interval, keys) if follows else None
         for rows in self.runs(index + 1, interval):
             held = own.part(rows)
-            after = self.last_phase(index, interval, some(states, rows), held)
+            after = self.last_phase(index, interval, slice_rows(states, rows), held)
             if out is not None:
                 out[rows] = after
             if self.layers[index].predicts:
@@ -224,11 +224,11 @@ class StreamedRun(StreamedLayers):
         )
 
     def _load_targets(self, index: int, relation: int, interval: int) -> Growing:
-        """Read what an edge phase needs of a target interval: behind its last relation all that `finish` does."""
+        """Read what an edge phase needs of a target interval, and for its last relation what `finish` needs."""
         of, room = self.layers[index], self.rooms[index]
         key, of_state = Key("target", relation), of.state_of(relation)
         if not of.is_last(relation):
-            own = Own({key: room[key].read(interval)}, None, None)
+            own = OwnRows({key: room[key].read(interval)}, None, None)
             earlier = [of_state] if of_state < relation else []
         else:
             own = self.load_own(index, interval)

@@ -44,7 +44,7 @@ class OwnPart:
     labels: Array
 
     def of(self, split: str) -> IntArray:
-        """Return which of the L nodes are of a split, ascending."""
+        """Return the places of a split among the L nodes, ascending."""
         return np.flatnonzero(self.splits == SPLITS.index(split))
 
     @property

@@ -56,7 +56,7 @@ class OwnPairs:
         return len(self.pools) - len(SPLITS)
 
     def of_fold(self, fold: int) -> IntArray:
-        """Return which of the pairs a step trains on, ascending."""
+        """Return the pairs that a step trains on, ascending."""
         return np.flatnonzero((self.stored.splits == SPLITS.index("train")) & (self.fold == fold))
 
     def check_candidates(self) -> None:

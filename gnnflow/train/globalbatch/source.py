@@ -26,7 +26,7 @@ from gnnflow.executions.globalbatch import (
     rank_batch,
     with_mirrors,
 )
-from gnnflow.executions.moving import beside
+from gnnflow.executions.moving import to_device
 from gnnflow.executions.row_exchange import Exchange, OneRank
 from gnnflow.executions.stages import UNTIMED, StageClock
 from gnnflow.graph.arrays import Array, IntArray
@@ -124,7 +124,7 @@ class GlobalBatchSource(Steps):
     _batches: dict[int | str, GlobalBatch] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Let the batches go."""
+        """Free the batches."""
         self._batches.clear()
 
     @property
@@ -185,7 +185,7 @@ class GlobalBatchSource(Steps):
             attributes=stored.attributes,
             places=batch.places,
         )
-        return beside(self.device, head).scores(model, with_mirrors(rows, ends, self.exchange))
+        return to_device(self.device, head).scores(model, with_mirrors(rows, ends, self.exchange))
 
     def batch(self, key: int | str) -> GlobalBatch:
         """Return the batch of a fold, or of a split that is scored. All ranks make theirs together."""
@@ -230,7 +230,7 @@ class GlobalBatchSource(Steps):
         if edges is not None:
             placed = placed_layers(active, edges, bounds=self.bounds, exchange=self.exchange)
         made = rank_batch(self.model, active, features=features, nodes=nodes, exchange=self.exchange, placed=placed)
-        return beside(self.device, made)
+        return to_device(self.device, made)
 
 
 def open_source(job: StoreJob, *, edges: bool = True, exchange: Exchange | None = None) -> GlobalBatchSource:

@@ -3,7 +3,7 @@
 The graph is one shard per split, all of the same neighbourhood, so that everything after it (plans, loader, memory,
 ranks) is as for GraphFlat's shards. A process reads the graph once, however many sources share it.
 
-A split's pairs lie beside the whole graph as in one shard. Negatives are drawn from as many draws as there are nodes
+A split's pairs lie next to the whole graph as in one shard. Negatives are drawn from as many draws as there are nodes
 that a pair may lead to: a pool of `task.negatives.pool` for each shard would be one for all.
 """
 

@@ -1,4 +1,4 @@
-"""What a trainer keeps instead of reading it again: decoded shards and finished batches, in one byte budget.
+"""Caches decoded shards and finished batches in one byte budget, so that a trainer need not read them again.
 
 Shards are kept in order of use and the least recently used leave first. Batches are different: every epoch
 asks for the same ones in the same order, and evicting the least recently used would then evict each just
@@ -40,7 +40,7 @@ class Memory(Generic[Shard, Batch]):
 
     @property
     def num_bytes(self) -> int:
-        """How many bytes of arrays are held."""
+        """The number of bytes of arrays that are held."""
         return self._shard_bytes + self._batch_bytes
 
     def shard(self, entry: ShardEntry, read: Callable[[ShardEntry], Shard]) -> Shard:

@@ -46,7 +46,7 @@ class NodeBatches(SplitBuilder):
 
     @property
     def width(self) -> int:
-        """How many outputs a target has."""
+        """The number of outputs of a target."""
         return self.model.inputs.num_outputs
 
     def labels(self, entry: ShardEntry) -> Array:
@@ -120,7 +120,7 @@ class NodeBatches(SplitBuilder):
         return batch_tensors(self._blocks(build_minibatch, opened, rows), self.model.inputs.schema)
 
     def _blocks(self, build: Callable[..., Blocks], opened: _Open, rows: IntArray) -> Blocks:
-        """Return what one of the builders of blocks makes of these targets."""
+        """Return the blocks of these targets, made by one of the builders."""
         return build(
             opened.shard.neighborhood,
             rows,

@@ -69,7 +69,7 @@ class PairBatches(SplitBuilder):
 
     @property
     def width(self) -> int:
-        """How many scores a pair has."""
+        """The number of scores of a pair."""
         decoder = self.model.inputs.decoder
         assert decoder is not None
         return 1 + self.task.negatives.evaluation if isinstance(self.task, LinkTask) else decoder.num_outputs

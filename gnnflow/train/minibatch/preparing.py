@@ -1,4 +1,4 @@
-"""What loaders of batches are told besides what to read: which in-edges blocks keep, and what making them may take."""
+"""Settings of batch loaders: the in-edges that blocks keep, and the limits for making batches ready."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sample:
-    """Which of the stored in-edges blocks keep.
+    """The stored in-edges that blocks keep.
 
-    fanouts: one per hop, targets first; None keeps all. sampling: how those of a fan-out were chosen. has_edges: False
+    fanouts: one per hop, targets first; None keeps all. sampling: how a fan-out's edges were chosen. has_edges: False
     for the graph without its edges, which has no neighbours and degrees of zero.
     """
 
@@ -33,7 +33,7 @@ class Sample:
     has_edges: bool = True
 
     def up_to(self, num_layers: int) -> Sample:
-        """Return that of a model with so many layers, which uses the first fan-outs."""
+        """Return the sample of a model with so many layers, which uses the first fan-outs."""
         return replace(self, fanouts=self.fanouts and self.fanouts[:num_layers])
 
     @staticmethod
@@ -47,7 +47,7 @@ EVERY_EDGE = Sample()
 
 @dataclass(frozen=True)
 class Preparing:
-    """What making batches ready may take.
+    """Settings and limits for making batches ready.
 
     cache_bytes: of decoded shards and finished batches that are kept. prefetch: how many batches are prepared ahead.
     open_shards: how many decoded shards are held whatever the cache's size. mover: to the device that computes. watch:
@@ -73,8 +73,8 @@ class Preparing:
 
     @staticmethod
     def of(job: TrainJob, *, draws_anew: bool) -> Preparing:
-        """Return what a job's batches may take. draws_anew: each epoch has a view of its own."""
+        """Return the settings of a job's batches. draws_anew: each epoch has a new view."""
         assert isinstance(job.train, MiniBatchConfig)
-        # A view is not read again, so that of the last epoch leaves before the next is drawn.
+        # A view is not read again, so the last epoch's view leaves before the next is drawn.
         open_shards = 2 if draws_anew else OPEN_SHARDS
         return Preparing(job.train.cache, job.train.prefetch, open_shards, Mover(torch.device(job.device)))

@@ -1,7 +1,7 @@
-"""One attempt at a training run on several ranks: starts them on their workers, and watches them until they are done.
+"""Runs one attempt at a training on several ranks: starts them on workers, and watches them until they are done.
 
 A task on a lost worker is never answered, so the set of workers is watched and not the futures alone. A rank tells
-where it is by events of a topic of its own; one that is silent for too long, or does not move, is stuck.
+its place by events of one topic per rank; one that is silent for too long, or does not move, is stuck.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.progress import place_text
+from gnnflow.train.ranks.busy_workers import busy_workers
 from gnnflow.train.ranks.group import RankLateError, late
 from gnnflow.train.ranks.hosting import Hosting
 from gnnflow.train.ranks.operations import Place, RankLostError, RankStoppedError
 from gnnflow.train.ranks.patience import PAUSE_SECONDS
 from gnnflow.train.ranks.scheduler import SchedulerLostError, needing_scheduler
-from gnnflow.train.ranks.staying import staying
 from gnnflow.train.ranks.task import BEAT_SECONDS, RankOrder, run_rank
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _WORKERS_SECONDS = 1.0
 
 
 @dataclass
-class _Seen:
+class _RankStatus:
     """Latest news of one rank: its last beat, when it came, and when it last was somewhere new."""
 
     worker: str
@@ -88,7 +88,7 @@ class Attempt:
         self._open_source = open_source
         self._topic = f"{PREFIX}-{uuid.uuid4().hex}"
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._seen = [_Seen(worker) for worker in workers]
+        self._seen = [_RankStatus(worker) for worker in workers]
         self._futures: dict[int, Future[Any]] = {}
         self._servers = Hosting(job, client, self._topic, ranks=workers, others=others)
         self._looked_at = 0.0
@@ -102,13 +102,13 @@ class Attempt:
 
         Raises RankLostError where a rank is lost, and RankFailedError where one raised what is wrong with the job.
         """
-        self._client.subscribe_topic(self._topic, self._hear)
+        self._client.subscribe_topic(self._topic, self._queue_event)
         try:
             self._servers.start()
             self._start(0, store=None)
             while not self._done():
                 self._take_events()
-                self._forgive_pause()
+                self._reset_limits()
                 self._check_results()
                 self._check_workers()
                 self._check_arrivals()
@@ -122,7 +122,7 @@ class Attempt:
             self._end(patient=False)
             return result
 
-    def _hear(self, event: tuple[float, dict[str, Any]]) -> None:
+    def _queue_event(self, event: tuple[float, dict[str, Any]]) -> None:
         self._events.put(event[1])
 
     def _start(self, rank: int, *, store: tuple[str, int] | None) -> None:
@@ -139,7 +139,7 @@ class Attempt:
             retries=0,
             key=f"{self._topic}-{rank}",
         )
-        self._seen[rank] = _Seen(self._seen[rank].worker)
+        self._seen[rank] = _RankStatus(self._seen[rank].worker)
         self._told_at = time.monotonic()
 
     def _done(self) -> bool:
@@ -172,8 +172,8 @@ class Attempt:
         elif event["kind"] == "left":
             seen.left = True
 
-    def _forgive_pause(self) -> None:
-        """Begin all limits anew after a pause: the ranks were paused as well, or nobody heard what they told."""
+    def _reset_limits(self) -> None:
+        """Begin all limits anew after a pause: the ranks were paused as well, or their events were not read."""
         last, self._turned_at = self._turned_at, time.monotonic()
         if self._turned_at - last > PAUSE_SECONDS:
             self._told_at = self._turned_at
@@ -184,7 +184,7 @@ class Attempt:
         """Raise what a rank raised: what is wrong with the job, before what other ranks suffered from it."""
         if not any(future.status in {"error", "cancelled", "lost"} for future in self._futures.values()):
             return
-        self._let_others_end()
+        self._wait_for_failures()
         self._check_workers(now=True)  # what others raise where one is gone is of no use, whatever it is
         errors = {rank: _error_of(future) for rank, future in self._futures.items() if future.status == "error"}
         for error in errors.values():
@@ -198,7 +198,7 @@ class Attempt:
                 raise error
         raise RankLostError("the Dask scheduler dropped a rank", where="cluster")
 
-    def _let_others_end(self) -> None:
+    def _wait_for_failures(self) -> None:
         """Wait a moment: a rank that fails takes the others with it, and the first to tell need not be the cause."""
         deadline = time.monotonic() + 2 * BEAT_SECONDS
         while time.monotonic() < deadline and any(each.status == "pending" for each in self._futures.values()):
@@ -214,11 +214,11 @@ class Attempt:
         for rank, future in self._futures.items():
             seen = self._seen[rank]
             if seen.worker not in there and future.status != "finished":
-                raise RankLostError(f"rank {rank} was lost: {_where(seen)}, died", where="train.workers")
+                raise RankLostError(f"rank {rank} was lost: {_place(seen)}, died", where="train.workers")
         self._servers.check(there)
 
     def _check_places(self) -> None:
-        """Raise WorkerTakenError where a rank that has not begun waits behind another training's."""
+        """Raise WorkerTakenError where a rank that has not begun waits behind a rank of another training."""
         waiting = [self._seen[rank].worker for rank in self._futures if not self._seen[rank].begun]
         running: dict[str, Any] = self._client.processing() if waiting else {}
         for worker in waiting:
@@ -245,9 +245,9 @@ class Attempt:
             if not idle and (silent or slow):
                 told = "says nothing" if silent else f"is still at {seen.beat.get('doing')}"
                 raise ClusterError(
-                    f"rank {rank} is stuck: {_where(seen)}, {told} after {limit:g} s",
+                    f"rank {rank} is stuck: {_place(seen)}, {told} after {limit:g} s",
                     where="train.step_seconds",
-                    fix="What was trained is kept. Look at that worker, or raise the limit where a step takes so long.",
+                    fix="The last checkpoint is kept. Check that worker, or raise the limit if steps take so long.",
                 )
 
     def _end(self, *, patient: bool) -> None:
@@ -257,11 +257,11 @@ class Attempt:
             self._client.cancel(list(self._futures.values()), force=True)
             self._servers.end()
             if patient:
-                self._wait_until_left()
+                self._wait_for_exit()
             self._client.unsubscribe_topic(self._topic)
             self._client.run_on_scheduler(_forget, self._topic)
 
-    def _wait_until_left(self) -> None:
+    def _wait_for_exit(self) -> None:
         deadline = time.monotonic() + _LEAVE_SECONDS
         while left := self._staying():
             if time.monotonic() > deadline:
@@ -280,7 +280,7 @@ class Attempt:
         """Return the workers that have not been left by a rank that was told to begin, heard of or not."""
         there: dict[str, Any] = self._client.nthreads()
         told = [self._seen[rank] for rank in self._futures]
-        return staying(
+        return busy_workers(
             self._client, [each.worker for each in told if not each.left and each.worker in there], self._topic
         )
 
@@ -291,7 +291,7 @@ def _forget(topic: str, dask_scheduler: Any = None) -> None:
         broker.truncate(topic)
 
 
-def _where(seen: _Seen) -> str:
+def _place(seen: _RankStatus) -> str:
     at = f" in {place_text(seen.beat['epoch'], seen.beat['step'])}" if seen.beat else ""
     return f"its worker {seen.worker}{at}"
 

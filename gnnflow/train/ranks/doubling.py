@@ -36,7 +36,7 @@ Join = Callable[[str, int, int], Any]
 
 @dataclass(frozen=True)
 class Doubling:
-    """One rank's partners, each round's over a connection of its own.
+    """One rank's partners, each round's over another connection.
 
     folded: the partner that one rank of the two stands for in the rounds, None without; told: the same one, where the
     other is told the sum.

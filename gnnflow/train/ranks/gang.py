@@ -1,8 +1,8 @@
 """Trains on the ranks of a Dask cluster, and starts them again when one is lost.
 
-Each rank is one task, pinned to a worker of its own. They are one unit: where one dies, cannot be reached or does not
-come in time, all of them end, and begin again from the last checkpoint on the workers that are there then. Which rank
-and why is in the log and in the result. Errors of the job itself end the run as they would on one rank.
+Each rank is one task, pinned to one worker that no other rank has. They are one unit: where one dies, cannot be reached
+or does not come in time, all of them end, and begin again from the last checkpoint on the workers that are there then.
+The log and the result name the rank and the reason. Errors of the job itself end the run as they would on one rank.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.run_facts import RankAttempt
 from gnnflow.train.ranks.attempt import LOOK_SECONDS, PREFIX, Attempt, RankFailedError, WorkerTakenError
+from gnnflow.train.ranks.busy_workers import busy_workers
 from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.patience import Patience
 from gnnflow.train.ranks.scheduler import needing_scheduler
-from gnnflow.train.ranks.staying import staying
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -52,12 +52,12 @@ def train_on_ranks(
     attempts: list[RankAttempt] = []
     try:
         with needing_scheduler(client):
-            return _until_done(job, client, attempts, progress=progress, open_source=open_source)
+            return _run_attempts(job, client, attempts, progress=progress, open_source=open_source)
     except RankFailedError as failed:
         raise failed.raised from None
 
 
-def _until_done(
+def _run_attempts(
     job: TrainJob,
     client: Client,
     attempts: list[RankAttempt],
@@ -77,18 +77,18 @@ def _until_done(
         except RankLostError as error:
             attempts.append(RankAttempt(len(workers), error.problem))
             if len(attempts) > job.train.restarts:
-                raise _given_up(attempts) from error
+                raise _attempts_error(attempts) from error
             progress.message(f"{error.problem}; the ranks begin again from the last checkpoint")
         else:
             return Trained(result, (*attempts, RankAttempt(len(workers))))
         busy = [*busy, *attempt.busy]
 
 
-def _given_up(attempts: Sequence[RankAttempt]) -> ClusterError:
+def _attempts_error(attempts: Sequence[RankAttempt]) -> ClusterError:
     return ClusterError(
-        f"ranks were lost {len(attempts)} times, the last time so: {attempts[-1].lost}",
+        f"ranks were lost {len(attempts)} times; the last time: {attempts[-1].lost}",
         where="train.restarts",
-        fix="What was trained is kept: see to the workers (memory, network, time to start) and run again.",
+        fix="The last checkpoint is kept. Check the workers (memory, network, time to start) and run again.",
     )
 
 
@@ -103,7 +103,7 @@ def _workers_for(
     asked, patience, said = job.train.workers, Patience(job.train.start_seconds), False
     while True:
         there: dict[str, Any] = client.processing()
-        busy = staying(client, [each for each in busy if each in there], PREFIX)
+        busy = busy_workers(client, [each for each in busy if each in there], PREFIX)
         idle = {each: keys for each, keys in there.items() if each not in busy}
         free = {each: keys for each, keys in idle.items() if not any(str(key).startswith(PREFIX) for key in keys)}
         if len(free) >= asked:

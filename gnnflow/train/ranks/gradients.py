@@ -1,4 +1,4 @@
-"""All-reduce: the gradient of a step is the mean over the labelled targets of all ranks, weighed as one rank would.
+"""All-reduce: a step's gradient is the mean over the labelled targets of all ranks, weighed as one rank would.
 
 Parameters are put into buckets in the reverse order of the model, which is about the order in which the backward pass
 reaches them. A bucket is sent as soon as its last gradient is there and all buckets before it are under way, so that
@@ -12,9 +12,9 @@ with that would hold up those that need its part of a round. The new weights wai
 Where ranks compute one step together (`is_joint`), the backward pass of each also carries what the others' losses ask
 of its rows: all passes then begin from parts of one mean over the targets of all ranks, and their gradients are summed.
 
-Each bucket carries, beside the gradients times the rank's weight, one number per parameter that counts the ranks with a
+Each bucket carries, with the gradients times the rank's weight, one number per parameter that counts the ranks with a
 gradient of it, so that a parameter that no rank used keeps none, as it would on one rank. The first bucket carries the
-step's loss too: a message of its own would be one more to wait for.
+step's loss too: a separate message would be one more to wait for.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class _Bucket:
 
     @property
     def flags(self) -> Tensor:
-        """How many ranks have a gradient of each parameter."""
+        """The number of ranks that have a gradient of each parameter."""
         return self.content[self.places[-1][1] : -_NUM_FIGURES]
 
     @property
     def figures(self) -> Tensor:
-        """What is said of the step, in the first bucket."""
+        """The step's figures, in the first bucket."""
         return self.content[-_NUM_FIGURES:]
 
     def fill(self, weight: float) -> None:
@@ -113,7 +113,7 @@ class AllReduce:
         came = weakref.WeakMethod(self._came)
         for bucket in self._buckets:
             for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(partial(_pass_on, came))  # type: ignore[no-untyped-call]
+                parameter.register_post_accumulate_grad_hook(partial(_call_if_set, came))  # type: ignore[no-untyped-call]
 
     def part(self, loss: Tensor, weight: float) -> tuple[Tensor, float]:
         """Return the loss and its weight; of a joint step, this rank's part of the mean and the weight of all ranks."""
@@ -142,7 +142,7 @@ class AllReduce:
             self._turns = self._thread.submit(take_turns, self._under_way())
 
     def finish(self) -> StepLoss:
-        """Make the model's gradients those of all ranks."""
+        """Replace the model's gradients by the gradients of all ranks."""
         self._send(everything=True)
         self._begun = False
         turns, self._turns = self._turns, None
@@ -177,7 +177,7 @@ class AllReduce:
             self._agreed = True
 
 
-def _pass_on(came: Callable[[], Callable[[Tensor], None] | None], parameter: Tensor) -> None:
+def _call_if_set(came: Callable[[], Callable[[Tensor], None] | None], parameter: Tensor) -> None:
     if (function := came()) is not None:
         function(parameter)
 

@@ -1,6 +1,6 @@
 """The ranks of one training run, joined: collective operations that end when a rank is lost, late or told to stop.
 
-torch.distributed carries them (gloo, and NCCL where every rank computes on a card of its own), without its
+torch.distributed carries them (gloo, and NCCL where each rank computes on another card), without its
 process-wide default group, over the address that Dask reaches the worker by; two ranks of one host sum what is small
 in memory that both see (`shared_memory.py`). A store on rank 0's host, on any free port of that address, is where the
 ranks find each other; nothing else listens there.
@@ -30,7 +30,7 @@ from gnnflow.train.ranks.doubling import Doubling, Join, is_cheaper, join_partne
 from gnnflow.train.ranks.operations import JOINING, Pending, Place, Position, RankLostError
 from gnnflow.train.ranks.patience import Patience
 from gnnflow.train.ranks.shared_memory import SharedPair, meet
-from gnnflow.train.ranks.waiting import Notes, call_apart, knock, missing_ranks, reaching
+from gnnflow.train.ranks.waiting import Notes, call_apart, missing_ranks, reaching, wait_for_port
 
 dist: Any = _untyped  # classes of its C++ part, which no stub declares as they are
 _GREETING = "group"
@@ -48,7 +48,7 @@ class RankLateError(ClusterError):
 class RankGroup:
     """One rank's connection to the others. All call the same operations, and wait for them, in the same order.
 
-    connections: how many more were opened beside this one, by all ranks together.
+    connections: how many more were opened after this one, by all ranks together.
     """
 
     place: Place
@@ -73,7 +73,7 @@ class RankGroup:
         return self.place.size
 
     def meet_on(self, device: torch.device) -> None:
-        """Hear where every rank computes. What lies on cards goes from card to card where each rank has its own.
+        """Learn the device of every rank. Tensors on cards go from card to card where each rank has its own.
 
         Where ranks share a card, or some compute on a CPU, it goes through copies in the memory of the machines.
         """
@@ -96,7 +96,7 @@ class RankGroup:
         return self.pending(iter([self.backend.allreduce([held])]), held, copied_to)
 
     def is_between_cards(self, tensor: Tensor) -> bool:
-        """Return whether such a tensor goes from card to card."""
+        """Return whether a tensor like this one goes from card to card."""
         return tensor.is_cuda and self.own_cards
 
     def gather(self, arrays: Sequence[Array]) -> list[list[Array]]:
@@ -177,7 +177,7 @@ def find_store(host: str, port: int, *, start_seconds: float, position: Position
     connect = partial(dist.TCPStore, host, port, None, is_master=False, timeout=_TRY, wait_for_workers=False)
     while True:
         try:
-            knock(host, port, position, patience=patience)  # torch would go on where nobody listens any more
+            wait_for_port(host, port, position, patience=patience)  # torch would go on where nobody listens any more
             store = call_apart(connect, position)
         except (RuntimeError, OSError, ValueError) as error:
             if isinstance(error, ConnectionRefusedError) or patience.is_over():
@@ -224,9 +224,10 @@ def late(ranks: Sequence[int], seconds: float, why: str = "") -> RankLateError:
 
 @dataclass(frozen=True)
 class _Meeting:
-    """What ranks that meet in rank 0's store become: connections, each by the name that its ranks ask for.
+    """Connects ranks that meet in rank 0's store, each connection by the name that its ranks ask for.
 
-    Each raises RankLostError where a rank does not come, RankStoppedError where the training is no longer wanted.
+    Each method raises RankLostError where a rank does not come, RankStoppedError where the training is no longer
+    wanted.
     """
 
     store: Any
@@ -242,7 +243,7 @@ class _Meeting:
             gloo._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]  # noqa: SLF001
             # gloo's connecting cannot be stopped: so only to ranks that are there
             if missing := missing_ranks(store, rank, size, self.position, seconds=seconds):
-                raise TimeoutError(f"{missing} of the {size} that join {name} did not come")
+                raise TimeoutError(f"{missing} of the {size} ranks that join {name} did not arrive")
             joined = call_apart(partial(dist.ProcessGroupGloo, store, rank, size, gloo), self.position)
         joined._set_default_timeout(_limit(self.place))  # noqa: SLF001
         return joined

@@ -28,7 +28,7 @@ class RankStoppedError(Exception):
 
 @dataclass
 class Position:
-    """Where a rank is, for whoever watches it. `moves` grows with every change; `waiting`: for other ranks."""
+    """A rank's place in training, for its watchers. `moves` grows with every change; `waiting`: for other ranks."""
 
     epoch: int = 0
     step: int = 0
@@ -57,7 +57,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Place:
-    """Which rank of how many this is, and how long it waits: for the others to begin, and for one operation."""
+    """A rank's number, of how many, and its time limits: for the others to begin, and for one operation."""
 
     rank: int
     size: int
@@ -91,7 +91,7 @@ class Pending:
 
     @property
     def is_done(self) -> bool:
-        """Whether all rounds have ended."""
+        """True if all rounds have ended."""
         return self._work is None
 
     def turn(self) -> bool:
@@ -113,7 +113,7 @@ class Pending:
 
 
 def take_turns(operations: Sequence[Pending]) -> None:
-    """Have operations end side by side, round by round, once those that were begun before all of them have ended.
+    """Finish operations side by side, round by round, after earlier operations have ended.
 
     Raises RankLostError where a rank is gone or too late.
     """
@@ -149,7 +149,7 @@ def _lost(operation: Pending, error: Exception) -> RankLostError:
     place, position = operation.place, operation.position
     said = str(error).partition("] ")[2] or str(error)
     return RankLostError(
-        f"rank {place.rank} of {place.size} lost the others in {place_text(position.epoch, position.step)} "
+        f"rank {place.rank} of {place.size} lost the other ranks in {place_text(position.epoch, position.step)} "
         f"({said.partition('. This is')[0].splitlines()[0]})",
         where="train.workers",
     )

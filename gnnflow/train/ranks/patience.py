@@ -1,4 +1,4 @@
-"""How long a wait may take: a clock alone would count the time for which this process was paused as well."""
+"""Limits how long a wait may take, without the time for which this process was paused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a parameter server counts of the gradients that ranks push: losses to tell of, and how stale they were."""
+"""Counts the gradients that ranks push to a parameter server: the losses to report, and the staleness."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Staleness:
         self.pushes, self.total, self.most = self.pushes + 1, self.total + updates, max(self.most, updates)
 
     def figures(self) -> dict[str, float]:
-        """Return them by name of the metric."""
+        """Return the counts by name of the metric."""
         return {
             "train.mean_staleness": self.total / max(self.pushes, 1),
             "train.max_staleness": self.most,

@@ -1,12 +1,12 @@
-"""A rank whose weights lie on parameter servers: each step pushes gradients to all of them and takes weights back.
+"""A rank whose weights lie on parameter servers: each step pushes gradients to all servers and takes weights back.
 
 Of a parameter that is looked up by rows and takes at least ROWS_BYTES, a step pulls the rows that its batch reads, in
 one more call before it, and pushes the gradients of those. A smaller one travels whole with the others: the call would
-cost more than the bytes. The rank's own copy of such a table is whole only where all of it is read: when an epoch is
+cost more than the bytes. The rank's copy of such a table is whole only where all of it is read: when an epoch is
 scored, and in a checkpoint.
 
 With `updater.stealing` a rank takes its batches from the first server's queue: as many as it prepares ahead when an
-epoch begins, then one with each reply, which costs no call of its own.
+epoch begins, then one with each reply, which costs no further call.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class ServedUpdater:
         return replies[0].loss
 
     def _pushes(self) -> list[Push]:
-        """Return what each server gets of the gradients that are held."""
+        """Return each server's part of the gradients that are held."""
         batch = self._under_way.popleft() if self._steals else None
         pushes = []
         for part, tables, version in zip(self._parts, self._tables, self._versions, strict=True):
@@ -213,8 +213,8 @@ class ServedUpdater:
     def state(self) -> dict[str, Tensor]:
         """Return the servers' optimiser states as `<server>/<place of the parameter>/<name>`.
 
-        Makes the model's tables whole, which a checkpoint stores beside it. Where ranks take batches from a queue it
-        makes all weights those of one moment, and the batches that these have seen are part of the state.
+        Makes the model's tables whole, which a checkpoint stores as well. Where ranks take batches from a queue all
+        weights are of one moment, and the batches that these have seen are part of the state.
         """
         if not self._begun:
             return self._tensors(self._restored, self._done)

@@ -26,7 +26,7 @@ from gnnflow.train.updater import LocalUpdater, Updater
 
 @dataclass
 class _Joined:
-    """What ranks that have joined a group have alike. card: which of its machine's cards it computes on."""
+    """Base of ranks that have joined a group. card: the number of the graphics card that it computes on."""
 
     group: RankGroup
     card: int
@@ -43,7 +43,7 @@ class _Joined:
 
 @dataclass
 class AllReduceRank(_Joined):
-    """One rank whose gradients are averaged with those of the others."""
+    """One rank whose gradients are averaged with the other ranks' gradients."""
 
     _sources: list[SharedSource] = field(default_factory=list)
 
@@ -53,7 +53,7 @@ class AllReduceRank(_Joined):
         return self._sources[-1]
 
     def updater(self, model: nn.Module, config: TrainConfig) -> Updater:
-        """Return the configured optimiser behind an all-reduce, during which the source opened last goes on."""
+        """Return the configured optimiser after an all-reduce, during which the source opened last goes on."""
         exchange = AllReduce(model, self.group, is_joint=pipeline_of(config).is_joint)
         return LocalUpdater(model, config, exchange=exchange, meanwhile=self._sources[-1].make_ready)
 
@@ -84,7 +84,7 @@ class ServedRank(_Joined):
         )
 
     def updater(self, model: nn.Module, config: TrainConfig) -> ServedUpdater:
-        """Return what steps a model through the servers; each model trains until the next one is given."""
+        """Return an updater that steps a model through the servers; each model trains until the next one is given."""
         self._updaters.append(ServedUpdater(model, self.group, self.servers, fit=len(self._updaters)))
         return self._updaters[-1]
 

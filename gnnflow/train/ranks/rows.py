@@ -1,8 +1,8 @@
-"""Rows that go between the ranks of a group within a step: what `gnnflow.executions.row_exchange.Exchange` asks for.
+"""Sends rows between the ranks of a group within a step, as `gnnflow.executions.row_exchange.Exchange` asks.
 
-Connections of their own carry them, so that sums of gradients may be under way beside them, in any order: between ranks
-of one host memory that both see (`shared_memory.py`), as long as that is all ranks, else gloo. Rows of a card go from
-card to card over NCCL where each rank has its own, and else through the memory of the machine.
+Separate connections carry them, so that sums of gradients may be under way at the same time, in any order: between
+ranks of one host memory that both see (`shared_memory.py`), as long as that is all ranks, else gloo. Rows of a card go
+from card to card over NCCL where each rank has its own, and else through the memory of the machine.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class _Swaps:
     under_way: list[PairWork]
 
     def wait(self, limit: timedelta) -> None:
-        """Have all be there. Raises TimeoutError where one does not come in time; then this may be called again."""
+        """Wait for all parts. Raises TimeoutError if one does not come in time; then this may be called again."""
         while self.under_way:
             self.under_way[-1].wait(limit)
             self.under_way.pop()

@@ -1,4 +1,4 @@
-"""What training tells of a Dask scheduler that is gone, in whichever of several ways Dask's client shows it."""
+"""Recognises a lost Dask scheduler by the several errors that Dask's client raises."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def _lost(error: Exception) -> SchedulerLostError:
     return SchedulerLostError(
         f"the Dask scheduler was lost ({type(error).__name__})",
         where="cluster",
-        fix="Run again: what was trained is kept.",
+        fix="Run again: the last checkpoint is kept.",
     )

@@ -1,4 +1,4 @@
-"""What one parameter server holds of a model, and how it steps with what ranks push.
+"""Holds one parameter server's part of a model, and steps it with the gradients that ranks push.
 
 Parameters are dealt to servers whole, about as many bytes to each. A server's dense ones travel as one array, one after
 the other; tables that are looked up by rows do not (`tables.py`).
@@ -70,7 +70,7 @@ class Shard:
 
     @property
     def _looked_up(self) -> list[nn.Parameter]:
-        """What stands for the tables in the optimiser: the rows of the last step."""
+        """The tables' rows of the last step, which stand for the tables in the optimiser."""
         return list(self._parameters)[self._num_dense :]
 
     def step(self, pushes: Sequence[Push]) -> None:
@@ -95,7 +95,7 @@ class Shard:
         if products:
             self._updater.step(torch.stack(products).sum())
         for place, (rows, _) in lent.items():
-            self._tables[place].take_back(rows, self._looked_up[place], self._updater.optimizer)
+            self._tables[place].store_rows(rows, self._looked_up[place], self._updater.optimizer)
 
     def _lent(self, pushes: Sequence[Push], total: float) -> dict[int, tuple[Tensor, Tensor]]:
         """Put the rows that the pushes touch into the optimiser; return them with their mean gradients by table."""
@@ -128,7 +128,7 @@ class Shard:
         return [table.whole().numpy() for table in self._tables]
 
     def state(self) -> State:
-        """Return the optimiser's state by name: that of dense parameters, whether they are looked up by rows or not."""
+        """Return the optimiser's state by name, with the state of tables as a dense optimiser would hold it."""
         dense = {
             name: kept for name, kept in self._updater.state().items() if int(name.split("/")[0]) < self._num_dense
         }
@@ -161,7 +161,7 @@ def dealt(parameters: Sequence[Tensor], num_servers: int) -> list[list[int]]:
 
 @dataclass
 class Part:
-    """What one server holds of a model: its parameters here, and where they lie in what is sent."""
+    """One server's part of a model: its parameters here, and their places in the array that is sent."""
 
     parameters: list[nn.Parameter]
     bounds: list[int] = field(init=False)

@@ -4,7 +4,7 @@
 and step. When a server steps is the mode:
 
 - synchronous: once per step, with the gradients of all ranks in rank order, weighed as all-reduce weighs them. Every
-  rank waits for all; the weights are those of all-reduce to rounding.
+  rank waits for all; the weights equal all-reduce's to rounding.
 - bounded: with each gradient as it comes. A rank waits only where it would begin a step more than `staleness` steps
   ahead of the slowest rank (stale synchronous parallel: Ho et al., NeurIPS 2013).
 - asynchronous: with each gradient as it comes, and nobody waits.
@@ -23,7 +23,7 @@ and `push` find what the first one left. A push is known by its rank, its fit an
 attempt of the ranks, so none comes from an earlier one.
 
 A large parameter that is looked up by rows (`tables.py`) does not come back with the others: before a step a rank pulls
-the rows that its batch reads, and it pushes the gradients of those.
+the rows that its batch reads, and it pushes the gradients of these rows.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ class ServerClosedError(ClusterError):
 
 @dataclass(frozen=True)
 class Reply:
-    """The dense weights after a push, and the loss of the targets that they have seen since this rank's last one.
+    """The dense weights after a push.
 
-    version: of the weights. batches: what the rank computes next, from the queue.
+    loss: of the targets that the weights have seen since this rank's last push. version: of the weights. batches: what
+    the rank computes next, from the queue.
     """
 
     weights: FloatArray
@@ -63,7 +64,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a rank's last push was answered with, besides weights. step: that push's; -1 before the first."""
+    """The answer to a rank's last push, without weights. step: of that push; -1 before the first."""
 
     step: int
     loss: StepLoss
@@ -147,9 +148,9 @@ class Server:
             if (push.fit, push.step) < (self._fit, self._clocks[rank] - 1):
                 raise ServerClosedError(f"rank {rank} is past its step {push.step}", where="train.updater")
             if self._mode == "synchronous":
-                await self._together(push)
+                await self._apply_step(push)
             else:
-                await self._at_once(push)
+                await self._apply_push(push)
             if not self._is_answered(push):
                 self._parked.discard(rank)
                 self._read[rank] = self._version
@@ -176,7 +177,7 @@ class Server:
             assert self._version == version, "a batch was under way"
 
     async def resume(self) -> None:
-        """Let ranks go on after a pause."""
+        """Let ranks continue after a pause."""
         async with self._turn:
             self._paused = False
             self._turn.notify_all()
@@ -198,19 +199,19 @@ class Server:
         return list(self._clocks)
 
     async def figures(self) -> dict[str, float]:
-        """Return what was stale or stolen in the first fit, by name of the metric.
+        """Return the counts of stale and stolen batches in the first fit, by name of the metric.
 
         Ranks that go on from the last checkpoint of all begin none.
         """
         return (self._counted or [Staleness()])[0].figures()
 
     async def close(self) -> None:
-        """Let go of whoever waits."""
+        """Release all ranks that wait."""
         async with self._turn:
             self._closed = True
             self._turn.notify_all()
 
-    async def _together(self, push: Push) -> None:
+    async def _apply_step(self, push: Push) -> None:
         if push.step >= self._clocks[push.rank]:
             self._waiting[push.rank] = push
         if len(self._waiting) == self._num_ranks:
@@ -224,11 +225,11 @@ class Server:
             self._turn.notify_all()
         await self._until(lambda: self._clocks[push.rank] > push.step)
 
-    async def _at_once(self, push: Push) -> None:
+    async def _apply_push(self, push: Push) -> None:
         if push.step >= self._clocks[push.rank]:
             self._add(push)
             self._parked.add(push.rank)
-        await self._until(lambda: self._is_answered(push) or self._may_go_on(push.rank))
+        await self._until(lambda: self._is_answered(push) or self._may_continue(push.rank))
 
     def _add(self, push: Push) -> None:
         """Step with one rank's gradients."""
@@ -245,7 +246,7 @@ class Server:
     def _is_answered(self, push: Push) -> bool:
         return self._answers[push.rank].step >= push.step
 
-    def _may_go_on(self, rank: int) -> bool:
+    def _may_continue(self, rank: int) -> bool:
         """Return whether a rank that has pushed may begin another batch."""
         if self._paused:
             return False

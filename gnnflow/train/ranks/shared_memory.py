@@ -1,10 +1,10 @@
-"""What two ranks of one host tell each other through memory that both see, in place of gloo's loopback connections.
+"""Exchanges data between two ranks of one host through shared memory, instead of gloo's loopback connections.
 
-A rank copies its part into memory of its own that the other one maps, and tells so by a few bytes through a Unix
-socket: nothing else has to run for a part to arrive, where gloo's threads wait for a core while the ranks compute. Rows
-that are sent are gathered straight into that memory, and a large part may be read where it lies, for as long as there
-is a tensor of it. Of a sum each adds the other's part to its own. A sum of two numbers does not depend on their order,
-so both have the same bits, and those that gloo finds.
+A rank copies its part into its memory, which the other one maps, and tells so by a few bytes through a Unix socket:
+nothing else has to run for a part to arrive, where gloo's threads wait for a core while the ranks compute. Rows that
+are sent are gathered straight into that memory, and a large part may be read where it lies, for as long as there is a
+tensor of it. Of a sum each adds the other's part to its own. A sum of two numbers does not depend on their order, so
+both have the same bits, and those that gloo finds.
 
 The socket's name is in no file system and the memory has none, so nothing is left behind by a rank that is killed; the
 other one sees the socket close. Two processes that cannot connect (other hosts, other network namespaces) are told so
@@ -70,7 +70,7 @@ def meet(store: Any, rank: int, *, patience: float) -> SharedPair | None:
 
 @dataclass
 class _Memory:
-    """Memory, its number among those of its owner, and the operation whose part it holds."""
+    """One piece of memory, its number among its owner's pieces, and the operation whose part it holds."""
 
     content: mmap.mmap
     slot: int
@@ -78,17 +78,17 @@ class _Memory:
 
     @property
     def is_large(self) -> bool:
-        """Whether a note of its own tells that it was read."""
+        """True if a separate note tells that it was read."""
         return len(self.content) >= _LARGE
 
     def part(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return what it holds, as a tensor of this type and shape."""
+        """Return its content as a tensor of this type and shape."""
         return torch.frombuffer(self.content, dtype=dtype, count=prod(shape)).view(shape)
 
 
 @dataclass(frozen=True)
 class Outgoing:
-    """What is sent: a tensor, or the rows of it that lie at some places [S]."""
+    """The data to send: a tensor, or its rows at some places [S]."""
 
     rows: Tensor
     places: Tensor | None = None
@@ -146,7 +146,7 @@ class SharedPair:
         return self._begin(Outgoing(tensor), tensor, adds=True)
 
     def broadcast(self, tensors: Sequence[Tensor], options: Any) -> PairWork:
-        """Begin to replace a tensor by that of rank `options.rootRank`."""
+        """Begin to replace a tensor by the tensor of rank `options.rootRank`."""
         sends = self.rank == options.rootRank
         (tensor,) = tensors
         return self._begin(Outgoing(tensor), None) if sends else self._begin(None, tensor)
@@ -169,7 +169,7 @@ class SharedPair:
 
     def _send(self, number: int, sent: Outgoing) -> None:
         if sent.nbytes >= _LARGE:
-            self._hear_what_came()
+            self._read_notes()
         held, descriptors = self._free(sent.nbytes), []
         if held is None:
             size = _rounded(sent.nbytes)
@@ -206,16 +206,16 @@ class SharedPair:
         """Return the other rank's part of an operation. Raises TimeoutError where it does not come in time."""
         self.connection.settimeout(seconds)
         while number not in self._arrived:
-            if not self._hear():
+            if not self._read_note():
                 raise ConnectionError("Connection closed by the other rank")
         return self._arrived[number]
 
-    def let_go(self, number: int) -> None:
+    def finish_reading(self, number: int) -> None:
         """Note that the other rank's part of an operation has been read."""
         held = self._arrived.pop(number)
         self._unread.remove(number)
         if held.is_large:
-            self._was_read_here(held.slot)
+            self._tell_read(held.slot)
 
     def lent(self, number: int, like: Tensor) -> Tensor:
         """Return the other rank's part of an operation, of this type and shape, where it lies; a small one as a copy.
@@ -225,18 +225,18 @@ class SharedPair:
         held = self._arrived[number]
         if not held.is_large:
             copied = held.part(like.shape, like.dtype).clone()
-            self.let_go(number)
+            self.finish_reading(number)
             return copied
         del self._arrived[number]
         self._unread.remove(number)
         memory = (ctypes.c_char * like.nbytes).from_buffer(held.content)
-        weakref.finalize(memory, self._was_read_here, held.slot).atexit = False
+        weakref.finalize(memory, self._tell_read, held.slot).atexit = False
         return torch.frombuffer(memory, dtype=like.dtype).view(like.shape)
 
-    def _was_read_here(self, slot: int) -> None:
+    def _tell_read(self, slot: int) -> None:
         """Tell that large memory was read: at once, or with the next note where that would wait.
 
-        A tensor may end in the midst of anything, so this neither waits nor changes how long the socket does.
+        A tensor may be freed at any moment, so this neither waits nor changes the timeout of the socket.
         """
         try:
             os.write(self.connection.fileno(), self._note(_READ, slot))
@@ -245,7 +245,7 @@ class SharedPair:
         except ConnectionError:  # who waits for the other rank hears that it is gone
             pass
 
-    def _hear(self) -> bool:
+    def _read_note(self) -> bool:
         """Act on the next note, and return whether there was one: there is none where the other rank is gone."""
         try:
             note, descriptors, _, _ = socket.recv_fds(self.connection, _NOTE.size, 1)
@@ -264,16 +264,16 @@ class SharedPair:
             self._arrived[came] = self._theirs[slot]
         return True
 
-    def _hear_what_came(self) -> None:
+    def _read_notes(self) -> None:
         self.connection.settimeout(0)
         with suppress(BlockingIOError, ConnectionError):
-            while self._hear():
+            while self._read_note():
                 pass
 
 
 @dataclass
 class PairWork:
-    """This rank's end of an operation under way, waited for as those of torch's groups are.
+    """This rank's end of an operation under way; waiting for it works as in torch's groups.
 
     found: what the other rank's part is put into, or added to; on device meta what it is like, until it is lent; None
     where none comes.
@@ -285,7 +285,7 @@ class PairWork:
     adds: bool
 
     def wait(self, limit: timedelta) -> None:
-        """Have `found` be the result. Raises TimeoutError where the other rank's part does not come in time."""
+        """Wait until `found` holds the result. Raises TimeoutError if the other rank's part does not come in time."""
         if self.found is None:
             return
         held = self.pair.take(self.number, limit.total_seconds())
@@ -297,7 +297,7 @@ class PairWork:
             self.found.add_(theirs)
         else:
             self.found.copy_(theirs)
-        self.pair.let_go(self.number)
+        self.pair.finish_reading(self.number)
 
 
 def _rounded(num_bytes: int) -> int:

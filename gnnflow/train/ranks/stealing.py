@@ -1,7 +1,7 @@
-"""An epoch's batches as one queue for all ranks: a rank that is ahead takes batches of the one that is behind.
+"""Queues an epoch's batches for all ranks: a rank that is ahead takes batches of one that is behind.
 
 Batches are dealt to shares as ever (`gnnflow.train.source.DealtBatch`), so what each of them is, and draws, does not
-depend on who computes it. When all ranks have come for an epoch, each takes the batches of its own shares in order, and
+depend on who computes it. When all ranks have come for an epoch, each takes the batches of its shares in order, and
 when these are gone the last one of the share that has most left (work stealing: Blumofe and Leiserson, J. ACM 1999,
 with the victim chosen by what is left). A batch is *done* when its gradients are in the weights: what is taken and not
 done is trained on again by whoever begins from a checkpoint.

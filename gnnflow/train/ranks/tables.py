@@ -3,7 +3,7 @@
 A dense optimiser moves every row in every step: where a step has not read a row its gradient is zero, and momentum and
 weight decay move it all the same. Here such a row is left as it is, and takes the steps that it missed when it is next
 read or stepped: by the same optimiser, one after the other, each at its own learning rate. So the weights that anyone
-sees are those of the dense optimiser to rounding, unlike those of `torch.optim.SparseAdam`, which skips these steps.
+sees equal the dense optimiser's to rounding, unlike the weights of `torch.optim.SparseAdam`, which skips these steps.
 
 Without weight decay a row that was never read has nothing to take, and of a long absence only as many steps as momentum
 needs to fade below rounding. With it every step counts, so the whole table catches up every CATCH_UP_STEPS steps, at
@@ -48,7 +48,7 @@ class RowTable:
 
     @property
     def num_steps(self) -> int:
-        """How many steps the table has taken."""
+        """The number of steps that the table has taken."""
         return self._begun + len(self._rates)
 
     def rows(self, rows: Tensor) -> Tensor:
@@ -67,8 +67,8 @@ class RowTable:
         parameter.data = self._weight[rows]
         _place(optimizer, parameter, {name: kept[rows] for name, kept in self._state.items()}, step=self.num_steps)
 
-    def take_back(self, rows: Tensor, parameter: nn.Parameter, optimizer: torch.optim.Optimizer) -> None:
-        """Keep what the step has made of the rows that were lent."""
+    def store_rows(self, rows: Tensor, parameter: nn.Parameter, optimizer: torch.optim.Optimizer) -> None:
+        """Store the stepped rows that were lent."""
         self._weight[rows] = parameter.detach()
         for name, stepped in _per_row(optimizer, parameter).items():
             if name not in self._state:
@@ -95,7 +95,7 @@ class RowTable:
         self._touched = sum((kept != 0).any(1) for kept in self._state.values()) > torch.zeros_like(self._taken)
 
     def _catch_up(self, rows: Tensor) -> None:
-        """Have rows take the steps that they missed."""
+        """Apply to rows the steps that they missed."""
         horizon = self._horizon()
         lagging = self._taken[rows] < self.num_steps
         if not self._config.weight_decay:

@@ -1,4 +1,4 @@
-"""What runs on a Dask worker: one rank, from its arrival to its end.
+"""Runs one rank on a Dask worker, from its arrival to its end.
 
 It tells the stage's process where it is twice a second (less often where there are hundreds of ranks), as events under
 the name of the attempt: that is how a stuck rank is known from those that wait for it. The same thread sees whether
@@ -37,7 +37,7 @@ _one_rank = threading.Lock()  # a card's generator, and what others' layers draw
 
 @dataclass(frozen=True)
 class RankOrder:
-    """What one rank is told.
+    """The settings that one rank receives.
 
     topic: the name its events go under; store: rank 0's host and port, None to rank 0; servers: actors that hold the
     weights, none where gradients are averaged.
@@ -60,7 +60,7 @@ def run_rank(order: RankOrder) -> TrainResult | None:
     _take_process(order)
     failed: BaseException | None = None
     try:
-        with _beating(order) as beat:
+        with _beats(order) as beat:
             return _train(order, beat)
     except BaseException as error:  # noqa: BLE001 - raised again below
         failed = _without_frames(error)
@@ -153,7 +153,7 @@ class Beat(Silent):
         self.tell("message", text=text)
 
     def once(self) -> None:
-        """Say where the rank is, and see whether it is still wanted."""
+        """Send the rank's position, and check whether its task was cancelled."""
         at = self.position
         if time.monotonic() >= self.next_at:
             self.next_at = time.monotonic() + self.every
@@ -162,19 +162,19 @@ class Beat(Silent):
 
 
 @contextmanager
-def _beating(order: RankOrder) -> Iterator[Beat]:
-    """Beat until the block ends, and say then that the rank has left."""
+def _beats(order: RankOrder) -> Iterator[Beat]:
+    """Send beats until the block ends, then tell that the rank has left."""
     from distributed import get_worker
 
     worker = get_worker()
     beat = Beat(worker, str(worker.get_current_task()), order.topic, order.place.rank, every=order.place.size / _BEATS)
     over = threading.Event()
 
-    def go_on() -> None:
+    def send_beats() -> None:
         while not over.wait(BEAT_SECONDS):
             beat.once()
 
-    thread = threading.Thread(target=go_on, name=f"gnnflow-rank-{order.place.rank}", daemon=True)
+    thread = threading.Thread(target=send_beats, name=f"gnnflow-rank-{order.place.rank}", daemon=True)
     beat.once()
     thread.start()
     try:

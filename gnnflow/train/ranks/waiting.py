@@ -49,7 +49,7 @@ def call_apart(function: Callable[[], Result], position: Position) -> Result:
     return result.result()
 
 
-def knock(host: str, port: int, position: Position, *, patience: Patience) -> None:
+def wait_for_port(host: str, port: int, position: Position, *, patience: Patience) -> None:
     """Wait until a port can be reached.
 
     Raises ConnectionRefusedError at once where nobody listens there, another OSError where it cannot be reached in
@@ -82,12 +82,12 @@ def missing_ranks(store: Any, rank: int, size: int, position: Position, *, secon
     """Tell the others that this rank is there, wait for them, and return those that have not come in time."""
     store.set(f"{_ARRIVED}/{rank}", b"1")
     names = [f"{_ARRIVED}/{each}" for each in range(size)]
-    if are_set(store, names, position, seconds=seconds):
+    if wait_for_values(store, names, position, seconds=seconds):
         return []
     return [each for each, name in enumerate(names) if not store.check([name])]
 
 
-def are_set(store: Any, names: Sequence[str], position: Position, *, seconds: float) -> bool:
+def wait_for_values(store: Any, names: Sequence[str], position: Position, *, seconds: float) -> bool:
     """Wait until a store has values of some names, and return whether it has them in time.
 
     Raises RankStoppedError where the training is no longer wanted.
@@ -115,7 +115,7 @@ class Notes:
 
     def get(self, name: str) -> bytes:
         """Return a value when it is there. Raises TimeoutError where it is not in time."""
-        if not are_set(self.store, [name], self.position, seconds=self.seconds):
+        if not wait_for_values(self.store, [name], self.position, seconds=self.seconds):
             raise TimeoutError(f"the other rank did not write {name}")
         value: bytes = self.store.get(name)
         return value

@@ -39,9 +39,9 @@ from gnnflow.executions.streamed import (
     GroupSizes,
     Key,
     LayerRelations,
-    are_features,
     attended,
     gated,
+    reads_features,
     reads_values,
 )
 from gnnflow.executions.tensors import BlockTensors
@@ -239,7 +239,7 @@ def _widths(model: Model, size: GraphSize, place: Place, *, picks: bool, on_ring
 
 def _pass(of: LayerRelations, relation: int, *, size: GraphSize, place: Place, picks: bool, on_ring: bool) -> _Pass:
     """Return the numbers of one relation's pass."""
-    model, layer, several = of.model, of.layers[relation], of.comes_from_several(relation)
+    model, layer, several = of.model, of.layers[relation], of.has_leaves(relation)
     columns = EdgeColumns(size.edge_columns > model.inputs.attribute_width, model.inputs.attribute_width)
     learned, kind = of.index > 0 or model.encoder is not None, layer.levels.instance
     may_prune, is_joined = size.may_prune or not size.num_edges, of.joins.only is None
@@ -256,7 +256,7 @@ def _pass(of: LayerRelations, relation: int, *, size: GraphSize, place: Place, p
     in_place = any(gates) or attends or (kind.adds and layer.uses_coefficients and not layer.coefficient_dropout)
     # of each plan: whether source terms are no more than features, and made of these whenever they are read
     makes = size.ranks == 1 and not place.on_card
-    made = [makes and not each.learns and are_features(of, each.terms.source) for each in plans]
+    made = [makes and not each.learns and reads_features(of, each.terms.source) for each in plans]
     made_of = model.inputs.feature_width + DEGREES if any(made) else 0
     own_bytes = 0
     if not size.has_leaves:
@@ -363,7 +363,7 @@ def _type(
 
 
 def _forward_phase(of: _Pass, at: _Type) -> _Phase:
-    """Return what aggregating a relation holds, given its targets' type.
+    """Return the numbers that the aggregation of a relation holds, given its targets' type.
 
     The end of a type's last relation reads the states and target terms of the others; a state that they share is read
     again for each.
@@ -489,8 +489,8 @@ class Needs:
         enough = int((budget - self.resident - self.fixed) * _SHARE_OF_EDGES) // self.per_edge
         return _Cut(tuple(of_types), rows, chunk, max(self.least_edges, min(enough, chunk * 21 // 20)))
 
-    def whatever_cut(self) -> dict[str, int]:
-        """Return the bytes that are taken however the graph is cut, by what for."""
+    def fixed_bytes(self) -> dict[str, int]:
+        """Return the bytes that do not depend on the cut of the graph, by purpose."""
         size, (nodes, edges) = self.size, self.size.largest
         text = f"{mib(self.fixed)} whatever the graph, pieces of edges, and weights with logits and labels of "
         needed = {f"{text}{size.num_targets:,} targets": self.in_all(0, 2 * self.least_edges)}
@@ -539,14 +539,14 @@ class Needs:
 
 
 def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, place: Place = ON_CPU) -> Plan:
-    """Return how to cut a graph. Raises TrainingError where no cut keeps the budget, with the least that one keeps.
+    """Return how to cut a graph. Raises TrainingError, with the least budget that works, if no cut fits.
 
     copies: where source terms are read more than once, all ranks keep what they read of the others' nodes.
     """
     if size.has_leaves and size.ranks > 1:
         raise TrainingError(
             f"edges with leaves cannot be divided among {size.ranks} ranks under train.memory: the leaves of one edge "
-            "may lie in the intervals of any",
+            "may lie in the intervals of several ranks",
             where="train.workers",
             fix="Set it to 1, or leave train.memory out.",
         )
@@ -577,7 +577,7 @@ def _fitting_cuts(needs: Needs, picking: Needs | None, budget: int) -> list[_Cut
 
     picking: of edges with leaves, where a type is several intervals. Empty where no cut keeps the budget.
     """
-    if budget < max(needs.whatever_cut().values()):
+    if budget < max(needs.fixed_bytes().values()):
         return []
     for intervals in range(1, 2 if picking else needs.most_intervals + 1):
         cut = needs.cut(intervals, budget)
@@ -701,7 +701,7 @@ def _too_small(needs: Needs, picking: Needs | None, budget: int) -> TrainingErro
         too_few, enough = enough, 2 * enough
     # between these; more memory never needs more
     least = bisect_left(range(enough), 1, too_few + 1, enough, key=fits)
-    reason, most = max(needs.whatever_cut().items(), key=lambda each: each[1])
+    reason, most = max(needs.fixed_bytes().items(), key=lambda each: each[1])
     if (least - 1) * _MIB >= most:
         reason = f"{needs.per_row:,} bytes for each node of an interval, of which there can be {needs.most_intervals}"
         if picking is not None:

@@ -56,7 +56,7 @@ class Card:
         return self.fetched(file.lent(at, num_bytes).view(torch.int32))
 
     def sent(self, parts: Sequence[Tensor], into: Tensor) -> Callable[[], None]:
-        """Begin to copy tensors of the device into page-locked memory [K n], one behind the other.
+        """Begin to copy tensors of the device into page-locked memory [K n], one after the other.
 
         Returns what waits until they are there. The tensors must not change before.
         """
@@ -93,7 +93,7 @@ class CardRows:
         return self.card.fetched(held if columns is None else held[: self.held.active[interval] * columns])
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
-        """Have an interval's numbers copied back, and written where they lie in a file."""
+        """Copy an interval's numbers back in the background, and write them where they lie in a file."""
         self.held.fill_by(interval, partial(self.card.sent, parts))
 
     def release(self) -> None:

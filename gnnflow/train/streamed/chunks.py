@@ -179,7 +179,7 @@ class ChunkFile:
         return found
 
     def _grouped(self, segments: Sequence[_Segment], file: ScratchFile) -> list[list[_Segment]]:
-        """Return which segments are read at once. file: where they lie."""
+        """Return groups of segments to read at once. file: where they lie."""
         groups: list[list[_Segment]] = []
         held, named = 0, np.zeros(0, np.int32)
         for each in segments:

@@ -106,7 +106,7 @@ class Scratch:
         self._free.setdefault((rows.width, rows.own, rows.sizes), []).append(rows)
 
     def write_later(self, rows: NodeFile, work: Callable[[], None]) -> None:
-        """Have rows written in the thread. Waits until at most one other is to be written, and raises its error."""
+        """Queue rows for the thread to write. Waits until at most one other is to be written, and raises its error."""
         with self._lock:
             before = [*self._pending][: max(0, len(self._pending) - _BEHIND + 1)]
         for _, written in before:
@@ -116,7 +116,7 @@ class Scratch:
             self._pending.append((rows, self._writer.submit(work)))
 
     def settle(self, rows: NodeFile) -> None:
-        """Wait until what was asked for of some rows is written. Raises what writing raised."""
+        """Wait until all queued numbers of the rows are written. Raises the error that writing raised."""
         with self._lock:
             asked = [written for of, written in self._pending if of is rows]
         for each in asked:
@@ -160,7 +160,7 @@ class ScratchFile:
         self.size = 0
 
     def reserve(self, size: int) -> None:
-        """Have the disk set bytes aside now, and not find it full in the midst of a step."""
+        """Reserve bytes on the disk now, so that it cannot be full in the middle of a step."""
         try:
             if size:
                 os.posix_fallocate(self._file.fileno(), 0, size)
@@ -176,7 +176,7 @@ class ScratchFile:
             lock_pages(self._locked)
 
     def append(self, held: memoryview) -> int:
-        """Write behind what was appended before, and return where it begins."""
+        """Append to the file, and return where the new part begins."""
         at = self.size
         self.write(held, at)
         self.size += len(held)
@@ -194,7 +194,7 @@ class ScratchFile:
         self._scratch.disk.read(self._file.fileno(), into, at)
 
     def drop_cache(self) -> None:
-        """Have the next read come from the disk, and not from the memory that the system keeps of the file."""
+        """Drop the system's cache of the file, so that the next read comes from the disk."""
         os.fsync(self._file.fileno())
         os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -257,7 +257,7 @@ class NodeFile:
         return run
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
-        """Have an interval's numbers written in the thread."""
+        """Queue an interval's numbers to be written by the thread."""
         self._scratch.write_later(self, partial(self._write, interval, [*parts]))
 
     def lent(self, interval: int) -> Tensor:
@@ -266,7 +266,7 @@ class NodeFile:
         return self._file.lent(*self._run(interval)).view(torch.float32)
 
     def fill_by(self, interval: int, begin: Callable[[Tensor], Callable[[], None]]) -> None:
-        """Have an interval's numbers [n K] copied into page-locked memory and written.
+        """Queue an interval's numbers [n K] to be copied into page-locked memory and written.
 
         begin: starts the copies into what it is given, and returns what waits for them, which the thread calls.
         """

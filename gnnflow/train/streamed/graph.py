@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.moving import beside, mapped
+from gnnflow.executions.moving import mapped, to_device
 from gnnflow.executions.row_exchange import told_by_all
 from gnnflow.executions.streamed import EVERY, GroupSizes, Piece, Ring
 from gnnflow.executions.tensors import feature_tensors
@@ -27,7 +27,7 @@ from gnnflow.train.streamed.card import Card, CardRows
 from gnnflow.train.streamed.chunks import ChunkFile, Ends
 from gnnflow.train.streamed.files import NUMBER, NodeFile, Scratch, bytes_of
 from gnnflow.train.streamed.numbering import Numbering, Run
-from gnnflow.train.streamed.packed import packed, read_here
+from gnnflow.train.streamed.packed import packed, read_run
 
 DEGREES = 3
 _PACKING = 4  # pieces that are read and sorted at once for a card, each in a thread
@@ -220,7 +220,7 @@ class FileGraph:
         return self.numbering.types or (0,) * len(self.sizes)
 
     def active(self, level: int) -> tuple[int, ...]:
-        """Return how many rows of each interval are computed behind so many layers: its first ones."""
+        """Return how many rows of each interval, its first ones, are computed after so many layers."""
         return self.numbering.active(level) if self.prunes else self.sizes
 
     def sorted(self) -> FileGraph:
@@ -248,7 +248,7 @@ class FileGraph:
         """
         chunks, least = self.chunks[layer][relation], self._least_depth(layer)
         if (id(chunks), least) not in self._pieces:
-            self._pieces[id(chunks), least] = self._as_read(layer, relation)
+            self._pieces[id(chunks), least] = self._stored_pieces(layer, relation)
         return self._pieces[id(chunks), least]
 
     def plain_pieces(self, layer: int, relation: int = 0) -> list[Piece]:
@@ -257,7 +257,7 @@ class FileGraph:
         least = self._least_depth(layer)
         return self.chunks[layer][relation].pieces(num_targets=sizes[0], num_sources=sizes[1], least_depth=least)
 
-    def _as_read(self, layer: int, relation: int) -> list[Piece]:
+    def _stored_pieces(self, layer: int, relation: int) -> list[Piece]:
         if self.card is not None:
             pieces, run = self.plain_pieces(layer, relation), self.card.run
             found = packed(pieces, self.scratch, run, threads=_PACKING, plain=True)
@@ -267,7 +267,7 @@ class FileGraph:
             return self.plain_pieces(layer, relation)  # scoring reads them by target alone
         # where a type is several intervals, the rows of all are more than is in memory at once
         picks = len(self.sizes) > self.schema.num_types
-        found = packed(self.plain_pieces(layer, relation), self.scratch, read_here, threads=1, picks=picks)
+        found = packed(self.plain_pieces(layer, relation), self.scratch, read_run, threads=1, picks=picks)
         if not self.numbering.levels:
             self.chunks[layer][relation].close()
         return found
@@ -277,13 +277,13 @@ class FileGraph:
         return layer + 1 if self.active(layer + 1) != self.sizes else _ANY_DEPTH
 
     def groups(self, layer: int, relation: int = 0) -> GroupSizes:
-        """Return how many intervals of a relation's ends stay together: as planned, or one of each."""
+        """Return how many intervals of a relation's ends stay in memory together: as planned, or one of each."""
         return self.together[layer][relation] if self.together else GroupSizes()
 
     def edge(self, layer: int, relation: int = 0) -> EdgeContext:
         """Return the columns of a layer's edges in a relation, of no edge."""
         edge = self.chunks[layer][relation].edge
-        return edge if self.card is None else beside(self.card.device, edge)
+        return edge if self.card is None else to_device(self.card.device, edge)
 
     def features(self, interval: int) -> FeatureTensors:
         """Read the input features of an interval's rows that the first layer reads; no columns of a type without."""
@@ -311,7 +311,7 @@ class FileGraph:
         return self._room(width, own, level=level, node_type=node_type)
 
     def source_rows(self, width: int, *, level: int, node_type: int | None = None) -> NodeFile | CardRows:
-        """Return such room for what edges read of their sources: of all intervals, where ranks keep copies."""
+        """Return room for the terms that edges read of their sources: of all intervals, where ranks keep copies."""
         if self.ring is None or not self.ring.copies:
             return self.rows(width, level=level, node_type=node_type)
         return self._room(width, None, level=level, node_type=node_type)
@@ -335,7 +335,7 @@ def _ends(numbering: Numbering, ring: Ring | None, target_type: int, source_type
 
 
 def node_context(degrees: Tensor, relations: int = 1) -> NodeContext:
-    """Return what `FileGraph.degrees` holds of an interval: numbers [n], of several relations [n, R]."""
+    """Return the degrees of an interval from `FileGraph.degrees`: numbers [n], of several relations [n, R]."""
     if relations == 1:
         return NodeContext(*degrees.view(-1, DEGREES).t().contiguous().unbind())
     return NodeContext(*degrees.view(-1, DEGREES, relations).transpose(0, 1).contiguous().unbind())

@@ -224,7 +224,7 @@ def numbered_by_type(
 
 
 def _joined(num_nodes: int, parts: Iterable[tuple[int, IntArray, Numbering]]) -> Numbering:
-    """Return parts of a graph one behind the other. parts: of each its type, its nodes [n], and their places."""
+    """Return parts of a graph one after the other. parts: of each its type, its nodes [n], and their places."""
     rows, first = np.empty(num_nodes, np.int32), 0
     sizes: list[int] = []
     types: list[int] = []

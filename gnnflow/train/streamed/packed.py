@@ -79,7 +79,7 @@ Fetch = Callable[[ScratchFile, int, int], Tensor]
 """What reads a run of a file, given where it begins and its bytes, as whole numbers of 4 bytes."""
 
 
-def read_here(file: ScratchFile, at: int, num_bytes: int) -> Tensor:
+def read_run(file: ScratchFile, at: int, num_bytes: int) -> Tensor:
     """Read a run of a file into memory of the process."""
     held = np.empty(num_bytes // NUMBER, np.int32)
     if len(held):
@@ -204,7 +204,7 @@ class StoredCsr(Csr):
 
 @dataclass(frozen=True)
 class _Stored:
-    """Tensors that lie in a file behind each other. like: what they are of, without the numbers; codings: of each."""
+    """Tensors that lie in a file one after the other. like: the object without its numbers; codings: of each."""
 
     file: ScratchFile
     at: int

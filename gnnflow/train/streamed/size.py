@@ -80,7 +80,7 @@ class GraphSize:
         return self.ranks == 1 and not self.has_leaves and self.num_targets < self.num_nodes
 
 
-def times_as_large(size: GraphSize, times: int, *, partitions: float) -> GraphSize:
+def scaled_size(size: GraphSize, times: int, *, partitions: float) -> GraphSize:
     """Return the approximate size of a graph with `times` as many nodes, of which this one is a subsample.
 
     partitions: by how much its number of partitions is larger. Of one rank.

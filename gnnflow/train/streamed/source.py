@@ -67,7 +67,7 @@ class StreamedStep:
 
     @property
     def features(self) -> FeatureTensors:
-        """Those of no row: the features of all targets may be larger than memory."""
+        """Features of zero rows: the features of all targets may be larger than memory."""
         return FeatureTensors(0)
 
     def seed(self) -> None:

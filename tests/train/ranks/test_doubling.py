@@ -112,7 +112,7 @@ def test_a_rank_that_is_lost_ends_the_sums_of_all_others():
     for rank, found in enumerate(outcomes(one, 7)):
         if rank != 2:
             said, seconds = found
-            assert f"rank {rank} of 7 lost the others" in said
+            assert f"rank {rank} of 7 lost the other ranks" in said
             assert seconds < 10
 
 

@@ -267,7 +267,7 @@ def test_a_rank_whose_worker_is_busy_is_named(client):
 def attempt_of(client, job, *, workers, others=()):
     """An attempt whose topic is listened to, as where it runs."""
     each = Attempt(job, client, progress=Recording(), workers=workers, others=others, open_source=GRAPH.open_source)
-    client.subscribe_topic(each._topic, each._hear)
+    client.subscribe_topic(each._topic, each._queue_event)
     return each
 
 
@@ -290,16 +290,16 @@ def test_a_pause_makes_no_rank_late_and_none_stuck(client):
     attempt = attempt_of(client, job, workers=["gone", "gone too"])
     attempt._start(0, store=None)
     pause(attempt, 3600)
-    attempt._forgive_pause()
+    attempt._reset_limits()
     attempt._check_arrivals()
     attempt._take({"kind": "store", "rank": 0, "host": "127.0.0.1", "port": 1})
     for rank in (0, 1):
         attempt._take({"kind": "beat", "rank": rank, "moves": 1, "epoch": 0, "step": 0, "doing": "a step"})
     pause(attempt, 3600)
-    attempt._forgive_pause()
+    attempt._reset_limits()
     attempt._check_moves()
     pause(attempt, 9)
-    attempt._forgive_pause()
+    attempt._reset_limits()
     with pytest.raises(ClusterError, match=r"rank 0 is stuck: .* says nothing after 8 s"):
         attempt._check_moves()
     attempt._end(patient=False)
@@ -409,7 +409,7 @@ def test_a_killed_server_or_its_rank_costs_the_time_since_the_last_checkpoint(cl
 def test_ranks_that_keep_dying_end_the_run_with_the_reason(client, tmp_path: Path):
     progress = Killing(client, 20, times=2, which=1)
     job = job_of(SHARDS, batch_size=8, workers=2, epochs=500, restarts=1)
-    with pytest.raises(ClusterError, match=r"ranks were lost 2 times, the last time so: rank 1 was lost"):
+    with pytest.raises(ClusterError, match=r"ranks were lost 2 times; the last time: rank 1 was lost"):
         ranks(client, replace(job, checkpoint_uri=str(tmp_path)), SHARDS, progress=progress)
     client.wait_for_workers(WORKERS, timeout=60)
     nothing_is_left(client)

@@ -52,7 +52,7 @@ def test_a_rank_that_leaves_is_noticed_by_the_others():
     first, second = outcomes(leave, 2)
     assert second is None
     assert isinstance(first, RankLostError)
-    assert "rank 0 of 2 lost the others in epoch 1, step 1" in str(first)
+    assert "rank 0 of 2 lost the other ranks in epoch 1, step 1" in str(first)
 
 
 def alone_in_a_sum(group, over):

@@ -14,7 +14,7 @@ from gnnflow.train.ranks.hosting import Hosting
 from gnnflow.train.ranks.operations import Pending, Place, Position
 from gnnflow.train.ranks.patience import PAUSE_SECONDS, Patience
 from gnnflow.train.ranks.pushing import ServedUpdater
-from gnnflow.train.ranks.waiting import are_set, knock
+from gnnflow.train.ranks.waiting import wait_for_port, wait_for_values
 from tests.train.planted import Recording
 
 HOUR, LIMIT = 3600.0, 60.0
@@ -76,7 +76,7 @@ def test_a_server_may_begin_after_a_pause(clock: Clock) -> None:
 
 def test_other_ranks_may_arrive_after_a_pause(clock: Clock) -> None:
     store = SimpleNamespace(check=lambda _: clock.pause_once())
-    assert are_set(store, ["arrived/1"], Position(), seconds=LIMIT)
+    assert wait_for_values(store, ["arrived/1"], Position(), seconds=LIMIT)
 
 
 def test_a_port_may_be_reached_after_a_pause(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_a_port_may_be_reached_after_a_pause(clock: Clock, monkeypatch: pytest.M
         return SimpleNamespace(close=lambda: None)
 
     monkeypatch.setattr("socket.create_connection", connect)
-    knock("127.0.0.1", 1, Position(), patience=Patience(LIMIT))
+    wait_for_port("127.0.0.1", 1, Position(), patience=Patience(LIMIT))
     assert clock.asked == 2
 
 

@@ -53,7 +53,7 @@ def test_rows_take_the_steps_that_a_dense_optimiser_would_have_taken(optimizer, 
         for each in (theirs, ours):
             each.param_groups[0]["lr"] = rate(step)
             each.step()
-        table.take_back(rows, lent, ours)
+        table.store_rows(rows, lent, ours)
         if step in {10, 50}:
             torch.testing.assert_close(table.rows(torch.tensor([0, 20, 35])), dense[[0, 20, 35]].detach())
     torch.testing.assert_close(table.whole(), dense.detach(), rtol=1e-5, atol=1e-6)

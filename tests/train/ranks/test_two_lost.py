@@ -13,9 +13,9 @@ import pytest
 
 from gnnflow.graph.errors import ClusterError, TrainingError
 from gnnflow.train.ranks.attempt import PREFIX, Attempt, RankFailedError
+from gnnflow.train.ranks.busy_workers import _has_thread, busy_workers
 from gnnflow.train.ranks.gang import _workers_for
 from gnnflow.train.ranks.operations import RankLostError
-from gnnflow.train.ranks.staying import _has_a_thread_for, staying
 from tests.train.planted import Recording
 from tests.train.ranks.test_gang import GRAPH, SHARDS, job_of, nothing_is_left_soon, ranks
 
@@ -55,14 +55,14 @@ def attempt_on(client, *statuses: str, errors=()):
 def test_an_attempt_ends_when_ranks_that_nobody_heard_of_have_left():
     client = Asked({"a": True, "b": True}, {"a": False, "b": True}, {"a": False, "b": False})
     attempt = attempt_on(client, "cancelled", "cancelled")
-    attempt._wait_until_left()
+    attempt._wait_for_exit()
     assert client.told == []
     assert client.restarted == attempt.busy == []
 
 
 def test_a_rank_that_was_never_told_to_begin_is_not_waited_for():
     client = Asked({"a": False})
-    attempt_on(client, "cancelled")._wait_until_left()
+    attempt_on(client, "cancelled")._wait_for_exit()
     assert client.told == []
 
 
@@ -70,7 +70,7 @@ def test_a_worker_that_a_rank_does_not_leave_has_no_rank_of_the_next_attempt_unt
     client = Asked({"a": False, "b": True})
     monkeypatch.setattr("gnnflow.train.ranks.attempt._LEAVE_SECONDS", -1.0)
     attempt = attempt_on(client, "cancelled", "cancelled")
-    attempt._wait_until_left()
+    attempt._wait_for_exit()
     assert client.restarted == attempt.busy == ["b"]
 
     client.told = [{"b": True}, {"b": False}]
@@ -97,8 +97,8 @@ def test_what_a_rank_raises_where_another_is_gone_is_a_lost_rank():
 
 def test_a_worker_says_whether_a_thread_computes_a_rank_wanted_or_not():
     worker = SimpleNamespace(active_threads={1: "sum-5", 2: f"{PREFIX}-1f-0"})
-    assert _has_a_thread_for(f"{PREFIX}-1f", dask_worker=worker)
-    assert not _has_a_thread_for(f"{PREFIX}-2e", dask_worker=worker)
+    assert _has_thread(f"{PREFIX}-1f", dask_worker=worker)
+    assert not _has_thread(f"{PREFIX}-2e", dask_worker=worker)
 
 
 @pytest.mark.distributed
@@ -106,7 +106,7 @@ def test_ranks_begin_again_where_rank_0_is_lost_and_the_other_has_only_been_told
     """Rank 1 finds nobody at the store that it is told of, on one of the two workers that are left."""
     job = job_of(SHARDS, batch_size=8, workers=2, dropout=0.3, epochs=5)
     undisturbed = ranks(client, job, SHARDS).result
-    take, hear, first = Attempt._take, Attempt._hear, []
+    take, hear, first = Attempt._take, Attempt._queue_event, []
 
     def lose_rank_0(attempt, event):
         if event["kind"] == "store" and not first:
@@ -116,7 +116,7 @@ def test_ranks_begin_again_where_rank_0_is_lost_and_the_other_has_only_been_told
             wait_until(lambda: lost not in client.nthreads())
             take(attempt, event)
             # it has begun, or found nobody and ended already
-            wait_until(lambda: attempt._futures[1].done() or staying(client, [other], attempt._topic))
+            wait_until(lambda: attempt._futures[1].done() or busy_workers(client, [other], attempt._topic))
         else:
             take(attempt, event)
 
@@ -125,7 +125,7 @@ def test_ranks_begin_again_where_rank_0_is_lost_and_the_other_has_only_been_told
             hear(attempt, event)
 
     monkeypatch.setattr(Attempt, "_take", lose_rank_0)
-    monkeypatch.setattr(Attempt, "_hear", hear_rank_0)
+    monkeypatch.setattr(Attempt, "_queue_event", hear_rank_0)
     trained = ranks(client, job, SHARDS)
     assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
     assert "rank 0 was lost" in trained.attempts[0].lost

@@ -39,13 +39,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(folder, model):
     """Return weights and losses of a run, the bytes it wrote, and whether terms were made in its passes."""
     made = []
-    asked = FirstTerms.are_made.func
+    asked = FirstTerms.computes_on_read.func
 
-    def are_made(self):
+    def computes_on_read(self):
         made.append(asked(self))
         return made[-1]
 
-    with mock.patch.object(FirstTerms.are_made, "func", are_made):
+    with mock.patch.object(FirstTerms.computes_on_read, "func", computes_on_read):
         return *trained_counted(job_for(folder, memory="1GiB", epochs=3, model=model)), set(made)
 
 
@@ -53,7 +53,7 @@ def trained(folder, model):
 @pytest.mark.parametrize("model", MADE.values(), ids=MADE)
 def test_made_terms_give_the_same_bits_with_less_written(folder, model):
     *found, written, made = trained(folder, model)
-    with mock.patch.object(streamed_first, "are_features", return_value=False):
+    with mock.patch.object(streamed_first, "reads_features", return_value=False):
         *filed, more, none = trained(folder, model)
     assert (made, none) == ({True}, {False})
     assert found == filed

@@ -14,7 +14,7 @@ from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.globalbatch.graph import labelled, targets_by_split
 from gnnflow.train.streamed import open_streamed, source
 from gnnflow.train.streamed.budget import plan
-from gnnflow.train.streamed.size import GraphSize, graph_size, times_as_large
+from gnnflow.train.streamed.size import GraphSize, graph_size, scaled_size
 from tests.train.globalbatch.stored import job_for, write
 
 
@@ -41,7 +41,7 @@ def test_labels_of_all_splits_are_counted_as_they_are_read(folder):
     size = graph_size(job.neighbors, counts, partitions)
     assert (size.num_targets, size.labelled, size.label_bytes) == (counts.max(), counts.sum(), 8)
     assert size.tested == counts[2]
-    assert times_as_large(size, 3, partitions=1).labelled == 3 * size.labelled
+    assert scaled_size(size, 3, partitions=1).labelled == 3 * size.labelled
     with open_streamed(job) as found:
         order = np.argsort(found.ids)
         for held, column in zip((found.ids, found.row_splits, found.labels), columns, strict=True):
@@ -74,4 +74,4 @@ def test_metrics_of_a_test_split_of_many_numbers_count_where_they_are_more_than_
         plan(model, single, budget=1 << 30).num_bytes
         == plan(model, replace(single, tested=0), budget=1 << 30).num_bytes
     )
-    assert times_as_large(single, 2, partitions=1).tested == 200_000
+    assert scaled_size(single, 2, partitions=1).tested == 200_000

@@ -18,7 +18,7 @@ from gnnflow.train.streamed.budget import plan
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FeatureFile
 from gnnflow.train.streamed.numbering import Run
-from gnnflow.train.streamed.size import GraphSize, graph_size, times_as_large
+from gnnflow.train.streamed.size import GraphSize, graph_size, scaled_size
 from tests.train.globalbatch.stored import config_of, job_of
 
 WIDTH = 50
@@ -70,7 +70,7 @@ def test_entries_are_counted_by_partition_as_they_are_stored(tmp_path):
     assert size.entries == (lengths.sum(),)
     assert size.largest_entries == max(len(each.flatten()) for each in held)
     assert size.mean_entries == (3,)
-    larger = times_as_large(size, 10, partitions=2.0)
+    larger = scaled_size(size, 10, partitions=2.0)
     assert (larger.entries, larger.largest_entries) == ((1800,), 5 * size.largest_entries)
 
 

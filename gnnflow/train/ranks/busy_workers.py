@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 2.0
 
 
-def staying(client: Client, workers: Sequence[str], prefix: str) -> list[str]:
-    """Return those of some workers that compute a task whose key begins so, or that do not say in time.
+def busy_workers(client: Client, workers: Sequence[str], prefix: str) -> list[str]:
+    """Return the workers that compute a task whose key begins with the prefix, or that do not answer in time.
 
-    Such a task may have begun without anybody having heard of it.
+    The scheduler may not know yet that such a task has begun.
     """
     if not workers:
         return []
@@ -31,13 +31,13 @@ async def _ask(client: Client, workers: Sequence[str], prefix: str) -> Sequence[
 async def _computes(client: Client, worker: str, prefix: str) -> bool:
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            asked: Any = client.run(_has_a_thread_for, prefix, workers=[worker], on_error="ignore")
+            asked: Any = client.run(_has_thread, prefix, workers=[worker], on_error="ignore")
             told: dict[str, bool] = await asked
     except TimeoutError:
         return True
     return told.get(worker, True)  # one that is gone meanwhile is not asked again
 
 
-def _has_a_thread_for(prefix: str, dask_worker: Any = None) -> bool:
-    """On a worker: return whether a thread computes a task whose key begins so, wanted or not."""
+def _has_thread(prefix: str, dask_worker: Any = None) -> bool:
+    """On a worker: return whether a thread computes a task whose key begins with the prefix."""
     return any(str(key).startswith(prefix) for key in dask_worker.active_threads.values())
