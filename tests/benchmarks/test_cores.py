@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from simulator import Computing, Measured, Network, Placing, all_reduced, beginning, drawn, gone_on, stepping
+from simulator import Computing, Measured, Network, Placing, advance, all_reduced, beginning, drawn, stepping
 
 FREE = Network(0.0, 1e18)
 DRAWING = {"steps": 60, "seed": 0}
@@ -70,7 +70,7 @@ def test_a_waiting_rank_leaves_its_share_to_the_other():
 def test_events_of_a_step_are_those_of_fair_shares():
     passes = np.array([[[0.1, 0.3]]])
     computing = Computing(np.zeros((1, 1, 2)), 0 * passes, passes, (0.5,), prefetch=0, cores=1, per_epoch=1)
-    _, times = gone_on(stepping(beginning(computing), computing, 0), computing, 0)
+    _, times = advance(stepping(beginning(computing), computing, 0), computing, 0)
     # both at half speed until 0.2, then one alone; half of its pass is over at 0.25
     np.testing.assert_allclose(times.done, [[0.2, 0.4]])
     np.testing.assert_allclose(times.ready, [[[0.1, 0.25]]])
@@ -80,7 +80,7 @@ def test_events_of_a_step_are_those_of_fair_shares():
 def test_ranks_stop_where_they_are_told_to():
     passes = np.full((1, 1, 1), 0.1)
     computing = Computing(passes, 0 * passes, passes, (1.0,), prefetch=2, cores=1, per_epoch=9)
-    state, _ = gone_on(stepping(beginning(computing), computing, 0), computing, 0, until=0.14)
+    state, _ = advance(stepping(beginning(computing), computing, 0), computing, 0, until=0.14)
     # a batch, then the second one and the pass at half speed
     np.testing.assert_allclose([state.clock[0], state.left[0, 0], state.batch[0, 0]], [0.14, 0.08, 0.08])
     assert state.made == 1

@@ -142,7 +142,7 @@ def test_an_embedding_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     config = graph_config(
         tmp_path, model={"kind": "gin", "hidden": 64, "layers": 3}, infer={"embeddings": True}, **QUICK
     )
-    with pytest.raises(ScoringError, match=rf"scores or embeddings of 1 of 60 .* node {table['id'][3].as_py()} "):
+    with pytest.raises(ScoringError, match=rf"scores or embeddings of 1 of 60 .* node {table['id'][3].as_py()}\."):
         pipeline.run_quietly(config)
 
 

@@ -113,7 +113,7 @@ def test_text_is_no_integer_id(tmp_path: Path) -> None:
     result = run_pipeline(StageContext.of(config))
     pairs, out = tmp_path / "pairs.parquet", tmp_path / "scored.parquet"
     pq.write_table(pa.table({"src": ["1", "04"], "dst": ["7", "10"]}), pairs)
-    with pytest.raises(TableError, match="ids are string, those of the run int64"):
+    with pytest.raises(TableError, match="ids are string, but int64 in the run"):
         score_pairs(result.uri, str(pairs), out=str(out), workspace=str(tmp_path))
     pq.write_table(pa.table({"src": pa.array([1, 4]).dictionary_encode(), "dst": pa.array([7, 10], pa.uint8())}), pairs)
     score_pairs(result.uri, str(pairs), out=str(out), workspace=str(tmp_path))
