@@ -89,7 +89,10 @@ def count_rounded(table: pa.Table, types: Mapping[str, FloatType]) -> dict[str, 
         lost = np.flatnonzero(_loses_digits(values, dtype))
         if len(lost):
             largest = np.abs(floats_of(values.take(pa.array(lost)))).max()
-            found[name] = [_BITS[dtype], float(np.spacing(dtype(largest)) / 2)]
+            # the spacing at the largest float of the type would be infinite
+            with np.errstate(over="ignore"):
+                spacing = np.spacing(min(dtype(largest), np.nextafter(np.finfo(dtype).max, dtype(0))))
+            found[name] = [_BITS[dtype], float(spacing / 2)]
     return {"rounded": found} if found else {}
 
 

@@ -70,10 +70,13 @@ TOYS = {
         {"gnnflow/executions/toy.py": "execution.py"},
         {
             "gnnflow/executions/table.py": (
-                _behind("from gnnflow.config.pipelines import PIPELINES\n", "from gnnflow.executions import toy\n"),
+                _before(
+                    "from gnnflow.executions.streamed import streaming_obstacle\n",
+                    "from gnnflow.executions import toy\n",
+                ),
                 _before(
                     '        Execution(\n            name="sliced",',
-                    '        Execution("toy", "the graph", "two parts", False, toy.supports, is_typed=False),\n',
+                    '        Execution("toy", "the graph", "two parts", False, toy.supports),\n',
                 ),
             ),
             "tests/contracts/adapters.py": (

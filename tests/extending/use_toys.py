@@ -41,7 +41,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
 
 
 def test_layer(trained: RunResult) -> None:
-    assert isinstance(load_model(trained.stages["train"].artifact).layer(0), toy.Toy)
+    assert isinstance(load_model(trained.stages["train"].artifact).relations(0).only, toy.Toy)
 
 
 def test_head(trained: RunResult) -> None:

@@ -134,7 +134,7 @@ def _sweeps() -> Iterator[Case]:
         "gnnflow inspect",
         leaves=("runs/artifacts/", "runs/failed/train/"),
     )
-    yield refused("inspect of a table", line("inspect", "{folder}/nodes.parquet"), "nodes.parquet", "no batch")
+    yield refused("inspect of a table", line("inspect", "{folder}/nodes.parquet"), "nodes.parquet", "not a batch")
     yield refused("inspect of nothing", line("inspect", "{folder}/none"), "none", "no such file")
     yield refused("inspect of a folder", line("inspect", "{folder}"), "folder")
     yield refused("inspect without a file", line("inspect"), "FILE", usage=True)

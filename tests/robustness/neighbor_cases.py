@@ -71,7 +71,7 @@ def _models() -> Iterator[Case]:
     none = both(_run({"kind": "direct"}, {"kind": "gat_e"}), key("graph.edge_features", []))
     yield refused("neighbors: gat_e of edges without attributes", none, "model.kind", "graph.edge_features")
     turned = _run(PATHS, {"kind": "magnn", "encodes": "rotate"})
-    yield refused("neighbors: paths turned in rows of three columns", turned, "model.encodes", "rows of 3 columns")
+    yield refused("neighbors: paths turned in rows of three columns", turned, "model.encodes", "has 3 columns")
     for name, section in (("walks", {"kind": "walks"}), ("edges", {"kind": "direct"})):
         yield accepted(f"neighbors: pgnn of {name}", _run(section, {"kind": "pgnn"}), check=_scored)
 

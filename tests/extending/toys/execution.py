@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from gnnflow.executions.base import BlockPart, run_layer
+from gnnflow.executions.base import BlockPart, maps_first, terms_of
 from gnnflow.executions.reference import WholeGraph
+from gnnflow.executions.relations import RelationPass, run_passes
 from gnnflow.executions.tensors import block_tensors, feature_tensors, node_context
 from gnnflow.graph.batch import Block
 from gnnflow.layers import EdgeContext, Layer, Model, Terms
+from gnnflow.layers.terms import TypeRows
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,15 @@ def layer_outputs(model: Model, graph: WholeGraph, per_layer: list[Block]) -> li
     nodes = node_context(graph.nodes)
     outputs = [model.encode(feature_tensors(graph.features), nodes)]
     for index, block in enumerate(per_layer):
-        outputs.append(run_layer(model, index, h=outputs[-1], nodes=nodes, delivery=Halves(block)))
+        h, size = model.pre(index, outputs[-1]), block.num_targets
+
+        def pass_of(relation: int, index: int = index, block: Block = block, h: Tensor = h) -> RelationPass:
+            layer = model.relations(index).layer(relation)
+            first = maps_first(layer, h, block.num_targets, block.num_edges)
+            terms = terms_of(layer, h, nodes=nodes, num_targets=block.num_targets, map_first=first)
+            return RelationPass(layer, terms, Halves(block), first)
+
+        outputs.append(run_passes(model, index, pass_of, h=outputs[-1], dropped=h, targets=TypeRows(size)))
     return outputs[1:]
 
 

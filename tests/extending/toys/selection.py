@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from gnnflow.neighbors.instances import Instances
 
 from gnnflow.mapreduce.rounds import Round, TaskOutput
+from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish
 
 if TYPE_CHECKING:
