@@ -249,7 +249,7 @@ def test_a_validation_loss_that_is_no_number_is_refused_and_not_taken_for_the_be
     graph = Planted(GRAPH.neighborhood, labels, GRAPH.targets)
     with pytest.raises(TrainingError, match="the validation loss is nan in epoch 1") as caught:
         run(graph, epochs=3, class_weight="balanced", metric=metric)
-    assert "balanced weights need one of its classes in the train split" in str(caught.value)
+    assert "Balanced weights need a class of this split in the train split" in str(caught.value)
 
 
 @pytest.mark.parametrize("layout", ["shared", "inline"])
