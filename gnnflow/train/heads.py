@@ -56,6 +56,13 @@ class PairHead:
         return found.reshape(len(self.sources), self.candidates.shape[1] * found.shape[1])
 
 
+def scores_per_pair(task: PairTask, model: Model) -> int:
+    """Return the number of scores of a pair: 1 + K when links are ranked, the decoder's outputs of labelled edges."""
+    decoder = model.inputs.decoder
+    assert decoder is not None
+    return 1 + task.negatives.evaluation if isinstance(task, LinkTask) else decoder.num_outputs
+
+
 def draw_candidates(
     task: PairTask,
     keys: KeyArray,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.config import LinkTask, PairTask
+from gnnflow.config import PairTask
 from gnnflow.executions.globalbatch import gathered
 from gnnflow.executions.row_exchange import joined
 from gnnflow.graph.arrays import Array, IntArray, distinct
@@ -25,7 +25,7 @@ from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.pairs import StoredPairs
 from gnnflow.sampling.pairs import EVALUATION
 from gnnflow.train.globalbatch.pairs import hidden_pairs
-from gnnflow.train.heads import PairHead, draw_candidates
+from gnnflow.train.heads import PairHead, draw_candidates, scores_per_pair
 from gnnflow.train.hybrid.part import RankPart
 from gnnflow.train.minibatch.batches import PlannedBatch, view_of_entry
 from gnnflow.train.minibatch.loader import Batch, SplitBuilder
@@ -150,9 +150,7 @@ class RankPairs(SplitBuilder):
     @property
     def width(self) -> int:
         """Number of scores of a pair."""
-        decoder, task = self.pairs.part.model.inputs.decoder, self.pairs.task
-        assert decoder is not None
-        return 1 + task.negatives.evaluation if isinstance(task, LinkTask) else decoder.num_outputs
+        return scores_per_pair(self.pairs.task, self.pairs.part.model)
 
     def labels(self, entry: ShardEntry) -> Array:
         """Return the labels of this rank's pairs of a split."""

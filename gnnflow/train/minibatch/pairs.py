@@ -27,7 +27,7 @@ from gnnflow.graphfeature.times import ALL_EARLIER, LateEdge, build_before, cuts
 from gnnflow.layers.model import Model
 from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.sampling.pairs import EVALUATION
-from gnnflow.train.heads import PairHead, draw_candidates
+from gnnflow.train.heads import PairHead, draw_candidates, scores_per_pair
 from gnnflow.train.minibatch.batches import PlannedBatch
 from gnnflow.train.minibatch.loader import Batch, SplitBuilder
 from gnnflow.train.minibatch.nodes import without_edges
@@ -70,9 +70,7 @@ class PairBatches(SplitBuilder):
     @property
     def width(self) -> int:
         """The number of scores of a pair."""
-        decoder = self.model.inputs.decoder
-        assert decoder is not None
-        return 1 + self.task.negatives.evaluation if isinstance(self.task, LinkTask) else decoder.num_outputs
+        return scores_per_pair(self.task, self.model)
 
     def labels(self, entry: ShardEntry) -> Array:
         """Return the labels of a shard's pairs; links need no shard."""
