@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -43,5 +44,6 @@ def test_every_toy_works_in_a_copy_of_the_repository(tmp_path: Path) -> None:
     uses += [f"{CONTRACT}::test_scores_equal_reference[toy x {layer}]" for layer in ("gcn", "gat", "sage-max")]
     options = ["-q", "-n0", "-m", "", "-pno:randomly", "-pno:cacheprovider", f"--basetemp={tmp_path}/of-toys"]
     command = [sys.executable, "-m", "pytest", *options, *uses]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert f"{len(uses)} passed" in done.stdout, done.stdout + done.stderr
