@@ -10,6 +10,7 @@ from gnnflow.config.graph_section import tables_by_name
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.labels import selection_metrics
 from gnnflow.graph.train_labels import unlearnable_labels
+from gnnflow.ingest.encodings import fit_columns, report_encodings, sections_of
 from gnnflow.ingest.job import IngestJob
 from gnnflow.ingest.records import columns_read
 from gnnflow.ingest.run import run_rounds
@@ -45,7 +46,9 @@ def work(run: StageRun) -> Made:
         tell(f"{name}: {found[uri].summary}")
     targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
     drawn = DrawnSplit.of(run.config.task, seed=run.config.seed)
-    tables = read_tables(graph, run.rounds, targets=targets, found=found, drawn=drawn)
+    as_known = sections_of(run.resolved.states, graph)
+    tables = read_tables(as_known, run.rounds, targets=targets, found=found, drawn=drawn)
+    tables = fit_columns(tables, graph, run.rounds, given=run.resolved.states)
     if drawn is not None:
         tell(f"splits: {drawn.text}; no column is read for them")
     report_rounded_text(tables, list(tables_by_name(graph)), tell)
@@ -69,6 +72,7 @@ def work(run: StageRun) -> Made:
     if run.config.task.kind != "node":
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
     _tell_of_digits(result, tell)
+    report_encodings(result.facts.encodings, result.facts.tables, tell)
     for key, columns in result.facts.large_columns.items():
         tell(f"large numbers in {listed(columns)}: layers learn badly from them. Set {key}: standard.")
     return Made(

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gnnflow.config import Config, GraphConfig
+    from gnnflow.graph.encodings import States
     from gnnflow.graph.scales import Scales
     from gnnflow.registry import Version
     from gnnflow.stages.start import FoundStart
@@ -53,14 +54,15 @@ _USUAL_MEMORY = 2 << 30
 class ResolvedRun:
     """One config on its tables at the time when it was resolved.
 
-    fingerprints: of its strategy's stages, in order. scales: of columns, if a published model gives them. code: a hash
-    of the source of the user's classes and functions, by their names in the config.
+    fingerprints: of its strategy's stages, in order. scales, states: of columns, if a published model gives them.
+    code: a hash of the source of the user's classes and functions, by their names in the config.
     """
 
     config: Config
     tables: Tables
     fingerprints: Mapping[str, str]
     scales: Scales = field(default_factory=dict)
+    states: States = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -121,11 +123,12 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
         _refuse_own_files(config)
     config = _with_partitions(config, tables)
     scales: Scales = {}
+    states: States = {}
     if (scaled := find_scales(config)) is not None:
         graph = config.graph.model_copy(update={"scaled_as": scaled.pinned})
-        config, scales = config.model_copy(update={"graph": graph}), scaled.scales
+        config, scales, states = config.model_copy(update={"graph": graph}), scaled.scales, scaled.states
     code = {name: source_digest(name) for stage in stages_of(config) for name in STAGES[stage].own_code(config)}
-    run = ResolvedRun(config, tables, {}, scales, code)
+    run = ResolvedRun(config, tables, {}, scales, states, code)
     start = find_start(config)
     # The alias may by now stand for a version that this very run gave: the run is still the same one.
     if start is not None and start.version is not None and (earlier := start_of_version(config, start.version)):
@@ -146,11 +149,12 @@ def find_scales(config: Config) -> Version | None:
     if not named:
         return None
     version = registry.find_version(config.workspace, *named)
-    if not version.scales:
+    is_scaled = "standard" in {config.graph.normalize, config.graph.edge_normalize}
+    if not version.scales and (is_scaled or not version.states):
         raise ConfigError(
             f"{config.graph.scaled_as!r}: version {version.version} does not hold the scales of its columns",
             where=SCALES_KEY,
-            fix="Leave it out, publish a run whose columns are scaled by standard, and name that.",
+            fix="Leave it out, publish a run whose columns are scaled by standard or encoded, and name that.",
         )
     return version
 
@@ -166,6 +170,9 @@ def _fingerprints(run: ResolvedRun, start: FoundStart | None) -> dict[str, str]:
         if stage.reads_tables:
             inputs |= {table: [asdict(each) for each in stamps] for table, stamps in run.tables.items()}
             inputs |= {"scales": {table: asdict(each) for table, each in run.scales.items()}} if run.scales else {}
+            inputs |= (
+                {"states": {table: [*map(asdict, each)] for table, each in run.states.items()}} if run.states else {}
+            )
         if stage.starts_from_model and start is not None:
             inputs["start"] = start.key
         if code := run.code_of(name):
