@@ -114,7 +114,7 @@ def texts_of(column: Column) -> Column:
 
 
 class Members(NamedTuple):
-    """The values of all rows one after another as text, the row of each [V], and which rows have none [R]."""
+    """The values of all rows as text, the row of each [V], and which rows have none [R]."""
 
     values: Column
     rows: IntArray

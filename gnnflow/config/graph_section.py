@@ -106,8 +106,8 @@ class GraphConfig(Section):
     )
     scaled_as: PublishedName | None = Field(
         None,
-        description="A published model (NAME, NAME/VERSION): standard then scales columns as they were scaled for it, "
-        "instead of by these tables' own means and variances.",
+        description="A published model (NAME, NAME/VERSION): columns are encoded, and scaled by standard, as they were "
+        "for it, instead of by these tables' own values, means and variances.",
     )
     partitions: Integer | None = Field(
         None,

@@ -159,9 +159,9 @@ States = Mapping[str, Sequence[ColumnState]]
 
 @dataclass(frozen=True)
 class EncodedColumn:
-    """A column's state, and the missing and unknown values of the table that it encoded.
+    """A column's state, and the rows of the table it encoded with a missing or an unknown value.
 
-    unknown: rows with a value that has no column.
+    An unknown value has no column.
     """
 
     state: ColumnState
@@ -201,6 +201,11 @@ def _done(state: ColumnState) -> str:
 def encode_alike(one: States, other: States) -> bool:
     """Return whether both states encode tables in the same way; the numbers of their rows do not matter."""
     return _effective(one) == _effective(other)
+
+
+def are_encoded(states: States) -> bool:
+    """Return whether any column is not read as it is."""
+    return bool(_effective(states))
 
 
 def _effective(states: States) -> dict[tuple[str, str], ColumnState]:

@@ -52,10 +52,7 @@ _VALUES, _SAMPLES = "values", "samples"
 
 @dataclass(frozen=True)
 class _FitJob:
-    """The chunks to read, with the number of each one's table, and each table's columns to fit and columns of ids.
-
-    first: the number of each table's first column among all columns to fit.
-    """
+    """The chunks to read, each with the number of its table, and each table's columns to fit and of ids."""
 
     chunks: tuple[tuple[int, Chunk], ...]
     columns: tuple[tuple[ColumnPart, ...], ...]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow import registry
 from gnnflow.config.graph_section import tables_by_name
+from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.labels import selection_metrics
 from gnnflow.graph.train_labels import unlearnable_labels
@@ -62,7 +63,8 @@ def work(run: StageRun) -> Made:
     job = IngestJob(run.artifact, graph, tables, run.resolved.scales)
     if (version := find_scales(run.config)) is not None:
         _check_scales(job, version)
-        tell(f"columns are scaled as for {graph.scaled_as}")
+        done = {"scaled": version.scales, "encoded": are_encoded(version.states)}
+        tell(f"columns are {' and '.join(what for what, is_done in done.items() if is_done)} as for {graph.scaled_as}")
     result = run_rounds(
         job, run.rounds, check_rows=partial(check_bad_rows, graph=graph, artifact=run.artifact, tell=tell)
     )
@@ -144,9 +146,9 @@ def _refuse_changed_tables(run: ResolvedRun) -> None:
 
 
 def _check_scales(job: IngestJob, version: Version) -> None:
-    """Raise TableError if the columns to scale differ from the columns that were scaled for a model."""
+    """Raise TableError if the columns to scale or encode differ from the columns that a model knows."""
     columns = columns_read(job)
-    scaled = {each.name for each in job.scaled_tables}
+    scaled = {each.name for each in job.scaled_tables} | {*version.states} & {*columns}
     trained_on = {name: held for name, held in version.signature.columns.items() if name in scaled}
     if found := registry.other_columns(trained_on, {name: columns[name] for name in scaled}):
         raise TableError("; ".join(found), where=SCALES_KEY, fix="Name the same columns in the same order, or omit it.")

@@ -5,10 +5,10 @@ fingerprints, its format version, the source of the user's code that it runs and
 the stamps of their files. All are computed here, from file names and stamps alone: no table is opened. A run keeps
 these names even if a table is replaced meanwhile; ingest then refuses to commit.
 
-Columns can be scaled as they were for a published model (`graph.scaled_as`). A model learns the meaning of a number
-from the mean and deviation of its training tables; on later tables, `normalize: standard` would remove a shift of a
-whole column, and the model would not see it. The figures enter the fingerprint of ingest, not the version that holds
-them: a version with the same figures is no reason to ingest again.
+Columns can be scaled and encoded as they were for a published model (`graph.scaled_as`). A model learns the meaning of
+a number from the mean and deviation of its training tables; on later tables, `normalize: standard` would remove a shift
+of a whole column, and the model would not see it. The figures enter the fingerprint of ingest, not the version that
+holds them: a version with the same figures is no reason to ingest again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.graph_section import table_key, tables_by_name
 from gnnflow.config.own_code import source_digest
 from gnnflow.config.stages import needs_of, stages_of
+from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import ConfigError
 from gnnflow.stages.start import find_start, start_of_version
 from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
@@ -150,11 +151,17 @@ def find_scales(config: Config) -> Version | None:
         return None
     version = registry.find_version(config.workspace, *named)
     is_scaled = "standard" in {config.graph.normalize, config.graph.edge_normalize}
-    if not version.scales and (is_scaled or not version.states):
+    if not is_scaled and not are_encoded(version.states):
+        raise ConfigError(
+            f"{config.graph.scaled_as!r}, and no columns are scaled",
+            where=SCALES_KEY,
+            fix="Set graph.normalize or graph.edge_normalize to standard, or leave graph.scaled_as out.",
+        )
+    if is_scaled and not version.scales:
         raise ConfigError(
             f"{config.graph.scaled_as!r}: version {version.version} does not hold the scales of its columns",
             where=SCALES_KEY,
-            fix="Leave it out, publish a run whose columns are scaled by standard or encoded, and name that.",
+            fix="Leave it out, publish a run whose columns are scaled by standard, and name that.",
         )
     return version
 
