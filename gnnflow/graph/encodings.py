@@ -169,7 +169,7 @@ class EncodedColumn:
     unknown: int
 
     def text(self, rows: int) -> str:
-        """Return what was done to the column of a table of so many rows, empty where it is read as it is."""
+        """Return what was done to a column of so many rows; empty where it is read as it is."""
         state = self.state
         if state.is_plain and not self.missing:
             return ""

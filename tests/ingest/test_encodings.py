@@ -12,15 +12,23 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from gnnflow.config import config_from_dict
+from gnnflow.graph.encodings import CategoricalState
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import GraphFacts
+from gnnflow.ingest.encodings import fit_columns
+from gnnflow.ingest.tables import read_tables
+from gnnflow.mapreduce.rounds import RoundRunner
+from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.stages.base import ArtifactResult, StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
+from gnnflow.storage.documents import read_document
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_facts
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
+from tests.typed_graphs import typed_tables, write_tables
 
 FEATURES = ["age", "country", "signup", "tags", "member"]
 ROWS = 60
@@ -160,3 +168,77 @@ def test_rows_that_sum_one_hold_numbers_alone(tmp_path: Path) -> None:
     columns = {"country": {"kind": "categorical"}}
     with pytest.raises(TableError, match=r"'country' is categorical, and graph\.normalize: row"):
         ingested(tmp_path, graph={"features": ["country"], "columns": columns, "normalize": "row"})
+
+
+@pytest.mark.parametrize("task", [{"kind": "node"}, {"kind": "edge", "split": {"kind": "random"}}])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_attributes_of_edges_are_encoded_alike(tmp_path: Path, task: Any, *, reverse: bool) -> None:
+    rng = np.random.default_rng(2)
+    write(tmp_path)
+    low, high = np.triu_indices(ROWS, 1)  # no pair twice, in either direction: the order of such edges is the table's
+    pairs = rng.choice(len(low), 300, replace=False)
+    kind, amount = rng.choice(["card", "cash"], 300), rng.normal(size=300)
+    edges = {"src": low[pairs], "dst": high[pairs], "kind": kind, "label": np.arange(300) % 2}
+    edges["amount"] = pa.array(amount, mask=np.arange(300) % 7 == 0)
+    graph = {"edge_features": ["kind", "amount"], "edge_normalize": "standard", "reverse_edges": reverse}
+    digests = []
+    for order in (np.arange(300), rng.permutation(300)):
+        pq.write_table(pa.table(edges).take(order), tmp_path / "edges.parquet", row_group_size=100)
+        result = ingested(tmp_path, graph=graph, task=task)
+        digests.append(result.digest)
+    assert digests[0] == digests[1]
+    facts, store = facts_of(result), GraphStore.of(result.artifact, result.manifest)
+    assert facts.attribute_width == 4
+    held = np.concatenate([to_matrix(store.edges(part, ["attributes"])["attributes"]) for part in range(3)])
+    assert set(map(tuple, held[:, [0, 1, 3]].tolist())) == {(a, 1 - a, b) for a in (0, 1) for b in (0, 1)}
+    np.testing.assert_allclose(held[:, 2][held[:, 3] == 1].std(), 0, atol=1e-6)
+
+
+def test_tables_of_typed_graphs_have_their_own_states(tmp_path: Path) -> None:
+    tables = typed_tables()
+    account, merchant = tables["account"], tables["merchant"].drop_columns(["x_index"])
+    tables["account"] = account.append_column("city", pa.array(["Oslo", "Rome"] * 20))
+    tables["merchant"] = merchant.append_column("city", pa.array(np.arange(merchant.num_rows) % 5))
+    pays = tables["account__pays__merchant"]
+    tables["account__pays__merchant"] = pays.append_column("how", pa.array(["card"] * pays.num_rows))
+    graph = {
+        **write_tables(tmp_path, tables),
+        "features": ["city"],
+        "edge_features": ["how"],
+        "columns": {"merchant.city": {"kind": "categorical", "values": 3}},
+    }
+    heard = Heard()
+    config = config_from_dict(
+        {"name": "a", "workspace": str(tmp_path / "runs"), "graph": graph, "cluster": {"kind": "synchronous"}}
+    )
+    found = make_artifact(StageContext.of(config, progress=heard), "ingest")
+    states = facts_of(found).states
+    assert [state.outputs for state in states["nodes/account"]] == [("city = Oslo", "city = Rome")]
+    assert [state.outputs for state in states["nodes/merchant"]] == [
+        ("city = 0", "city = 1", "city = 2", "city has another value")
+    ]
+    assert [state.outputs for state in states["edges/account__pays__merchant"]] == [("how = card",)]
+    assert facts_of(found).features_of_types[1] is None
+    assert any("nodes/merchant: column 'city' is categorical: 3 of 5 values" in text for text in heard.messages)
+
+
+def test_many_values_cost_no_more_than_their_share(tmp_path: Path) -> None:
+    """A million values, of which two are frequent: records stay small, and tasks see a part of the values each."""
+    rows = 1_000_000
+    names = pc.cast(pa.array(np.arange(rows)), pa.string()).to_numpy(zero_copy_only=False)
+    names[::10], names[5::10] = "often", "seldom"
+    write(tmp_path)
+    table = pa.table({"id": np.arange(rows), "name": names, "label": np.arange(rows) % 2, "split": ["train"] * rows})
+    pq.write_table(table, tmp_path / "nodes.parquet", row_group_size=250_000)
+    runner = RoundRunner(str(tmp_path / "work"), Synchronous())
+    graph = graph_config(
+        tmp_path, graph={"features": ["name"], "columns": {"name": {"kind": "categorical", "values": 2}}}
+    ).graph
+    tables = fit_columns(read_tables(graph, runner), graph, runner, given={})
+    (state,) = [part.state for part in tables.nodes[0].schema.parts]
+    assert isinstance(state, CategoricalState)
+    assert (state.values, state.distinct, state.rest) == (("often", "seldom"), 800_002, 800_000)
+    merged = [read_document(str(path), fix="") for path in (tmp_path / "work" / "columns_merge").glob("*.json")]
+    assert len(merged) == 3
+    assert all(len(each["counts"]["values"]["0"]["values"]) == 2 for each in merged)
+    assert all(each["counts"]["values"]["0"]["distinct"] < 300_000 for each in merged)
