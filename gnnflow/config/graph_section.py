@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from gnnflow.config.base import Column, Integer, Number, PublishedName, Section, Uri, problem
 from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
@@ -17,10 +17,21 @@ _TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
 _LATER_DEFAULTS = (
     ("target", None),
     ("classes", None),
+    ("unlabelled", None),
     ("edge_normalize", "none"),
     ("scaled_as", None),
     ("max_bad_rows", 0.01),
 )
+
+
+def _label_text(value: Any) -> Any:
+    """Return a number as the text that it is compared by."""
+    if isinstance(value, bool):
+        raise problem("is not allowed: must be text or a number", fix="Write the text in quotes.")
+    return str(value) if isinstance(value, int | float) else value
+
+
+_LabelValue = Annotated[str, Field(max_length=1024), BeforeValidator(_label_text)]
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 
 
@@ -82,11 +93,15 @@ class GraphConfig(Section):
         description="Number of classes; null takes the largest label plus one. Labels written as floats are classes "
         "where it is given, otherwise numbers to predict.",
     )
-    classes: tuple[Column, ...] | None = Field(
+    classes: Annotated[tuple[Column, ...], Field(min_length=2)] | Literal["distinct"] | None = Field(
         None,
-        min_length=2,
         description="Names of the classes, in the order of their numbers: what a label column of text holds, and what "
-        "the report and predictions call them. null: labels are numbers.",
+        "the report and predictions call them. distinct: every label that the column holds is a class, up to 1,000, "
+        "numbers too; in sorted order, of two the rarer one as class 1. null: distinct for text, else labels are "
+        "numbers.",
+    )
+    unlabelled: tuple[_LabelValue, ...] | None = Field(
+        None, description="Values of the label column, text or numbers, that mean no label, as null does."
     )
     normalize: Literal["none", "row", "standard"] = Field(
         "none",
@@ -195,11 +210,11 @@ class GraphConfig(Section):
     @property
     def classes_given(self) -> int | None:
         """The number of classes, where the config says it."""
-        return self.num_classes if self.classes is None else len(self.classes)
+        return len(self.classes) if isinstance(self.classes, tuple) else self.num_classes
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:
-        names = self.classes or ()
+        names = self.classes if isinstance(self.classes, tuple) else ()
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise problem(f"{twice!r} is there twice", key="classes", fix="Give each class another name.")

@@ -188,5 +188,6 @@ def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
             f"column {job.config.label_column!r}: the largest class is {largest:,}, "
             f"of {total(records, 'labelled'):,} labelled rows",
             where=job.tables.labelled.uri,
-            fix=f"Number classes from 0 without gaps. Above {limit:,} set graph.num_classes.",
+            fix="Number classes from 0 without gaps, or set graph.classes: distinct, which numbers the labels there "
+            f"are. Above {limit:,} classes set graph.num_classes.",
         )

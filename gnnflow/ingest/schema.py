@@ -16,6 +16,7 @@ import pyarrow as pa
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.graph.schema import qualified
+from gnnflow.ingest.classes import holds_names
 from gnnflow.ingest.fields import (
     ColumnPart,
     field_of,
@@ -32,7 +33,7 @@ from gnnflow.ingest.fields import (
     weight_is_number,
 )
 from gnnflow.ingest.times import time_of
-from gnnflow.storage.user_tables import files_of, holds_lists, holds_numbers, holds_text, schema_of
+from gnnflow.storage.user_tables import files_of, holds_lists, holds_numbers, holds_text, plain, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.schema import Relation
+    from gnnflow.ingest.classes import FoundClasses
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.user_tables import Chunk
@@ -51,14 +53,16 @@ _CLASS_NAMES = b"label_classes"
 class TableSchema:
     """Labels and splits of a table of nodes or edges; the defaults where its rows are no targets.
 
-    class_names: from the config or the table's metadata, by class number, perhaps fewer or more than classes. drawn:
-    the shares of a random split, where no column says the splits.
+    class_names: from the config, the labels or the table's metadata, by class number, perhaps fewer or more than
+    classes. labels_are_names: the label column holds these names. drawn: the shares of a random split, where no column
+    says the splits.
     """
 
     label_kind: LabelKind = "none"
     label_width: int = 0
     has_split: bool = False
     class_names: tuple[str, ...] = ()
+    labels_are_names: bool = False
     drawn: DrawnSplit | None = None
 
     @property
@@ -138,10 +142,12 @@ def read_node_schema(
     node_type: int = 0,
     targets: EdgeTargets | None = None,
     drawn: DrawnSplit | None = None,
+    classes: FoundClasses | None = None,
 ) -> NodeSchema:
     """Return the schema of a type's node table. Reads schemas, and first rows where only these show a width.
 
     targets: set where edges are targets, so no node label is read. drawn: the random split of labelled nodes.
+    classes: of the label column, where they were counted.
     """
     _refuse_empty(table)
     found, chunks = table.schema(), table.chunks
@@ -156,7 +162,7 @@ def read_node_schema(
     dense = () if sparse else tuple(part_of(found, chunks, name, role, fix=fix) for name in features)
     is_target = node_type in config.target_types
     is_labelled = is_target and targets is None and config.label is not None
-    kind, width = _label_of(found, chunks, config) if is_labelled else ("none", 0)
+    kind, width = _label_of(found, chunks, config, classes) if is_labelled else ("none", 0)
     drawn = drawn if is_labelled and LABEL_KINDS[kind].has_labels else None
     return NodeSchema(
         id_type=id_type,
@@ -167,7 +173,8 @@ def read_node_schema(
         label_kind=kind,
         label_width=width,
         has_split=drawn is not None or (is_labelled and split_is_text(found, chunks[0], config.split)),
-        class_names=_class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
+        class_names=_class_names_of(chunks, config, classes) if LABEL_KINDS[kind].has_classes else (),
+        labels_are_names=LABEL_KINDS[kind].is_class and _are_names(found, config, classes),
         is_target=is_target,
         drawn=drawn,
     )
@@ -180,8 +187,12 @@ def read_edge_schema(
     nodes: Sequence[NodeSchema],
     number: int = 0,
     targets: EdgeTargets | None = None,
+    classes: FoundClasses | None = None,
 ) -> EdgeSchema:
-    """Return the schema of an edge table. nodes: the schemas of the node tables, in the order of the types."""
+    """Return the schema of an edge table. nodes: the schemas of the node tables, in the order of the types.
+
+    classes: of the label column of targets, where they were counted.
+    """
     own = targets if targets is not None and targets.table == number else None
     if own is not None or not config.schema.is_typed:  # one of several relations may have no edges today
         _refuse_empty(table)
@@ -196,7 +207,7 @@ def read_edge_schema(
     if is_shared(config.edge_features, config):
         asked = tuple(name for name in asked if name in found.names)
     role = _role("graph.edge_features", config.edge_features, str(relation))
-    kind, width = _label_of_edges(found, chunks, config, own)
+    kind, width = _label_of_edges(found, chunks, config, own, classes)
     return EdgeSchema(
         src_type=nodes[table.ids[config.src]].id_type,
         dst_type=nodes[table.ids[config.dst]].id_type,
@@ -208,7 +219,8 @@ def read_edge_schema(
         is_target=own is not None,
         has_split=own is not None and own.by_column,
         time=_time(found, chunks, config, relation) if targets is not None and targets.have_times else "",
-        class_names=_class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
+        class_names=_class_names_of(chunks, config, classes) if LABEL_KINDS[kind].has_classes else (),
+        labels_are_names=LABEL_KINDS[kind].is_class and _are_names(found, config, classes),
     )
 
 
@@ -235,7 +247,11 @@ def _features_there(found: pa.Schema, config: GraphConfig, node_type: int) -> tu
 
 
 def _label_of_edges(
-    found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, targets: EdgeTargets | None
+    found: pa.Schema,
+    edges: Sequence[Chunk],
+    config: GraphConfig,
+    targets: EdgeTargets | None,
+    classes: FoundClasses | None,
 ) -> tuple[LabelKind, int]:
     """Return the kind and width of the labels of edges. Raises TableError where a column of targets is missing."""
     if targets is None:
@@ -255,7 +271,7 @@ def _label_of_edges(
             where=edges[0].uri,
             fix="Set graph.label to one of them, or to null where edges are scored alone.",
         )
-    return _label_of(found, edges, config)
+    return _label_of(found, edges, config, classes)
 
 
 def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relation: Relation) -> str:
@@ -292,27 +308,27 @@ def _check_same_type(edges: IdType, nodes: IdType, chunk: Chunk, column: str, id
         )
 
 
-def _label_of(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> tuple[LabelKind, int]:
+def _label_of(
+    schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig, classes: FoundClasses | None
+) -> tuple[LabelKind, int]:
     """Return the kind and width of the label column; none and 0 where none is read."""
     if config.label_column not in schema.names:
         if config.label is not None and "label" in config.model_fields_set:
             field_of(schema, nodes[0], config.label_column, "graph.label")
         return "none", 0
-    found = schema.field(config.label_column).type
-    if pa.types.is_floating(found) and config.classes_given is not None:
-        return "single", 1
-    if holds_text(found) and config.classes is not None:
+    found = plain(schema.field(config.label_column).type)
+    is_counted = classes is not None or holds_names(found, config)
+    if is_counted or (pa.types.is_floating(found) and config.classes_given is not None):
         return "single", 1
     for kind, is_of_kind in _LABEL_TYPES.items():
         if is_of_kind(found):
             width = list_width(found, nodes, config.label_column) if LABEL_KINDS[kind].is_list else 1
             _check_names(width, nodes[0], config, kind)
             return kind, width
-    named = "List the names of classes in graph.classes. " if holds_text(found) else ""
     raise TableError(
         f"column {config.label_column!r} is {found}, not a label{first_text(schema.field(config.label_column))}",
         where=nodes[0].uri,
-        fix=f"{named}Write classes as integers from 0, targets as floats, or several labels as lists of 0/1.",
+        fix="Write classes as text or as integers from 0, targets as floats, or several labels as lists of 0/1.",
     )
 
 
@@ -327,7 +343,16 @@ _LABEL_TYPES: dict[LabelKind, Callable[[pa.DataType], bool]] = {
 
 
 def _check_names(width: int, chunk: Chunk, config: GraphConfig, kind: LabelKind) -> None:
-    if LABEL_KINDS[kind].is_list and config.classes is not None and len(config.classes) != width:
+    if not LABEL_KINDS[kind].is_list:
+        return
+    if config.classes == "distinct" or config.unlabelled is not None:
+        key = "classes: distinct" if config.classes == "distinct" else "unlabelled"
+        raise TableError(
+            f"column {config.label_column!r} holds lists, and graph.{key} is of labels that are single values",
+            where=chunk.uri,
+            fix="Leave the key out. A null is no label.",
+        )
+    if config.classes is not None and len(config.classes) != width:
         raise TableError(
             f"column {config.label_column!r} holds lists of {width}, and graph.classes names {len(config.classes)}",
             where=chunk.uri,
@@ -335,10 +360,17 @@ def _check_names(width: int, chunk: Chunk, config: GraphConfig, kind: LabelKind)
         )
 
 
-def _class_names_of(nodes: Sequence[Chunk], config: GraphConfig) -> tuple[str, ...]:
-    """Return the names of the classes, from the config or from the metadata, which is the same in all files."""
-    if config.classes is not None:
+def _are_names(found: pa.Schema, config: GraphConfig, classes: FoundClasses | None) -> bool:
+    """Return whether the label column holds names of classes."""
+    return bool(classes.names) if classes else holds_text(found.field(config.label_column).type)
+
+
+def _class_names_of(nodes: Sequence[Chunk], config: GraphConfig, classes: FoundClasses | None) -> tuple[str, ...]:
+    """Return the names of the classes: listed, found, or from the metadata, which is the same in all files."""
+    if isinstance(config.classes, tuple):
         return config.classes
+    if classes is not None and not classes.are_numbers:
+        return classes.names
     names: tuple[str, ...] = ()
     for chunk in files_of(nodes):
         stated = (schema_of(chunk).metadata or {}).get(_CLASS_NAMES)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.schema import qualified
+from gnnflow.ingest.classes import find_classes
 from gnnflow.ingest.schema import is_shared, node_table, read_edge_schema, read_node_schema
 from gnnflow.ingest.text import edge_source, node_source, settle_text
 from gnnflow.storage.filesystem import absolute
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.schema import Relation
+    from gnnflow.ingest.classes import FoundClasses
     from gnnflow.ingest.schema import EdgeSchema, NodeSchema
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
@@ -80,10 +82,14 @@ class EdgeTable:
 
 @dataclass(frozen=True)
 class Tables:
-    """All tables of a graph: T node tables in the order of its types, edge tables in the order of relations."""
+    """All tables of a graph: T node tables in the order of its types, edge tables in the order of relations.
+
+    classes: of the label column, where they were counted.
+    """
 
     nodes: tuple[NodeTable, ...]
     edges: tuple[EdgeTable, ...]
+    classes: FoundClasses | None = None
 
     @property
     def targets(self) -> EdgeTargets | None:
@@ -141,14 +147,18 @@ def read_tables(
     found: Mapping[str, TableFiles] | None = None,
     drawn: DrawnSplit | None = None,
 ) -> Tables:
-    """Return the tables that a config names. Reads text once, and only the schemas of other files.
+    """Return the tables that a config names. Reads text and labels that are names once, else only the schemas of files.
 
     drawn: the random split of labelled nodes, where no column has one. Raises TableError for tables that break their
     contract.
     """
     nodes, edges = sources_of(config, targets=targets, found=found)
     settled = settle_text([*nodes, *edges], runner)
-    return tables_of(settled[: len(nodes)], settled[len(nodes) :], config, targets=targets, drawn=drawn)
+    nodes, edges = settled[: len(nodes)], settled[len(nodes) :]
+    labelled = nodes[config.target_type] if targets is None else edges[targets.table]
+    has_labels = config.label is not None and (targets is None or targets.have_labels)
+    classes = find_classes(labelled, config, runner) if has_labels else None
+    return tables_of(nodes, edges, config, targets=targets, drawn=drawn, classes=classes)
 
 
 def tables_of(
@@ -158,14 +168,15 @@ def tables_of(
     *,
     targets: EdgeTargets | None,
     drawn: DrawnSplit | None = None,
+    classes: FoundClasses | None = None,
 ) -> Tables:
-    """Return the tables of sources whose text has its types."""
+    """Return the tables of sources whose text has its types. classes: of the label column, where they were counted."""
     schemas = [
-        read_node_schema(table, config, node_type=number, targets=targets, drawn=drawn)
+        read_node_schema(table, config, node_type=number, targets=targets, drawn=drawn, classes=classes)
         for number, table in enumerate(nodes)
     ]
     edge_schemas = [
-        read_edge_schema(table, config, nodes=schemas, number=number, targets=targets)
+        read_edge_schema(table, config, nodes=schemas, number=number, targets=targets, classes=classes)
         for number, table in enumerate(edges)
     ]
     _refuse_unknown_columns(config, schemas, edge_schemas)
@@ -178,6 +189,7 @@ def tables_of(
             for number, table in enumerate(nodes)
         ),
         _edge_tables(edges, edge_schemas, config),
+        classes,
     )
 
 

@@ -55,7 +55,9 @@ def work(run: StageRun) -> Made:
     _check_partitions(run, tables)
     _check_metric(run, tables.labelled)
     if schema.label_kind == "regression":
-        tell(f"column {graph.label!r} holds floats: numbers to predict. For classes set graph.num_classes.")
+        tell(f"column {graph.label!r} holds floats: numbers to predict. For classes set graph.classes: distinct.")
+    if tables.classes is not None:
+        tell(tables.classes.text)
     job = IngestJob(run.artifact, graph, tables, run.resolved.scales)
     if (version := find_scales(run.config)) is not None:
         _check_scales(job, version)
@@ -65,7 +67,7 @@ def work(run: StageRun) -> Made:
     )
     _refuse_changed_tables(run.resolved)
     tell_of_bad_rows(result.facts.tables, run.artifact, tell)
-    _tell_of_classes(result, tell)
+    _tell_of_classes(result, tell, are_given=schema.labels_are_names or graph.classes_given is not None)
     if run.config.task.kind != "node":
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
     _tell_of_digits(result, tell)
@@ -80,13 +82,14 @@ def work(run: StageRun) -> Made:
     )
 
 
-def _tell_of_classes(result: IngestResult, tell: Callable[[str], None]) -> None:
-    """Report classes without rows, and labels that training cannot teach."""
+def _tell_of_classes(result: IngestResult, tell: Callable[[str], None], *, are_given: bool) -> None:
+    """Report classes without rows, and labels that training cannot teach. are_given: listed, counted or found."""
     if missing := [number for number, held in enumerate(result.facts.class_counts) if not held]:
         names = dict(enumerate(result.facts.class_names))
         shown = listed([names.get(number, str(number)) for number in missing])
         what = "row has class" if len(missing) == 1 else "row has any of the classes"
-        tell(f"no {what} {shown}: a model still has an output for each of {result.facts.num_classes:,}")
+        fix = "" if are_given else ". With graph.classes: distinct it has outputs for the labels of rows alone"
+        tell(f"no {what} {shown}: a model still has an output for each of {result.facts.num_classes:,}{fix}")
     if unlearnable := unlearnable_labels(result.facts).text:
         tell(f"{unlearnable}: no model can learn that, but metrics count it")
 
@@ -120,7 +123,7 @@ def _check_metric(run: StageRun, labelled: NodeTable | EdgeTable) -> None:
     label, choices = run.config.graph.label, " or ".join(selection_metrics(kind))
     if kind == "regression":
         found = f"column {label!r} holds floats, numbers to predict, and train.metric is {metric}, a metric of classes"
-        fix = f"For classes set graph.num_classes, or write them as integers; for numbers set train.metric: {choices}."
+        fix = f"For classes set graph.classes: distinct; for numbers set train.metric: {choices}."
     else:
         found, fix = f"{metric} is not defined for {kind} labels", f"Set train.metric: {choices}."
     raise TableError(found, where=labelled.uri, fix=fix)

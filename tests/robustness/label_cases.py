@@ -38,7 +38,8 @@ def _labels() -> Iterator[Case]:
     yield refused("label below -1", at(-2, "label"), NODES, "'label'", "out of range", "row 5")
     yield refused("label above num_classes", key("graph.num_classes", 1), NODES, "'label'", "out of range")
     yield refused("label above 2^63", node(label=pa.array([2**63 + 1] * 60, pa.uint64())), NODES, "label")
-    yield refused("labels of text", node(label=["cat", "dog"] * 30), NODES, "'label'", "integers from 0")
+    yield accepted("labels of text", both(node(label=["cat", "dog"] * 30), _expect_labels([0, 1] * 30)))
+    yield refused("labels of decimals as text", node(label=[f"{n},5" for n in range(60)]), NODES, "'label'", "'0,5'")
     yield refused("labels of dates", node(label=pa.array(range(60), pa.date32())), NODES, "'label'", "integers from 0")
     yield refused("labels that do not exist", key("graph.label", "risk"), NODES, "'risk'", "graph.label")
     yield either("labels of booleans", node(label=[n % 2 == 0 for n in range(60)]), NODES, "label")
@@ -92,6 +93,10 @@ def _labels() -> Iterator[Case]:
 def _multi(row: list[Any], kind: pa.DataType) -> Spoil:
     rows = [row if n == 5 else [n % 2, 1] for n in range(60)]
     return both(node(label=pa.array(rows, pa.list_(pa.int64())).cast(pa.list_(kind))), key("train.metric", "micro_f1"))
+
+
+def _expect_labels(numbers: list[int]) -> Spoil:
+    return lambda inputs: inputs.expected.update(label=numbers)
 
 
 def _classes_not_numbers(inputs: Inputs, shown: Shown) -> list[str]:
