@@ -38,7 +38,7 @@ def ingest(config: Config) -> Keys:
     # are inputs. The number of bad rows that stops a run does not change the rows.
     apart = {"nodes", "edges", "timestamp", "scaled_as", "max_bad_rows"}
     keys: Keys = {"graph": config.graph.model_dump(mode="json", exclude=apart)}
-    if config.task.kind == "node" and config.task.split.kind == "column":
+    if config.task.kind == "node" and config.task.split.kind != "random":
         return keys
     # The store holds the split of nodes, and the split of edges decides which edges it holds.
     keys |= {"split": config.task.split.model_dump(mode="json"), "seed": config.seed}

@@ -20,14 +20,15 @@ class DrawnSplit:
     @staticmethod
     def of(task: TaskConfig, *, seed: int) -> DrawnSplit | None:
         """Return the random split of a task's nodes; None where a column has it, or targets are edges."""
-        if task.kind != "node" or task.split.kind == "column":
+        if task.kind != "node" or task.split.kind != "random":
             return None
         return DrawnSplit(task.split.valid, task.split.test, seed)
 
     @property
     def text(self) -> str:
         """The held-out shares, as half a sentence."""
-        return f"drawn by id, {self.valid:.0%} of labelled nodes for valid and {self.test:.0%} for test"
+        shares = f"{self.valid:.0%} of labelled nodes for valid and {self.test:.0%} for test"
+        return f"drawn by id, {shares}; no column is read for them (task.split)"
 
 
 @dataclass(frozen=True)

@@ -256,7 +256,8 @@ def check_labels(config: Config, facts: GraphFacts | None) -> None:
         raise TrainingError(
             f"{table} has no split column {config.graph.split!r}, so no node is marked as train",
             where="graph.split",
-            fix="Name the column, write one that says train, valid, test or null, or set task.split to {kind: random}.",
+            fix="Name the column, write one that says train, valid, test or null, or set task.split to {kind: random}. "
+            "Without graph.split and task.split a missing split is drawn.",
         )
     if known.label_kind is not None:
         _check_choices(config, known.label_kind)
@@ -271,7 +272,8 @@ def check_held_out(config: Config) -> None:
             where="task.split.kind",
             fix="Set it to random, time or column, or score with a published model: gnnflow score.",
         )
-    if split.kind != "column" and split.valid == 0 and (config.task.kind == "link" or config.graph.label is not None):
+    holds_none = getattr(split, "valid", None) == 0
+    if holds_none and (config.task.kind == "link" or config.graph.label is not None):
         raise TrainingError(
             "0 is not allowed: the best epoch is chosen by the targets of valid",
             where="task.split.valid",

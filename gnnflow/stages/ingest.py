@@ -47,7 +47,7 @@ def work(run: StageRun) -> Made:
     drawn = DrawnSplit.of(run.config.task, seed=run.config.seed)
     tables = read_tables(graph, run.rounds, targets=targets, found=found, drawn=drawn)
     if drawn is not None:
-        tell(f"splits: {drawn.text}; no column is read for them")
+        tell(f"splits: {drawn.text}")
     report_rounded_text(tables, list(tables_by_name(graph)), tell)
     report_missing_features(tables, graph, tell)
     report_missing_times(tables, graph, tell)

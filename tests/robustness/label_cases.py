@@ -124,7 +124,8 @@ def _splits() -> Iterator[Case]:
         kept = [each for each in ("train", "valid", "test") if each != missing]
         yield refused(f"no {missing} rows", both(node(split=kept * 30), command("run")), "'split'", f"'{missing}'")
     yield refused("every split null", both(node(split=pa.nulls(60, pa.string())), command("run")), "split")
-    yield refused("no split column", both(without("nodes", "split"), command("run")), "split")
+    missing_split = both(without("nodes", "split"), key("graph.split", "part"), command("run"))
+    yield refused("no split column", missing_split, "no split column 'part'", "kind: random")
     yield refused("split without label", at(None, "label"), NODES, "'split'", "no label", "row 5")
     one = node(split=["train", "valid", "test", *[None] * 57])
     yield refused(
