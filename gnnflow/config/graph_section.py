@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from gnnflow.config.base import Column, Integer, Number, PublishedName, Section, Uri, problem
+from gnnflow.config.column_names import ColumnNames, check_inputs, one_name, own_name
 from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
@@ -32,6 +33,9 @@ def _label_text(value: Any) -> Any:
 
 
 _LabelValue = Annotated[str, Field(max_length=1024), BeforeValidator(_label_text)]
+# The keys that name columns of node tables, and of edge tables.
+_OF_NODES = ("id", "label", "split")
+_OF_EDGES = ("src", "dst", "label", "split", "timestamp", "weight")
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 
 
@@ -44,25 +48,31 @@ class GraphConfig(Section):
     edges: Uri | _TypedTables = Field(
         description="Edge table: a path or URL; for typed graphs a map {source__relation__target: path}."
     )
-    id: Column = Field("id", description="Node table column that identifies a node (int64 or string).")
-    src: Column = Field("src", description="Edge table column with the id of the node an edge starts at.")
-    dst: Column = Field("dst", description="Edge table column with the id of the node an edge points to.")
-    label: Column | None = Field(
+    id: ColumnNames = Field(
+        "id",
+        description="Node table column that identifies a node (int64 or string). This and the other names of columns "
+        "are one name for all tables, or for typed graphs a map {type: column} or {source__relation__target: column}.",
+    )
+    src: ColumnNames = Field("src", description="Edge table column with the id of the node an edge starts at.")
+    dst: ColumnNames = Field("dst", description="Edge table column with the id of the node an edge points to.")
+    label: ColumnNames | None = Field(
         "label",
         description="Node table column with the label: int, float, or a list for multi-label. Where task.kind is edge, "
         "of the edge table. null: none is read, for a graph that is scored alone.",
     )
-    split: Column = Field(
+    split: ColumnNames = Field(
         "split",
         description="Node table column that says train, valid, test or null; of the edge table where task.split says "
         "column.",
     )
-    timestamp: Column = Field(
+    timestamp: ColumnNames = Field(
         "timestamp",
         description="Edge table column with an edge's time: integers, dates, timestamps, or text of ISO dates and "
         "times; read where task.split asks for it.",
     )
-    weight: Column = Field("weight", description="Edge table column with edge weights; used where the column exists.")
+    weight: ColumnNames = Field(
+        "weight", description="Edge table column with edge weights; used where the column exists."
+    )
     target: str | None = Field(
         None,
         min_length=1,
@@ -202,10 +212,57 @@ class GraphConfig(Section):
         values: dict[str, Any] = handler(self)
         return {key: value for key, value in values.items() if (key, value) not in _LATER_DEFAULTS}
 
+    def of_type(self, node_type: str) -> Self:
+        """Return the section as a type's table is read by it, with one name for each of its columns."""
+        return self._own(node_type, _OF_NODES)
+
+    def of_relation(self, relation: Relation) -> Self:
+        """Return the section as a relation's table is read by it, with one name for each of its columns."""
+        return self._own(str(relation), _OF_EDGES)
+
+    def of_targets(self, *, edges: bool) -> Self:
+        """Return the section of the table whose rows are labelled, nodes or edges."""
+        return self.of_relation(self.target_edges) if edges else self.of_type(self.schema.types[self.target_type])
+
+    def _own(self, table: str, keys: Sequence[str]) -> Self:
+        maps = {key: getattr(self, key) for key in keys if isinstance(getattr(self, key), Mapping)}
+        own = {key: own_name(names, table, default=key) for key, names in maps.items()}
+        return self.model_copy(update=own) if own else self
+
+    @property
+    def id_column(self) -> str:
+        """The column of ids, in a section of one table, as are the following ones."""
+        return one_name(self.id)
+
+    @property
+    def src_column(self) -> str:
+        """The column of sources."""
+        return one_name(self.src)
+
+    @property
+    def dst_column(self) -> str:
+        """The column of destinations."""
+        return one_name(self.dst)
+
     @property
     def label_column(self) -> str:
         """The column of labels; empty, which is no column's name, where no labels are read."""
-        return self.label or ""
+        return one_name(self.label)
+
+    @property
+    def split_column(self) -> str:
+        """The column of splits."""
+        return one_name(self.split)
+
+    @property
+    def time_column(self) -> str:
+        """The column of times."""
+        return one_name(self.timestamp)
+
+    @property
+    def weight_column(self) -> str:
+        """The column of weights."""
+        return one_name(self.weight)
 
     @property
     def classes_given(self) -> int | None:
@@ -226,20 +283,24 @@ class GraphConfig(Section):
 
     @model_validator(mode="after")
     def _check_column_roles(self) -> Self:
-        for kind, taken, features in (
-            ("features", {"id": self.id}, self.features),  # `checks.tasks` looks at labels and splits
-            ("edge_features", {"src": self.src, "dst": self.dst}, self.edge_features),
+        nodes = {name: self.of_type(name) for name in self.node_tables}
+        edges = {str(name): self.of_relation(name) for name in self.edge_tables}
+        for kind, roles, features, tables in (
+            ("features", ("id",), self.features, nodes),  # `checks.tasks` looks at labels and splits
+            ("edge_features", ("src", "dst"), self.edge_features, edges),
         ):
             listed = {"": features} if isinstance(features, tuple) else features
             for name, columns in listed.items():
-                _check_columns(f"{kind}.{name}".rstrip("."), columns, taken)
-        for roles in (("id", "label", "split"), ("src", "dst", "weight")):
-            for key, other in combinations(reversed(roles), 2):
-                column = getattr(self, key)
-                if column == getattr(self, other):
+                of = [tables[name]] if name in tables else tables.values()
+                taken = {role: [getattr(each, role) for each in of] for role in roles}
+                check_inputs(f"{kind}.{name}".rstrip("."), columns, taken)
+        for read, tables in ((_OF_NODES, nodes), (("src", "dst", "weight"), edges)):
+            for (name, own), (key, other) in product(tables.items(), combinations(reversed(read), 2)):
+                column = getattr(own, key)
+                if column == getattr(own, other):
                     raise problem(
                         f"{column!r} is the column of graph.{other} too",
-                        key=key,
+                        key=key if getattr(self, key) == column else f"{key}.{name}",
                         fix="Name another column: each is read for one thing.",
                     )
         return self
@@ -295,6 +356,11 @@ class GraphConfig(Section):
             ("edge_features", self.edge_features, "edges", relations),
         ):
             named |= {f"{key}.{name}": (name, of, known) for name in columns} if isinstance(columns, dict) else {}
+        for key in (*_OF_NODES, *_OF_EDGES):
+            is_either, of = key in _OF_NODES and key in _OF_EDGES, "nodes" if key in _OF_NODES else "edges"
+            known = [*types, *relations] if is_either else types if of == "nodes" else relations
+            columns = getattr(self, key)
+            named |= {f"{key}.{name}": (name, of, known) for name in columns} if isinstance(columns, dict) else {}
         for key, (name, of, known) in named.items():
             if name not in known:
                 found = f"graph.{of} has {', '.join(known)}" if known else f"graph.{of} is one table, without types"
@@ -306,19 +372,6 @@ class GraphConfig(Section):
                 fix="Name the columns of its table that are its features.",
             )
         return self
-
-
-def _check_columns(key: str, columns: tuple[str, ...], taken: Mapping[str, str]) -> None:
-    """Raise where a feature column is named twice, or has another role."""
-    for role, column in taken.items():
-        if column in columns:
-            raise problem(
-                f"{column!r} is the column of graph.{role}",
-                key=key,
-                fix="Take it out of the list: it is not an input of a model.",
-            )
-    if len(set(columns)) != len(columns):
-        raise problem(f"{list(columns)} names a column twice", key=key, fix="Name each column once.")
 
 
 def node_tables_by_name(graph: GraphConfig) -> dict[str, str]:

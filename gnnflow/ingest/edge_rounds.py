@@ -74,7 +74,7 @@ class DirectedEdges(NamedTuple):
 def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of edges, check its rows, and send each to the home of its source."""
     source = job.edge_table(index)
-    schema, config = source.schema, job.config
+    schema, config = source.schema, source.config
     scale = job.given_scales.get(job.table_names.edges[source.number])
     rows, place, done = read_rows(
         source,
@@ -118,7 +118,7 @@ def _resolve(
     found = pc.index_in(combine(rows[column]), value_set=ids)
     missing = np.flatnonzero(to_numpy(pc.is_null(found)))
     is_source = column == "src_id"
-    side, of = (job.config.src, source.ends[0]) if is_source else (job.config.dst, source.ends[1])
+    side, of = (source.config.src_column, source.ends[0]) if is_source else (source.config.dst_column, source.ends[1])
     id_type = source.schema.src_type if is_source else source.schema.dst_type
     place, near = to_numpy(rows["place"]), ""
     if len(missing) and id_type == "string" and job.config.on_bad_rows == "fail":
@@ -217,7 +217,7 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
     in_degree = np.bincount(local, minlength=book.size(part))
     in_weight = in_degree if weight is None else np.bincount(local, weight, minlength=book.size(part))
     if weight is not None:
-        column = job.config.weight
+        column = source.config.weight_column
         _refuse_overflow(in_weight.astype(np.float64), local, weight, place=place[order], source=source, column=column)
     # the sources of these edges, anywhere in the graph, and how many of the edges each has
     nodes, out = np.unique(src, return_counts=True)

@@ -235,11 +235,12 @@ def check_digits(read: Sequence[TaskRecord], targets: Sequence[TaskRecord], job:
     read: records of the tasks that read the tables; targets: of the tasks that counted labels.
     """
     lost, unit = max((record.counts.get("label_rounding", 0.0) for record in read), default=0.0), label_unit_of(targets)
+    labelled = job.tables.labelled
     if unit is not None and lost > _MOST_LOST * unit.deviation:
         raise TableError(
-            f"column {job.config.label_column!r}: float32 rounds its numbers by up to {lost:.3g}, too much for a "
+            f"column {labelled.config.label_column!r}: float32 rounds its numbers by up to {lost:.3g}, too much for a "
             f"standard deviation of {unit.deviation:.3g} around {unit.mean:.6g}",
-            where=job.tables.labelled.uri,
+            where=labelled.uri,
             fix="Subtract a constant, such as the smallest number, and add it to the predictions.",
         )
 

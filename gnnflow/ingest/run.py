@@ -145,7 +145,11 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts
     counts, is_drawn = count_splits(records), labelled.schema.drawn is not None
     for name in ("train", "valid"):
         if not counts[name]:
-            found = "no labelled node was drawn for" if is_drawn else f"column {job.config.split!r}: no row is in"
+            found = (
+                "no labelled node was drawn for"
+                if is_drawn
+                else f"column {labelled.config.split_column!r}: no row is in"
+            )
             raise TableError(
                 f"{found} split {name!r} (counts: {counts}{_set_aside(rows)})",
                 where=labelled.uri,
@@ -185,7 +189,7 @@ def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
     limit = max(_FEW_CLASSES, total(records, "labelled"))
     if largest >= limit:
         raise TableError(
-            f"column {job.config.label_column!r}: the largest class is {largest:,}, "
+            f"column {job.tables.labelled.config.label_column!r}: the largest class is {largest:,}, "
             f"of {total(records, 'labelled'):,} labelled rows",
             where=job.tables.labelled.uri,
             fix="Number classes from 0 without gaps, or set graph.classes: distinct, which numbers the labels there "

@@ -151,10 +151,11 @@ def read_node_schema(
     """
     _refuse_empty(table)
     found, chunks = table.schema(), table.chunks
+    config = config.of_type(config.schema.types[node_type])
     features = _features_there(found, config, node_type)
     sparse = sparse_stem(found, table, features, config)
-    of_ids = shared_name_fix("graph.id", config.id, len(config.node_tables))
-    id_type = id_type_of(found, chunks[0], config.id, "graph.id", fix=of_ids)
+    of_ids = shared_name_fix("graph.id", config.id_column, config.schema, config.schema.types[node_type])
+    id_type = id_type_of(found, chunks[0], config.id_column, "graph.id", fix=of_ids)
     kind_name = config.schema.types[node_type]
     role, fix = _role("graph.features", config.features, kind_name), ""
     if is_shared(config.features, config):
@@ -172,7 +173,7 @@ def read_node_schema(
         feature_width=sparse_width(table, sparse, config) if sparse else sum(part.width for part in dense),
         label_kind=kind,
         label_width=width,
-        has_split=drawn is not None or (is_labelled and split_is_text(found, chunks[0], config.split)),
+        has_split=drawn is not None or (is_labelled and split_is_text(found, chunks[0], config.split_column)),
         class_names=_class_names_of(chunks, config, classes) if LABEL_KINDS[kind].has_classes else (),
         labels_are_names=LABEL_KINDS[kind].is_class and _are_names(found, config, classes),
         is_target=is_target,
@@ -197,21 +198,23 @@ def read_edge_schema(
     if own is not None or not config.schema.is_typed:  # one of several relations may have no edges today
         _refuse_empty(table)
     found, chunks = table.schema(), table.chunks
-    for role, column in (("graph.src", config.src), ("graph.dst", config.dst)):
-        of_ids = shared_name_fix(role, column, len(config.edge_tables))
-        held = id_type_of(found, chunks[0], column, role, fix=of_ids)
-        ids = f"{config.id!r} of {node_table(config, table.ids[column])}"
-        _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
     relation = list(config.edge_tables)[number]
+    config = config.of_relation(relation)
+    for role, column in (("graph.src", config.src_column), ("graph.dst", config.dst_column)):
+        of_ids = shared_name_fix(role, column, config.schema, relation)
+        held = id_type_of(found, chunks[0], column, role, fix=of_ids)
+        id_column = config.of_type(config.schema.types[table.ids[column]]).id_column
+        ids = f"{id_column!r} of {node_table(config, table.ids[column])}"
+        _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
     asked = config.edge_features_of(relation)
     if is_shared(config.edge_features, config):
         asked = tuple(name for name in asked if name in found.names)
     role = _role("graph.edge_features", config.edge_features, str(relation))
     kind, width = _label_of_edges(found, chunks, config, own, classes)
     return EdgeSchema(
-        src_type=nodes[table.ids[config.src]].id_type,
-        dst_type=nodes[table.ids[config.dst]].id_type,
-        has_weight=weight_is_number(found, chunks, config.weight),
+        src_type=nodes[table.ids[config.src_column]].id_type,
+        dst_type=nodes[table.ids[config.dst_column]].id_type,
+        has_weight=weight_is_number(found, chunks, config.weight_column),
         attributes=tuple(part_of(found, chunks, name, role) for name in asked),
         targets=targets,
         label_kind=kind,
@@ -258,8 +261,8 @@ def _label_of_edges(
         return "none", 0
     if targets.by_column:
         fix = "Set graph.split to one of them, or task.split to {kind: random}."
-        field_of(found, edges[0], config.split, "graph.split, where task.split.kind is column", fix=fix)
-        split_is_text(found, edges[0], config.split)
+        field_of(found, edges[0], config.split_column, "graph.split, where task.split.kind is column", fix=fix)
+        split_is_text(found, edges[0], config.split_column)
     if not targets.are_all_edges:
         return "link", 0
     if not targets.have_labels:
@@ -281,16 +284,16 @@ def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relatio
     perhaps reversed, and without times a target would be scored from itself.
     """
     target = config.target_edges
-    if relation != target and config.timestamp not in found.names:
+    if relation != target and config.time_column not in found.names:
         if {relation.source, relation.target} != {target.source, target.target}:
             return ""
         raise TableError(
-            f"has no column {config.timestamp!r} (graph.timestamp), and may list edges of {target} again",
+            f"has no column {config.time_column!r} (graph.timestamp), and may list edges of {target} again",
             where=edges[0].uri,
             fix="Write the column. Give an edge that was always there the earliest time.",
         )
-    of_times = shared_name_fix("graph.timestamp", config.timestamp, len(config.edge_tables))
-    field = field_of(found, edges[0], config.timestamp, "graph.timestamp", fix=of_times)
+    of_times = shared_name_fix("graph.timestamp", config.time_column, config.schema, relation)
+    field = field_of(found, edges[0], config.time_column, "graph.timestamp", fix=of_times)
     return "" if is_unknown(field, edges) else time_of(field, edges)
 
 

@@ -48,7 +48,8 @@ class EdgeTargets:
         """Return a task's demands on the edge tables; None where targets are nodes."""
         if task.kind == "node":
             return None
-        return EdgeTargets(task, seed, list(graph.edge_tables).index(graph.target_edges), graph.label)
+        label = None if graph.label is None else graph.of_targets(edges=True).label_column
+        return EdgeTargets(task, seed, list(graph.edge_tables).index(graph.target_edges), label)
 
     @property
     def have_labels(self) -> bool:
@@ -102,10 +103,10 @@ class EdgeTargets:
 
     def columns(self, graph: GraphConfig, *, table: int) -> tuple[str, ...]:
         """Return the columns of an edge table that the task needs: only times where it has no targets."""
-        is_target = table == self.table
+        is_target, graph = table == self.table, graph.of_relation(list(graph.edge_tables)[table])
         asked = {
             graph.label_column: is_target and self.have_labels,
-            graph.split: is_target and self.by_column,
-            graph.timestamp: self.have_times,
+            graph.split_column: is_target and self.by_column,
+            graph.time_column: self.have_times,
         }
         return tuple(name for name, is_read in asked.items() if is_read)

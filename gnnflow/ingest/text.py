@@ -46,13 +46,14 @@ class SourceTable:
 def node_source(chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int = 0) -> SourceTable:
     """Return a type's node table with the columns that may be read."""
     name, uri = list(config.node_tables.items())[node_type]
+    config = config.of_type(name)
     features = config.features_of(name)
     numbers = frozenset([*features, *(f"{feature}_value" for feature in features)])
-    columns = numbers.union([config.id], (f"{feature}_index" for feature in features))
+    columns = numbers.union([config.id_column], (f"{feature}_index" for feature in features))
     if node_type == config.target_type:
-        columns = columns.union([config.label_column, config.split])
+        columns = columns.union([config.label_column, config.split_column])
     key = "graph.nodes" if isinstance(config.nodes, str) else f"graph.nodes.{name}"
-    return SourceTable(uri, key, tuple(chunks), columns, {config.id: node_type}, numbers)
+    return SourceTable(uri, key, tuple(chunks), columns, {config.id_column: node_type}, numbers)
 
 
 def edge_source(
@@ -60,10 +61,11 @@ def edge_source(
 ) -> SourceTable:
     """Return one edge table with the columns that may be read. also: columns of edges that are targets."""
     relation, uri = list(config.edge_tables.items())[number]
-    numbers = frozenset([config.weight, *config.edge_features_of(relation)])
-    columns = numbers.union([config.src, config.dst], also)
+    config = config.of_relation(relation)
+    numbers = frozenset([config.weight_column, *config.edge_features_of(relation)])
+    columns = numbers.union([config.src_column, config.dst_column], also)
     types = config.schema.types
-    ids = {config.src: types.index(relation.source), config.dst: types.index(relation.target)}
+    ids = {config.src_column: types.index(relation.source), config.dst_column: types.index(relation.target)}
     key = "graph.edges" if isinstance(config.edges, str) else f"graph.edges.{relation}"
     return SourceTable(uri, key, tuple(chunks), columns, ids, numbers)
 

@@ -55,7 +55,8 @@ def work(run: StageRun) -> Made:
     _check_partitions(run, tables)
     _check_metric(run, tables.labelled)
     if schema.label_kind == "regression":
-        tell(f"column {graph.label!r} holds floats: numbers to predict. For classes set graph.classes: distinct.")
+        column = tables.labelled.config.label_column
+        tell(f"column {column!r} holds floats: numbers to predict. For classes set graph.classes: distinct.")
     if tables.classes is not None:
         tell(tables.classes.text)
     job = IngestJob(run.artifact, graph, tables, run.resolved.scales)
@@ -120,7 +121,7 @@ def _check_metric(run: StageRun, labelled: NodeTable | EdgeTable) -> None:
     metric, kind = run.config.train.metric, labelled.schema.label_kind
     if not labelled.schema.has_labels or metric in selection_metrics(kind):
         return
-    label, choices = run.config.graph.label, " or ".join(selection_metrics(kind))
+    label, choices = labelled.config.label_column, " or ".join(selection_metrics(kind))
     if kind == "regression":
         found = f"column {label!r} holds floats, numbers to predict, and train.metric is {metric}, a metric of classes"
         fix = f"For classes set graph.classes: distinct; for numbers set train.metric: {choices}."

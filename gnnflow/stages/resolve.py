@@ -207,9 +207,10 @@ def _with_split(config: Config) -> Config:
     if not isinstance(task, NodeTask) or task.split.kind != "auto":
         return config
     split: NodeColumnSplit | NodeRandomSplit = NodeColumnSplit()
+    own = graph.of_targets(edges=False)
     if graph.label is not None and graph.split == GraphConfig.model_fields["split"].default:
         names = _names_of(graph.node_tables[graph.schema.types[graph.target_type]])
-        if graph.label in names and graph.split not in names:
+        if own.label_column in names and own.split_column not in names:
             split = NodeRandomSplit()
     return config.model_copy(update={"task": task.model_copy(update={"split": split})})
 
