@@ -159,10 +159,10 @@ def _type_name(annotation: Any) -> str:
         return ", ".join(f"`{part}`" for part in parts)
     if origin in (Union, types.UnionType):
         return " or ".join(_type_name(part) for part in parts)
-    if origin is tuple:
-        return f"list of {_type_name(parts[0])}"
-    if origin is dict:
-        return f"map of {_type_name(parts[1])}"
+    if origin in (tuple, dict):
+        return f"list of {_type_name(parts[0])}" if origin is tuple else f"map of {_type_name(parts[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return f"{{{', '.join(annotation.model_fields)}}}"
     return _TYPE_NAMES[annotation]
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from gnnflow.config.base import Column, Integer, Number, PublishedName, Section, Uri, problem
 from gnnflow.config.column_names import ColumnNames, check_inputs, one_name, own_name
+from gnnflow.config.edge_tables import ColumnValue, EdgeTableConfig, EdgeTables
 from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
@@ -23,16 +24,6 @@ _LATER_DEFAULTS = (
     ("scaled_as", None),
     ("max_bad_rows", 0.01),
 )
-
-
-def _label_text(value: Any) -> Any:
-    """Return a number as the text that it is compared by."""
-    if isinstance(value, bool):
-        raise problem("is not allowed: must be text or a number", fix="Write the text in quotes.")
-    return str(value) if isinstance(value, int | float) else value
-
-
-_LabelValue = Annotated[str, Field(max_length=1024), BeforeValidator(_label_text)]
 # The keys that name columns of node tables, and of edge tables.
 _OF_NODES = ("id", "label", "split")
 _OF_EDGES = ("src", "dst", "label", "split", "timestamp", "weight")
@@ -45,8 +36,10 @@ class GraphConfig(Section):
     nodes: Uri | _TypedTables = Field(
         description="Node table: path or URL of Parquet, CSV or Arrow IPC; for typed graphs {type: path}."
     )
-    edges: Uri | _TypedTables = Field(
-        description="Edge table: a path or URL; for typed graphs a map {source__relation__target: path}."
+    edges: Uri | EdgeTables = Field(
+        description="Edge table: a path or URL; for typed graphs a map {source__relation__target: path}. Instead of a "
+        "path {table: path or node type, src: column, dst: column, where: {column: value}} reads a foreign key of a "
+        "node table, or the rows of a shared table with a value; rows without one of the ends are no edges then."
     )
     id: ColumnNames = Field(
         "id",
@@ -110,7 +103,7 @@ class GraphConfig(Section):
         "numbers too; in sorted order, of two the rarer one as class 1. null: distinct for text, else labels are "
         "numbers.",
     )
-    unlabelled: tuple[_LabelValue, ...] | None = Field(
+    unlabelled: tuple[ColumnValue, ...] | None = Field(
         None, description="Values of the label column, text or numbers, that mean no label, as null does."
     )
     normalize: Literal["none", "row", "standard"] = Field(
@@ -164,8 +157,23 @@ class GraphConfig(Section):
         """The edge table of each relation that has one, in the order of the relations' names."""
         if isinstance(self.edges, str):
             return {UNTYPED.relations[0]: self.edges}
-        parsed = ((Relation.parse(name), uri) for name, uri in sorted(self.edges.items()))
-        return {relation: uri for relation, uri in parsed if relation is not None}
+        parsed = ((Relation.parse(name), table) for name, table in sorted(self.edges.items()))
+        return {relation: self._location(table) for relation, table in parsed if relation is not None}
+
+    def _location(self, table: str | EdgeTableConfig) -> str:
+        if isinstance(table, str):
+            return table
+        return table.table if isinstance(self.nodes, str) else self.nodes.get(table.table, table.table)
+
+    def edge_table_of(self, relation: Relation) -> EdgeTableConfig | None:
+        """Return how a relation reads its table; None where it reads it as all do."""
+        table = None if isinstance(self.edges, str) else self.edges.get(str(relation))
+        return table if isinstance(table, EdgeTableConfig) else None
+
+    def is_node_table(self, relation: Relation) -> bool:
+        """Return whether the edges of a relation are a foreign key in a node table."""
+        table = self.edge_table_of(relation)
+        return table is not None and self._location(table) in self.node_tables.values()
 
     @property
     def reverses(self) -> dict[Relation, Relation]:
@@ -205,7 +213,9 @@ class GraphConfig(Section):
     def edge_features_of(self, relation: Relation) -> tuple[str, ...]:
         """Return the attribute columns asked of a relation's table."""
         held = self.edge_features
-        return held.get(str(relation), ()) if isinstance(held, Mapping) else held
+        if isinstance(held, Mapping):
+            return held.get(str(relation), ())
+        return () if self.is_node_table(relation) else held  # those columns are the node's
 
     @model_serializer(mode="wrap")
     def _omit_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -218,7 +228,13 @@ class GraphConfig(Section):
 
     def of_relation(self, relation: Relation) -> Self:
         """Return the section as a relation's table is read by it, with one name for each of its columns."""
-        return self._own(str(relation), _OF_EDGES)
+        own, table = self._own(str(relation), _OF_EDGES), self.edge_table_of(relation)
+        if table is None:
+            return own
+        update = {key: name for key, name in (("src", table.src), ("dst", table.dst)) if name is not None}
+        if self.is_node_table(relation) and isinstance(self.weight, str):
+            update["weight"] = ""  # that column is the node's
+        return own.model_copy(update=update)
 
     def of_targets(self, *, edges: bool) -> Self:
         """Return the section of the table whose rows are labelled, nodes or edges."""

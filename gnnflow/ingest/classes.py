@@ -87,7 +87,7 @@ def holds_names(found: pa.DataType, config: GraphConfig) -> bool:
 
 def given_labels(column: Column, config: GraphConfig) -> Column:
     """Return a label column [R] with null for each value of `graph.unlabelled`; where classes are found, for "" too."""
-    values = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    values = plain_values(column)
     none = config.unlabelled or ()
     if holds_text(values.type):
         none = none if isinstance(config.classes, tuple) else (*none, "")
@@ -100,6 +100,11 @@ def given_labels(column: Column, config: GraphConfig) -> Column:
     else:
         return values
     return pc.if_else(is_none, pa.scalar(None, values.type), values) if pc.any(is_none).as_py() else values
+
+
+def plain_values(column: Column) -> Column:
+    """Return a column without a dictionary."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def label_text(column: Column) -> Column:

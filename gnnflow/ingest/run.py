@@ -38,13 +38,15 @@ _FEW_CLASSES = 1000
 class IngestResult:
     """The committed files in order, the rows in and out, and the facts that later stages read.
 
-    rounded: the columns of each table whose numbers lost digits.
+    rounded: the columns of each table whose numbers lost digits. left_out: rows of edge tables that are no edges of the
+    relation.
     """
 
     files: tuple[FileEntry, ...]
     rows: RowCounts
     facts: GraphFacts
     rounded: dict[str, dict[str, Rounded]]
+    left_out: dict[str, int]
 
 
 def run_rounds(
@@ -89,7 +91,12 @@ def run_rounds(
         _check_classes(edges[-1], job)
     check_digits((*read, *edge_read), steps.targets, job)
     facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales)
-    return IngestResult(steps.files, steps.rows, facts, steps.rounded)
+    left_out = {
+        name: total(edge_read[table.tasks.start : table.tasks.stop], "rows_left_out")
+        for name, table in zip(job.table_names.edges, job.tables.edges, strict=True)
+        if table.chosen is not None
+    }
+    return IngestResult(steps.files, steps.rows, facts, steps.rounded, left_out)
 
 
 def _builder(job: IngestJob) -> str:

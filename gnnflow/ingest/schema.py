@@ -32,6 +32,7 @@ from gnnflow.ingest.fields import (
     split_is_text,
     weight_is_number,
 )
+from gnnflow.ingest.text import filter_columns
 from gnnflow.ingest.times import time_of
 from gnnflow.storage.user_tables import files_of, holds_lists, holds_numbers, holds_text, plain, schema_of
 
@@ -206,6 +207,9 @@ def read_edge_schema(
         id_column = config.of_type(config.schema.types[table.ids[column]]).id_column
         ids = f"{id_column!r} of {node_table(config, table.ids[column])}"
         _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
+    for name in filter_columns(config, relation):
+        key = f"graph.edges.{relation}.where"
+        field_of(found, chunks[0], name, key, fix=f"Name one of them in {key}.")
     asked = config.edge_features_of(relation)
     if is_shared(config.edge_features, config):
         asked = tuple(name for name in asked if name in found.names)

@@ -241,20 +241,26 @@ def read_rows(
     names: Sequence[str],
     numbers: Mapping[str, FloatType],
     faults: Callable[[pa.Table], list[Fault]],
+    chosen: Callable[[pa.Table], Array] | None = None,
 ) -> FaultlessRows:
     """Return the faultless rows of a table's chunk.
 
-    names: the columns to read. numbers: the number columns, with the type that each is rounded to first.
+    names: the columns to read. numbers: the number columns, with the type that each is rounded to first. chosen:
+    returns which rows count, the others are left out; None for all.
     """
     table = read_chunk(source.chunks[number], names)
     # an integer per row that encodes its chunk and row [n]
-    place = input_positions(number, np.arange(table.num_rows))
+    place, left_out = input_positions(number, np.arange(table.num_rows)), {}
+    if chosen is not None:
+        kept = np.flatnonzero(chosen(table))
+        left_out = {"rows_left_out": table.num_rows - len(kept)}
+        table, place = take_kept(table, kept), place[kept]
     found = separate(table, faults(table), chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     rows = take_kept(table, found.kept)
     lost = {**rounding(rows, source.schema, source.config), **count_rounded(rows, numbers)}
     done = TaskOutput(
         files=job.set_aside(f"{source.stem}-read-{number:05d}", found.bad),
-        counts={"rows_in": table.num_rows, **found.counts, **lost},
+        counts={"rows_in": table.num_rows, **left_out, **found.counts, **lost},
     )
     return FaultlessRows(rows, place[found.kept], done)
 

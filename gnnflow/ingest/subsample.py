@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -264,7 +264,8 @@ class Subsample:
         graph, types = self.config, self.config.schema.types
         if one_in == 1:
             return graph
-        nodes, edges = {}, {}
+        nodes: dict[str, str] = {}
+        edges: dict[str, Any] = {}
         for number, (name, held) in enumerate(zip(types, self.nodes, strict=True)):
             nodes[name] = _write_held(held, self._rows_of(number, one_in), join(folder, f"nodes-{name}"), chunks=chunks)
         for relation, held in zip(graph.edge_tables, self.edges, strict=True):
@@ -273,6 +274,10 @@ class Subsample:
             columns = {graph.of_relation(relation).src_column: sources}
             uri = _write_held(held, rows, join(folder, f"edges-{relation}"), chunks=chunks, columns=columns)
             edges[str(relation)] = uri
+        held_edges = {} if isinstance(graph.edges, str) else graph.edges
+        for name, table in held_edges.items():
+            if not isinstance(table, str):
+                edges[name] = table.model_copy(update={"table": edges[name]})
         tables = {
             "nodes": next(iter(nodes.values())) if isinstance(graph.nodes, str) else nodes,
             "edges": next(iter(edges.values())) if isinstance(graph.edges, str) else edges,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gnnflow.config import GraphConfig
+    from gnnflow.config.edge_tables import EdgeTableConfig
     from gnnflow.graph.schema import Relation
     from gnnflow.ingest.classes import FoundClasses
     from gnnflow.ingest.schema import EdgeSchema, NodeSchema
@@ -60,7 +61,8 @@ class EdgeTable:
 
     config: the section as this table is read by it. number: among the edge tables. relation, reverse: the numbers of
     the relations of its edges and their reverses, the same without types; reverse is None where none are added. source,
-    target: the numbers of the types that its edges join. ends: what an error calls the ids of each.
+    target: the numbers of the types that its edges join. ends: what an error calls the ids of each. chosen: says which
+    rows are edges; None where all are.
     """
 
     config: GraphConfig
@@ -75,6 +77,7 @@ class EdgeTable:
     target: int
     ends: tuple[str, str]
     first: int = 0
+    chosen: EdgeTableConfig | None = None
 
     @property
     def tasks(self) -> range:
@@ -220,6 +223,7 @@ def _edge_tables(
             target=target,
             ends=(node_table(config, source), node_table(config, target)),
             first=firsts[number],
+            chosen=config.edge_table_of(names[number]),
         )
         for number, (table, (source, target)) in enumerate(zip(edges, ends, strict=True))
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gnnflow.config import GraphConfig
+    from gnnflow.graph.schema import Relation
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
 
@@ -63,11 +64,17 @@ def edge_source(
     relation, uri = list(config.edge_tables.items())[number]
     config = config.of_relation(relation)
     numbers = frozenset([config.weight_column, *config.edge_features_of(relation)])
-    columns = numbers.union([config.src_column, config.dst_column], also)
+    columns = numbers.union([config.src_column, config.dst_column], also, filter_columns(config, relation))
     types = config.schema.types
     ids = {config.src_column: types.index(relation.source), config.dst_column: types.index(relation.target)}
     key = "graph.edges" if isinstance(config.edges, str) else f"graph.edges.{relation}"
     return SourceTable(uri, key, tuple(chunks), columns, ids, numbers)
+
+
+def filter_columns(config: GraphConfig, relation: Relation) -> tuple[str, ...]:
+    """Return the columns whose values say which rows of a table are edges of a relation."""
+    table = config.edge_table_of(relation)
+    return () if table is None else tuple(table.where or ())
 
 
 def settle_text(tables: Sequence[SourceTable], runner: RoundRunner) -> list[SourceTable]:

@@ -67,6 +67,8 @@ def work(run: StageRun) -> Made:
         job, run.rounds, check_rows=partial(check_bad_rows, graph=graph, artifact=run.artifact, tell=tell)
     )
     _refuse_changed_tables(run.resolved)
+    for name, rows in result.left_out.items():
+        tell(f"{name}: {rows:,} rows of its table are no edges of this relation")
     tell_of_bad_rows(result.facts.tables, run.artifact, tell)
     _tell_of_classes(result, tell, are_given=schema.labels_are_names or graph.classes_given is not None)
     if run.config.task.kind != "node":
