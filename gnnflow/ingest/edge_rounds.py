@@ -96,7 +96,9 @@ def are_edges(rows: pa.Table, *, source: EdgeTable) -> BoolArray:
     """Return which rows of a table that a relation reads in its own way are its edges [E]: by value, with both ends."""
     assert source.chosen is not None
     ends = (source.config.src_column, source.config.dst_column)
-    found: BoolArray = np.logical_and.reduce([to_numpy(pc.is_valid(combine(rows[name]))) for name in ends])
+    found: BoolArray = ~np.logical_or.reduce(
+        [to_numpy(pc.is_null(combine(rows[name]), nan_is_null=True)) for name in ends]
+    )
     for name, values in (source.chosen.where or {}).items():
         text = label_text(plain_values(combine(rows[name])))
         found &= to_numpy(pc.is_in(text, value_set=pa.array(values, pa.string())))

@@ -203,7 +203,10 @@ def read_edge_schema(
     config = config.of_relation(relation)
     for role, column in (("graph.src", config.src_column), ("graph.dst", config.dst_column)):
         of_ids = shared_name_fix(role, column, config.schema, relation)
-        held = id_type_of(found, chunks[0], column, role, fix=of_ids)
+        # integers with nulls, as a foreign key has them, are floats where pandas wrote them
+        is_float = column in found.names and pa.types.is_floating(found.field(column).type)
+        is_key = is_float and config.edge_table_of(relation) is not None
+        held = "int64" if is_key else id_type_of(found, chunks[0], column, role, fix=of_ids)
         id_column = config.of_type(config.schema.types[table.ids[column]]).id_column
         ids = f"{id_column!r} of {node_table(config, table.ids[column])}"
         _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)

@@ -117,7 +117,7 @@ def _types_of_text(tables: Sequence[tuple[SourceTable, pa.Schema]], config: Grap
         for (column, number), role in zip(source.ids.items(), roles, strict=True):
             fix = shared_name_fix(role, column, config.schema, table)
             found = field_of(schema, source.chunks[0], column, role, fix=fix)
-            text[number] |= not pa.types.is_integer(found.type)
+            text[number] |= not (pa.types.is_integer(found.type) or pa.types.is_floating(found.type))
     return tuple(text)
 
 
@@ -141,7 +141,10 @@ def _read_held(
         table = read_chunk(chunk, names)
         num_rows += table.num_rows
         for name in source.ids:
-            table = table.filter(pc.is_valid(table[name]))
+            table = table.filter(pc.invert(pc.is_null(table[name], nan_is_null=True)))
+            if pa.types.is_floating(table[name].type):
+                whole = pc.round(table[name]).cast(pa.int64(), safe=False)
+                table = table.set_column(table.column_names.index(name), name, whole)
         own = [_keys(table[name], as_text=reading.as_text[of]) for name, of in source.ids.items()]
         stay = _stays(own[-1], share)
         rows = np.flatnonzero(stay & _stays(combine(own[0], own[-1]), thinned) if thinned > 1 else stay)

@@ -126,4 +126,5 @@ def _are_integers(table: SourceTable, name: str, surveys: Sequence[Survey]) -> b
     if not places:
         return True
     kind = schema.field(places[0]).type
-    return bool(pa.types.is_integer(kind.value_type if pa.types.is_dictionary(kind) else kind))
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))

@@ -61,10 +61,11 @@ def foreign_tables() -> dict[str, pa.Table]:
     owner = rng.choice(tables["account"]["id"].to_numpy(), tables["device"].num_rows)
     column = pa.array(owner, mask=np.arange(len(owner)) % 3 == 0)
     tables["device"] = tables["device"].append_column("owner", column).append_column("weight", pa.array(owner * 2.0))
+    tables["device"] = tables["device"].append_column("half", pa.array(owner + 0.5))
     return tables
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize("form", ["parquet", "csv", "floats"])
 @pytest.mark.parametrize("table", ["device", "its file"])
 def test_a_foreign_key_is_a_relation_and_a_null_no_edge(tmp_path: Path, table: str, form: str) -> None:
     tables = foreign_tables()
@@ -76,6 +77,9 @@ def test_a_foreign_key_is_a_relation_and_a_null_no_edge(tmp_path: Path, table: s
             pa_csv.write_csv(held, tmp_path / f"{name}.csv")
             graph["edges" if "__" in name else "nodes"][name] = str(tmp_path / f"{name}.csv")
     _, plain = ingested(tmp_path / "plain", graph)
+    if form == "floats":  # as pandas has integers with nulls
+        floats = tables["device"]["owner"].cast(pa.float64())
+        pq.write_table(tables["device"].set_column(1, "owner", floats), tmp_path / "device.parquet")
     where = "device" if table == "device" else graph["nodes"]["device"]
     graph["edges"]["device__of__account"] = {"table": where, "src": "id", "dst": "owner"}
     _, foreign = ingested(tmp_path / "foreign", graph)
@@ -149,6 +153,7 @@ def test_edge_tables_that_cannot_be_are_refused_when_the_config_is_read(
     [
         ({"table": "device", "src": "id", "dst": "keeper"}, r"device\.parquet: has no column 'keeper' \(graph\.dst\)"),
         ({"table": "device", "src": "id", "dst": "owner", "where": {"k": 1}}, r"has no column 'k' .*where"),
+        ({"table": "device", "src": "id", "dst": "half"}, r"'half': id is no whole number in 13 row"),
     ],
 )
 def test_columns_that_a_foreign_key_needs_are_named(tmp_path: Path, table: dict[str, Any], words: str) -> None:
