@@ -38,13 +38,15 @@ _FEW_CLASSES = 1000
 class IngestResult:
     """The committed files in order, the rows in and out, and the facts that later stages read.
 
-    rounded: the columns of each table whose numbers lost digits.
+    rounded: the columns of each table whose numbers lost digits. left_out: rows of edge tables that are no edges of the
+    relation.
     """
 
     files: tuple[FileEntry, ...]
     rows: RowCounts
     facts: GraphFacts
     rounded: dict[str, dict[str, Rounded]]
+    left_out: dict[str, int]
 
 
 def run_rounds(
@@ -90,7 +92,12 @@ def run_rounds(
         _check_classes(edges[-1], job)
     check_digits((*read, *edge_read), steps.targets, job)
     facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales)
-    return IngestResult(steps.files, steps.rows, facts, steps.rounded)
+    left_out = {
+        name: total(edge_read[table.tasks.start : table.tasks.stop], "rows_left_out")
+        for name, table in zip(job.table_names.edges, job.tables.edges, strict=True)
+        if table.chosen is not None
+    }
+    return IngestResult(steps.files, steps.rows, facts, steps.rounded, left_out)
 
 
 def _builder(job: IngestJob) -> str:
@@ -147,7 +154,11 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts
     counts, is_drawn = count_splits(records), labelled.schema.drawn is not None
     for name in ("train", "valid"):
         if not counts[name]:
-            found = "no labelled node was drawn for" if is_drawn else f"column {job.config.split!r}: no row is in"
+            found = (
+                "no labelled node was drawn for"
+                if is_drawn
+                else f"column {labelled.config.split_column!r}: no row is in"
+            )
             raise TableError(
                 f"{found} split {name!r} (counts: {counts}{_set_aside(rows)})",
                 where=labelled.uri,
@@ -187,8 +198,9 @@ def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
     limit = max(_FEW_CLASSES, total(records, "labelled"))
     if largest >= limit:
         raise TableError(
-            f"column {job.config.label_column!r}: the largest class is {largest:,}, "
+            f"column {job.tables.labelled.config.label_column!r}: the largest class is {largest:,}, "
             f"of {total(records, 'labelled'):,} labelled rows",
             where=job.tables.labelled.uri,
-            fix=f"Number classes from 0 without gaps. Above {limit:,} set graph.num_classes.",
+            fix="Number classes from 0 without gaps, or set graph.classes: distinct, which numbers the labels there "
+            f"are. Above {limit:,} classes set graph.num_classes.",
         )
