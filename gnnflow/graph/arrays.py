@@ -27,6 +27,7 @@ def distinct(values: IntArray) -> IntArray:
     By sorting: NumPy's own `unique` hashes first, which on millions of integers takes ten times as long.
     """
     ordered = np.sort(values)
+    # whether each value differs from the one before it [n]
     first = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]

@@ -281,6 +281,7 @@ def edge_scale(edges: InEdges) -> FloatArray:
     # the same for each edge [E]
     tau = np.repeat(tau, lengths[lengths > 0])
     positive = edges.weight > 0
+    # w tau of each edge [E], infinity where w is 0
     exponent = np.multiply(edges.weight, tau, out=np.full(len(tau), np.inf), where=positive, dtype=np.float64)
     scale: FloatArray = (1 / -np.expm1(-exponent)).astype(np.float32)
     return scale

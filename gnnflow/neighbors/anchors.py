@@ -27,7 +27,7 @@ from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.keyed import node_keys
-from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
+from gnnflow.neighbors.selection import Delivered, Selection, SelectionResult, deliver, finish, target_types
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
@@ -112,12 +112,13 @@ def run_rounds(job: Selection, section: AnchorNeighbors, runner: RoundRunner) ->
         runner.run(Round(name, parts, parts, partial(spread, job=own, distance=distance), reads, frozenset(over)))
         reached[f"reached_{distance}"] = name
     records = runner.run(Round(NAME, parts, parts, partial(write_anchors, job=own), reached, frozenset(reached)))
-    return finish(job, runner, dict.fromkeys(range(len(job.relations)), (NAME, records)))
+    return finish(job, runner, dict.fromkeys(range(len(job.relations)), Delivered(NAME, records)))
 
 
 def ask(index: int, inbox: Inbox, *, job: AnchorJob) -> TaskOutput:
     """Ask the owners of all sources of a partition's edges for the anchors of these nodes."""
     sources, _ = _out_edges(index, job)
+    # the nodes with an edge into this partition, each once, ascending
     wanted = distinct(sources)
     rows = pa.table({"node": wanted, "by": np.full(len(wanted), index)})
     return TaskOutput(emits=(Emit("wanted", rows, job.store.book.owner(wanted)),))
@@ -135,10 +136,12 @@ def spread(index: int, inbox: Inbox, *, job: AnchorJob, distance: int) -> TaskOu
     # the partitions that asked for each node of this one, in the order of the nodes
     order = np.argsort(to_numpy(asked["node"]), kind="stable")
     node, by = to_numpy(asked["node"])[order], to_numpy(asked["by"])[order]
+    # for each new anchor [A]: the first request for its node, and the number of requests
     first = np.searchsorted(node, new.nodes)
     counts = np.searchsorted(node, new.nodes, side="right") - first
     if distance == job.distance:
         counts = np.zeros_like(counts)
+    # the row of the anchor that each request is sent
     picked = np.repeat(np.arange(len(counts)), counts)
     reached = pa.table({"place": _places(new, index, job), "member": new.members})
     return TaskOutput(
@@ -229,6 +232,7 @@ def _out_edges(index: int, job: AnchorJob) -> tuple[IntArray, IntArray]:
 
 def _pieces(counts: IntArray) -> Iterator[IntArray]:
     """Yield rows in runs with a bounded number of edges."""
+    # edges up to each row, and the rows where this number passes a multiple of the bound
     total = np.cumsum(counts)
     cuts = np.searchsorted(total, np.arange(_ANCHORS_AT_ONCE, int(total[-1]) if len(total) else 0, _ANCHORS_AT_ONCE))
     yield from np.split(np.arange(len(counts)), cuts)

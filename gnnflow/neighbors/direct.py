@@ -183,6 +183,7 @@ def _finished(table: pa.Table, job: RelationJob) -> pa.Table:
     dst, arrival = to_numpy(table["dst"]), arrivals(to_numpy(table["priority"]))
     # whether an edge is the last of its node [E]
     last = np.append(dst[1:] != dst[:-1], [True] * bool(len(dst)))
+    # arrival of the next edge of the same node [E], infinity for a node's last
     following = np.where(last, np.inf, np.append(arrival[1:], [np.inf] * bool(len(dst))))
     table = table.select(job.columns).append_column(NEXT_ARRIVAL, pa.array(following))
     # each edge's place among the edges of its node [E]

@@ -50,9 +50,11 @@ class KeyedEdges:
 
         The order of keys is random, so every in-edge is equally likely to be in the run; the first follows the last.
         """
+        # of each row [P]: its first in-edge, in-degree, number of picked edges, and place of the first of these
         starts, degrees = self.offsets[rows], np.diff(self.offsets)[rows]
         counts = np.minimum(degrees, limit)
         begin = np.where(degrees > limit, place_of(mix(words), degrees), 0)
+        # place of each picked edge in its row
         within = ragged_ranges(begin, counts) % np.repeat(degrees, counts)
         return Picked(np.repeat(starts, counts) + within, counts)
 
@@ -93,6 +95,7 @@ def keyed_edges(
         rows, sources, keys = rows[order], sources[order], keys[order]
         weights = None if weights is None else weights[order]
     offsets = offsets_of(np.bincount(rows, minlength=store.book.size(partition)))
+    # positions of the edges, each row's in the order of their keys [E]
     order = top_k(offsets, keys, limit=None).edges
     return KeyedEdges(offsets, sources[order], keys[order], None if weights is None else weights[order])
 

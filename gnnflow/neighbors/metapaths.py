@@ -29,7 +29,7 @@ from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.keyed import keyed_edges, node_keys
-from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish
+from gnnflow.neighbors.selection import Delivered, Selection, SelectionResult, deliver, finish
 from gnnflow.sampling import top_k_ungrouped
 from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config.neighbors_section import MetapathNeighbors
     from gnnflow.mapreduce.exchange import Inbox
-    from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.mapreduce.rounds import RoundRunner
 
 _PATHS_AT_ONCE = 1 << 21
 
@@ -105,8 +105,8 @@ def run_rounds(job: Selection, section: MetapathNeighbors, runner: RoundRunner) 
     return finish(job, runner, delivered)
 
 
-def _follow(job: PathJob, runner: RoundRunner) -> tuple[str, list[TaskRecord]]:
-    """Follow one metapath; return the name and the records of its last round."""
+def _follow(job: PathJob, runner: RoundRunner) -> Delivered:
+    """Follow one metapath; return its last round."""
     parts, name, records = job.store.num_partitions, "", []
     for step in range(job.num_steps):
         reads = {"kept": name} if step else {}
@@ -116,7 +116,7 @@ def _follow(job: PathJob, runner: RoundRunner) -> tuple[str, list[TaskRecord]]:
         reads, name = {"found": name}, f"keep-{job.name}-{step}"
         keep = partial(keep_paths, job=job, last=step == job.num_steps - 1)
         records = runner.run(Round(name, parts, parts, keep, reads, frozenset(reads)))
-    return name, records
+    return Delivered(name, records)
 
 
 def extend_paths(index: int, inbox: Inbox, *, job: PathJob, step: int) -> TaskOutput:
@@ -127,6 +127,7 @@ def extend_paths(index: int, inbox: Inbox, *, job: PathJob, step: int) -> TaskOu
     pieces = []
     for some in _pieces(paths, job.max_instances):
         last = some.nodes[:, -1] if step else some.roots
+        # the in-edges that paths follow, path by path [P'], and their number for each path
         positions, counts = edges.pick(last - book.start(index), some.words, limit=job.max_instances)
         # the path that each longer one extends [P']
         before = np.repeat(np.arange(len(counts)), counts)
@@ -152,6 +153,7 @@ def keep_paths(index: int, inbox: Inbox, *, job: PathJob, last: bool) -> TaskOut
 
 def first_of_roots(paths: Paths, *, limit: int) -> Paths:
     """Return each root's first paths by their words, in this order, with roots ascending."""
+    # the distinct roots [n], and the number of each path's root among them [P]
     roots, row = np.unique(paths.roots, return_inverse=True)
     return paths.take(top_k_ungrouped(row, paths.words, num_targets=len(roots), limit=limit).edges)
 

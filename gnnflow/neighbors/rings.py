@@ -25,7 +25,7 @@ from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.keyed import keyed_edges, node_keys
-from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
+from gnnflow.neighbors.selection import Delivered, Selection, SelectionResult, deliver, finish, target_types
 from gnnflow.sampling import top_k_ungrouped
 from gnnflow.storage.columns import to_numpy
 
@@ -93,7 +93,7 @@ def run_rounds(job: Selection, section: RingNeighbors, runner: RoundRunner) -> S
         runner.run(Round(keep, parts, parts, nearest, reads, frozenset(reads)))
         rings[f"ring_{distance}"] = keep
     records = runner.run(Round("rings", parts, parts, partial(write_rings, job=own), rings, frozenset(rings)))
-    return finish(job, runner, dict.fromkeys(range(len(job.relations)), ("rings", records)))
+    return finish(job, runner, dict.fromkeys(range(len(job.relations)), Delivered("rings", records)))
 
 
 def follow_edges(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> TaskOutput:
@@ -111,6 +111,7 @@ def follow_edges(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> Ta
         rows = some.nodes - book.start(index)
         # where a node has too many in-edges, each pair follows a different run of them
         positions, counts = edges.pick(rows, combine(some.words, keys[rows]), limit=job.max_nodes)
+        # the pair that each followed in-edge starts from, one entry per followed edge
         before = np.repeat(np.arange(len(counts)), counts)
         pieces.append(_distinct(Pairs(some.roots[before], edges.sources[positions], some.words[before])))
     reached = pieces[0] if len(pieces) == 1 else _distinct(_joined(pieces))
@@ -142,6 +143,7 @@ def keep_nearest(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> Ta
     """Keep the first nodes of each root's ring, and send them to their owners."""
     table = inbox.read("new").combine_chunks()
     pairs = Pairs.of(table)
+    # the distinct roots [n], and the number of each pair's root among them [P]
     roots, row = np.unique(pairs.roots, return_inverse=True)
     priority = to_numpy(table["priority"])
     kept = pairs.take(top_k_ungrouped(row, priority, num_targets=len(roots), limit=job.max_nodes).edges)
@@ -166,6 +168,7 @@ def write_rings(index: int, inbox: Inbox, *, job: RingJob) -> TaskOutput:
         for number, relation in enumerate(job.schema.relations):
             if relation.name == f"ring{distance}":
                 ends = types.index(relation.target), types.index(relation.source)
+                # whether the relation joins the types of a pair's nodes [P]
                 own = (root_types == ends[0]) & (node_types == ends[1])
                 found[number] = Instances(roots[own], nodes[own])
     return deliver(index, job, found)
@@ -175,6 +178,7 @@ def _distinct(pairs: Pairs) -> Pairs:
     """Return each pair once, by root, then node."""
     order = np.lexsort((pairs.nodes, pairs.roots))
     roots, nodes = pairs.roots[order], pairs.nodes[order]
+    # whether each row is the first of its pair [P]
     first = np.ones(len(order), bool)
     first[1:] = (roots[1:] != roots[:-1]) | (nodes[1:] != nodes[:-1])
     return pairs.take(order[first])

@@ -120,13 +120,16 @@ def begins(offsets: IntArray, weights: FloatArray) -> Array:
     A row's weights become whole numbers of 2^-31 of its largest, at least one, so that their sums are exact and do not
     depend on other rows.
     """
+    # in-degree of all rows [n]; the rows with in-edges, and the largest weight of each of them
     degrees = np.diff(offsets)
     filled = np.flatnonzero(degrees)
     largest = np.maximum.reduceat(weights, offsets[filled]) if len(filled) else weights
+    # each weight as a share of its row's largest, then as a whole number [E]
     share = weights.astype(np.float64) / np.repeat(largest.astype(np.float64), degrees[filled])
     whole = np.maximum(np.rint(share * 2.0**31), 1).astype(np.uint64)
     # sums over all rows may wrap at 2^64, which does not change differences within a row
     before = np.cumsum(whole) - whole
+    # for each edge [E]: the sum before its row's first edge, and its row's whole sum
     starts = np.repeat(before[offsets[filled]], degrees[filled])
     total = np.repeat(np.add.reduceat(whole, offsets[filled]) if len(filled) else whole, degrees[filled])
     part = (before - starts).astype(np.float64) / total.astype(np.float64)
@@ -137,6 +140,7 @@ def _last_begun(begins: Array, first: IntArray, degrees: IntArray, *, point: Arr
     """Return the last edge of each run that begins at or before a point, by a binary search for each."""
     place, left = first.copy(), degrees.copy()
     while np.any(left > 1):
+        # of each row, `left` edges from `place` on are still possible; half of them are dropped
         half = left // 2
         place += np.where(begins[place + half] <= point, half, 0)
         left -= half
@@ -185,10 +189,12 @@ def _walked(roots: IntArray, words: KeyArray, graph: Steps, *, types: Array | No
     root, number = (each.ravel() for each in np.indices((len(roots), job.walks)))
     last, met = roots[root], []
     for step in range(job.length):
+        # the walks whose node has in-edges
         going = np.flatnonzero(graph.offsets[last + 1] - graph.offsets[last])
         root, number, last = root[going], number[going], last[going]
         drawn = draws(words[root], number, step=step, length=job.length)
         last = graph.reached(last, drawn).astype(np.int64)
+        # whether each step is a visit: of a node of the root's type other than the root
         seen = last != roots[root]
         if types is not None:
             seen &= types[last] == types[roots[root]]

@@ -69,6 +69,7 @@ def move_nodes(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
         emits.append(Emit(f"nodes_{number}", rows.append_column(CLUSTER, pa.array(cluster[own])), home[own]))
     sources = [to_numpy(store.edges(index, ["src"], relation=each)["src"]) for each in range(schema.num_relations)]
     needed = [*sources, *([to_numpy(store.pairs(index, ["src"])["src"])] if store.facts.targets == "edges" else [])]
+    # the sources of edges and pairs, each once
     nodes = distinct(np.concatenate(needed))
     loads = loads_of(store, index)
     counts = {
@@ -104,6 +105,7 @@ def answer(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
     new, start = _numbered(index, inbox, job), job.store.book.start(index)
     pieces = [to_numpy(piece["node"]) for piece in inbox.pieces("asked")]
     asked = np.concatenate(pieces)
+    # the new id of each node asked for, piece by piece
     known = pa.table({"old": asked, "new": new[asked - start]})
     return TaskOutput(emits=(Emit("known", known, np.repeat(np.arange(len(pieces)), [len(each) for each in pieces])),))
 
@@ -129,6 +131,7 @@ def move_edges(index: int, inbox: Inbox, *, job: PartitionJob, book: PartitionBo
         src = new_sources[np.searchsorted(old_sources, to_numpy(rows["src"]))]
         for column, ends in {"dst": dst, "src": src}.items():
             rows = rows.set_column(rows.column_names.index(column), column, pa.array(ends))
+        # the partition that each edge goes to [E]
         home = edge_partitions(
             listed.placement, target=book.owner(dst), source=book.owner(src), partitions=book.num_partitions
         )

@@ -10,7 +10,7 @@ Memory: a number per item, and a number per part for each item of a chunk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,13 @@ LARGEST_CHUNK = 2048
 _SEEN_PER_NEW = 8
 _ROUNDING = 1e-9
 _LEAST_ROOM = 1e-3  # of a part that has no more of one thing: items without any of it still follow their neighbours
+
+
+class _Choice(NamedTuple):
+    """The part of each item [n], and whether the item fits into no part [n]."""
+
+    parts: IntArray
+    fits_nowhere: BoolArray
 
 
 def chunk_bounds(number: int, *, dealt: int = 0) -> IntArray:
@@ -55,6 +62,7 @@ class Stream:
         Items that fit nowhere go where they even out the loads, above the capacity.
         """
         parts = len(self.capacity)
+        # the part of each neighbour, -1 before it is dealt [E]; the others' items by number in the chunk
         place = self.owner[neighbors]
         known = place >= 0
         row = np.repeat(np.arange(len(items)), lengths)[known]
@@ -62,10 +70,11 @@ class Stream:
         joined = np.bincount(
             row * parts + place[known], None if weight is None else weight[known], minlength=len(items) * parts
         ).reshape(len(items), parts)
+        # items that are not dealt yet, and whether each part is closed to an item [n, P]
         waiting, closed = np.arange(len(items)), np.zeros((len(items), parts), bool)
         while len(waiting):
-            choice, nowhere = self._choice(joined[waiting], loads[waiting], closed[waiting])
-            taken = self._fitting(choice, loads[waiting]) | nowhere
+            choice, fits_nowhere = self._choose(joined[waiting], loads[waiting], closed[waiting])
+            taken = self._fitting(choice, loads[waiting]) | fits_nowhere
             self.owner[items[waiting[taken]]] = choice[taken]
             np.add.at(self.loads, choice[taken], loads[waiting[taken]])
             # a part without room for an item, after the items before it, is not asked again
@@ -78,8 +87,8 @@ class Stream:
         room: CostArray = 1 - full.max(1)
         return room
 
-    def _choice(self, joined: Array, loads: CostArray, closed: BoolArray) -> tuple[IntArray, BoolArray]:
-        """Return the best open part of each item [n], and whether the item fits nowhere.
+    def _choose(self, joined: Array, loads: CostArray, closed: BoolArray) -> _Choice:
+        """Return the best open part of each item.
 
         Items without placed neighbours, and items that fit nowhere, even out the loads.
         """
@@ -96,10 +105,11 @@ class Stream:
         alone = np.flatnonzero(nowhere | ~(drawn | closed.any(1)))
         # the emptiest parts come first, and each takes items up to the common level
         order = np.argsort(-room, kind="stable")
+        # the share of a part that each of them fills, by its largest load
         size = (loads[alone] / np.maximum(self.capacity.min(0), np.finfo(np.float64).tiny)).max(1)
         ends = np.cumsum(_level(room[order], float(size.sum())))
         choice[alone] = order[np.searchsorted(ends, np.cumsum(size) - size / 2).clip(max=len(order) - 1)]
-        return choice, nowhere
+        return _Choice(choice, nowhere)
 
     def _fitting(self, choice: IntArray, loads: CostArray) -> BoolArray:
         """Return whether each item fits into its part after the items before it [n]."""
