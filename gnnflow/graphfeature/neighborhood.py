@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -98,8 +99,6 @@ def merge(neighborhoods: Sequence[Neighborhood]) -> Neighborhood:
     union = side_by_side(neighborhoods).neighborhood
     if np.all(union.node_ids[1:] > union.node_ids[:-1]):
         return union
-    # the union's row of each distinct node's longest list in each relation [R, D], and the number among the distinct
-    # nodes of every row's node [N]
     winners, row_of = _longest(union.node_ids, union.edges.lengths.reshape(union.edges.num_relations, -1))
     # the same as numbers among the lists of all relations [R D]
     lists = (winners + np.arange(len(winners))[:, None] * union.num_nodes).ravel()
@@ -118,11 +117,18 @@ def merge(neighborhoods: Sequence[Neighborhood]) -> Neighborhood:
     )
 
 
-def _longest(node_ids: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]:
-    """Return each distinct node's copy with the longest list in each relation [R, D], and every copy's number.
+class _Copies(NamedTuple):
+    """Copies of D distinct nodes, which are numbered by ascending id.
 
-    lengths [R, N]. Nodes are numbered by ascending id.
+    winners [R, D]: the row of each node's longest list in each relation; numbers [N]: the number of each row's node.
     """
+
+    winners: IntArray
+    numbers: IntArray
+
+
+def _longest(node_ids: IntArray, lengths: IntArray) -> _Copies:
+    """Return the copies of each node, with the longest list in each relation. lengths: [R, N]."""
     # rows sorted by node id, so copies of a node are adjacent [N]
     order = np.argsort(node_ids, kind="stable")
     # whether a place in that order is the first of its node [N]
@@ -135,7 +141,7 @@ def _longest(node_ids: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]
     # the node's number of each row, in the order the rows came in [N]
     row_of = np.empty(len(order), np.int64)
     row_of[order] = group
-    return winners, row_of
+    return _Copies(winners, row_of)
 
 
 def _first_longest(lengths: IntArray, group: IntArray, first_places: IntArray) -> IntArray:
