@@ -124,6 +124,7 @@ def choose(
     edge_bytes: of one edge, sent once where any layer takes states. Where edges read terms of their targets the rows of
     the sources are kept until these come, once for all partitions that take states: each other one counts its share.
     """
+    # bytes of each layer and sending partition, by rows and by states [L, P], and of the edges [P]
     row_bytes = np.stack([counts.sources * layer.row for layer in layers])
     kept = np.stack([counts.sources * layer.row // max(num_partitions - 1, 1) * bool(layer.read) for layer in layers])
     state_bytes = kept + np.stack([counts.targets * ((layer.state or 0) + layer.read) for layer in layers])
@@ -146,6 +147,7 @@ def takes_pieces(counts: PairCounts, layer: LayerBytes, *, as_states: Array, own
     by_rows = others & ~as_states
     if not layer.merges or not counts.sources[by_rows].any() or overlap in {"no piece", "nothing"}:
         return False
+    # bytes that other partitions send
     sent = np.where(as_states, counts.targets * (layer.state or 0), counts.sources * layer.row)[others].sum()
     few_merges = EDGES_PER_MERGE * counts.targets[by_rows].sum() <= counts.edges[by_rows].sum()
     return overlap == "every piece" or bool(sent >= LARGE_PIECES_BYTES and few_merges)

@@ -104,6 +104,7 @@ class RelationTask:
         of targets, which are not here yet, the rows are kept for `target_states.make_states`.
         """
         takers = self.takers(sends)
+        # whether each row that was asked for goes as a row
         by_rows = ~np.isin(sends.destination, [each.index for each in takers])
         # the rows asked for, partition by partition; each is copied for one partition at a time
         picked = np.searchsorted(terms.rows, sends.rows[by_rows])
@@ -122,6 +123,7 @@ class RelationTask:
         source = self.plan.source.unpack(terms.packed)
         states, destination = [], []
         for taker, own in zip(takers, targets, strict=True):
+            # the place of each row that the taker asked for among the rows at hand [S]
             sources = np.searchsorted(terms.rows, taker.rows)
             block = _block_of(taker.edges, sources=sources, num_sources=len(terms.rows))
             state = partial_slice(self.model, index, own=own, source=source, block=block, relation=self.relation)
