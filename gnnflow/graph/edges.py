@@ -234,6 +234,7 @@ def join_relations(relations: Sequence[InEdges]) -> InEdges:
     widest = max(0 if each.attributes is None else each.attributes.shape[1] for each in relations)
 
     def joined(column: Callable[[InEdges], Array | None], fill: float, dtype: npt.DTypeLike) -> Array | None:
+        # the column of each relation [E_r], or None; a missing one is filled where another relation has it
         held = [column(each) for each in relations]
         if all(each is None for each in held):
             return None

@@ -55,6 +55,7 @@ def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     # the smallest hash of each target's neighbourhood [T]
     signature = signatures(nodes, edges.source_offsets(picked), edges.sources_of(picked.positions))
     signed = table.append_column("signature", pa.array(signature))
+    # targets of each split in each bucket of signatures [4, NUM_BUCKETS]
     buckets = bucket_counts(signature, to_numpy(table["split"])).tolist()
     counts: dict[str, Any] = {"targets": len(nodes), "buckets": buckets}
     if job.pairs is not None:
@@ -88,9 +89,11 @@ def place_targets(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan, we
     emits, shards = [Emit("targets", signed.select(job.target_columns), shard)], [shard] * len(nodes)
     if job.pairs is not None:
         numbers = np.arange(plan.total_shards)
+        # the draws of this partition's nodes: node, shard, and place in the shard's pool [D]
         drawn, drawn_shard, number = draws_of(index, store, numbers, job.pairs, weights=np.array(weights))
         emits.append(Emit("pool", pa.table({"node": drawn, "number": number}), drawn_shard))
         nodes, shards = [*nodes, drawn], [*shards, drawn_shard]
+    # every node that a shard needs first, with its shard
     reached = np.concatenate(nodes)
     frontier = pa.table({"shard": np.concatenate(shards), "node": reached})
     return TaskOutput(emits=(*emits, Emit("frontier_0", frontier, store.book.owner(reached))))

@@ -128,6 +128,7 @@ def choose(
     row_bytes = np.stack([counts.sources * layer.row for layer in layers])
     kept = np.stack([counts.sources * layer.row // max(num_partitions - 1, 1) * bool(layer.read) for layer in layers])
     state_bytes = kept + np.stack([counts.targets * ((layer.state or 0) + layer.read) for layer in layers])
+    # whether states can be sent, and the bytes of the edges that states need [L, P], [P]
     allowed = np.array([layer.state is not None for layer in layers])[:, None] & (counts.edges > 0)
     of_edges = np.ceil(counts.edges * edge_bytes).astype(np.int64)
     # what states save in each layer where they do, and over the layers, less the edges [P]
@@ -144,6 +145,7 @@ def takes_pieces(counts: PairCounts, layer: LayerBytes, *, as_states: Array, own
     as_states [P]: which partitions send states in this layer. own: the task's own partition.
     """
     others = np.arange(len(counts.sources)) != own
+    # partitions that send rows [P]
     by_rows = others & ~as_states
     if not layer.merges or not counts.sources[by_rows].any() or overlap in {"no piece", "nothing"}:
         return False

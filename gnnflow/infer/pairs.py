@@ -58,6 +58,7 @@ def score_edges(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     # rows of both ends of each edge among the nodes received [P], [P]
     rows = [np.searchsorted(to_numpy(ends["node"]), to_numpy(edges[name])) for name in ("src", "dst")]
     attributes = to_matrix(edges["attributes"]) if "attributes" in edges.column_names else None
+    # the decoder's outputs [P, C]
     logits = pair_logits(job.load_model(), to_matrix(ends["embedding"]), rows, attributes)
     named = zip(rows, job.neighbors.store.facts.id_types_of_pairs, strict=True)
     ids = [as_ids(combine(ends["id"]).take(pa.array(each)), kind) for each, kind in named]

@@ -140,6 +140,7 @@ def rows_of(takers: Sequence[Taker]) -> IntArray:
 
 def _block_of(edges: pa.Table, *, sources: IntArray, num_sources: int) -> Block:
     """Return received edges as a block. sources: the row of each source that was asked for."""
+    # whether each edge is the first of its target [E]
     first, names = to_numpy(edges["first"]), edges.column_names
     columns = InEdges(
         offsets=np.append(np.flatnonzero(first), len(first)),

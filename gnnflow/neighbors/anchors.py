@@ -132,6 +132,7 @@ def spread(index: int, inbox: Inbox, *, job: AnchorJob, distance: int) -> TaskOu
         near = Anchors.of(inbox.read(f"near_{distance - 1}").combine_chunks())
         before = [to_numpy(inbox.read(f"reached_{each}")["place"]) for each in range(distance)]
         new = _spread_along_edges(index, job, near, before)
+    # one row for each node and partition that asked for it
     asked = inbox.read("wanted").combine_chunks()
     # the partitions that asked for each node of this one, in the order of the nodes
     order = np.argsort(to_numpy(asked["node"]), kind="stable")

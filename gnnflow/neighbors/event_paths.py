@@ -122,6 +122,7 @@ def _events(store: GraphStore, nodes: IntArray, node_type: int) -> IntArray:
     """Return the nodes with one neighbour of either type of the links [M]."""
     kept, owner = [np.zeros(0, np.int64)], store.book.owner(nodes)
     for part in distinct(owner).tolist():
+        # the partition's nodes [n], and their rows
         own = nodes[owner == part]
         degrees, rows = store.degrees(part), own - store.book.start(part)
         # each node's smaller number of neighbours of the two types [n]

@@ -59,6 +59,7 @@ def sample_links(store: GraphStore, *, size: int = SAMPLED_LINKS) -> LinkSample:
     kept: pa.Table | None = None
     for part in range(store.num_partitions):
         pairs = store.pairs(part, [*names, "split"])
+        # the partition's pairs of the split; then the first `size` of these and of earlier partitions by their keys
         held_out = pairs.filter(pa.array(to_numpy(pairs["split"]) == SPLITS.index(split)))
         every = held_out if kept is None else pa.concat_tables([kept, held_out])
         # the links with the smallest keys so far
@@ -79,6 +80,7 @@ def known_links(store: GraphStore, sources: IntArray) -> KnownLinks:
     found = [np.zeros(0, np.int64)]
     for part in range(store.num_partitions):
         pairs = store.pairs(part, ["src", "dst"])
+        # both ends of the partition's pairs, and the ones that start at these nodes
         src, dst = (to_numpy(pairs[name]).astype(np.int64) for name in ("src", "dst"))
         rows = np.flatnonzero(np.isin(src, starts))
         found.append(src[rows] * num_nodes + dst[rows])

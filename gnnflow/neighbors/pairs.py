@@ -156,6 +156,7 @@ def read_pairs(store: GraphStore, partitions: Sequence[int]) -> StoredPairs:
     def column(name: str) -> Array:
         return np.concatenate([to_numpy(table[name]) for table in tables])
 
+    # the columns of all pairs, one partition after the other [P]
     sources = column("src").astype(np.int64)
     unlabelled = np.zeros_like(sources)
     return StoredPairs(

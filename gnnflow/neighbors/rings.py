@@ -122,12 +122,14 @@ def drop_visited(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> Ta
     """Drop the pairs that were reached before, and send the others to the roots' owners."""
     book = job.store.book
     size, start = max(book.size(index), 1), book.start(index)
+    # each pair of a root and a node of this partition once, by root, then node [P]
     pairs = _distinct(Pairs.of(inbox.read("reached").combine_chunks()))
     # pairs as integers: those reached now, and all reached before
     keys = pairs.roots * size + pairs.nodes - start
     visited = to_numpy(inbox.read("visited")["pair"]) if distance > 1 else np.zeros(0, np.int64)
     fresh = np.flatnonzero((pairs.roots != pairs.nodes) & ~np.isin(keys, visited))
     new = pairs.take(fresh)
+    # a hash of seed, root and node, which ranks the new pairs of a root [P]
     priority = combine(new.words, node_keys(job.store, index)[new.nodes - start])
     known = pa.table({"pair": np.concatenate([visited, keys[fresh]])})
     return TaskOutput(

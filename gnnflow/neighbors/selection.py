@@ -146,6 +146,7 @@ def write_degrees(index: int, inbox: Inbox, *, job: Selection) -> TaskOutput:
         of_type = {name: held[rows] for name, held in degrees.items()}
         columns = {name: degree_column(held, schema) for name, held in of_type.items()}
         files.append(commit_table(job.artifact, degrees_file(index, schema, node_type=node_type), pa.table(columns)))
+    # nodes by in-degree in each relation, in bins of powers of two
     bins = {}
     for number, target in enumerate(schema.target_types):
         in_degree = degrees["in_degree"][book.rows(index, target), number]

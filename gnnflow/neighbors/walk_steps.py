@@ -178,6 +178,7 @@ def walks_from(
     parts = [most_visited(_NO_VISITS, np.zeros(0, np.int64), top_k_of_each=job.top_k)]
     for start in range(0, len(words), at_once):
         roots = np.arange(first + start, first + min(start + at_once, len(words)))
+        # visits of some roots' walks, then the nodes that these roots visit most
         visits = _walked(roots, words[start : start + at_once], graph, types=types, job=job)
         parts.append(most_visited(visits, roots, top_k_of_each=job.top_k))
     return Visited(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -212,6 +213,7 @@ def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Visi
     if not len(visits.roots):
         none = np.zeros(0, visits.nodes.dtype), np.zeros(0, np.float32)
         return Visited(np.zeros(len(roots), np.int32), *none, np.zeros(len(roots), np.float32))
+    # the lowest visited node, and the one above the highest
     low, high = int(visits.nodes.min()), int(visits.nodes.max()) + 1
     # each pair of root and node as one integer that sorts by root, then node [V]; and the first row of each pair [D]
     pairs = (visits.roots.astype(np.int64) - roots[0]) * (high - low) + (visits.nodes - low)
@@ -231,6 +233,7 @@ def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Visi
 
 def _with_shares(kept: IntArray, nodes: Array, visits: IntArray) -> Visited:
     """Return nodes with their shares of their roots' visits. kept [n]: number of nodes of each root."""
+    # the root of each kept node, by its number [V]
     root, number = np.repeat(np.arange(len(kept)), kept), len(kept)
     # visits, and then shares, of each root [n]
     visited = np.bincount(root, visits, minlength=number)

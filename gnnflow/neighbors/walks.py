@@ -86,6 +86,7 @@ def run_rounds(
 def order_edges(index: int, _: Inbox, *, job: WalkJob) -> TaskOutput:
     """Write a partition's in-edges in the order of their keys, for the tasks that follow them."""
     steps = keyed_steps(job, index)
+    # in-degrees of the partition's nodes [n], and the sources of their in-edges [E]
     degrees = pa.table({"degree": np.diff(steps.offsets).astype(np.uint32)})
     sources = pa.table({"src": steps.sources})
     if steps.begins is not None:
@@ -172,6 +173,7 @@ def gather(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
     rows = pa.concat_tables(tables).combine_chunks()
     root, node, order = (to_numpy(rows[name]) for name in ("root", "node", "order"))
     book, found = job.store.book, {}
+    # the type of each visit's root [V]
     types = book.type_of(root) if job.store.schema.num_types > 1 else np.zeros(len(root), np.int64)
     for node_type in target_types(job.store.schema):
         own = types == node_type

@@ -189,6 +189,7 @@ def _grown(graph: InducedGraph, cost: CostArray, movable: BoolArray, starts: Int
     while smallest <= budget and (len(frontier) or begun < len(starts)):
         if not len(frontier):
             frontier, begun = starts[begun : 2 * begun], 2 * begun
+        # the frontier's nodes that can move and were not met before, then the ones that each fit in the budget
         frontier = frontier[waiting[frontier]]
         waiting[frontier] = False
         fitting = frontier[cost[frontier] <= budget]

@@ -42,6 +42,7 @@ class Ldg:
     def plan(self, store: GraphStore, *, seed: int) -> Plan:
         """Return the owner of each node."""
         parts, book = store.num_partitions, store.book
+        # the loads of the whole graph [K], and one over each
         total = np.sum([loads_of(store, number)[:, self.even].sum(0) for number in range(parts)], axis=0)
         share = 1 / np.where(total > 0, total, 1)
         stream = Stream(book.num_nodes, capacity=np.tile(total * share * self.imbalance / parts, (parts, 1)))

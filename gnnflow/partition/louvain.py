@@ -50,6 +50,7 @@ class Louvain:
         parts = store.num_partitions
         graph, keys = joined_nodes(store), combine(read_keys(store), seed_word(seed, "louvain"))
         loads = shares_of(np.concatenate([loads_of(store, number) for number in range(parts)]))
+        # the community of each node [N]; then the piece of each node, small enough to deal evenly
         found = _communities(graph, keys, resolution=self.resolution)
         figures = {"communities": float(found.max(initial=-1) + 1)}
         pieces = _cut(graph, keys, found, loads, largest=_LARGEST / parts, resolution=self.resolution)
@@ -103,6 +104,7 @@ def _cut(
         resolution *= _MORE_RESOLUTION
         inner = subgraph(graph, nodes)
         # keep only pairs within a community, so that none grows
+        # the first node of each pair, and whether both nodes are in one community [E]
         first = np.repeat(np.arange(len(nodes)), np.diff(inner.offsets))
         same = community[nodes[first]] == community[nodes[inner.neighbors]]
         kept = type(graph)(offsets_of(np.bincount(first[same], minlength=len(nodes))), inner.neighbors[same])
@@ -111,12 +113,14 @@ def _cut(
         community[nodes] = found + community.max() + 1
         _, community = np.unique(community, return_inverse=True)
     # a community that no resolution cuts becomes runs of nodes with the largest share
+    # nodes community by community [N], and the loads of their community up to and with each [N, K]
     order = np.lexsort((keys, community))
     before = np.cumsum(loads[order], axis=0)
     starts = np.searchsorted(community[order], np.arange(community.max(initial=-1) + 1))
     before -= np.concatenate([np.zeros((1, loads.shape[1])), before])[starts[community[order]]]
     # number of each node's run within its community, nodes in order [N]
     run = (before.sum(1) / largest).astype(np.int64)
+    # one integer for each node's community and run [N]; only communities that are too large have several runs
     number = np.empty(len(order), np.int64)
     number[order] = community[order] * (run.max(initial=0) + 1) + np.where(
         _too_large(community, loads, largest)[order], run, 0

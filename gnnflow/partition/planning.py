@@ -103,6 +103,7 @@ def training_targets(store: GraphStore, partition: int) -> IntArray:
         into = to_numpy(pairs["dst"])[to_numpy(pairs["split"]) == _TRAIN] - book.start(partition)
         return np.bincount(into, minlength=len(found))
     node_type = store.facts.target_type
+    # split code of each node of the target type
     split = to_numpy(store.nodes(partition, ["split"], node_type=node_type)["split"])
     found[book.rows(partition, node_type)] = split == _TRAIN
     return found

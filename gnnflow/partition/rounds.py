@@ -56,6 +56,7 @@ def move_nodes(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
     """Send each node's row to its new partition, and ask the owners of edges' sources for new ids."""
     store, schema, parts = job.store, job.store.schema, job.store.num_partitions
     homes = inbox.read("homes")
+    # new partition and new cluster of each node here [N]
     home = to_numpy(homes["home"])
     cluster = to_numpy(homes[CLUSTER]) if CLUSTER in homes.column_names else np.zeros_like(home)
     places = max(job.planner.clusters, 1)
@@ -64,9 +65,11 @@ def move_nodes(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
     for number in range(schema.num_types):
         rows = read_artifact_table(store.artifact, nodes_file(index, schema, node_type=number))
         own = store.book.rows(index, number)
+        # nodes of the type by new partition and cluster [P C]
         counted = np.bincount(home[own] * places + cluster[own], minlength=parts * places)
         sizes[:, number] = counted.reshape(parts, places)
         emits.append(Emit(f"nodes_{number}", rows.append_column(CLUSTER, pa.array(cluster[own])), home[own]))
+    # sources of the in-edges in each relation, and all nodes whose new ids are needed
     sources = [to_numpy(store.edges(index, ["src"], relation=each)["src"]) for each in range(schema.num_relations)]
     needed = [*sources, *([to_numpy(store.pairs(index, ["src"])["src"])] if store.facts.targets == "edges" else [])]
     # the sources of edges and pairs, each once
@@ -96,6 +99,7 @@ def number_nodes(index: int, inbox: Inbox, *, job: PartitionJob, book: Partition
         files.append(commit_table(job.artifact, nodes_file(index, job.store.schema, node_type=number), written))
         emits.append(pa.table({"old": old, "new": new}))
     numbered = pa.concat_tables(emits)
+    # the old partition of each node, which is told the new id
     owner = job.store.book.owner(to_numpy(numbered["old"]))
     return TaskOutput(emits=(Emit("numbered", numbered, owner),), files=tuple(files))
 

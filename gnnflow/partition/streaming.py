@@ -116,6 +116,7 @@ class Stream:
         # items by part [n], and the running sum of their loads [n, L], from which each part's begin is subtracted
         order = np.argsort(choice, kind="stable")
         ordered, added = choice[order], np.cumsum(loads[order], axis=0)
+        # where each part's items begin [P + 1], and for each item the loads that were summed before its part [n, L]
         starts = offsets_of(np.bincount(ordered, minlength=len(self.capacity)))
         before = np.concatenate([np.zeros((1, loads.shape[1])), added])[starts[ordered]]
         within = self.loads[ordered] + added - before <= self.capacity[ordered] * (1 + _ROUNDING)

@@ -47,6 +47,7 @@ def _of_run(gathered: Gathered, run: slice) -> Gathered:
         of_targets = {name: rows[run] for name, rows in gathered.source.items()}
         states = [{name: rows[run] for name, rows in state.items()} for state in gathered.states]
         return replace(gathered, source=of_targets, states=states)
+    # the run's own source terms lie right before all sources [n + S, ...]
     begin = gathered.room - (run.stop - run.start)
     source = {}
     for name, rows in gathered.source.items():

@@ -241,6 +241,7 @@ def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext, *, relation:
 
 def _rows(model: Model, index: int, terms: Terms, delivery: Delivery) -> FloatArray:
     own = dict(terms.target)
+    # the residual of the targets' rows [T, W], which was kept with their terms
     shortcut = own.pop(_SHORTCUT, None)
     layer = model.relations(index).layer(0)
     first = is_narrower_first(layer)

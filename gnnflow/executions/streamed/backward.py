@@ -196,6 +196,7 @@ class _Backward(EdgesBack):
         """Differentiate the last phase of an interval, a run of rows at a time."""
         run = self.run
         keys = [*(Key("state", of) for of in found.whole), *found.own.terms]
+        # the gradients of the interval's states, own terms and input rows, filled run by run [n, ...]
         made = room_for(run.graph.active(index + 1)[interval], found.own, grads, keys, run.device)
         for rows in run.runs(index + 1, interval):
             held, states = found.own.part(rows), slice_rows(found.whole, rows)
