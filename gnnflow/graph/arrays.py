@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,3 +50,23 @@ def ragged_ranges(starts: Array, lengths: Array) -> IntArray:
     total = int(ends[-1]) if len(ends) else 0
     ranges: IntArray = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
     return ranges
+
+
+@dataclass(frozen=True)
+class AlignedArrays:
+    """Arrays [n, ...] that have a row for each of the same n items; dataclasses of arrays derive from it."""
+
+    def take(self, rows: IntArray) -> Self:
+        """Return the items of some rows."""
+        return type(self)(*(array[rows] for array in vars(self).values()))
+
+    def pieces(self, size: int) -> Iterator[Self]:
+        """Yield so many items at a time; at least one piece."""
+        number = len(next(iter(vars(self).values())))
+        for start in range(0, max(number, 1), size):
+            yield self.take(np.arange(start, min(start + size, number)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the items of all parts, part by part."""
+        return cls(*(np.concatenate(column) for column in zip(*(vars(part).values() for part in parts), strict=True)))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import IntArray, KeyArray, distinct, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import AlignedArrays, IntArray, KeyArray, distinct, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
@@ -67,17 +67,13 @@ class AnchorJob(Selection):
 
 
 @dataclass(frozen=True)
-class Anchors:
+class Anchors(AlignedArrays):
     """Nodes with the nearest member of a set: all [A], nodes and members as dense ids; the smallest tie wins."""
 
     nodes: IntArray
     sets: IntArray
     members: IntArray
     ties: KeyArray
-
-    def take(self, rows: IntArray) -> Anchors:
-        """Return the anchors of some rows."""
-        return Anchors(self.nodes[rows], self.sets[rows], self.members[rows], self.ties[rows])
 
     def table(self) -> pa.Table:
         """Return the anchors as rows for an exchange."""
@@ -87,6 +83,10 @@ class Anchors:
     def of(table: pa.Table) -> Anchors:
         """Return the anchors that rows hold."""
         return Anchors(*(to_numpy(table[name]) for name in ("node", "set", "member", "tie")))
+
+
+_NONE = np.zeros(0, np.int64)
+_NO_ANCHORS = Anchors(_NONE, _NONE, _NONE, _NONE.astype(np.uint64))
 
 
 def num_sizes(num_nodes: int) -> int:
@@ -156,7 +156,7 @@ def spread(index: int, inbox: Inbox, *, job: AnchorJob, distance: int) -> TaskOu
 
 def members(index: int, job: AnchorJob) -> Anchors:
     """Return the members of all sets among a partition's nodes: each is its own anchor."""
-    book, keys, parts = job.store.book, node_keys(job.store, index), []
+    book, keys, parts = job.store.book, node_keys(job.store, index), [_NO_ANCHORS]
     for node_type, (count, first) in enumerate(zip(job.sets_of_types, job.first_sets[:-1], strict=True)):
         rows = book.rows(index, node_type)
         for number in range(count):
@@ -165,7 +165,7 @@ def members(index: int, job: AnchorJob) -> Anchors:
             inside = np.flatnonzero(hashed >> np.uint64(63 - number // job.copies) == 0)
             nodes = inside + rows.start + book.start(index)
             parts.append(Anchors(nodes, np.full(len(nodes), first + number), nodes, mix(hashed[inside])))
-    return _joined(parts)
+    return Anchors.joined(parts)
 
 
 def _spread_along_edges(index: int, job: AnchorJob, near: Anchors, before: Sequence[IntArray]) -> Anchors:
@@ -177,13 +177,13 @@ def _spread_along_edges(index: int, job: AnchorJob, near: Anchors, before: Seque
     first = np.searchsorted(sources, near.nodes)
     counts = np.searchsorted(sources, near.nodes, side="right") - first
     known = np.concatenate(before)
-    best = _joined([])
+    best = _NO_ANCHORS
     for rows in _pieces(counts):
         # one anchor per edge from a node with an anchor, moved to the edge's target
         given = near.take(np.repeat(rows, counts[rows]))
         given = replace(given, nodes=targets[ragged_ranges(first[rows], counts[rows])])
         fresh = np.flatnonzero(~np.isin(_places(given, index, job), known))
-        best = _nearest(_joined([best, given.take(fresh)]), index, job)
+        best = _nearest(Anchors.joined([best, given.take(fresh)]), index, job)
     return best
 
 
@@ -237,14 +237,3 @@ def _pieces(counts: IntArray) -> Iterator[IntArray]:
     total = np.cumsum(counts)
     cuts = np.searchsorted(total, np.arange(_ANCHORS_AT_ONCE, int(total[-1]) if len(total) else 0, _ANCHORS_AT_ONCE))
     yield from np.split(np.arange(len(counts)), cuts)
-
-
-def _joined(parts: Sequence[Anchors]) -> Anchors:
-    none = np.zeros(0, np.int64)
-    held = (Anchors(none, none, none, none.astype(np.uint64)), *parts)
-    return Anchors(
-        np.concatenate([each.nodes for each in held]),
-        np.concatenate([each.sets for each in held]),
-        np.concatenate([each.members for each in held]),
-        np.concatenate([each.ties for each in held]),
-    )

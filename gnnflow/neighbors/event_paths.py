@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gnnflow.graph.arrays import distinct, find_places, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import AlignedArrays, distinct, find_places, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.storage.columns import to_numpy
 
@@ -30,16 +30,12 @@ _FIRST = np.iinfo(np.int64).min  # earlier than any time
 
 
 @dataclass(frozen=True)
-class _Edges:
+class _Edges(AlignedArrays):
     """Edges from the type in between to ends of links [E]: dense ids, and times, the earliest where there are none."""
 
     between: IntArray
     ends: IntArray
     times: IntArray
-
-    def take(self, rows: IntArray) -> _Edges:
-        """Return some of the edges."""
-        return _Edges(self.between[rows], self.ends[rows], self.times[rows])
 
 
 class _Paths(NamedTuple):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import IntArray, KeyArray
+from gnnflow.graph.arrays import AlignedArrays, IntArray, KeyArray
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
@@ -30,13 +30,11 @@ from gnnflow.sampling import top_k_ungrouped
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gnnflow.config.neighbors_section import RingNeighbors
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
 
-_PAIRS_AT_ONCE = 1 << 22
+_PAIRS_AT_ONCE = 1 << 22  # pairs that are reached together
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,12 @@ class RingJob(Selection):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(AlignedArrays):
     """Nodes that roots reached, as dense ids [P], and a hash of seed and root, which ranks them [P]."""
 
     roots: IntArray
     nodes: IntArray
     words: KeyArray
-
-    def take(self, rows: IntArray) -> Pairs:
-        """Return the pairs of some rows."""
-        return Pairs(self.roots[rows], self.nodes[rows], self.words[rows])
 
     def table(self) -> pa.Table:
         """Return the pairs as rows for an exchange."""
@@ -107,14 +101,14 @@ def follow_edges(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> Ta
     else:
         pairs = Pairs.of(inbox.read("kept").combine_chunks())
     pieces = []
-    for some in _pieces(pairs, job.max_nodes):
+    for some in pairs.pieces(max(_PAIRS_AT_ONCE // job.max_nodes, 1)):
         rows = some.nodes - book.start(index)
         # where a node has too many in-edges, each pair follows a different run of them
         positions, counts = edges.pick(rows, combine(some.words, keys[rows]), limit=job.max_nodes)
         # the pair that each followed in-edge starts from, one entry per followed edge
         before = np.repeat(np.arange(len(counts)), counts)
         pieces.append(_distinct(Pairs(some.roots[before], edges.sources[positions], some.words[before])))
-    reached = pieces[0] if len(pieces) == 1 else _distinct(_joined(pieces))
+    reached = pieces[0] if len(pieces) == 1 else _distinct(Pairs.joined(pieces))
     return TaskOutput(emits=(Emit("reached", reached.table(), book.owner(reached.nodes)),))
 
 
@@ -184,14 +178,3 @@ def _distinct(pairs: Pairs) -> Pairs:
     first = np.ones(len(order), bool)
     first[1:] = (roots[1:] != roots[:-1]) | (nodes[1:] != nodes[:-1])
     return pairs.take(order[first])
-
-
-def _pieces(pairs: Pairs, limit: int) -> Iterator[Pairs]:
-    """Yield the pairs in pieces that reach a bounded number of others; at least one piece."""
-    at_once = max(_PAIRS_AT_ONCE // limit, 1)
-    for start in range(0, max(len(pairs.roots), 1), at_once):
-        yield pairs.take(np.arange(start, min(start + at_once, len(pairs.roots))))
-
-
-def _joined(pieces: list[Pairs]) -> Pairs:
-    return Pairs(*(np.concatenate([getattr(each, name) for each in pieces]) for name in ("roots", "nodes", "words")))

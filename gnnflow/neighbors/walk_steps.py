@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, IntArray, KeyArray, offsets_of
+from gnnflow.graph.arrays import AlignedArrays, Array, IntArray, KeyArray, offsets_of
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.native.walks import Visited, walk
@@ -148,7 +148,7 @@ def _last_begun(begins: Array, first: IntArray, degrees: IntArray, *, point: Arr
 
 
 @dataclass(frozen=True)
-class Visits:
+class Visits(AlignedArrays):
     """Visits of nodes by walks from roots [V]. order: the number of the step among all steps from the root."""
 
     roots: Array
@@ -200,7 +200,7 @@ def _walked(roots: IntArray, words: KeyArray, graph: Steps, *, types: Array | No
         if types is not None:
             seen &= types[last] == types[roots[root]]
         met.append(Visits(roots[root[seen]], last[seen], number[seen] * job.length + step))
-    return _joined(met)
+    return Visits.joined(met)
 
 
 def draws(words: KeyArray, numbers: IntArray, *, step: int, length: int) -> KeyArray:
@@ -240,8 +240,3 @@ def _with_shares(kept: IntArray, nodes: Array, visits: IntArray) -> Visited:
     weight = (visits / visited[root]).astype(np.float32)
     total = np.bincount(root, weight, minlength=number).astype(np.float32)
     return Visited(kept.astype(np.int32), nodes, weight, total)
-
-
-def _joined(parts: list[Visits]) -> Visits:
-    names = ("roots", "nodes", "order")
-    return Visits(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
