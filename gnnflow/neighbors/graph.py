@@ -157,9 +157,3 @@ class Instances:
         if self.attributes is not None:
             columns["attributes"] = from_matrix(self.attributes.astype(np.float32, copy=False))
         return pa.table(columns)
-
-
-def no_instances(*, leaves: int = 1) -> Instances:
-    """Return an empty set of instances with so many leaves each."""
-    none = np.zeros(0, np.int64)
-    return Instances(none, none if leaves == 1 else np.zeros((0, leaves), np.int64))

@@ -81,18 +81,14 @@ class Stream:
             closed[waiting[~taken], choice[~taken]] = True
             waiting = waiting[~taken]
 
-    def _room(self) -> CostArray:
-        """Return the free share of each part [P], by its fullest load."""
-        full = np.divide(self.loads, self.capacity, out=np.zeros_like(self.loads), where=self.capacity > 0)
-        room: CostArray = 1 - full.max(1)
-        return room
-
     def _choose(self, joined: Array, loads: CostArray, closed: BoolArray) -> _Choice:
         """Return the best open part of each item.
 
         Items without placed neighbours, and items that fit nowhere, even out the loads.
         """
-        room = self._room()
+        # the free share of each part, by its fullest load [P]
+        full = np.divide(self.loads, self.capacity, out=np.zeros_like(self.loads), where=self.capacity > 0)
+        room = 1 - full.max(1)
         # each part's loads with the item in it [n, P, L], and their limits [1, P, L]
         held, limit = self.loads[None] + loads[:, None], self.capacity[None] * (1 + _ROUNDING)
         fits = np.all((held <= limit) | (loads[:, None] == 0), axis=2) & ~closed
