@@ -39,6 +39,7 @@ def find_places(ordered: IntArray, values: IntArray) -> IntArray:
     """Return the first place of each value [n] in ascending values, -1 where they do not contain it."""
     if not len(ordered):
         return np.full(len(values), -1)
+    # where each value would lie among the ordered ones [n], and whether it is there
     place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
     return np.where(ordered[place] == values, place, -1)
 

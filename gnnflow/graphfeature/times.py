@@ -143,6 +143,7 @@ def _hop_before(neighborhood: Neighborhood, keys: IntArray, moments: IntArray, l
 def late_edge(timed: TimedBatch) -> LateEdge | None:
     """Return an edge of a batch that is not before its row's cut; None where there is none."""
     for block in timed.batch.blocks:
+        # the target of each edge, relation by relation [E], and the edges that are not before the target's cut
         targets = np.repeat(np.tile(np.arange(block.num_targets), block.edges.num_relations), block.edges.lengths)
         assert block.edges.time is not None
         late = np.flatnonzero(block.edges.time >= timed.cuts[targets])
@@ -160,5 +161,6 @@ def latest_edge(neighborhood: Neighborhood) -> LateEdge | None:
     if not edges.num_edges:
         return None
     edge = int(np.argmax(edges.time))
+    # the node that the edge leads to, in any relation
     target = (np.searchsorted(edges.offsets, edge, side="right") - 1) % edges.num_targets
     return LateEdge(int(ids[edges.sources[edge]]), int(ids[target]), int(edges.time[edge]))

@@ -157,6 +157,7 @@ class Messages:
             start, length = int(span.start[0]), int(span.value[0])
             found: Array = np.frombuffer(self.content, np.uint8)[start : start + length].view(dtype)
             return np.require(found, requirements="A") if aligned else found
+        # the payloads of all messages without the bytes between them
         content = self._slices(span.start, span.value).buffers()[2]
         size = int(span.value.sum())
         return np.frombuffer(content, np.uint8, count=size).view(dtype) if size else np.zeros(0, dtype)

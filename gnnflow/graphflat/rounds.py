@@ -67,6 +67,7 @@ def _chosen(index: int, node_type: int, job: FlatJob) -> pa.Table:
     """Return the rows of a partition's targets of one type."""
     store = job.neighbors.store
     table = store.nodes(index, [*job.target_columns, "labelled"], node_type=node_type)
+    # ids of the type in the form that ids of all target types have
     ids = as_ids(combine(table["id"]), store.facts.id_type_of_targets)
     table = table.set_column(table.column_names.index("id"), "id", ids)
     if isinstance(job.targets, str):

@@ -87,6 +87,7 @@ def _targets_of_type(index: int, job: InferJob, node_type: int) -> IntArray:
     rows = np.arange(own.start, own.stop)
     if isinstance(job.node_targets, str):
         return rows
+    # split code of each node of the type
     split = to_numpy(store.nodes(index, ["split"], node_type=node_type)["split"])
     return rows[np.isin(split, job.node_targets)]
 

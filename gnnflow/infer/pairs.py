@@ -43,6 +43,7 @@ def ask_ends(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
 
 def send_ends(index: int, inbox: Inbox, table: pa.Table, *, rows: IntArray, job: InferJob) -> Emit:
     """Return a partition's nodes (id, embedding) on their way to who asked. rows: their local rows, ascending."""
+    # dense ids of the rows, and the row that each request is for
     nodes = rows + job.neighbors.store.book.start(index)
     asked = inbox.read("asked")
     numbered = table.append_column("node", pa.array(nodes))

@@ -153,6 +153,7 @@ class Arrival:
 
         Each piece is copied to its place while the next is fetched.
         """
+        # where the first piece's rows begin, behind the room and the targets' own rows
         begin = room + len(own)
         packed = np.empty((begin + int(reads.num_asked[self.at_once].sum()), own.shape[1]), np.float32)
         packed[room:begin] = own

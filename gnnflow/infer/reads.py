@@ -168,6 +168,7 @@ class LayerReads:
         positions, first = self.by_owner.of(owner)
         targets = self.targets[positions[first]]
         sources = self.numbers_asked(positions, owner)
+        # where each target's edges begin among the owner's [n + 1]
         offsets = np.append(np.flatnonzero(first), len(positions))
         block = self._part(positions, offsets, sources, num_sources=int(self.num_asked[owner]), targets=targets)
         return OwnerBlock(block, targets)

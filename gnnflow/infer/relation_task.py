@@ -91,6 +91,7 @@ class RelationTask:
             (edges,) = self.inbox.pieces(self.asked_channel("edges"), tasks=(asker,))
             asked = sends.rows[sends.destination == asker]
             first = to_numpy(edges["first"])
+            # counts of this one asker: rows that it asked for, targets, edges
             one = PairCounts(*(np.array([number]) for number in (len(asked), int(first.sum()), len(first))))
             chosen = choose_for(self.job, need, self.relation, one)
             if chosen.as_states[self.job.served(need).index(self.layer), 0]:

@@ -115,6 +115,7 @@ def _names(index: int, job: InferJob, rows: IntArray) -> dict[str, pa.Array]:
         as_ids(combine(store.nodes(index, ["id"], node_type=kind)["id"]), store.facts.id_type_of_targets)
         for kind, _ in of_types
     ]
+    # ids of the rows, one type after the other
     held = [each.take(pa.array(own)) for each, (_, own) in zip(ids, of_types, strict=True)]
     if len(of_types) == 1:
         return {"id": held[0]}

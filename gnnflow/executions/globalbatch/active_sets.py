@@ -129,6 +129,7 @@ def gathered(nodes: IntArray, *, bounds: IntArray, exchange: Exchange) -> Gather
     """Return what a rank computes and sends, if each rank reads some nodes. nodes: dense ids, ascending, each once."""
     first = int(bounds[exchange.rank])
     reads = owned_and_asked(nodes, bounds=bounds, exchange=exchange)
+    # places of the own nodes that any rank reads, ascending [T], and which of them go to other ranks
     targets = distinct(np.concatenate([reads.own, reads.asked]) - first)
     count = np.array([len(reads.mirrors)], np.int64)
     traffic = Traffic(np.searchsorted(targets, reads.asked - first), reads.sent, reads.received)
