@@ -29,10 +29,16 @@ def distinct(values: IntArray) -> IntArray:
     By sorting: NumPy's own `unique` hashes first, which on millions of integers takes ten times as long.
     """
     ordered = np.sort(values)
-    # whether each value differs from the one before it [n]
-    first = np.ones(len(ordered), bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return ordered[first]
+    return ordered[is_first(ordered)]
+
+
+def is_first(*columns: Array) -> BoolArray:
+    """Return whether each row [n] of grouped columns differs from the row before it; the first one does."""
+    first = np.ones(len(columns[0]), bool)
+    np.not_equal(columns[0][1:], columns[0][:-1], out=first[1:])
+    for column in columns[1:]:
+        first[1:] |= column[1:] != column[:-1]
+    return first
 
 
 def find_places(ordered: IntArray, values: IntArray) -> IntArray:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gnnflow.graph.arrays import Array, IntArray, offsets_of
+from gnnflow.graph.arrays import Array, IntArray, is_first, offsets_of
 from gnnflow.graph.batch import Degrees, Features, NodeFeatures, TypedFeatures
 from gnnflow.graph.edges import InEdges, join_relations
 
@@ -132,8 +132,7 @@ def _longest(node_ids: IntArray, lengths: IntArray) -> _Copies:
     # rows sorted by node id, so copies of a node are adjacent [N]
     order = np.argsort(node_ids, kind="stable")
     # whether a place in that order is the first of its node [N]
-    starts_node = np.ones(len(order), bool)
-    starts_node[1:] = node_ids[order[1:]] != node_ids[order[:-1]]
+    starts_node = is_first(node_ids[order])
     # the node's number, by ascending id, at each place [N]
     group = np.cumsum(starts_node) - 1
     first_places = np.flatnonzero(starts_node)
@@ -150,10 +149,7 @@ def _first_longest(lengths: IntArray, group: IntArray, first_places: IntArray) -
     longest = np.maximum.reduceat(lengths, first_places)
     # places with a list of that length, one or more per node [C]
     candidates = np.flatnonzero(lengths == longest[group])
-    # whether a candidate is the first of its node [C]
-    first = np.ones(len(candidates), bool)
-    first[1:] = group[candidates[1:]] != group[candidates[:-1]]
-    return candidates[first]
+    return candidates[is_first(group[candidates])]
 
 
 def join_degrees(degrees: Sequence[Degrees]) -> Degrees:

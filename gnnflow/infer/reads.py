@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gnnflow.graph.arrays import distinct, offsets_of
+from gnnflow.graph.arrays import distinct, is_first, offsets_of
 from gnnflow.graph.batch import Block, sampled_block
 from gnnflow.infer.choice import PairCounts
 
@@ -112,9 +112,7 @@ class LayerReads:
         # positions of these edges, owner by owner, and whether each is the first of its target there [E outside]
         positions = outside[np.argsort(owner, kind="stable")]
         bounds = offsets_of(np.bincount(owner, minlength=parts))
-        targets = self.targets[positions]
-        first = np.ones(len(positions), bool)
-        np.not_equal(targets[1:], targets[:-1], out=first[1:])
+        first = is_first(self.targets[positions])
         first[bounds[:-1][np.diff(bounds) > 0]] = True
         return Grouped(positions, bounds, first)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import AlignedArrays, IntArray, KeyArray, distinct, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import AlignedArrays, IntArray, KeyArray, distinct, is_first, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
@@ -191,11 +191,7 @@ def _nearest(anchors: Anchors, index: int, job: AnchorJob) -> Anchors:
     """Return the member with the smallest tie for each node and set, sorted by node, then set."""
     places = _places(anchors, index, job)
     order = np.lexsort((anchors.ties, places))
-    ordered = places[order]
-    # whether each row is the first of its place [A]
-    first = np.ones(len(order), bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return anchors.take(order[first])
+    return anchors.take(order[is_first(places[order])])
 
 
 def _places(anchors: Anchors, index: int, job: AnchorJob) -> IntArray:

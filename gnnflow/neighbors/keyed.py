@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray, is_first, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.sampling import top_k
 from gnnflow.storage.columns import to_numpy
@@ -113,12 +113,10 @@ def _weights(store: GraphStore, partition: int, tables: Sequence[pa.Table], rela
 
 def _distinct_pairs(rows: IntArray, sources: IntArray, keys: KeyArray) -> tuple[IntArray, IntArray, KeyArray]:
     """Return each pair of ends once, sorted by row, with the smallest key of its edges."""
-    if not len(rows):
-        return rows, sources, keys
     order = np.lexsort((sources, rows))
     rows, sources = rows[order], sources[order]
     # the first row of each pair of ends
-    starts = np.flatnonzero(np.append([True], (rows[1:] != rows[:-1]) | (sources[1:] != sources[:-1])))
+    starts = np.flatnonzero(is_first(rows, sources))
     return rows[starts], sources[starts], np.minimum.reduceat(keys[order], starts)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import AlignedArrays, IntArray, KeyArray
+from gnnflow.graph.arrays import AlignedArrays, IntArray, KeyArray, is_first
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
@@ -173,8 +173,4 @@ def write_rings(index: int, inbox: Inbox, *, job: RingJob) -> TaskOutput:
 def _distinct(pairs: Pairs) -> Pairs:
     """Return each pair once, by root, then node."""
     order = np.lexsort((pairs.nodes, pairs.roots))
-    roots, nodes = pairs.roots[order], pairs.nodes[order]
-    # whether each row is the first of its pair [P]
-    first = np.ones(len(order), bool)
-    first[1:] = (roots[1:] != roots[:-1]) | (nodes[1:] != nodes[:-1])
-    return pairs.take(order[first])
+    return pairs.take(order[is_first(pairs.roots[order], pairs.nodes[order])])

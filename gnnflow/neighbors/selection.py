@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.arrays import Array, IntArray, is_first
 from gnnflow.graph.facts import RelationFacts
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.mapreduce.exchange import Emit
@@ -179,10 +179,7 @@ class _Runs(NamedTuple):
 
 
 def _runs(ordered: IntArray) -> _Runs:
-    # whether each value differs from the one before it
-    first = np.ones(len(ordered), bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    starts = np.flatnonzero(first)
+    starts = np.flatnonzero(is_first(ordered))
     return _Runs(ordered[starts], starts, np.diff(starts, append=len(ordered)))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.graph.arrays import AlignedArrays, Array, IntArray, KeyArray, offsets_of
+from gnnflow.graph.arrays import AlignedArrays, Array, IntArray, KeyArray, is_first, offsets_of
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.native.walks import Visited, walk
@@ -219,7 +219,7 @@ def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Visi
     pairs = (visits.roots.astype(np.int64) - roots[0]) * (high - low) + (visits.nodes - low)
     order = np.argsort(pairs)
     pairs = pairs[order]
-    first = np.flatnonzero(np.append([True], pairs[1:] != pairs[:-1]))
+    first = np.flatnonzero(is_first(pairs))
     # number of visits of each pair, and its first visit [D]
     times = np.diff(first, append=len(pairs))
     met = np.minimum.reduceat(visits.order[order], first)
