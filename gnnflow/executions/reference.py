@@ -173,7 +173,7 @@ def _propagated(layer: Layer, terms: Terms, block: Block) -> Tensor:
         if layer.positions == 1 and not layer.uses_instances:
             # an edge of one leaf comes from that node, and so may be its own
             alone = torch.bincount(edges.leaf_of, minlength=block.num_edges) == 1
-            # the first leaf of each edge [E]
+            # the leaf of each edge that has one alone [E]
             leaf = edges.sources.new_zeros(block.num_edges).scatter(0, edges.leaf_of, edges.sources)
             sources = torch.where(alone, leaf, sources)
     return layer.propagate(source, terms.target, Csr(offsets, sources, size), edge)

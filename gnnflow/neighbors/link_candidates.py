@@ -62,7 +62,6 @@ def sample_links(store: GraphStore, *, size: int = SAMPLED_LINKS) -> LinkSample:
         # the partition's pairs of the split; then the first `size` of these and of earlier partitions by their keys
         held_out = pairs.filter(pa.array(to_numpy(pairs["split"]) == SPLITS.index(split)))
         every = held_out if kept is None else pa.concat_tables([kept, held_out])
-        # the links with the smallest keys so far
         kept = every.take(pa.array(np.argsort(to_numpy(every["key"]), kind="stable")[:size]))
     assert kept is not None, "a store has partitions"
     return LinkSample(

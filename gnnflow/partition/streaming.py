@@ -62,7 +62,7 @@ class Stream:
         Items that fit nowhere go where they even out the loads, above the capacity.
         """
         parts = len(self.capacity)
-        # the part of each neighbour, -1 before it is dealt [E]; the others' items by number in the chunk
+        # the part of each neighbour, -1 before it is dealt [E]; then the item that each dealt one is a neighbour of
         place = self.owner[neighbors]
         known = place >= 0
         row = np.repeat(np.arange(len(items)), lengths)[known]

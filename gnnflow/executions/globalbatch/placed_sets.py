@@ -80,7 +80,7 @@ def placed_layers(rows: ActiveRows, held: PlacedEdges, *, bounds: IntArray, exch
         told = swapped(exchange, is_active, sent=asked.sent, received=asked.received)
         active, ghosts = np.flatnonzero(is_active), np.flatnonzero(told)
         blocks = [(Block(held.near, num_nodes), rows.rows[:num_targets]), (Block(held.far, num_nodes), ghosts)]
-        # what the layer reads of other ranks, for edges into own targets and into ghosts
+        # what the layer's edges read, into own targets and into ghosts
         reads = owned_and_asked(_sources(blocks), bounds=bounds, exchange=exchange)
         near, far = (
             numbered(block, some, place=place, first=first, num_own=layer.num_own, mirrors=reads.mirrors)
