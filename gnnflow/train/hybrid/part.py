@@ -30,6 +30,7 @@ from gnnflow.train.heads import PairHead
 from gnnflow.train.job import StoreJob
 from gnnflow.train.minibatch.batches import FIXED_VIEW
 from gnnflow.train.minibatch.loader import Batch
+from gnnflow.train.minibatch.memory import array_bytes
 
 _MOST_INT32 = 2**31 - 1
 
@@ -57,6 +58,11 @@ class RankPart:
     def num_nodes(self) -> int:
         """Number of nodes of all ranks."""
         return int(self.bounds[-1])
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the own nodes and edges, and of the samples of edges that were drawn last."""
+        return array_bytes([self.own, self.keys, self._views])
 
     def owned(self, ids: IntArray) -> IntArray:
         """Return the places of this rank's nodes among some dense ids."""
