@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.columns.values import Column, Readings, members_of, numbers_of, texts_of, times_of
+from gnnflow.columns.words import call_encoder, hash_words
 from gnnflow.graph.arrays import Array, BoolArray
 from gnnflow.graph.encodings import CategoricalState, ColumnScaling, ColumnState, NumericalState, TimestampState
 from gnnflow.storage.columns import to_numpy
@@ -35,8 +36,11 @@ def encode(column: Column, state: ColumnState) -> Encoded:
         return _numbers(numbers_of(column), state)
     if isinstance(state, TimestampState):
         return _times(times_of(column), state)
-    assert isinstance(state, CategoricalState)
-    return _values(column, state)
+    if isinstance(state, CategoricalState):
+        return _values(column, state)
+    width, missing = state.width, to_numpy(pc.is_null(texts_of(column)))
+    matrix = call_encoder(column, state.encoder, width=width) if state.encoder else hash_words(column, width)
+    return Encoded(matrix, missing, np.zeros(len(column), bool))
 
 
 def readings_of(column: Column, state: ColumnState) -> Readings | None:

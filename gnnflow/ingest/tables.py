@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from gnnflow.config.columns_section import is_pattern
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.schema import qualified
 from gnnflow.ingest.schema import is_shared, node_table, read_edge_schema, read_node_schema
@@ -239,7 +240,7 @@ def _refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], ed
         )
     if is_shared(config.edge_features, config):
         held = {part.name for schema in edges for part in schema.attributes}
-        if missing := [name for name in config.edge_features if name not in held]:
+        if missing := [name for name in config.edge_features if name not in held and not is_pattern(name)]:
             raise TableError(
                 f"no edge table has a column {missing[0]!r}",
                 where="graph.edge_features",

@@ -50,7 +50,7 @@ class SourceTable:
 def node_source(chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int = 0) -> SourceTable:
     """Return a type's node table with the columns that may be read."""
     name, uri = list(config.node_tables.items())[node_type]
-    features = config.features_of(name)
+    features = config.feature_names(name, schema_of(chunks[0]).names if chunks else ())
     numbers = frozenset([*features, *(f"{feature}_value" for feature in features)])
     columns = numbers.union([config.id], (f"{feature}_index" for feature in features))
     if node_type == config.target_type:
@@ -65,12 +65,13 @@ def edge_source(
 ) -> SourceTable:
     """Return one edge table with the columns that may be read. also: columns of edges that are targets."""
     relation, uri = list(config.edge_tables.items())[number]
-    numbers = frozenset([config.weight, *config.edge_features_of(relation)])
+    attributes = config.edge_feature_names(relation, schema_of(chunks[0]).names if chunks else ())
+    numbers = frozenset([config.weight, *attributes])
     columns = numbers.union([config.src, config.dst], also)
     types = config.schema.types
     ids = {config.src: types.index(relation.source), config.dst: types.index(relation.target)}
     key = "graph.edges" if isinstance(config.edges, str) else f"graph.edges.{relation}"
-    texts = _texts(config, config.edge_features_of(relation), config.column_owner(relation, "edges"))
+    texts = _texts(config, attributes, config.column_owner(relation, "edges"))
     return SourceTable(uri, key, tuple(chunks), columns, ids, numbers, texts)
 
 

@@ -27,7 +27,9 @@ from gnnflow.config.columns_section import (
     ColumnSection,
     MulticategoricalColumn,
     NumericalColumn,
+    TextColumn,
     TimestampColumn,
+    expanded,
 )
 from gnnflow.graph.encodings import ColumnState
 
@@ -168,3 +170,28 @@ def test_integers_that_became_floats_are_the_same_values() -> None:
     column = pa.array([1, 20, None, 20])
     state = fitted(column, CategoricalColumn())
     np.testing.assert_array_equal(encode(column.cast(pa.float64()), state).matrix, encode(column, state).matrix)
+
+
+def test_text_is_rows_of_length_one_that_share_the_columns_of_their_words() -> None:
+    column = pa.array(["A red car", "car, RED; a!", "Ölfass", None, " ... "])
+    state = fitted(column, TextColumn(width=32))
+    held = encode(column, state).matrix
+    np.testing.assert_allclose(np.linalg.norm(held, axis=1), [1, 1, 1, 0, 0])
+    np.testing.assert_array_equal(held[0], held[1])
+    assert np.count_nonzero(held[2]) == 1
+    np.testing.assert_array_equal(encode(column.slice(1), state).matrix, held[1:])
+
+
+@pytest.mark.parametrize(
+    ("asked", "exclude", "expected"),
+    [
+        (["*"], [], ("age", "amt_in", "amt_out", "x*")),
+        (["amt_*", "age"], ["*_out"], ("amt_in", "age")),
+        (["x*"], ["x*"], ("x*",)),  # a column's own name stands for it
+        (["id", "gone"], ["*"], ("id", "gone")),
+        (["[ab]*"], ["amt*"], ("age",)),
+    ],
+)
+def test_patterns_stand_for_the_columns_they_match(asked: list[str], exclude: list[str], expected: Any) -> None:
+    names = ["id", "age", "amt_in", "amt_out", "x*"]
+    assert expanded(asked, names, taken={"id"}, exclude=exclude) == expected

@@ -109,3 +109,11 @@ def test_a_column_of_another_kind_is_refused(tmp_path: Path) -> None:
     write(tmp_path, country=pa.array([["de"]] * NUM_NODES))
     with pytest.raises(GnnflowError, match=r"'country' is list.*, not single values"):
         score.run(context_of(tmp_path))
+
+
+def test_a_model_reads_the_columns_that_all_stood_for(tmp_path: Path) -> None:
+    write(tmp_path)
+    graph = {"features": "all"}
+    before = probabilities(published(tmp_path, graph=graph))
+    write(tmp_path, added=np.arange(NUM_NODES))
+    np.testing.assert_allclose(probabilities(context_of(tmp_path, graph=graph)), before, atol=1e-6)
