@@ -168,12 +168,22 @@ class EncodedColumn:
     missing: int
     unknown: int
 
+    @property
+    def is_told(self) -> bool:
+        """False where the column was read as it is."""
+        return not self.state.is_plain or self.missing > 0
+
+    @property
+    def done(self) -> str:
+        """A phrase about the encoding."""
+        return _done(self.state)
+
     def text(self, rows: int) -> str:
-        """Return what was done to a column of so many rows; empty where it is read as it is."""
+        """Return what was done to a column of so many rows; empty where it was read as it is."""
         state = self.state
-        if state.is_plain and not self.missing:
+        if not self.is_told:
             return ""
-        done = f"column {state.name!r} is {state.kind}: {_done(state)}"
+        done = f"column {state.name!r} is {state.kind}: {self.done}"
         counts = {"missing": self.missing, "without a column of their own": self.unknown}
         told = [f"{count:,} of {rows:,} values are {what}" for what, count in counts.items() if count]
         if isinstance(state, CategoricalState) and self.unknown and not state.has_rest:
