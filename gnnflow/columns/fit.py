@@ -159,7 +159,7 @@ def state_of(
         missing=missing,
         kind=section.kind,
         values=tuple(sorted((value for _, value in kept), key=str.encode)),
-        has_rest=distinct > len(kept),
+        has_rest=distinct > len(kept) or not kept,
         separator=getattr(section, "separator", None) or "",
         distinct=distinct,
         rest=sum(each["rows"] for each in values) + sum(negative for negative, _ in kept),

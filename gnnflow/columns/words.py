@@ -36,9 +36,10 @@ def hash_words(column: Column, width: int) -> Array:
 
 
 def call_encoder(column: Column, encoder: str, *, width: int | None = None) -> Array:
-    """Return the rows of numbers [R, width] that a user's function gives for a list of R texts, "" where missing.
+    """Return the rows of numbers [R, width] that a user's function gives for R texts.
 
-    width: the expected one. Raises TableError where the function returns anything else.
+    The function gets a list, with "" where a text is missing. width: the expected one. Raises TableError where the
+    function returns anything else.
     """
     function = own_function(encoder, where="graph.columns", raises=TableError)
     texts = texts_of(column).fill_null("").to_pylist()
@@ -46,7 +47,7 @@ def call_encoder(column: Column, encoder: str, *, width: int | None = None) -> A
         found = np.asarray(cast("Array", function(texts)), np.float64)
     except (TypeError, ValueError) as error:
         raise TableError(f"{encoder} failed ({error})", where="graph.columns", fix=_CONTRACT) from error
-    if found.ndim != 2 or len(found) != len(texts) or width not in {None, found.shape[1]}:  # noqa: PLR2004 - rows and columns
+    if found.ndim != 2 or len(found) != len(texts) or (width or found.shape[1] or 1) != found.shape[1]:  # noqa: PLR2004 - rows and columns
         expected = f"({len(texts)}, {width or 'width'})"
         raise TableError(f"{encoder} returned {found.shape}, not {expected}", where="graph.columns", fix=_CONTRACT)
     if not np.isfinite(found.astype(np.float32)).all():

@@ -142,6 +142,8 @@ def _kind_of(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> ColumnSe
     """Return the kind of a column without numbers, by its type and first rows; None where it has none."""
     if holds_lists(found) and holds_text(found.value_type):
         return MulticategoricalColumn()
+    if pa.types.is_dictionary(found):
+        return CategoricalColumn()
     if not holds_text(found):
         return None
     for chunk in chunks:
@@ -162,7 +164,7 @@ def _number_fix(name: str, found: pa.DataType, text: TextType | None) -> str:
     if holds_lists(found) and holds_times(found.value_type):
         return "Write a column for each place of the list, or lists of seconds since 1970."
     if not holds_text(found):
-        return "Write numbers or lists of numbers."
+        return "Write numbers or lists of numbers, or leave it out: graph.exclude, where a pattern names it."
     said = f" Or set graph.columns: {{{name}: {{kind: categorical}}}}, or numerical if text is numbers."
     dates = "" if text else " Write dates as dates or timestamps."
     return f"Write numbers or lists of numbers{PLAIN_NUMBERS}{dates}{said}"
