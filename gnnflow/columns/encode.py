@@ -23,7 +23,7 @@ _EDGE = 1e-7  # as in scikit-learn: how far from both ends of a distribution its
 
 
 class Found(NamedTuple):
-    """The rows of a column whose value is missing [R], and those whose value has no column of its own [R]."""
+    """The rows of a column with a missing value [R], and with a value that has no column [R]."""
 
     missing: BoolArray
     unknown: BoolArray
