@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from gnnflow.config.base import Column, Integer, Number, PublishedName, Section, Uri, problem
 from gnnflow.config.column_names import ColumnNames, check_inputs, one_name, own_name
-from gnnflow.config.columns_section import ColumnSection, ColumnSections
+from gnnflow.config.columns_section import ColumnSection, ColumnSections, expanded, is_pattern
 from gnnflow.config.edge_tables import ColumnValue, EdgeTableConfig, EdgeTables
 from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
 
@@ -25,10 +25,14 @@ _LATER_DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("scaled_as", None),
     ("max_bad_rows", 0.01),
     ("columns", {}),
+    ("exclude", ()),
+    ("exclude", []),
 )
 # The keys that name columns of node tables, and of edge tables.
 _OF_NODES = ("id", "label", "split")
 _OF_EDGES = ("src", "dst", "label", "split", "timestamp", "weight")
+_ALL = ("*",)
+_LABEL = "label"
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 
 
@@ -78,17 +82,21 @@ class GraphConfig(Section):
         ("x",),
         description="Node feature columns: a fixed-size list, scalars, or x for sparse x_index/x_value. For typed "
         "graphs also {type: columns}, where a type that is left out or has an empty list has no features; of one list "
-        "for all, a type whose table has none of these columns has none.",
+        "for all, a type whose table has none of these columns has none. A shell pattern (amt_*) stands for the "
+        "columns it matches, and all for every column without another role.",
     )
     edge_features: tuple[Column, ...] | _TypedColumns = Field(
         (),
         description="Edge table columns that become edge attributes: a list, of which each relation of a typed graph "
-        "reads those its table has, or {source__relation__target: columns}.",
+        "reads those its table has, or {source__relation__target: columns}; with patterns as in features.",
     )
     columns: ColumnSections = Field(
         {},
         description="Kinds of columns where their types do not say them, and how each is encoded: {column: {kind: "
         "categorical}}. A name may have its type or relation before it (user.country), or nodes or edges.",
+    )
+    exclude: tuple[Column, ...] = Field(
+        (), description="Shell patterns of columns that patterns of features and edge_features leave out."
     )
     feature_dim: Integer | None = Field(
         None,
@@ -224,6 +232,26 @@ class GraphConfig(Section):
             return held.get(str(relation), ())
         return () if self.is_node_table(relation) else held  # those columns are the node's
 
+    def feature_names(self, node_type: str, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the feature columns asked of a type's table, with the columns that patterns match in `names`."""
+        own = self.of_type(node_type)
+        taken = {own.id_column, own.label_column or _LABEL, own.split_column, *self._foreign_keys(node_type)}
+        return expanded(self.features_of(node_type), names, taken=taken, exclude=self.exclude)
+
+    def _foreign_keys(self, node_type: str) -> Iterator[str]:
+        """Yield the columns of a type's table that are the ends of some relation."""
+        for relation in self.edge_tables:
+            table = self.edge_table_of(relation)
+            if table is not None and self._location(table) == self.node_tables[node_type]:
+                yield from (name for name in (table.src, table.dst) if name is not None)
+
+    def edge_feature_names(self, relation: Relation, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the attribute columns asked of a relation's table, as `feature_names`."""
+        own = self.of_relation(relation)
+        taken = {own.src_column, own.dst_column, own.weight_column, own.time_column}
+        taken |= {own.label_column or _LABEL, own.split_column}
+        return expanded(self.edge_features_of(relation), names, taken=taken, exclude=self.exclude)
+
     def column_owner(self, name: str | Relation, untyped: str) -> str:
         """Return what stands before a column's name in `columns`: its type or relation, or `untyped` without types."""
         return self.schema.name_of(name) or untyped
@@ -234,6 +262,14 @@ class GraphConfig(Section):
         owner: its type or relation, `nodes` or `edges` without types.
         """
         return self.columns.get(f"{owner}.{column}") or self.columns.get(column)
+
+    @field_validator("features", "edge_features", mode="before")
+    @classmethod
+    def _read_all(cls, value: Any) -> Any:
+        """Read `all` as the pattern of every column, in a map too."""
+        if isinstance(value, dict):
+            return {name: _ALL if held == "all" else held for name, held in value.items()}
+        return _ALL if value == "all" else value
 
     @model_serializer(mode="wrap")
     def _omit_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -349,7 +385,7 @@ class GraphConfig(Section):
         named |= {f"{owner}.{column}" for owner, columns in listed.items() for column in columns}
         named |= {f"{owner}.{column}" for owner in typed for column in named} if typed else set()
         for name in self.columns:
-            if name not in named:
+            if name not in named and not any(map(is_pattern, named)):
                 raise problem(
                     f"{name!r} is not among the columns of graph.features or graph.edge_features",
                     key="columns",

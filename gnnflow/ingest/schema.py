@@ -24,7 +24,6 @@ from gnnflow.ingest.fields import (
     id_type_of,
     is_unknown,
     list_width,
-    part_of,
     quoted,
     shared_name_fix,
     sparse_stem,
@@ -32,6 +31,7 @@ from gnnflow.ingest.fields import (
     split_is_text,
     weight_is_number,
 )
+from gnnflow.ingest.kinds import KindsAsked, parts_of
 from gnnflow.ingest.text import filter_columns
 from gnnflow.ingest.times import time_of
 from gnnflow.storage.user_tables import files_of, holds_lists, holds_numbers, holds_text, plain, schema_of
@@ -179,12 +179,8 @@ def read_node_schema(
     role, fix = _role("graph.features", config.features, kind_name), ""
     if is_shared(config.features, config):
         fix = f"Write the column, or give graph.features as {{type: columns}} with those that {kind_name} has."
-    encodes = config.normalize != "row"
-    owner = config.column_owner(kind_name, "nodes")
-    dense = tuple(
-        part_of(found, chunks, name, role, section=config.column_section(owner, name), encodes=encodes, fix=fix)
-        for name in (() if sparse else features)
-    )
+    asked = KindsAsked.of(config, kind_name, "nodes", encodes=config.normalize != "row")
+    dense = () if sparse else parts_of(found, chunks, features, role, asked=asked, fix=fix)
     is_target = node_type in config.target_types
     is_labelled = is_target and targets is None and config.label is not None
     kind, width = _label_of(found, chunks, config, classes) if is_labelled else ("none", 0)
@@ -236,19 +232,16 @@ def read_edge_schema(
     for name in filter_columns(config, relation):
         key = f"graph.edges.{relation}.where"
         field_of(found, chunks[0], name, key, fix=f"Name one of them in {key}.")
-    asked = config.edge_features_of(relation)
+    asked = config.edge_feature_names(relation, found.names)
     if is_shared(config.edge_features, config):
         asked = tuple(name for name in asked if name in found.names)
     role = _role("graph.edge_features", config.edge_features, str(relation))
-    owner = config.column_owner(relation, "edges")
     kind, width = _label_of_edges(found, chunks, config, own, classes)
     return EdgeSchema(
         src_type=nodes[table.ids[config.src_column]].id_type,
         dst_type=nodes[table.ids[config.dst_column]].id_type,
         has_weight=weight_is_number(found, chunks, config.weight_column),
-        attributes=tuple(
-            part_of(found, chunks, name, role, section=config.column_section(owner, name)) for name in asked
-        ),
+        attributes=parts_of(found, chunks, asked, role, asked=KindsAsked.of(config, relation, "edges")),
         targets=targets,
         label_kind=kind,
         label_width=width,
@@ -277,7 +270,11 @@ def _refuse_empty(table: SourceTable) -> None:
 
 def _features_there(found: pa.Schema, config: GraphConfig, node_type: int) -> tuple[str, ...]:
     """Return a type's feature columns; none where a list that all types share names no column of its table."""
-    asked = config.features_of(config.schema.types[node_type])
+    asked = config.feature_names(config.schema.types[node_type], found.names)
+    if not asked and not config.schema.is_typed:
+        patterns, held = ", ".join(config.features_of(config.schema.types[node_type])), ", ".join(found.names)
+        fix = f"Its columns are: {held}."
+        raise TableError(f"no column matches {patterns}", where="graph.features", fix=fix)
     is_there = any(name in found.names or f"{name}_index" in found.names for name in asked)
     return asked if is_there or not is_shared(config.features, config) else ()
 

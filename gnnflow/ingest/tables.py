@@ -6,8 +6,10 @@ Rounds run over (table, chunk) or (partition, table), so every table here knows 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
+from gnnflow.config.columns_section import is_pattern
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.schema import qualified
 from gnnflow.ingest.classes import find_classes
@@ -186,6 +188,7 @@ def tables_of(
         for number, table in enumerate(edges)
     ]
     _refuse_unknown_columns(config, schemas, edge_schemas)
+    _refuse_unknown_patterns(config, schemas, edge_schemas)
     if targets is not None:
         _refuse_other_times(edges, edge_schemas, config, target=targets.table)
     types = config.schema.types
@@ -263,12 +266,37 @@ def _refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], ed
         )
     if is_shared(config.edge_features, config):
         held = {part.name for schema in edges for part in schema.attributes}
-        if missing := [name for name in config.edge_features if name not in held]:
+        if missing := [name for name in config.edge_features if name not in held and not is_pattern(name)]:
             raise TableError(
                 f"no edge table has a column {missing[0]!r}",
                 where="graph.edge_features",
                 fix="Name columns of these tables, or give {relation: columns}.",
             )
+
+
+def _refuse_unknown_patterns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
+    """Raise TableError where no column of any table matches a pattern; `*` may match none."""
+    for key, asked, schemas in (("features", config.features, nodes), ("edge_features", config.edge_features, edges)):
+        held = [name for schema in schemas for name in schema.columns_read]
+        every = asked if isinstance(asked, tuple) else [each for columns in asked.values() for each in columns]
+        for pattern in filter(is_pattern, every):
+            if pattern != "*" and pattern not in held and not any(fnmatchcase(name, pattern) for name in held):
+                fix = "Mend the pattern, or take it out."
+                raise TableError(f"no column matches {pattern!r}", where=f"graph.{key}", fix=fix)
+
+
+def check_column_sections(tables: Tables, config: GraphConfig) -> None:
+    """Raise TableError where graph.columns names a column that no table has, or none reads."""
+    owners = [config.column_owner(name, "nodes") for name in config.schema.types]
+    owners += [config.column_owner(name, "edges") for name in config.edge_tables]
+    schemas: list[NodeSchema | EdgeSchema] = [table.schema for table in tables.nodes]
+    schemas += [table.schema for table in tables.edges]
+    read = [(owner, name) for owner, schema in zip(owners, schemas, strict=True) for name in schema.columns_read]
+    names = {name for _, name in read} | {f"{owner}.{name}" for owner, name in read}
+    for name in config.columns:
+        if name not in names:
+            fix = f"The columns read are {', '.join(dict.fromkeys(each for _, each in read))}."
+            raise TableError(f"no table has a column {name!r} that is read", where="graph.columns", fix=fix)
 
 
 def _refuse_other_times(

@@ -52,7 +52,7 @@ def node_source(chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int 
     """Return a type's node table with the columns that may be read."""
     name, uri = list(config.node_tables.items())[node_type]
     config = config.of_type(name)
-    features = config.features_of(name)
+    features = config.feature_names(name, schema_of(chunks[0]).names if chunks else ())
     numbers = frozenset([*features, *(f"{feature}_value" for feature in features)])
     columns = numbers.union([config.id_column], (f"{feature}_index" for feature in features))
     if node_type == config.target_type:
@@ -68,12 +68,13 @@ def edge_source(
     """Return one edge table with the columns that may be read. also: columns of edges that are targets."""
     relation, uri = list(config.edge_tables.items())[number]
     config = config.of_relation(relation)
-    numbers = frozenset([config.weight_column, *config.edge_features_of(relation)])
+    attributes = config.edge_feature_names(relation, schema_of(chunks[0]).names if chunks else ())
+    numbers = frozenset([config.weight_column, *attributes])
     columns = numbers.union([config.src_column, config.dst_column], also, filter_columns(config, relation))
     types = config.schema.types
     ids = {config.src_column: types.index(relation.source), config.dst_column: types.index(relation.target)}
     key = "graph.edges" if isinstance(config.edges, str) else f"graph.edges.{relation}"
-    texts = _texts(config, config.edge_features_of(relation), config.column_owner(relation, "edges"))
+    texts = _texts(config, attributes, config.column_owner(relation, "edges"))
     return SourceTable(uri, key, tuple(chunks), columns, ids, numbers, texts)
 
 

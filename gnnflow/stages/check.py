@@ -13,7 +13,9 @@ from pydantic_core import PydanticCustomError
 
 from gnnflow.config import STAGES, MAGNNConfig, MiniBatchConfig, PlateauSchedule
 from gnnflow.config.checks import CHECKS
+from gnnflow.config.own_code import own_function
 from gnnflow.config.partition_section import PARTITIONERS
+from gnnflow.config.stage_keys import own_encoders
 from gnnflow.config.train_section import GlobalBatchConfig, is_hybrid, needs_ranks
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
@@ -59,6 +61,8 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
         load_loss(run.config.train.loss.kind)
     if run.config.neighbors.kind in own:
         load_function(run.config.neighbors.kind)
+    for encoder in own & {*own_encoders(run.config)}:
+        own_function(encoder, where="graph.columns", raises=ConfigError)
     _check_devices(run.config, missing)
     if "train" in missing:
         check_log(run.config)
@@ -332,8 +336,8 @@ def _targets_of_tables(config: Config) -> _Targets:
         return _targets_of_text(nodes[graph.target_type], config, is_drawn=drawn is not None)
     labelled = tables_of(nodes, edges, graph, targets=targets, drawn=drawn).labelled.schema
     found = _Targets(labelled.label_kind, labelled.has_split, None)
-    if not isinstance(labelled, NodeSchema):
-        return found
+    if not isinstance(labelled, NodeSchema) or any(part.section is not None for part in labelled.features):
+        return found  # the width of columns to fit is not known yet
     width = _row_width(config, labelled.feature_width, is_sparse=labelled.sparse is not None)
     return replace(found, row_width=width)
 

@@ -15,7 +15,13 @@ from gnnflow.ingest.encodings import fit_columns, report_encodings, sections_of
 from gnnflow.ingest.job import IngestJob
 from gnnflow.ingest.records import columns_read
 from gnnflow.ingest.run import run_rounds
-from gnnflow.ingest.tables import read_tables, report_missing_features, report_missing_times, report_rounded_text
+from gnnflow.ingest.tables import (
+    check_column_sections,
+    read_tables,
+    report_missing_features,
+    report_missing_times,
+    report_rounded_text,
+)
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
@@ -49,6 +55,7 @@ def work(run: StageRun) -> Made:
     drawn = DrawnSplit.of(run.config.task, seed=run.config.seed)
     as_known = sections_of(run.resolved.states, graph)
     tables = read_tables(as_known, run.rounds, targets=targets, found=found, drawn=drawn)
+    check_column_sections(tables, graph)
     tables = fit_columns(tables, graph, run.rounds, given=run.resolved.states)
     if drawn is not None:
         tell(f"splits: {drawn.text}")
