@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class SourceTable:
     """The chunks of one table and the columns that may be read: all, id columns, and number columns.
 
-    key: the config key that names its uri. ids: for each id column the number of its node type.
+    key: the config key that names its uri. ids: for each id column the number of its node type. foreign: the id columns
+    that may hold whole floats.
     """
 
     uri: str
@@ -38,6 +39,7 @@ class SourceTable:
     columns: frozenset[str]
     ids: Mapping[str, int]
     numbers: frozenset[str]
+    foreign: frozenset[str] = frozenset()
 
     def schema(self) -> pa.Schema:
         """Return the schema that its files agree on. Raises TableError where they do not."""
@@ -68,7 +70,8 @@ def edge_source(
     types = config.schema.types
     ids = {config.src_column: types.index(relation.source), config.dst_column: types.index(relation.target)}
     key = "graph.edges" if isinstance(config.edges, str) else f"graph.edges.{relation}"
-    return SourceTable(uri, key, tuple(chunks), columns, ids, numbers)
+    foreign = frozenset() if config.edge_table_of(relation) is None else frozenset(ids)
+    return SourceTable(uri, key, tuple(chunks), columns, ids, numbers, foreign)
 
 
 def filter_columns(config: GraphConfig, relation: Relation) -> tuple[str, ...]:
@@ -96,12 +99,18 @@ def settle_text(tables: Sequence[SourceTable], runner: RoundRunner) -> list[Sour
     for table, held in zip(tables, surveys, strict=True):
         for column, node_type in table.ids.items():
             integers[node_type] = integers.get(node_type, True) and _are_integers(table, column, held)
-    return [
-        replace(
-            table, chunks=tuple(with_types(table.chunks, held, {name: integers[of] for name, of in table.ids.items()}))
-        )
-        for table, held in zip(tables, surveys, strict=True)
-    ]
+    settled = []
+    for table, held in zip(tables, surveys, strict=True):
+        # whole floats are read as numbers, and become integers with the ids of edges
+        floats = {name for name in table.foreign if integers[table.ids[name]] and not _are_exact(name, held)}
+        ids = {name: integers[of] for name, of in table.ids.items() if name not in floats}
+        settled.append(replace(table, chunks=tuple(with_types(table.chunks, held, ids))))
+    return settled
+
+
+def _are_exact(name: str, surveys: Sequence[Survey]) -> bool:
+    """Return whether a column of text holds integers as Python writes them."""
+    return all(found.columns[name].exact for found in surveys if name in found.columns)
 
 
 def survey_block(index: int, inbox: Inbox, *, tasks: Sequence[tuple[Chunk, frozenset[str]]]) -> TaskOutput:
@@ -120,7 +129,8 @@ def _are_integers(table: SourceTable, name: str, surveys: Sequence[Survey]) -> b
     """Return whether all ids of a column are integers, as they are written or by their type."""
     facts = [found.columns[name] for found in surveys if name in found.columns]
     if facts or not table.chunks:
-        return all(each.exact for each in facts)
+        may_be_floats = name in table.foreign
+        return all(each.exact or (may_be_floats and each.number and not each.integer) for each in facts)
     schema = schema_of(table.chunks[0])
     places = schema.get_all_field_indices(name)
     if not places:
