@@ -355,8 +355,8 @@ _LABEL_TYPES: dict[LabelKind, Callable[[pa.DataType], bool]] = {
 def _check_names(width: int, chunk: Chunk, config: GraphConfig, kind: LabelKind) -> None:
     if not LABEL_KINDS[kind].is_list:
         return
-    if config.classes == "distinct" or config.unlabelled is not None:
-        key = "classes: distinct" if config.classes == "distinct" else "unlabelled"
+    if isinstance(config.classes, str) or config.unlabelled is not None:
+        key = f"classes: {config.classes}" if isinstance(config.classes, str) else "unlabelled"
         raise TableError(
             f"column {config.label_column!r} holds lists, and graph.{key} is of labels that are single values",
             where=chunk.uri,

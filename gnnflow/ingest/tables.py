@@ -164,6 +164,8 @@ def read_tables(
     has_labels = config.label is not None and (targets is None or targets.have_labels)
     own = config.of_targets(edges=targets is not None)
     classes = find_classes(labelled, own, runner) if has_labels else None
+    if classes is None and config.classes == "whole":
+        config = config.model_copy(update={"classes": None})
     return tables_of(nodes, edges, config, targets=targets, drawn=drawn, classes=classes)
 
 
