@@ -13,7 +13,7 @@ from gnnflow.config.column_names import ColumnNames, check_inputs, one_name, own
 from gnnflow.config.edge_tables import ColumnValue, EdgeTableConfig, EdgeTables
 from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
 
-_TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
+_TypedTables = Annotated[dict[str, Uri | None], Field(min_length=1)]
 _TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
 # Keys that were added later: left at these defaults they do not change the bytes of earlier fingerprints.
 _LATER_DEFAULTS = (
@@ -34,7 +34,8 @@ class GraphConfig(Section):
     """Input tables and the layout of the graph store."""
 
     nodes: Uri | _TypedTables = Field(
-        description="Node table: path or URL of Parquet, CSV or Arrow IPC; for typed graphs {type: path}."
+        description="Node table: path or URL of Parquet, CSV or Arrow IPC; for typed graphs {type: path}, where a type "
+        "with null is the ids in its edge tables."
     )
     edges: Uri | EdgeTables = Field(
         description="Edge table: a path or URL; for typed graphs a map {source__relation__target: path}. Instead of a "
@@ -148,10 +149,10 @@ class GraphConfig(Section):
 
     @property
     def node_tables(self) -> dict[str, str]:
-        """The node table of each type, in the order of the types' names."""
+        """The node table of each type, in the order of the types' names; empty for a type without one."""
         if isinstance(self.nodes, str):
             return {UNTYPED.types[0]: self.nodes}
-        return dict(sorted(self.nodes.items()))
+        return {name: uri or "" for name, uri in sorted(self.nodes.items())}
 
     @property
     def edge_tables(self) -> dict[Relation, str]:
@@ -164,7 +165,7 @@ class GraphConfig(Section):
     def _location(self, table: str | EdgeTableConfig) -> str:
         if isinstance(table, str):
             return table
-        return table.table if isinstance(self.nodes, str) else self.nodes.get(table.table, table.table)
+        return self.node_tables.get(table.table, table.table)
 
     def edge_table_of(self, relation: Relation) -> EdgeTableConfig | None:
         """Return how a relation reads its table; None where it reads it as all do."""
@@ -355,6 +356,22 @@ class GraphConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_types_without_tables(self) -> Self:
+        if isinstance(self.nodes, str):
+            return self
+        ends = {end for relation in self.edge_tables for end in (relation.source, relation.target)}
+        for name, uri in self.nodes.items():
+            if uri is None and name not in ends:
+                fix = "Name its table, or a relation that joins it in graph.edges."
+                raise problem("is null, and no edge table has ids of this type", key=f"nodes.{name}", fix=fix)
+        for relation in self.edge_tables:
+            table = self.edge_table_of(relation)
+            if table is not None and self.nodes.get(table.table, "") is None:
+                key, fix = f"edges.{relation}.table", "Name the path of the table, or give the type one."
+                raise problem(f"{table.table!r} is a node type without a table", key=key, fix=fix)
+        return self
+
+    @model_validator(mode="after")
     def _check_type_names(self) -> Self:
         types = [] if isinstance(self.nodes, str) else sorted(self.nodes)
         relations = [] if isinstance(self.edges, str) else sorted(self.edges)
@@ -392,7 +409,10 @@ class GraphConfig(Section):
 
 
 def node_tables_by_name(graph: GraphConfig) -> dict[str, str]:
-    """Return the location of each type's node table: `nodes`, or `nodes/<type>` where there are several."""
+    """Return the location of each type's node table: `nodes`, or `nodes/<type>` where there are several.
+
+    It is empty for a type without a table.
+    """
     return {f"nodes/{name}" if graph.schema.is_typed else "nodes": uri for name, uri in graph.node_tables.items()}
 
 
@@ -403,7 +423,8 @@ def edge_tables_by_name(graph: GraphConfig) -> dict[str, str]:
 
 def tables_by_name(graph: GraphConfig) -> dict[str, str]:
     """Return the location of each table by its name."""
-    return node_tables_by_name(graph) | edge_tables_by_name(graph)
+    found = node_tables_by_name(graph) | edge_tables_by_name(graph)
+    return {name: uri for name, uri in found.items() if uri}
 
 
 def table_key(name: str) -> str:

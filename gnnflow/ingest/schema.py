@@ -182,6 +182,23 @@ def read_node_schema(
     )
 
 
+def implied_node_schema(edges: Sequence[SourceTable], config: GraphConfig, *, node_type: int) -> NodeSchema:
+    """Return the schema of a type without a table: the ids of its nodes are in these edge tables."""
+    table, column = next((table, name) for table in edges for name, of in table.ids.items() if of == node_type)
+    id_type = _end_type(table, table.schema(), column, "graph.src or graph.dst")
+    return NodeSchema(id_type=id_type, is_target=node_type in config.target_types)
+
+
+def _end_type(table: SourceTable, found: pa.Schema, column: str, role: str, *, fix: str = "") -> IdType:
+    """Return the type of the ids in a column of an edge table.
+
+    Integers with nulls, as a foreign key has them, are floats where pandas wrote them.
+    """
+    if column in table.foreign and column in found.names and pa.types.is_floating(found.field(column).type):
+        return "int64"
+    return id_type_of(found, table.chunks[0], column, role, fix=fix)
+
+
 def read_edge_schema(
     table: SourceTable,
     config: GraphConfig,
@@ -203,10 +220,7 @@ def read_edge_schema(
     config = config.of_relation(relation)
     for role, column in (("graph.src", config.src_column), ("graph.dst", config.dst_column)):
         of_ids = shared_name_fix(role, column, config.schema, relation)
-        # integers with nulls, as a foreign key has them, are floats where pandas wrote them
-        is_float = column in found.names and pa.types.is_floating(found.field(column).type)
-        is_key = is_float and config.edge_table_of(relation) is not None
-        held = "int64" if is_key else id_type_of(found, chunks[0], column, role, fix=of_ids)
+        held = _end_type(table, found, column, role, fix=of_ids)
         id_column = config.of_type(config.schema.types[table.ids[column]]).id_column
         ids = f"{id_column!r} of {node_table(config, table.ids[column])}"
         _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
