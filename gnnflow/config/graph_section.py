@@ -11,7 +11,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from gnnflow.config.base import Column, Integer, Number, PublishedName, Section, Uri, problem
 from gnnflow.config.column_names import ColumnNames, check_inputs, one_name, own_name
 from gnnflow.config.edge_tables import ColumnValue, EdgeTableConfig, EdgeTables
-from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
+from gnnflow.config.typed_tables import check_typed_tables
+from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri | None], Field(min_length=1)]
 _TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
@@ -27,7 +28,6 @@ _LATER_DEFAULTS = (
 # The keys that name columns of node tables, and of edge tables.
 _OF_NODES = ("id", "label", "split")
 _OF_EDGES = ("src", "dst", "label", "split", "timestamp", "weight")
-_NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 
 
 class GraphConfig(Section):
@@ -325,50 +325,7 @@ class GraphConfig(Section):
 
     @model_validator(mode="after")
     def _check_typed_tables(self) -> Self:
-        if isinstance(self.nodes, str) and isinstance(self.edges, str):
-            return self
-        if isinstance(self.nodes, str) or isinstance(self.edges, str):
-            raise problem(
-                "nodes and edges disagree: one is a path, the other a map of types",
-                fix="Give both as paths, or both as maps {type: path} and {source__relation__target: path}.",
-            )
-        for name in self.nodes:
-            if not NAME.fullmatch(name):
-                raise problem(f"{name!r} cannot be part of a file name", key="nodes", fix=f"Rename the type. {_NAMING}")
-        for name in self.edges:
-            relation = Relation.parse(name)
-            if relation is None or not {relation.source, relation.target} <= set(self.nodes):
-                raise problem(
-                    f"{name!r} does not join two of the node types {', '.join(self.nodes)}",
-                    key="edges",
-                    fix="Write edge types as source__relation__target.",
-                )
-            if not NAME.fullmatch(relation.name):
-                raise problem(
-                    f"{name!r} cannot be part of a file name", key="edges", fix=f"Rename the relation. {_NAMING}"
-                )
-            if self.reverses and str(relation.reversed) in self.edges:
-                raise problem(
-                    f"{relation.reversed} has a table, and the reverse edges of {name} would have the same name",
-                    key="reverse_edges",
-                    fix="Leave reverse_edges out, or rename the relation.",
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _check_types_without_tables(self) -> Self:
-        if isinstance(self.nodes, str):
-            return self
-        ends = {end for relation in self.edge_tables for end in (relation.source, relation.target)}
-        for name, uri in self.nodes.items():
-            if uri is None and name not in ends:
-                fix = "Name its table, or a relation that joins it in graph.edges."
-                raise problem("is null, and no edge table has ids of this type", key=f"nodes.{name}", fix=fix)
-        for relation in self.edge_tables:
-            table = self.edge_table_of(relation)
-            if table is not None and self.nodes.get(table.table, "") is None:
-                key, fix = f"edges.{relation}.table", "Name the path of the table, or give the type one."
-                raise problem(f"{table.table!r} is a node type without a table", key=key, fix=fix)
+        check_typed_tables(self.nodes, self.edges, has_reverses=bool(self.reverses))
         return self
 
     @model_validator(mode="after")
