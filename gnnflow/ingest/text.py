@@ -32,7 +32,7 @@ class SourceTable:
     """The chunks of one table and the columns that may be read: all, id columns, and number columns.
 
     key: the config key that names its uri. ids: for each id column the number of its node type. texts: columns of
-    values that stay as they are written, where they are text.
+    values that stay as they are written, where they are text. foreign: the id columns that may hold whole floats.
     """
 
     uri: str
@@ -42,6 +42,7 @@ class SourceTable:
     ids: Mapping[str, int]
     numbers: frozenset[str]
     texts: frozenset[str] = frozenset()
+    foreign: frozenset[str] = frozenset()
 
     def schema(self) -> pa.Schema:
         """Return the schema that its files agree on. Raises TableError where they do not."""
@@ -75,7 +76,8 @@ def edge_source(
     ids = {config.src_column: types.index(relation.source), config.dst_column: types.index(relation.target)}
     key = "graph.edges" if isinstance(config.edges, str) else f"graph.edges.{relation}"
     texts = _texts(config, attributes, config.column_owner(relation, "edges"))
-    return SourceTable(uri, key, tuple(chunks), columns, ids, numbers, texts)
+    foreign = frozenset() if config.edge_table_of(relation) is None else frozenset(ids)
+    return SourceTable(uri, key, tuple(chunks), columns, ids, numbers, texts, foreign)
 
 
 def _texts(config: GraphConfig, columns: Sequence[str], owner: str) -> frozenset[str]:
@@ -109,16 +111,23 @@ def settle_text(tables: Sequence[SourceTable], runner: RoundRunner) -> list[Sour
     for table, held in zip(tables, surveys, strict=True):
         for column, node_type in table.ids.items():
             integers[node_type] = integers.get(node_type, True) and _are_integers(table, column, held)
-    return [
-        replace(
-            table,
-            chunks=tuple(
-                _as_written(chunk, table.texts)
-                for chunk in with_types(table.chunks, held, {name: integers[of] for name, of in table.ids.items()})
-            ),
-        )
-        for table, held in zip(tables, surveys, strict=True)
-    ]
+    settled = []
+    for table, held in zip(tables, surveys, strict=True):
+        # whole floats are read as numbers, and become integers with the ids of edges
+        floats = {name for name in table.foreign if integers[table.ids[name]] and not _are_exact(name, held)}
+        ids = {name: integers[of] for name, of in table.ids.items() if name not in floats}
+        settled.append(replace(table, chunks=_typed(table, held, ids)))
+    return settled
+
+
+def _typed(table: SourceTable, surveys: Sequence[Survey], ids: Mapping[str, bool]) -> tuple[Chunk, ...]:
+    """Return a table's chunks with the types of their text. ids: for each id column whether it holds integers."""
+    return tuple(_as_written(chunk, table.texts) for chunk in with_types(table.chunks, surveys, ids))
+
+
+def _are_exact(name: str, surveys: Sequence[Survey]) -> bool:
+    """Return whether a column of text holds integers as Python writes them."""
+    return all(found.columns[name].exact for found in surveys if name in found.columns)
 
 
 def _as_written(chunk: Chunk, texts: frozenset[str]) -> Chunk:
@@ -143,7 +152,8 @@ def _are_integers(table: SourceTable, name: str, surveys: Sequence[Survey]) -> b
     """Return whether all ids of a column are integers, as they are written or by their type."""
     facts = [found.columns[name] for found in surveys if name in found.columns]
     if facts or not table.chunks:
-        return all(each.exact for each in facts)
+        may_be_floats = name in table.foreign
+        return all(each.exact or (may_be_floats and each.number and not each.integer) for each in facts)
     schema = schema_of(table.chunks[0])
     places = schema.get_all_field_indices(name)
     if not places:
