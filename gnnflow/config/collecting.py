@@ -1,4 +1,4 @@
-"""Reads a config as far as it can be read, and finds all of its mistakes and not only the first ones.
+"""Reads a config as far as it can be read, and finds all of its mistakes.
 
 A mistake hides others: pydantic compares sections only once all of their keys are valid. So a wrong key is taken out,
 which leaves its default, and the config is read again, until nothing is wrong.

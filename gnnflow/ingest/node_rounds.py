@@ -72,7 +72,7 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
     # rows with the same id as the row before them
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
-    fault = Fault("id appears more than once", job.config.id, repeated, "Keep one row per id.", held_in="id")
+    fault = replace(repeated_id_fault(repeated, column=job.config.id), held_in="id")
     found = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     rows = take_kept(rows, found.kept).drop_columns(["place"])
     return TaskOutput(
@@ -83,6 +83,11 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
         files=job.set_aside(f"{source.stem}-sort-{partition:05d}", found.bad),
         counts={"rows_out": rows.num_rows, **found.counts, **_node_counts(rows, node_type, job)},
     )
+
+
+def repeated_id_fault(rows: IntArray, *, column: str) -> Fault:
+    """Return the fault of rows whose id an earlier row has."""
+    return Fault("id appears more than once", column, rows, "Keep one row per id.")
 
 
 def _node_counts(rows: pa.Table, node_type: int, job: IngestJob) -> dict[str, Any]:

@@ -168,9 +168,9 @@ def tables_of(
         read_edge_schema(table, config, nodes=schemas, number=number, targets=targets)
         for number, table in enumerate(edges)
     ]
-    _refuse_unknown_columns(config, schemas, edge_schemas)
+    refuse_unknown_columns(config, schemas, edge_schemas)
     if targets is not None:
-        _refuse_other_times(edges, edge_schemas, config, target=targets.table)
+        refuse_other_times(edges, edge_schemas, config, target=targets.table)
     stems, firsts = _stems("nodes", config.schema.types, config), _firsts(nodes)
     return Tables(
         tuple(
@@ -221,7 +221,7 @@ def _reverse(config: GraphConfig, relation: Relation) -> int | None:
     return config.schema.relations.index(config.reverses.get(relation, relation))
 
 
-def _refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
+def refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
     """Raise TableError where no table has a column that is named for all."""
     if config.weight != _WEIGHT and not any(schema.has_weight for schema in edges):
         raise TableError(
@@ -247,7 +247,7 @@ def _refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], ed
             )
 
 
-def _refuse_other_times(
+def refuse_other_times(
     edges: Sequence[SourceTable], schemas: Sequence[EdgeSchema], config: GraphConfig, *, target: int
 ) -> None:
     """Raise TableError where a table's times have another unit than the targets'; they are compared as numbers."""

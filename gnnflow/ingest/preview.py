@@ -1,0 +1,300 @@
+"""A graph's tables as a sample of their rows shows them, and everything in them that would stop ingest.
+
+The readers and rules are ingest's. An error of a table hides its other errors, so after one each column is read alone.
+`preview_rows.py` looks at the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from gnnflow.config.graph_section import tables_by_name
+from gnnflow.graph.errors import GnnflowError
+from gnnflow.ingest.fields import id_type_of, part_of, shared_name_fix, split_is_text, weight_is_number
+from gnnflow.ingest.schema import EdgeSchema, NodeSchema, is_shared, read_edge_schema, read_node_schema
+from gnnflow.ingest.tables import Tables, refuse_other_times, refuse_unknown_columns, tables_of
+from gnnflow.ingest.text import edge_source, node_source, with_agreed_types
+from gnnflow.storage.filesystem import absolute
+from gnnflow.storage.samples import Sample, sample_table
+from gnnflow.storage.user_tables import read_chunk, read_typed, schema_of, survey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gnnflow.config import GraphConfig
+    from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
+    from gnnflow.ingest.text import SourceTable
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class SampledTable:
+    """A sample of one table, with the types of its text.
+
+    name: as in facts, such as `nodes/user`. number: among the node tables, or the edge tables. parts: the rows of each
+    chunk, without columns whose names are there twice, and without broken ones, which do not decode. schema: as ingest
+    reads it, None where it cannot.
+    """
+
+    name: str
+    number: int
+    is_nodes: bool
+    sample: Sample
+    source: SourceTable
+    parts: tuple[pa.Table, ...] = ()
+    broken: Mapping[str, GnnflowError] = field(default_factory=dict)
+    schema: NodeSchema | EdgeSchema | None = None
+
+    def rows(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns of all rows of the sample, with one type for each."""
+        return read_typed(self.source.chunks, columns=columns)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The sampled tables, nodes first, and the errors of all tables.
+
+    tables: those that can be read. read: as ingest knows them; None where it would stop.
+    """
+
+    tables: tuple[SampledTable, ...]
+    errors: tuple[GnnflowError, ...]
+    read: Tables | None = None
+
+
+def own_section(config: GraphConfig, table: SampledTable) -> GraphConfig:
+    """Return the section as one table is read by it."""
+    del table  # columns have one name in all tables
+    return config
+
+
+class Errors:
+    """Collects errors, each once."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, GnnflowError] = {}
+
+    def add(self, error: GnnflowError) -> None:
+        """Keep an error."""
+        self.found.setdefault(str(error), error)
+
+    def attempt(self, work: Callable[[], Result]) -> Result | None:
+        """Return the result of some work; keep its error and return None where it raises one."""
+        try:
+            return work()
+        except GnnflowError as error:
+            self.add(error)
+            return None
+
+
+def preview_schemas(config: GraphConfig, *, targets: EdgeTargets | None, drawn: DrawnSplit | None) -> Preview:
+    """Return the tables that a config names, sampled, with the errors of their files, columns and types."""
+    errors = Errors()
+    tables = [found for found in _sampled(config, targets, errors) if found is not None]
+    tables = _settled(tables, errors)
+    nodes: dict[int, NodeSchema] = {}
+    read: list[SampledTable] = []
+    for table in tables:
+        own = Errors()
+        if table.is_nodes:
+            schema: NodeSchema | EdgeSchema | None = _node_schema(table, config, own, targets=targets, drawn=drawn)
+            if isinstance(schema, NodeSchema):
+                nodes[table.number] = schema
+        else:
+            schema = _edge_schema(table, config, nodes, own, targets=targets)
+        for error in own.found.values():
+            if not _is_of_blank_column(error, table):
+                errors.add(error)
+        if schema is not None:
+            for name, error in table.broken.items():
+                if name in table.source.columns:
+                    errors.add(error)
+        read.append(replace(table, schema=schema))
+    agreed = _agreed(read, config, errors, targets=targets, drawn=drawn)
+    return Preview(tuple(read), tuple(errors.found.values()), agreed)
+
+
+def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -> list[SampledTable | None]:
+    found: list[SampledTable | None] = []
+    names = list(tables_by_name(config))
+    for number, uri in enumerate(config.node_tables.values()):
+        sample = errors.attempt(lambda uri=uri: sample_table(absolute(uri)))  # type: ignore[misc]
+        if sample is not None:
+            source = node_source(sample.chunks, config, node_type=number)
+            found.append(SampledTable(names[number], number, is_nodes=True, sample=sample, source=source))
+    for number, uri in enumerate(config.edge_tables.values()):
+        sample = errors.attempt(lambda uri=uri: sample_table(absolute(uri)))  # type: ignore[misc]
+        if sample is not None:
+            also = () if targets is None else targets.columns(config, table=number)
+            source = edge_source(sample.chunks, config, number=number, also=also)
+            name = names[len(config.node_tables) + number]
+            found.append(SampledTable(name, number, is_nodes=False, sample=sample, source=source))
+    return found
+
+
+def _settled(tables: Sequence[SampledTable], errors: Errors) -> list[SampledTable]:
+    """Return the tables that can be read, with their rows and the types of their text."""
+    surveys = [
+        errors.attempt(lambda table=table: [survey(each, each.text_columns) for each in table.source.chunks])  # type: ignore[misc]
+        for table in tables
+    ]
+    held = [(table, found) for table, found in zip(tables, surveys, strict=True) if found is not None]
+    typed = with_agreed_types([table.source for table, _ in held], [found for _, found in held])
+    settled = []
+    for (table, _), source in zip(held, typed, strict=True):
+        found = errors.attempt(lambda source=source: _rows(source))  # type: ignore[misc]
+        if found is not None:
+            settled.append(replace(table, source=source, parts=found[0], broken=found[1]))
+    return settled
+
+
+def _rows(source: SourceTable) -> tuple[tuple[pa.Table, ...], dict[str, GnnflowError]]:
+    """Return the rows of each chunk, and the errors of columns that do not decode, which no part has."""
+    names: dict[str, list[str]] = {}
+    for chunk in source.chunks:
+        if chunk.uri not in names:
+            held = schema_of(chunk).names
+            names[chunk.uri] = [name for name in held if held.count(name) == 1]
+    try:
+        return tuple(read_chunk(chunk, names[chunk.uri]) for chunk in source.chunks), {}
+    except GnnflowError:
+        errors = {name: error for name in names[source.chunks[0].uri] if (error := _error_of(source, name)) is not None}
+        if not errors:
+            raise
+    kept = {uri: [name for name in held if name not in errors] for uri, held in names.items()}
+    return tuple(read_chunk(chunk, kept[chunk.uri]) for chunk in source.chunks), errors
+
+
+def _error_of(source: SourceTable, name: str) -> GnnflowError | None:
+    """Return the error of a column that does not decode."""
+    try:
+        for chunk in source.chunks:
+            read_chunk(chunk, [name])
+    except GnnflowError as error:
+        return error
+    except KeyError:  # another file lacks the column, which the schema says
+        return None
+    return None
+
+
+def _node_schema(
+    table: SampledTable,
+    config: GraphConfig,
+    errors: Errors,
+    *,
+    targets: EdgeTargets | None,
+    drawn: DrawnSplit | None,
+) -> NodeSchema | None:
+    """Return the schema of a node table, without the columns that cannot be read; None without ids."""
+
+    def read(graph: GraphConfig) -> NodeSchema | None:
+        return errors.attempt(
+            lambda: read_node_schema(table.source, graph, node_type=table.number, targets=targets, drawn=drawn)
+        )
+
+    if (schema := read(config)) is not None:
+        return schema
+    kind = config.schema.types[table.number]
+    bare = config.model_copy(update={"features": {}, "label": None})
+    if read(bare) is None:
+        _check_columns_alone(table, config, errors)
+        return None
+    good: list[str] = []
+    for name in config.features_of(kind):
+        names = (*good[:1], name) if is_shared(config.features, config) else (name,)
+        alone = {"features": names if is_shared(config.features, config) else {kind: (name,)}}
+        if not config.schema.is_typed:
+            alone = {"features": (name,)}
+        if (found := read(bare.model_copy(update=alone))) is not None and found.has_features:
+            good.append(name)
+    read(config.model_copy(update={"features": {}}))
+    if table.number in config.target_types and targets is None and config.label is not None:
+        split = own_section(config, table).split
+        errors.attempt(lambda: split_is_text(table.source.schema(), table.source.chunks[0], split))
+    return Errors().attempt(
+        lambda: read_node_schema(
+            table.source, bare.model_copy(update={"features": {kind: tuple(good)}}), node_type=table.number
+        )
+    )
+
+
+def _check_columns_alone(table: SampledTable, config: GraphConfig, errors: Errors) -> None:
+    """Keep the errors of the features of a table without readable ids."""
+    found = errors.attempt(table.source.schema)
+    names = config.features_of(config.schema.types[table.number])
+    if found is None or any(f"{name}_index" in found.names for name in names):
+        return
+    there = [name for name in names if name in found.names]
+    for name in names if there or not is_shared(config.features, config) else ():
+        errors.attempt(lambda name=name: part_of(found, table.source.chunks, name, "graph.features"))  # type: ignore[misc]
+
+
+def _edge_schema(
+    table: SampledTable,
+    config: GraphConfig,
+    nodes: Mapping[int, NodeSchema],
+    errors: Errors,
+    *,
+    targets: EdgeTargets | None,
+) -> EdgeSchema | None:
+    """Return the schema of an edge table; keep all of its errors where there is one."""
+    own = own_section(config, table)
+    ends = [table.source.ids[name] for name in (own.src, own.dst)]
+    if all(end in nodes for end in ends):
+        listed = [nodes.get(number, NodeSchema()) for number in range(len(config.node_tables))]
+        schema = errors.attempt(
+            lambda: read_edge_schema(table.source, config, nodes=listed, number=table.number, targets=targets)
+        )
+        if schema is not None:
+            return schema
+    found, chunks = errors.attempt(table.source.schema), table.source.chunks
+    if found is None:
+        return None
+    for role, column in (("graph.src", own.src), ("graph.dst", own.dst)):
+        fix = shared_name_fix(role, column, len(config.edge_tables))
+        errors.attempt(lambda r=role, c=column, f=fix: id_type_of(found, chunks[0], c, r, fix=f))  # type: ignore[misc]
+    errors.attempt(lambda: weight_is_number(found, chunks, own.weight))
+    relation = list(config.edge_tables)[table.number]
+    for name in config.edge_features_of(relation):
+        if name in found.names or not is_shared(config.edge_features, config):
+            errors.attempt(lambda name=name: part_of(found, chunks, name, "graph.edge_features"))  # type: ignore[misc]
+    return None
+
+
+def _is_of_blank_column(error: GnnflowError, table: SampledTable) -> bool:
+    """Return whether an error is about a column that only later rows may fill, in a table that goes on."""
+    if table.sample.is_whole:
+        return False
+    names = {*table.parts[0].column_names}.intersection(*(part.column_names for part in table.parts))
+    blank = (name for name in names if all(part[name].null_count == part.num_rows for part in table.parts))
+    return any(f"column {name!r} is" in error.problem for name in blank)
+
+
+def _agreed(
+    tables: Sequence[SampledTable],
+    config: GraphConfig,
+    errors: Errors,
+    *,
+    targets: EdgeTargets | None,
+    drawn: DrawnSplit | None,
+) -> Tables | None:
+    """Return the tables as ingest knows them; keep the errors that it finds by comparing them."""
+    nodes = [each for each in tables if each.is_nodes]
+    edges = [each for each in tables if not each.is_nodes]
+    schemas = [each.schema for each in nodes if isinstance(each.schema, NodeSchema)]
+    edge_schemas = [each.schema for each in edges if isinstance(each.schema, EdgeSchema)]
+    if len(schemas) < len(config.node_tables) or len(edge_schemas) < len(config.edge_tables):
+        return None
+    if not errors.found:
+        sources = [each.source for each in nodes], [each.source for each in edges]
+        return errors.attempt(lambda: tables_of(*sources, config, targets=targets, drawn=drawn))
+    if not any("graph.features" in text for text in errors.found):
+        errors.attempt(lambda: refuse_unknown_columns(config, schemas, edge_schemas))
+    if targets is not None:
+        known = [each.source for each in edges]
+        errors.attempt(lambda: refuse_other_times(known, edge_schemas, config, target=targets.table))
+    return None
