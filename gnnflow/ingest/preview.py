@@ -98,6 +98,7 @@ def preview_schemas(config: GraphConfig, *, targets: EdgeTargets | None, drawn: 
     tables = _settled(tables, errors)
     nodes: dict[int, NodeSchema] = {}
     read: list[SampledTable] = []
+    is_open = False  # a column of a table may have a type that its first rows do not show
     for table in tables:
         own = Errors()
         if table.is_nodes:
@@ -107,14 +108,16 @@ def preview_schemas(config: GraphConfig, *, targets: EdgeTargets | None, drawn: 
         else:
             schema = _edge_schema(table, config, nodes, own, targets=targets)
         for error in own.found.values():
-            if not _is_of_blank_column(error, table):
+            if _is_of_blank_column(error, table):
+                is_open = True
+            else:
                 errors.add(error)
         if schema is not None:
             for name, error in table.broken.items():
                 if name in table.source.columns:
                     errors.add(error)
         read.append(replace(table, schema=schema))
-    agreed = _agreed(read, config, errors, targets=targets, drawn=drawn)
+    agreed = None if is_open else _agreed(read, config, errors, targets=targets, drawn=drawn)
     return Preview(tuple(read), tuple(errors.found.values()), agreed)
 
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from gnnflow.ingest.preview import Preview, SampledTable
     from gnnflow.ingest.tables import Tables
 
+# the first error of each column and reason
+_Found = dict[tuple[str, str], GnnflowError]
+
 _MOST_CLASSES = 50
 _MOST_SHOWN = 3  # ids that are compared with the nodes'
 
@@ -91,24 +94,28 @@ def _counts(column: pa.ChunkedArray) -> dict[str, int]:
 def row_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
     """Return an error for each fault of a sample's rows, which stop ingest where `graph.on_bad_rows` is fail."""
     found: list[GnnflowError] = []
+    whole: dict[int, SampledTable] = {}  # node tables with all their ids, by the number of their type
     if config.on_bad_rows == "fail":
         for table in preview.tables:
             own = own_section(config, table)
             if isinstance(table.schema, NodeSchema):
-                found += _node_errors(table, table.schema, own)
+                errors = _node_errors(table, table.schema, own)
+                found += errors.values()
+                if table.sample.is_whole and all(column != own.id for column, _ in errors):
+                    whole[table.number] = table
             elif isinstance(table.schema, EdgeSchema):
-                found += _edge_errors(table, table.schema, own)
+                found += _edge_errors(table, table.schema, own).values()
         for table in preview.tables:
             if isinstance(table.schema, EdgeSchema):
-                found += _end_errors(table, table.schema, preview, config)
+                found += _end_errors(table, table.schema, whole, config).values()
     if not found:
         found += _split_errors(preview, config)
     return found
 
 
-def _node_errors(table: SampledTable, schema: NodeSchema, config: GraphConfig) -> list[GnnflowError]:
+def _node_errors(table: SampledTable, schema: NodeSchema, config: GraphConfig) -> _Found:
     names = list(dict.fromkeys(node_column_names(schema, config)))
-    found: dict[tuple[str, str], GnnflowError] = {}
+    found: _Found = {}
     for place, rows in _read(table, names):
         _keep(found, table, place, rows, node_faults(rows, schema, config))
     ids = _ids(table, config.id, schema.id_type)
@@ -117,7 +124,7 @@ def _node_errors(table: SampledTable, schema: NodeSchema, config: GraphConfig) -
         places = [input_positions(number, np.arange(part.num_rows)) for number, part in enumerate(table.parts)]
         fault = repeated_id_fault(repeated, column=config.id)
         _keep(found, table, np.concatenate(places), pa.table({config.id: ids}), [fault])
-    return list(found.values())
+    return found
 
 
 def _ids(table: SampledTable, column: str, id_type: IdType) -> pa.Array | None:
@@ -138,12 +145,12 @@ def _repeated(ids: pa.Array) -> IntArray:
     return np.flatnonzero(~is_first & (codes >= 0))
 
 
-def _edge_errors(table: SampledTable, schema: EdgeSchema, config: GraphConfig) -> list[GnnflowError]:
+def _edge_errors(table: SampledTable, schema: EdgeSchema, config: GraphConfig) -> _Found:
     names = edge_column_names(schema, config)
-    found: dict[tuple[str, str], GnnflowError] = {}
+    found: _Found = {}
     for place, rows in _read(table, names):
         _keep(found, table, place, rows, edge_faults(rows, schema, config))
-    return list(found.values())
+    return found
 
 
 def _read(table: SampledTable, names: Sequence[str]) -> Iterator[tuple[IntArray, pa.Table]]:
@@ -153,13 +160,14 @@ def _read(table: SampledTable, names: Sequence[str]) -> Iterator[tuple[IntArray,
             yield input_positions(number, np.arange(part.num_rows)), part.select(names)
 
 
-def _end_errors(table: SampledTable, schema: EdgeSchema, preview: Preview, config: GraphConfig) -> list[GnnflowError]:
+def _end_errors(
+    table: SampledTable, schema: EdgeSchema, whole: Mapping[int, SampledTable], config: GraphConfig
+) -> _Found:
     """Return the errors of edges whose ends are no nodes, for types whose nodes are all in the sample."""
-    found: dict[tuple[str, str], GnnflowError] = {}
-    nodes = {each.number: each for each in preview.tables if each.is_nodes and each.sample.is_whole}
+    found: _Found = {}
     own = own_section(config, table)
     for column, id_type in ((own.src, schema.src_type), (own.dst, schema.dst_type)):
-        held = nodes.get(table.source.ids[column])
+        held = whole.get(table.source.ids[column])
         ids = None if held is None else _ids(held, own_section(config, held).id, id_type)
         ends = _ids(table, column, id_type)
         if held is None or ids is None or ends is None:
@@ -172,11 +180,11 @@ def _end_errors(table: SampledTable, schema: EdgeSchema, preview: Preview, confi
         fault = end_fault(missing, side=column, of=node_table(config, held.number), id_type=id_type, near=near)
         place = [input_positions(number, np.arange(part.num_rows)) for number, part in enumerate(table.parts)]
         _keep(found, table, np.concatenate(place), pa.table({column: ends}), [fault])
-    return list(found.values())
+    return found
 
 
 def _keep(
-    found: dict[tuple[str, str], GnnflowError],
+    found: _Found,
     table: SampledTable,
     place: IntArray,
     rows: pa.Table,

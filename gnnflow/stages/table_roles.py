@@ -126,6 +126,7 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
 
     Raises ConfigError where the names and values do not show a role.
     """
+    _refuse_unknown(tables, ids, ends)
     found = {table.uri: _id_of(table, ids) for table in tables}
     candidates = [NodeRole(table, name) for table in tables if (name := found[table.uri]) is not None]
     references = {table.uri: _references(table, candidates, found[table.uri]) for table in tables}
@@ -140,9 +141,11 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
         if reference.nodes.table.uri not in of_edges
     ]
     reached = used | {uri for key in keys for uri in (key.table.uri, key.dst.nodes.table.uri)}
-    for table in tables:
-        if table.uri not in of_edges and table.uri not in reached:
-            _ask_about(table, found[table.uri])
+    lost = [table for table in tables if table.uri not in of_edges and table.uri not in reached]
+    for table in lost:
+        _ask_for_nodes(table, found[table.uri], candidates)
+    for table in lost:
+        _ask_about(table, found[table.uri])
     if not edges:
         raise ConfigError(
             f"no table of edges is among {listed([table.name for table in tables])}",
@@ -150,6 +153,38 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
             fix="Give one more table, or name the columns of an edge's source and target: --ends SRC,DST.",
         )
     return Roles(tuple(nodes), tuple(edges), tuple(keys))
+
+
+def _refuse_unknown(tables: Sequence[GivenTable], ids: Sequence[str], ends: Sequence[Pair]) -> None:
+    """Raise ConfigError where an option names no column of the tables."""
+    for given in ids:
+        owner, _, column = given.rpartition(".")
+        if not any(owner in ("", each.name, each.uri) and column in each.columns for each in tables):
+            raise _unknown("--id", given, tables)
+    for pair in ends:
+        if not any({*pair} <= {*each.columns} for each in tables):
+            raise _unknown("--ends", ",".join(pair), tables)
+
+
+def _unknown(option: str, given: str, tables: Sequence[GivenTable]) -> ConfigError:
+    held = "; ".join(f"{each.name} has {listed(each.columns, at_most=20)}" for each in tables)
+    return ConfigError(f"no table has {given!r}", where=option, fix=f"Name columns of one table: {held}.")
+
+
+def _ask_for_nodes(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> None:
+    """Raise ConfigError where the names of a table's columns show ends whose nodes no table holds."""
+    pair = find_ends([name for name in table.columns if name != own])
+    others = [each for each in nodes if each.table.uri != table.uri]
+    if pair is None:
+        return
+    shares = [_best_end(table, name, others).share if others else 0.0 for name in pair]
+    lacking = [f"{name!r} ({share:.0%})" for name, share in zip(pair, shares, strict=True) if share < _FOUND]
+    raise ConfigError(
+        f"{table.uri} has the ends of edges, and no table holds the nodes of {' and '.join(lacking)}: in brackets the "
+        "share of values that are ids of another table",
+        where=_HERE,
+        fix="Give the table of these nodes too, or name its column of ids: --id TABLE.COLUMN.",
+    )
 
 
 def _ask_about(table: GivenTable, own: str | None) -> None:
@@ -162,7 +197,7 @@ def _ask_about(table: GivenTable, own: str | None) -> None:
     raise ConfigError(
         f"no other table holds the ids of {table.uri} (column {own!r})",
         where=_HERE,
-        fix="Name the columns of the table of edges: --ends SRC,DST. Or leave this table out.",
+        fix="Give a table of edges too, or name its columns of ends: --ends SRC,DST. Or leave this table out.",
     )
 
 

@@ -49,10 +49,15 @@ class Sample:
         if self.is_whole:
             return read
         if self.counted is not None:
-            return round(self.counted / max(self.counted_share, 1e-9))
+            return self.counted if self.counted_share >= 1 else _rounded(self.counted / max(self.counted_share, 1e-9))
         # text that is zipped takes about four times the file's bytes
         taken = sum((each.span.stop or 0) / (4 if each.uri.lower().endswith(".gz") else 1) for each in self.chunks)
-        return max(read, round(read * self.num_bytes / taken)) if taken else read
+        return max(read, _rounded(read * self.num_bytes / taken)) if taken else read
+
+
+def _rounded(rows: float) -> int:
+    """Return an estimate with three digits."""
+    return int(float(f"{rows:.3g}"))
 
 
 def sample_table(uri: str) -> Sample:
