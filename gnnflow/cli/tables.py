@@ -123,3 +123,31 @@ def payments(
         return
     for uri in write_payments(out, num_nodes=nodes, num_edges=edges, seed=seed):
         typer.echo(uri)
+
+
+@generate_app.command()
+def accounts(
+    out: Out,
+    *,
+    rows: Annotated[int, typer.Option("--accounts", min=100, help="Number of accounts.")] = 4_000,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+) -> None:
+    """Make CSV exports of accounts and payments: text ids, dates, gaps, and fraud as yes, no or blank."""
+    from gnnflow.datasets import write_accounts
+
+    for uri in write_accounts(out, num_accounts=rows, seed=seed):
+        typer.echo(uri)
+
+
+@generate_app.command()
+def shop(
+    out: Out,
+    *,
+    rows: Annotated[int, typer.Option("--users", min=100, help="Number of users.")] = 3_000,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+) -> None:
+    """Make CSV exports of a shop: users, items, categories and orders, with foreign keys."""
+    from gnnflow.datasets import write_shop
+
+    for uri in write_shop(out, num_users=rows, seed=seed):
+        typer.echo(uri)

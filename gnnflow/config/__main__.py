@@ -11,7 +11,7 @@ from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from gnnflow.config.base import Section, common_fields, default_kind, tagged_members
+from gnnflow.config.base import Section, common_fields, default_kind, map_members, tagged_members
 from gnnflow.config.deployment import DEFAULT_WORKSPACE, default_workspace
 from gnnflow.config.messages import show
 from gnnflow.config.root import Config
@@ -74,6 +74,9 @@ def _sections(section: type[Section], prefix: str, title: str) -> Iterator[str]:
     plain = {name: field for name, field in section.model_fields.items() if name not in nested}
     yield f"## {title}\n" if not prefix else f"## `{title}`\n"
     yield from _table(plain, prefix)
+    for name, field in plain.items():
+        if members := map_members(field):
+            yield from _members(members, f"{prefix}{name}.<name>", "")
     for name, field in nested.items():
         path = f"{prefix}{name}"
         if tagged_members(field):
@@ -86,13 +89,16 @@ def _sections(section: type[Section], prefix: str, title: str) -> Iterator[str]:
 
 
 def _union(field: FieldInfo, path: str) -> Iterator[str]:
-    members = tagged_members(field)
+    yield from _members(tagged_members(field), path, default_kind(field))
+
+
+def _members(members: dict[str, type[Section]], path: str, default: Any) -> Iterator[str]:
     shared = common_fields(members)
     if plain := {key: held for key, held in shared.items() if not tagged_members(held)}:
         yield from _table(plain, f"{path}.")
     for kind, member in members.items():
         keys = {key: held for key, held in member.model_fields.items() if key not in shared and key != member.tag}
-        yield from _kind(member, path, kind, keys=keys, is_default=default_kind(field) == kind)
+        yield from _kind(member, path, kind, keys=keys, is_default=default == kind)
     for key, held in shared.items():
         if tagged_members(held):
             yield from _union(held, f"{path}.{key}")
@@ -162,7 +168,8 @@ def _type_name(annotation: Any) -> str:
     if origin is tuple:
         return f"list of {_type_name(parts[0])}"
     if origin is dict:
-        return f"map of {_type_name(parts[1])}"
+        holds_sections = get_origin(parts[1]) is Annotated and get_origin(get_args(parts[1])[0]) is types.UnionType
+        return "map of mappings, below" if holds_sections else f"map of {_type_name(parts[1])}"
     return _TYPE_NAMES[annotation]
 
 

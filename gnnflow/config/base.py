@@ -145,6 +145,14 @@ def tagged_members(field: FieldInfo) -> dict[str, type[Section]]:
     return {listed_kind(section): section for section in sections}
 
 
+def map_members(field: FieldInfo) -> dict[str, type[Section]]:
+    """Return the section of each kind of a map's tagged union, in the order written; empty for any other field."""
+    if get_origin(field.annotation) is not dict:
+        return {}
+    value = get_args(field.annotation)[1]
+    return tagged_members(FieldInfo.from_annotation(value))
+
+
 def tag_name(members: Mapping[str, type[Section]]) -> str:
     """Return the key by which a union chooses."""
     return next(iter(members.values())).tag

@@ -9,17 +9,19 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from gnnflow.config.base import Column, Integer, Number, PublishedName, Section, Uri, problem
+from gnnflow.config.columns_section import ColumnSection, ColumnSections
 from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
 _TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
 # Keys that were added later: left at these defaults they do not change the bytes of earlier fingerprints.
-_LATER_DEFAULTS = (
+_LATER_DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("target", None),
     ("classes", None),
     ("edge_normalize", "none"),
     ("scaled_as", None),
     ("max_bad_rows", 0.01),
+    ("columns", {}),
 )
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 
@@ -69,6 +71,11 @@ class GraphConfig(Section):
         description="Edge table columns that become edge attributes: a list, of which each relation of a typed graph "
         "reads those its table has, or {source__relation__target: columns}.",
     )
+    columns: ColumnSections = Field(
+        {},
+        description="Kinds of columns where their types do not say them, and how each is encoded: {column: {kind: "
+        "categorical}}. A name may have its type or relation before it (user.country), or nodes or edges.",
+    )
     feature_dim: Integer | None = Field(
         None,
         ge=1,
@@ -99,8 +106,8 @@ class GraphConfig(Section):
     )
     scaled_as: PublishedName | None = Field(
         None,
-        description="A published model (NAME, NAME/VERSION): standard then scales columns as they were scaled for it, "
-        "instead of by these tables' own means and variances.",
+        description="A published model (NAME, NAME/VERSION): columns are encoded, and scaled by standard, as they were "
+        "for it, instead of by these tables' own values, means and variances.",
     )
     partitions: Integer | None = Field(
         None,
@@ -182,6 +189,17 @@ class GraphConfig(Section):
         held = self.edge_features
         return held.get(str(relation), ()) if isinstance(held, Mapping) else held
 
+    def column_owner(self, name: str | Relation, untyped: str) -> str:
+        """Return what stands before a column's name in `columns`: its type or relation, or `untyped` without types."""
+        return self.schema.name_of(name) or untyped
+
+    def column_section(self, owner: str, column: str) -> ColumnSection | None:
+        """Return the section of a column, None where there is none.
+
+        owner: its type or relation, `nodes` or `edges` without types.
+        """
+        return self.columns.get(f"{owner}.{column}") or self.columns.get(column)
+
     @model_serializer(mode="wrap")
     def _omit_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
@@ -227,6 +245,24 @@ class GraphConfig(Section):
                         key=key,
                         fix="Name another column: each is read for one thing.",
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _check_column_sections(self) -> Self:
+        listed = {"nodes": self.features} if isinstance(self.features, tuple) else dict(self.features)
+        listed |= {"edges": self.edge_features} if isinstance(self.edge_features, tuple) else dict(self.edge_features)
+        named = {column for columns in listed.values() for column in columns}
+        typed = [] if isinstance(self.nodes, str) else [*self.nodes]
+        typed += [] if isinstance(self.edges, str) else [*self.edges]
+        named |= {f"{owner}.{column}" for owner, columns in listed.items() for column in columns}
+        named |= {f"{owner}.{column}" for owner in typed for column in named} if typed else set()
+        for name in self.columns:
+            if name not in named:
+                raise problem(
+                    f"{name!r} is not among the columns of graph.features or graph.edge_features",
+                    key="columns",
+                    fix="Name the column in one of these lists, or take it out of graph.columns.",
+                )
         return self
 
     @model_validator(mode="after")

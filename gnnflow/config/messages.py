@@ -16,7 +16,7 @@ from pydantic import ByteSize, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from gnnflow.config.base import Section, is_free_text, tag_name, tagged_members
+from gnnflow.config.base import Section, is_free_text, map_members, tag_name, tagged_members
 from gnnflow.config.environment import mask_values
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.secrets import mask_secrets
@@ -153,7 +153,8 @@ def _locate(model: type[Section], raw: Any, loc: _Path) -> _Place:
         elif place.inside is not None:
             place = _enter(place.inside, (*place.path, step), place.siblings)
         elif isinstance(step, int) or _holds(raw, place.path, step):
-            place = _Place((*place.path, step), place.owner, place.field)
+            kinds = map_members(place.field) if place.field else {}
+            place = _Place((*place.path, step), place.owner, place.field, tagged=kinds)
         # Any other step is the name of a union's member, which the user did not write.
     return place
 

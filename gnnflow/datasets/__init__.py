@@ -2,14 +2,15 @@
 
 Read `tables.py` first, which has the result. `pyg.py`, `dgl.py`, `networkx.py` and `edge_csv.py` each read one kind of
 graph; `specs.py` names a graph in one line for the command line; `payments.py`, `typed_payments.py` and `power_law.py`
-make seeded graphs to learn on and to measure with. No foreign library is imported before its first use, and no pickle
-is read.
+make seeded graphs to learn on and to measure with, and `exports.py` tables as people have them. No foreign library is
+imported before its first use, and no pickle is read.
 """
 
 from __future__ import annotations
 
 from gnnflow.datasets.dgl import from_dgl, from_dgl_hetero
 from gnnflow.datasets.edge_csv import from_edge_csv
+from gnnflow.datasets.exports import write_accounts, write_shop
 from gnnflow.datasets.networkx import from_networkx
 from gnnflow.datasets.payments import CLASSES, payments, write_payments
 from gnnflow.datasets.pieces import SyntheticGraph
@@ -37,7 +38,9 @@ __all__ = [
     "power_law",
     "save_tables",
     "typed_payments",
+    "write_accounts",
     "write_payments",
     "write_power_law",
+    "write_shop",
     "write_typed_payments",
 ]

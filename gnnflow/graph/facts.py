@@ -18,6 +18,7 @@ import numpy as np
 
 from gnnflow.graph.book import ClusterBook, PartitionBook
 from gnnflow.graph.edges import Fanout
+from gnnflow.graph.encodings import EncodedColumn, States
 from gnnflow.graph.labels import LabelKind, LabelUnit
 from gnnflow.graph.run_facts import LinkFacts
 from gnnflow.graph.scales import ColumnScale
@@ -140,6 +141,7 @@ class GraphFacts:
     columns_read: the columns of each table's features or attributes, in their order.
     class_counts: the labelled targets of each class, where there are not too many classes. train_class_counts: the
     train targets of each class, or with each label where a target has several.
+    encodings: the fitted columns of each table, empty where it has none.
     """
 
     num_nodes: int
@@ -174,6 +176,12 @@ class GraphFacts:
     columns_read: dict[str, tuple[str, ...]] = field(default_factory=dict)
     class_counts: tuple[int, ...] = ()
     train_class_counts: tuple[int, ...] = ()
+    encodings: dict[str, tuple[EncodedColumn, ...]] = field(default_factory=dict)
+
+    @property
+    def states(self) -> States:
+        """The states of each table's fitted columns."""
+        return {table: tuple(each.state for each in columns) for table, columns in self.encodings.items()}
 
     @cached_property
     def schema(self) -> GraphSchema:

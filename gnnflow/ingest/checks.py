@@ -13,16 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.columns import floats_of, readings_of
+from gnnflow.graph.encodings import NumericalState
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import share_text
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest.numbers import MOST_SCALED, can_be_scaled, fits_float32, floats_of
+from gnnflow.ingest.numbers import MOST_SCALED, can_be_scaled, fits_float32
 from gnnflow.storage.columns import combine, take_rows, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.encodings import ColumnState
     from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.fields import ColumnPart
     from gnnflow.storage.user_tables import Chunk
@@ -98,6 +101,11 @@ def number_faults(
     start = 0
     for part in parts:
         column = combine(table.column(part.name))
+        own = None if scale is None else scale.columns(start, start + part.width)
+        start += part.width
+        if part.state is not None:
+            faults += _state_faults(column, part.state, what, scaling=scaling, scale=own)
+            continue
         if part.is_list:
             # length of each row's list [R], -1 where it is null
             lengths = np.nan_to_num(to_numpy(pc.list_value_length(column)).astype(np.float64), nan=-1)
@@ -105,16 +113,50 @@ def number_faults(
             faults.append(
                 Fault(f"{what} list is null or not {part.width} long", part.name, ragged, "Write lists of one length.")
             )
-        own = None if scale is None else scale.columns(start, start + part.width)
         faults.append(_value_fault(column, part.name, what, is_list=part.is_list, scaling=scaling, scale=own))
-        start += part.width
     return faults
 
 
+def _state_faults(
+    column: pa.Array, state: ColumnState, what: str, *, scaling: str, scale: ColumnScale | None
+) -> list[Fault]:
+    """Fault rows whose value an encoded column cannot hold; missing ones it holds, unless it refuses them."""
+    read = readings_of(column, state)
+    if read is None:
+        return []
+    unreadable = np.flatnonzero(read.unreadable)
+    if not isinstance(state, NumericalState):
+        fix = f"Write such as 2024-01-31T23:59:59, or null. Or {_kind_fix(state.name)}."
+        return [Fault(f"{what} is not an ISO date or time", state.name, unreadable, fix)]
+    fix = f"Write numbers, or null. Or {_kind_fix(state.name)}."
+    faults = [Fault(f"{what} is not a number", state.name, unreadable, fix)]
+    numbers, scaling = pa.array(read.values), scaling if state.scale == "none" else state.scale
+    own = None if scale is None or state.scale != "none" else scale.columns(0, 1)
+    allowed = np.isnan(read.values) if state.missing_as != "refuse" else np.zeros(len(numbers), bool)
+    return [
+        *faults,
+        _value_fault(numbers, state.name, what, is_list=False, scaling=scaling, scale=own, allowed=allowed),
+    ]
+
+
+def _kind_fix(name: str) -> str:
+    return f"set graph.columns: {{{name}: {{kind: categorical}}}}"
+
+
 def _value_fault(
-    column: pa.Array, name: str, what: str, *, is_list: bool, scaling: str, scale: ColumnScale | None = None
+    column: pa.Array,
+    name: str,
+    what: str,
+    *,
+    is_list: bool,
+    scaling: str,
+    scale: ColumnScale | None = None,
+    allowed: Array | None = None,
 ) -> Fault:
-    """Fault rows with a value that is null, NaN, infinite, or beyond float32 once it is scaled."""
+    """Fault rows with a value that is null, NaN, infinite, or beyond float32 once it is scaled.
+
+    allowed: rows of a column without lists that are no fault in any case.
+    """
     # all values one after another [V], and the row each belongs to [V]
     values = pc.list_flatten(column) if is_list else column
     rows = to_numpy(pc.list_parent_indices(column)).astype(np.int64) if is_list else np.arange(len(column))
@@ -124,8 +166,10 @@ def _value_fault(
         fits, beyond = can_be_scaled(values, rows, scale), f"beyond what can be scaled ({MOST_SCALED:.0e})"
         if scale is not None:
             beyond = f"{beyond}, or what float32 holds (3.4e38) once the published model's figures scale it"
+    is_missing = "" if allowed is not None and allowed.any() else "null, NaN, "
+    fits = fits if allowed is None else fits | allowed
     return Fault(
-        f"{what} is null, NaN, infinite or {beyond}", name, np.unique(rows[~fits]), "Fill, scale or drop these rows."
+        f"{what} is {is_missing}infinite or {beyond}", name, np.unique(rows[~fits]), "Fill, scale or drop these rows."
     )
 
 

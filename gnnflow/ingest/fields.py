@@ -6,13 +6,22 @@ Raises TableError with the file and column where a table breaks its contract.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.columns import ISO_DATE, numbers_of
+from gnnflow.config.columns_section import (
+    CategoricalColumn,
+    EmbeddingColumn,
+    MulticategoricalColumn,
+    NumericalColumn,
+    TimestampColumn,
+)
 from gnnflow.graph.errors import TableError
+from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import (
     files_of,
     holds_lists,
@@ -28,6 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gnnflow.config import GraphConfig
+    from gnnflow.config.columns_section import ColumnSection
+    from gnnflow.graph.encodings import ColumnState
     from gnnflow.graph.facts import IdType
     from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.text_types import TextType
@@ -40,16 +51,38 @@ _FEATURE_DIM = b"feature_dim"
 _WIDTH = re.compile(rb"[0-9]{1,10}")
 _MAX_WIDTH = 2**31 - 1
 _MAX_FOUND_WIDTH = 1 << 24  # wider only where someone says so: a model has a row of weights per feature
-_DATE = re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_FIRST_ROWS = 1000  # that show the kind of a column of text
 
 
 @dataclass(frozen=True)
 class ColumnPart:
-    """One column of a dense matrix: a list of `width` numbers, or a scalar (width 1)."""
+    """One column of a table in a dense matrix: a list of `width` numbers, a number (width 1), or an encoded column.
+
+    section: its kind, None where it is read as it is. state: set once the column is fitted; without one an encoded
+    column has width 0, which is not known yet.
+    """
 
     name: str
     width: int
     is_list: bool
+    section: ColumnSection | None = None
+    state: ColumnState | None = None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of its columns of the matrix."""
+        if self.state is not None:
+            return self.state.outputs
+        return tuple(f"{self.name}[{place}]" for place in range(self.width)) if self.is_list else (self.name,)
+
+    @property
+    def scaled(self) -> tuple[bool, ...]:
+        """Its columns of the matrix that `standard` scales."""
+        return self.state.scaled if self.state is not None else (True,) * self.width
+
+    def fitted(self, state: ColumnState) -> ColumnPart:
+        """Return the column with its state."""
+        return replace(self, width=len(state.outputs), state=state)
 
 
 def shared_name_fix(role: str, name: str, num_tables: int) -> str:
@@ -100,33 +133,102 @@ def check_list_of(
         raise TableError(f"column {name!r} is {found}", where=chunk.uri, fix=f"Write lists of {kind}.")
 
 
-def part_of(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str, *, fix: str = "") -> ColumnPart:
-    """Return how a column of numbers or times, or of lists of numbers, is read. role, fix: as for `field_of`."""
+def part_of(
+    schema: pa.Schema,
+    chunks: Sequence[Chunk],
+    name: str,
+    role: str,
+    *,
+    section: ColumnSection | None = None,
+    encodes: bool = True,
+    fix: str = "",
+) -> ColumnPart:
+    """Return how a column of a table is read. role, fix: as for `field_of`.
+
+    section: what the config says of it; otherwise its kind follows from its type. encodes: False where rows are scaled
+    to sum one, which leaves only numbers. Reads first rows where only they show the kind.
+    """
     field = field_of(schema, chunks[0], name, role, fix=fix)
-    found = field.type
-    if holds_numbers(found) or holds_times(found) or is_unknown(field, chunks):
-        return ColumnPart(name, 1, is_list=False)
-    if not holds_lists(found) or not holds_numbers(found.value_type):
+    found, asked = field.type, section
+    is_number = holds_numbers(found) or holds_times(found) or is_unknown(field, chunks)
+    if section is None and (is_number or (encodes and pa.types.is_null(found))):
+        return ColumnPart(name, 1, is_list=False, section=NumericalColumn() if encodes else None)
+    is_embedding = holds_lists(found) and holds_numbers(found.value_type)
+    if is_embedding and (section is None or isinstance(section, EmbeddingColumn)):
+        return ColumnPart(name, list_width(found, chunks, name), is_list=True)
+    if section is None and encodes:
+        section = _kind_of(found, chunks, name)
+    if section is None or not _holds(found, section):
+        wanted = _CONTENT["numerical" if asked is None else asked.kind]
         raise TableError(
-            f"column {name!r} is {found}, not numbers{first_text(field)}",
+            f"column {name!r} is {found}, not {wanted}{first_text(field)}",
             where=chunks[0].uri,
-            fix=_number_fix(found, chunks[0].types.get(name)),
+            fix=_number_fix(name, found, chunks[0].types.get(name)) if asked is None else f"Give {name} another kind.",
         )
-    return ColumnPart(name, list_width(found, chunks, name), is_list=True)
+    if not encodes:
+        raise TableError(
+            f"column {name!r} is {section.kind}, and graph.normalize: row would divide it by numbers",
+            where=chunks[0].uri,
+            fix="Set graph.normalize to standard or none.",
+        )
+    return ColumnPart(name, 0, is_list=False, section=section)
 
 
-def _number_fix(found: pa.DataType, text: TextType | None) -> str:
+_CONTENT = {
+    "numerical": "numbers",
+    "categorical": "single values",
+    "multicategorical": "lists of values, or text with graph.columns' separator",
+    "timestamp": "dates or times",
+    "embedding": "lists of numbers",
+}
+
+
+def _holds(found: pa.DataType, section: ColumnSection) -> bool:
+    """Return whether a column of this type can be of a kind."""
+    found = plain(found)
+    if pa.types.is_null(found):
+        return not isinstance(section, EmbeddingColumn)
+    if isinstance(section, NumericalColumn):
+        return holds_numbers(found) or holds_times(found) or holds_text(found)
+    if isinstance(section, TimestampColumn):
+        return holds_times(found) or holds_text(found)
+    is_value = holds_numbers(found) or holds_times(found) or holds_text(found)
+    if isinstance(section, CategoricalColumn):
+        return is_value
+    if isinstance(section, MulticategoricalColumn) and holds_lists(found):
+        return _holds(found.value_type, CategoricalColumn())
+    return isinstance(section, MulticategoricalColumn) and holds_text(found) and section.separator is not None
+
+
+def _kind_of(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> ColumnSection | None:
+    """Return the kind of a column without numbers, by its type and first rows; None where it has none."""
+    if holds_lists(found) and holds_text(found.value_type):
+        return MulticategoricalColumn()
+    if not holds_text(found):
+        return None
+    for chunk in chunks:
+        text = combine(read_chunk(chunk, [name]).column(0)).slice(0, _FIRST_ROWS).cast(pa.large_string())
+        text = text.filter(pc.not_equal(pc.utf8_trim_whitespace(text), ""))
+        if not len(text):
+            continue
+        if pc.match_substring_regex(text[0], ISO_DATE).as_py():
+            return TimestampColumn()
+        # numbers with a few other words are most likely meant as numbers: the user has to say
+        is_word = numbers_of(text).unreadable
+        return CategoricalColumn() if 2 * is_word.sum() > len(text) else None
+    return CategoricalColumn()
+
+
+def _number_fix(name: str, found: pa.DataType, text: TextType | None) -> str:
     """Return the fix for a column of neither numbers nor times. text: the type of a CSV column."""
     if holds_lists(found) and holds_times(found.value_type):
         return "Write a column for each place of the list, or lists of seconds since 1970."
-    if text is not None and _DATE.match(text.text):
-        return (
-            "Dates are text in CSV: write seconds since 1970, or the table as Parquet with a column of dates or "
-            "timestamps, which is read as these."
-        )
     if not holds_text(found):
         return "Write numbers or lists of numbers."
-    return f"Write numbers or lists of numbers{_PLAIN}" + ("" if text else " Write dates as dates or timestamps.")
+    said = f" Or set graph.columns: {{{name}: {{kind: categorical}}}}, or numerical if text is numbers."
+    return (
+        f"Write numbers or lists of numbers{_PLAIN}" + ("" if text else " Write dates as dates or timestamps.") + said
+    )
 
 
 def first_text(field: pa.Field) -> str:

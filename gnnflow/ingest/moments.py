@@ -74,17 +74,30 @@ def scale_of(parts: Sequence[Moments]) -> ColumnScale:
     return ColumnScale(tuple(mean.tolist()), tuple(np.where(varies & (deviation > 0), deviation, 1.0).tolist()))
 
 
-def scales_of(names: Sequence[str], records: Sequence[TaskRecord], *, given: Scales) -> dict[str, ColumnScale]:
+def scales_of(
+    names: Sequence[str], records: Sequence[TaskRecord], *, parts: Sequence[Sequence[ColumnPart]], given: Scales
+) -> dict[str, ColumnScale]:
     """Return the scale of each table whose numbers are scaled.
 
-    records: of the tasks that counted, for each partition its tables. given: scales that no task counted.
+    records: of the tasks that counted, for each partition its tables. parts: each table's columns, of which some
+    stay as they are. given: scales that no task counted.
     """
     found = {name: given[name] for name in names if name in given}
     for number, name in enumerate(names):
         counted = [record.counts["moments"] for record in records[number :: len(names)] if "moments" in record.counts]
         if counted:
-            found[name] = scale_of([Moments(**each) for each in counted])
+            held = scale_of([Moments(**each) for each in counted])
+            found[name] = _kept(held, [is_scaled for part in parts[number] for is_scaled in part.scaled])
     return found
+
+
+def _kept(scale: ColumnScale, is_scaled: Sequence[bool]) -> ColumnScale:
+    """Return the scale with mean 0 and deviation 1 for the columns that stay as they are."""
+    if all(is_scaled):
+        return scale
+    pairs = zip(scale.mean, scale.deviation, is_scaled, strict=True)
+    mean, deviation = zip(*((m, d) if is_one else (0.0, 1.0) for m, d, is_one in pairs), strict=True)
+    return ColumnScale(mean, deviation)
 
 
 def _merged(one: Moments, other: Moments) -> Moments:

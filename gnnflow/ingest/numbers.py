@@ -1,4 +1,4 @@
-"""Numbers of the user's columns, read as floats: integers, decimals, booleans, times and floats.
+"""Numbers of the user's columns as floats: the limits of their size, and the digits they lose.
 
 Shapes: V values.
 """
@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.columns import floats_of, numbers_of
 from gnnflow.storage.columns import combine, to_numpy
+from gnnflow.storage.user_tables import holds_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,30 +26,8 @@ FloatType = type[np.float32] | type[np.float64]
 MOST_SCALED = 1e100
 """The largest magnitude that scaling takes: float64 still holds the sum of squares of such numbers."""
 
-_DAY = 86_400.0
-_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _BITS: dict[FloatType, int] = {np.float32: 24, np.float64: 53}
 _WORD = 8
-
-
-def floats_of(values: Any) -> Array:
-    """Return the numbers of an Arrow array as floats [V], NaN where null; others than floats as float64.
-
-    A boolean is 0 or 1; a date or timestamp counts seconds since 1970, whatever unit its type has.
-    """
-    found = values.type
-    if pa.types.is_floating(found):
-        return to_numpy(values)
-    if pa.types.is_decimal(found):
-        values = values.cast(pa.string())  # as text it becomes the nearest float, as it does in a CSV file
-    elif pa.types.is_temporal(found):
-        values = values.view(pa.int32() if pa.types.is_date32(found) else pa.int64())
-    floats = to_numpy(values.cast(pa.float64(), safe=False))
-    if pa.types.is_date32(found):
-        return floats * _DAY
-    if pa.types.is_temporal(found):
-        return floats / (_PER_SECOND["ms"] if pa.types.is_date64(found) else _PER_SECOND[found.unit])
-    return floats
 
 
 def fits_float32(values: Any) -> Array:
@@ -85,7 +65,9 @@ def count_rounded(table: pa.Table, types: Mapping[str, FloatType]) -> dict[str, 
     found = {}
     for name, dtype in types.items():
         column = combine(table.column(name))
-        values = pc.list_flatten(column) if pa.types.is_nested(column.type) else column
+        if holds_text(column.type):  # of numbers
+            column = pa.array(numbers_of(column).values, from_pandas=True)
+        values = (pc.list_flatten(column) if pa.types.is_nested(column.type) else column).drop_null()
         lost = np.flatnonzero(_loses_digits(values, dtype))
         if len(lost):
             largest = np.abs(floats_of(values.take(pa.array(lost)))).max()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.graph.encodings import EncodedColumn
 from gnnflow.graph.facts import BadRows, ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.labels import class_counts_of, label_unit_of, num_classes_of, train_class_counts_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.schema import NodeSchema
+    from gnnflow.ingest.tables import EdgeTable, NodeTable
     from gnnflow.mapreduce.rounds import TaskRecord
     from gnnflow.storage.writing import FileEntry
 
@@ -60,16 +62,40 @@ class Records:
     @property
     def rounded(self) -> dict[str, dict[str, Rounded]]:
         """The columns whose numbers lost digits, by table; other tables are left out."""
-        names, tables = self.job.table_names, self.job.tables
-        read = [(name, _of(self.node_read, each.tasks)) for name, each in zip(names.nodes, tables.nodes, strict=True)]
-        read += [(name, _of(self.edge_read, each.tasks)) for name, each in zip(names.edges, tables.edges, strict=True)]
         found: dict[str, dict[str, Rounded]] = {}
-        for name, records in read:
+        for name, _, records in self._read_tables:
             for record in records:
                 for column, (bits, lost) in record.counts.get("rounded", {}).items():
                     before = found.setdefault(name, {}).get(column, Rounded(bits, 0.0))
                     found[name][column] = Rounded(bits, max(lost, before.lost))
         return found
+
+    @property
+    def encodings(self) -> dict[str, tuple[EncodedColumn, ...]]:
+        """The fitted columns of each table, with the missing and unknown values that the reading tasks counted."""
+        found = {}
+        for name, table, records in self._read_tables:
+            columns = []
+            for part in table.schema.parts:
+                if part.state is not None:
+                    counts = [record.counts["encoded"][part.name] for record in records]
+                    columns.append(EncodedColumn(part.state, *(sum(each) for each in zip(*counts, strict=True))))
+            if columns:
+                found[name] = tuple(columns)
+        return found
+
+    @property
+    def _read_tables(self) -> list[tuple[str, NodeTable | EdgeTable, Sequence[TaskRecord]]]:
+        """Each table's name, the table, and the records of the tasks that read it."""
+        names, tables = self.job.table_names, self.job.tables
+        read: list[tuple[str, NodeTable | EdgeTable, Sequence[TaskRecord]]] = []
+        read += [
+            (name, each, _of(self.node_read, each.tasks)) for name, each in zip(names.nodes, tables.nodes, strict=True)
+        ]
+        read += [
+            (name, each, _of(self.edge_read, each.tasks)) for name, each in zip(names.edges, tables.edges, strict=True)
+        ]
+        return read
 
     @property
     def targets(self) -> Sequence[TaskRecord]:
@@ -150,6 +176,7 @@ def facts_of(
         columns_read=columns_read(job),
         class_counts=class_counts_of(steps.targets, job),
         train_class_counts=train_class_counts_of(steps.targets, job),
+        encodings=steps.encodings,
     )
 
 

@@ -73,7 +73,8 @@ def run_rounds(
     # a part is the nodes of one type in one partition
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
     edge_read, edges, edge_scales = _edge_rounds(job, runner, book)
-    scales = scales_of(job.table_names.nodes, nodes, given=job.given_scales)
+    held = [table.schema.parts for table in job.tables.nodes]
+    scales = scales_of(job.table_names.nodes, nodes, parts=held, given=job.given_scales)
     written = runner.run(
         Round(
             "nodes_write",
@@ -109,7 +110,8 @@ def _edge_rounds(
     resolve = partial(links.sample_times if by_time else edge_rounds.resolve_sources, job=job, book=book)
     reads = {"edges_by_src": "edges_read", "node_rows": "nodes_sort"}
     sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
-    scales = scales_of(job.table_names.edges, sources, given=job.given_scales)
+    held = [table.schema.parts for table in job.tables.edges]
+    scales = scales_of(job.table_names.edges, sources, parts=held, given=job.given_scales)
     split = partial(edge_rounds.resolve_destinations, job=job, book=book, scales=scales)
     if job.targets is not None:
         bounds = _bounds(job, runner) if by_time else None

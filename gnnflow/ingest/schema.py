@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -93,6 +93,15 @@ class NodeSchema(TableSchema):
         return self.sparse is not None or bool(self.features)
 
     @property
+    def parts(self) -> tuple[ColumnPart, ...]:
+        """The columns of dense features."""
+        return self.features
+
+    def with_parts(self, parts: tuple[ColumnPart, ...]) -> NodeSchema:
+        """Return the schema with other columns of dense features."""
+        return replace(self, features=parts, feature_width=sum(part.width for part in parts))
+
+    @property
     def columns_read(self) -> tuple[str, ...]:
         """The columns of features as the config names them."""
         return (self.sparse,) if self.sparse else tuple(part.name for part in self.features)
@@ -119,6 +128,15 @@ class EdgeSchema(TableSchema):
     def has_time(self) -> bool:
         """True where edges have times."""
         return bool(self.time)
+
+    @property
+    def parts(self) -> tuple[ColumnPart, ...]:
+        """The columns of attributes."""
+        return self.attributes
+
+    def with_parts(self, parts: tuple[ColumnPart, ...]) -> EdgeSchema:
+        """Return the schema with other columns of attributes."""
+        return replace(self, attributes=parts)
 
     @property
     def columns_read(self) -> tuple[str, ...]:
@@ -153,7 +171,12 @@ def read_node_schema(
     role, fix = _role("graph.features", config.features, kind_name), ""
     if is_shared(config.features, config):
         fix = f"Write the column, or give graph.features as {{type: columns}} with those that {kind_name} has."
-    dense = () if sparse else tuple(part_of(found, chunks, name, role, fix=fix) for name in features)
+    encodes = config.normalize != "row"
+    owner = config.column_owner(kind_name, "nodes")
+    dense = tuple(
+        part_of(found, chunks, name, role, section=config.column_section(owner, name), encodes=encodes, fix=fix)
+        for name in (() if sparse else features)
+    )
     is_target = node_type in config.target_types
     is_labelled = is_target and targets is None and config.label is not None
     kind, width = _label_of(found, chunks, config) if is_labelled else ("none", 0)
@@ -196,12 +219,15 @@ def read_edge_schema(
     if is_shared(config.edge_features, config):
         asked = tuple(name for name in asked if name in found.names)
     role = _role("graph.edge_features", config.edge_features, str(relation))
+    owner = config.column_owner(relation, "edges")
     kind, width = _label_of_edges(found, chunks, config, own)
     return EdgeSchema(
         src_type=nodes[table.ids[config.src]].id_type,
         dst_type=nodes[table.ids[config.dst]].id_type,
         has_weight=weight_is_number(found, chunks, config.weight),
-        attributes=tuple(part_of(found, chunks, name, role) for name in asked),
+        attributes=tuple(
+            part_of(found, chunks, name, role, section=config.column_section(owner, name)) for name in asked
+        ),
         targets=targets,
         label_kind=kind,
         label_width=width,

@@ -5,12 +5,14 @@ Everything here sees one chunk of one table and knows nothing of partitions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.columns import encode, floats_of
+from gnnflow.graph.encodings import NumericalState
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import (
     Fault,
@@ -23,7 +25,7 @@ from gnnflow.ingest.checks import (
     weight_faults,
 )
 from gnnflow.ingest.labels import is_labelled, label_column, label_faults, rounding
-from gnnflow.ingest.numbers import count_rounded, floats_of
+from gnnflow.ingest.numbers import count_rounded
 from gnnflow.ingest.times import time_faults, times_of
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling.pairs import random_splits
@@ -65,16 +67,27 @@ def edge_column_names(schema: EdgeSchema, config: GraphConfig) -> list[str]:
 
 def node_number_types(schema: NodeSchema, config: GraphConfig) -> dict[str, FloatType]:
     """Return the number columns of the node table, each with the type that it is rounded to first."""
-    names = [part.name for part in schema.features]
+    types = _number_types(schema.features, config.normalize)
     if schema.sparse and schema.sparse_has_value:
-        names.append(f"{schema.sparse}_value")
-    return dict.fromkeys(names, number_type(config.normalize))
+        types[f"{schema.sparse}_value"] = number_type(config.normalize)
+    return types
 
 
 def edge_number_types(schema: EdgeSchema, config: GraphConfig) -> dict[str, FloatType]:
     """Return the number columns of the edge table, each with the type that it is rounded to first."""
-    types = dict.fromkeys((part.name for part in schema.attributes), number_type(config.edge_normalize))
+    types = _number_types(schema.attributes, config.edge_normalize)
     return types | ({config.weight: np.float32} if schema.has_weight else {})
+
+
+def _number_types(parts: Sequence[ColumnPart], scaling: str) -> dict[str, FloatType]:
+    """Return the type that each column of numbers is rounded to first."""
+    types: dict[str, FloatType] = {}
+    for part in parts:
+        if part.state is None:
+            types[part.name] = number_type(scaling)
+        elif isinstance(part.state, NumericalState):
+            types[part.name] = number_type(scaling if part.state.scale == "none" else part.state.scale)
+    return types
 
 
 def node_faults(
@@ -175,14 +188,17 @@ def _labelled(table: pa.Table, schema: TableSchema, config: GraphConfig) -> Arra
 
 
 def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart], dtype: FloatType) -> FloatArray:
-    """Return the concatenation of list and scalar columns [rows, width]."""
+    """Return the concatenation of list, scalar and encoded columns [rows, width]."""
     matrix = np.empty((table.num_rows, sum(part.width for part in parts)), dtype)
     start = 0
     for part in parts:
         column = combine(table.column(part.name))
         # the part's columns of the matrix [rows, part.width]
-        values = pc.list_flatten(column) if part.is_list else column
-        matrix[:, start : start + part.width] = floats_of(values).reshape(-1, part.width)
+        if part.state is not None:
+            matrix[:, start : start + part.width] = encode(column, part.state).matrix
+        else:
+            values = pc.list_flatten(column) if part.is_list else column
+            matrix[:, start : start + part.width] = floats_of(values).reshape(-1, part.width)
         start += part.width
     return matrix
 
@@ -248,11 +264,22 @@ def read_rows(
     found = separate(table, faults(table), chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     rows = take_kept(table, found.kept)
     lost = {**rounding(rows, source.schema, job.config), **count_rounded(rows, numbers)}
+    lost |= count_encoded(rows, source.schema.parts)
     done = TaskOutput(
         files=job.set_aside(f"{source.stem}-read-{number:05d}", found.bad),
         counts={"rows_in": table.num_rows, **found.counts, **lost},
     )
     return FaultlessRows(rows, place[found.kept], done)
+
+
+def count_encoded(rows: pa.Table, parts: Sequence[ColumnPart]) -> dict[str, Any]:
+    """Return a task's count of missing and unknown values, by encoded column."""
+    found = {}
+    for part in parts:
+        if part.state is not None:
+            held = encode(combine(rows.column(part.name)), part.state)
+            found[part.name] = [int(held.missing.sum()), int(held.unknown.sum())]
+    return {"encoded": found} if found else {}
 
 
 def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:

@@ -83,11 +83,7 @@ def column_names(schema: NodeSchema) -> list[str]:
         return []
     if schema.sparse:
         return [f"entries of {schema.sparse} in a row"]
-    names = [
-        f"{part.name}[{position}]" if part.is_list else part.name
-        for part in schema.features
-        for position in range(part.width)
-    ]
+    names = [name for part in schema.features for name in part.outputs]
     return [names[position] for position in _chosen(schema)]
 
 

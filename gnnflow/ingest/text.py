@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gnnflow.mapreduce.rounds import Round, TaskOutput
-from gnnflow.storage.text_types import TextFacts
+from gnnflow.storage.text_types import TextFacts, TextType
 from gnnflow.storage.user_tables import Chunk, Survey, agreed_schema, schema_of, survey, with_types
 
 if TYPE_CHECKING:
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
 
+_WRITTEN = ("categorical", "multicategorical", "text")
+
 
 @dataclass(frozen=True)
 class SourceTable:
     """The chunks of one table and the columns that may be read: all, id columns, and number columns.
 
-    key: the config key that names its uri. ids: for each id column the number of its node type.
+    key: the config key that names its uri. ids: for each id column the number of its node type. texts: columns of
+    values that stay as they are written, where they are text.
     """
 
     uri: str
@@ -37,6 +40,7 @@ class SourceTable:
     columns: frozenset[str]
     ids: Mapping[str, int]
     numbers: frozenset[str]
+    texts: frozenset[str] = frozenset()
 
     def schema(self) -> pa.Schema:
         """Return the schema that its files agree on. Raises TableError where they do not."""
@@ -52,7 +56,8 @@ def node_source(chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int 
     if node_type == config.target_type:
         columns = columns.union([config.label_column, config.split])
     key = "graph.nodes" if isinstance(config.nodes, str) else f"graph.nodes.{name}"
-    return SourceTable(uri, key, tuple(chunks), columns, {config.id: node_type}, numbers)
+    texts = _texts(config, features, config.column_owner(name, "nodes"))
+    return SourceTable(uri, key, tuple(chunks), columns, {config.id: node_type}, numbers, texts)
 
 
 def edge_source(
@@ -65,7 +70,14 @@ def edge_source(
     types = config.schema.types
     ids = {config.src: types.index(relation.source), config.dst: types.index(relation.target)}
     key = "graph.edges" if isinstance(config.edges, str) else f"graph.edges.{relation}"
-    return SourceTable(uri, key, tuple(chunks), columns, ids, numbers)
+    texts = _texts(config, config.edge_features_of(relation), config.column_owner(relation, "edges"))
+    return SourceTable(uri, key, tuple(chunks), columns, ids, numbers, texts)
+
+
+def _texts(config: GraphConfig, columns: Sequence[str], owner: str) -> frozenset[str]:
+    """Return the columns whose values are no numbers, whatever they look like."""
+    sections = {name: config.column_section(owner, name) for name in columns}
+    return frozenset(name for name, held in sections.items() if held is not None and held.kind in _WRITTEN)
 
 
 def settle_text(tables: Sequence[SourceTable], runner: RoundRunner) -> list[SourceTable]:
@@ -94,10 +106,20 @@ def with_agreed_types(tables: Sequence[SourceTable], surveys: Sequence[Sequence[
             integers[node_type] = integers.get(node_type, True) and _are_integers(table, column, held)
     return [
         replace(
-            table, chunks=tuple(with_types(table.chunks, held, {name: integers[of] for name, of in table.ids.items()}))
+            table,
+            chunks=tuple(
+                _as_written(chunk, table.texts)
+                for chunk in with_types(table.chunks, held, {name: integers[of] for name, of in table.ids.items()})
+            ),
         )
         for table, held in zip(tables, surveys, strict=True)
     ]
+
+
+def _as_written(chunk: Chunk, texts: frozenset[str]) -> Chunk:
+    """Return a chunk whose given columns stay text."""
+    kept = {name: TextType("text") for name in chunk.types if name in texts}
+    return replace(chunk, types={**chunk.types, **kept}) if kept else chunk
 
 
 def survey_block(index: int, inbox: Inbox, *, tasks: Sequence[tuple[Chunk, frozenset[str]]]) -> TaskOutput:

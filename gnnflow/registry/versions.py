@@ -18,6 +18,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from gnnflow.graph.encodings import ColumnState
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.graph.scales import ColumnScale
@@ -36,6 +39,7 @@ _CLAIMS = "claims"
 _DAMAGED = "The file is damaged: restore it from a copy, or delete it alone and publish the run again."
 _GONE = "Publish its run again with `gnnflow publish CONFIG`, or restore the file from a copy."
 _GIT_SECONDS = 10
+_STATES = TypeAdapter(dict[str, tuple[ColumnState, ...]])
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -67,7 +71,7 @@ class Version:
 
     fingerprints, digests: of every stage's artifact. revision: the git revision of the config's folder. scales: of its
     tables' columns; class_names: of its classes; both empty where there are none, and in older versions. code: a hash
-    of the source of each of the user's own modules that scored, likewise.
+    of the source of each of the user's own modules that scored, likewise. states: of its tables' fitted columns.
     """
 
     name: str
@@ -86,6 +90,7 @@ class Version:
     scales: dict[str, ColumnScale] = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
     code: dict[str, str] = field(default_factory=dict)
+    states: dict[str, tuple[ColumnState, ...]] = field(default_factory=dict)
 
     @property
     def pinned(self) -> str:
@@ -190,6 +195,7 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
         tables={side: graph[side] for side in ("nodes", "edges")},
         files=files,
         scales=facts.scales,
+        states={name: tuple(columns) for name, columns in facts.states.items()},
         class_names=facts.class_names,
         # without training's code: a loss does not change scores, and inference ran the same layers
         code={name: held for stage, each in manifests.items() if stage != "train" for name, held in each.code.items()},
@@ -228,10 +234,11 @@ def _read(folder: str, number: int) -> Version:
             "signature": Signature(**content["signature"]),
             "files": entries_of(content["files"], where=where, fix=_DAMAGED),
             "scales": {name: _scale(each) for name, each in content.get("scales", {}).items()},
+            "states": _STATES.validate_python(content.get("states", {})),
             "class_names": tuple(content.get("class_names", ())),
         }
         return Version(**held, uri=uri)
-    except (TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError, ValidationError) as error:
         raise StorageError(f"is not a version ({error})", where=where, fix=_DAMAGED) from error
 
 

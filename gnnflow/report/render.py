@@ -61,7 +61,7 @@ class SplitPart:
 def render_report(inputs: ReportInputs) -> str:
     """Return the report as one HTML page of a few hundred kilobytes.
 
-    It takes about five seconds with 2,000 embeddings, under two without. Names, ids and labels may hold
+    It takes some three seconds with 1,000 embeddings, under two without. Names, ids and labels may hold
     anything: all text is escaped, and the page's own policy lets it load nothing and run only its own script.
     """
     templates = environment()

@@ -1,7 +1,7 @@
 """Published models on today's tables: their inputs, and a comparison of two models on one test split.
 
-A model reads the columns scaled as they were for its training. If these figures differ from the run's, the same tables
-are ingested once more by them. The test split is read from the run's shards, or else from its graph store.
+A model reads the columns scaled and encoded as they were for its training. If these figures differ from the run's, the
+same tables are ingested once more by them. The test split is read from the run's shards, or else from its graph store.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config import STAGES, MiniBatchConfig, PairTask
 from gnnflow.config.own_code import source_digest
-from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TrainingError
-from gnnflow.graph.facts import FlatFacts, GraphFacts
+from gnnflow.graph.encodings import are_encoded, encode_alike
+from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TableError, TrainingError
+from gnnflow.graph.facts import FlatFacts, GraphFacts, SelectFacts
 from gnnflow.graph.labels import lower_is_better
 from gnnflow.graph.scales import SCALING_KEYS, agree
 from gnnflow.neighbors.link_candidates import filtered_links
-from gnnflow.registry.signature import misfits
+from gnnflow.registry.signature import misfits, other_columns, signature_of
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import neighbors_of
 from gnnflow.stages.resolve import resolve
@@ -73,8 +74,8 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     if targets is None:
         return Comparison(metric, obstacle="no target is in the test split")
     try:
-        found = (*other_code(champion), *misfits(champion.signature, candidate.signature))
-    except ConfigError as error:  # its modules may not be imported here
+        found = (*other_code(champion), *_misfits(context, champion, candidate))
+    except (ConfigError, TableError) as error:  # its modules may not be imported here, or a column has another kind
         return Comparison(metric, obstacle=str(error).rstrip("."))
     if found := (*found, *_other_classes(champion, candidate)):
         return Comparison(metric, obstacle="; ".join(found))
@@ -88,6 +89,17 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     except (LayerError, TrainingError, ModelFormatError) as error:
         return Comparison(metric, obstacle=str(error).rstrip("."))
     return Comparison(metric, score(candidate, targets=targets), theirs)
+
+
+def _misfits(context: StageContext, champion: Version, candidate: Version) -> tuple[str, ...]:
+    """Return the differences that keep the champion from reading the run's tables, encoded as for it."""
+    if encode_alike(champion.states, candidate.states):
+        return misfits(champion.signature, candidate.signature)
+    if found := other_columns(champion.signature.columns, candidate.signature.columns):
+        return found
+    theirs = _rescaled(context, champion)
+    graph, select = theirs.artifact(theirs.run.store_stage), theirs.artifact("select")
+    return misfits(champion.signature, signature_of(graph.facts(GraphFacts), select.facts(SelectFacts)))
 
 
 def other_code(version: Version) -> tuple[str, ...]:
@@ -210,17 +222,21 @@ def load_model(version: Version, *, num_hops: int | None) -> Model:
 
 
 def scaled_for(context: StageContext, version: Version) -> Config:
-    """Return a run's config that scales columns and reverses edges as for a version, which is only scored.
+    """Return a run's config that scales and encodes columns and reverses edges as for a version, which is only scored.
 
-    Raises StorageError if the run has no graph store yet.
+    Raises StorageError if the run has no graph store yet, unless the version encodes columns: today's states of these
+    are not needed.
     """
-    today = context.artifact(context.run.store_stage).facts(GraphFacts).scales
+    is_known = not are_encoded(version.states) or _has_store(context)
+    today = context.artifact(context.run.store_stage).facts(GraphFacts) if is_known else None
     graph, held = context.config.graph, json.loads(version.read(CONFIG))["graph"]
     scaling = {key: held.get(key, "none") for key in SCALING_KEYS}
     # reversed edges change the neighbours that the model reads
     turned = {"reverse_edges": held.get("reverse_edges", False)}
     named = graph.scaled_as if "standard" in scaling.values() else None
-    if version.scales and not agree(version.scales, today):
+    if today is None or not (
+        (not version.scales or agree(version.scales, today.scales)) and encode_alike(version.states, today.states)
+    ):
         named = version.pinned
     sections = {
         "graph": graph.model_copy(update={**scaling, **turned, "scaled_as": named}),

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from gnnflow import registry
 from gnnflow.config.graph_section import tables_by_name
+from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.labels import selection_metrics
 from gnnflow.graph.train_labels import unlearnable_labels
+from gnnflow.ingest.encodings import fit_columns, report_encodings, sections_of
 from gnnflow.ingest.job import IngestJob
 from gnnflow.ingest.records import columns_read
 from gnnflow.ingest.run import run_rounds
@@ -45,7 +47,9 @@ def work(run: StageRun) -> Made:
         tell(f"{name}: {found[uri].summary}")
     targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
     drawn = DrawnSplit.of(run.config.task, seed=run.config.seed)
-    tables = read_tables(graph, run.rounds, targets=targets, found=found, drawn=drawn)
+    as_known = sections_of(run.resolved.states, graph)
+    tables = read_tables(as_known, run.rounds, targets=targets, found=found, drawn=drawn)
+    tables = fit_columns(tables, graph, run.rounds, given=run.resolved.states)
     if drawn is not None:
         tell(f"splits: {drawn.text}; no column is read for them")
     report_rounded_text(tables, list(tables_by_name(graph)), tell)
@@ -59,7 +63,8 @@ def work(run: StageRun) -> Made:
     job = IngestJob(run.artifact, graph, tables, run.resolved.scales)
     if (version := find_scales(run.config)) is not None:
         _check_scales(job, version)
-        tell(f"columns are scaled as for {graph.scaled_as}")
+        done = {"scaled": version.scales, "encoded": are_encoded(version.states)}
+        tell(f"columns are {' and '.join(what for what, is_done in done.items() if is_done)} as for {graph.scaled_as}")
     result = run_rounds(
         job, run.rounds, check_rows=partial(check_bad_rows, graph=graph, artifact=run.artifact, tell=tell)
     )
@@ -69,6 +74,7 @@ def work(run: StageRun) -> Made:
     if run.config.task.kind != "node":
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
     _tell_of_digits(result, tell)
+    report_encodings(result.facts.encodings, result.facts.tables, tell)
     for key, columns in result.facts.large_columns.items():
         tell(f"large numbers in {listed(columns)}: layers learn badly from them. Set {key}: standard.")
     return Made(
@@ -140,9 +146,9 @@ def _refuse_changed_tables(run: ResolvedRun) -> None:
 
 
 def _check_scales(job: IngestJob, version: Version) -> None:
-    """Raise TableError if the columns to scale differ from the columns that were scaled for a model."""
+    """Raise TableError if the columns to scale or encode differ from the columns that a model knows."""
     columns = columns_read(job)
-    scaled = {each.name for each in job.scaled_tables}
+    scaled = {each.name for each in job.scaled_tables} | {*version.states} & {*columns}
     trained_on = {name: held for name, held in version.signature.columns.items() if name in scaled}
     if found := registry.other_columns(trained_on, {name: columns[name] for name in scaled}):
         raise TableError("; ".join(found), where=SCALES_KEY, fix="Name the same columns in the same order, or omit it.")

@@ -5,10 +5,10 @@ fingerprints, its format version, the source of the user's code that it runs and
 the stamps of their files. All are computed here, from file names and stamps alone: no table is opened. A run keeps
 these names even if a table is replaced meanwhile; ingest then refuses to commit.
 
-Columns can be scaled as they were for a published model (`graph.scaled_as`). A model learns the meaning of a number
-from the mean and deviation of its training tables; on later tables, `normalize: standard` would remove a shift of a
-whole column, and the model would not see it. The figures enter the fingerprint of ingest, not the version that holds
-them: a version with the same figures is no reason to ingest again.
+Columns can be scaled and encoded as they were for a published model (`graph.scaled_as`). A model learns the meaning of
+a number from the mean and deviation of its training tables; on later tables, `normalize: standard` would remove a shift
+of a whole column, and the model would not see it. The figures enter the fingerprint of ingest, not the version that
+holds them: a version with the same figures is no reason to ingest again.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from gnnflow.config.graph_section import table_key, tables_by_name
 from gnnflow.config.own_code import source_digest
 from gnnflow.config.stages import needs_of, stages_of
 from gnnflow.config.train_section import needs_ranks
+from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages.start import find_start, start_of_version
 from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gnnflow.config import ClusterConfig, Config, GraphConfig
+    from gnnflow.graph.encodings import States
     from gnnflow.graph.scales import Scales
     from gnnflow.registry import Version
     from gnnflow.stages.start import FoundStart
@@ -56,14 +58,15 @@ SMALL_BYTES = 64 << 20
 class ResolvedRun:
     """One config on its tables at the time when it was resolved.
 
-    fingerprints: of its strategy's stages, in order. scales: of columns, if a published model gives them. code: a hash
-    of the source of the user's classes and functions, by their names in the config.
+    fingerprints: of its strategy's stages, in order. scales, states: of columns, if a published model gives them.
+    code: a hash of the source of the user's classes and functions, by their names in the config.
     """
 
     config: Config
     tables: Tables
     fingerprints: Mapping[str, str]
     scales: Scales = field(default_factory=dict)
+    states: States = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -124,11 +127,12 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
         _refuse_own_files(config)
     config = _with_partitions(config, tables)
     scales: Scales = {}
+    states: States = {}
     if (scaled := find_scales(config)) is not None:
         graph = config.graph.model_copy(update={"scaled_as": scaled.pinned})
-        config, scales = config.model_copy(update={"graph": graph}), scaled.scales
+        config, scales, states = config.model_copy(update={"graph": graph}), scaled.scales, scaled.states
     code = {name: source_digest(name) for stage in stages_of(config) for name in STAGES[stage].own_code(config)}
-    run = ResolvedRun(config, tables, {}, scales, code)
+    run = ResolvedRun(config, tables, {}, scales, states, code)
     start = find_start(config)
     # The alias may by now stand for a version that this very run gave: the run is still the same one.
     if start is not None and start.version is not None and (earlier := start_of_version(config, start.version)):
@@ -149,7 +153,14 @@ def find_scales(config: Config) -> Version | None:
     if not named:
         return None
     version = registry.find_version(config.workspace, *named)
-    if not version.scales:
+    is_scaled = "standard" in {config.graph.normalize, config.graph.edge_normalize}
+    if not is_scaled and not are_encoded(version.states):
+        raise ConfigError(
+            f"{config.graph.scaled_as!r}, and no columns are scaled",
+            where=SCALES_KEY,
+            fix="Set graph.normalize or graph.edge_normalize to standard, or leave graph.scaled_as out.",
+        )
+    if is_scaled and not version.scales:
         raise ConfigError(
             f"{config.graph.scaled_as!r}: version {version.version} does not hold the scales of its columns",
             where=SCALES_KEY,
@@ -169,6 +180,9 @@ def _fingerprints(run: ResolvedRun, start: FoundStart | None) -> dict[str, str]:
         if stage.reads_tables:
             inputs |= {table: [asdict(each) for each in stamps] for table, stamps in run.tables.items()}
             inputs |= {"scales": {table: asdict(each) for table, each in run.scales.items()}} if run.scales else {}
+            inputs |= (
+                {"states": {table: [*map(asdict, each)] for table, each in run.states.items()}} if run.states else {}
+            )
         if stage.starts_from_model and start is not None:
             inputs["start"] = start.key
         if code := run.code_of(name):

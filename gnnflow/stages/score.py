@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow import registry
 from gnnflow.config import STAGES, Config, config_from_dict
 from gnnflow.config.task_section import NoSplit
+from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, RegistryError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.ingest.targets import EdgeTargets
@@ -99,7 +100,7 @@ def is_quick(context: StageContext) -> bool:
         return False
     if _is_of_this_run(context, version):
         return committed(context.run.artifact("infer"))
-    if not committed(context.run.artifact(context.run.store_stage)):
+    if not (are_encoded(version.states) or committed(context.run.artifact(context.run.store_stage))):
         return False
     theirs = _theirs(context, version)
     scored = theirs.run.workspace.artifact("score", _fingerprint(theirs, version))
@@ -160,8 +161,7 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
             where=name,
             fix="Give the stages the code of that time, or train and publish a version with today's code.",
         )
-    make_store(context)
-    graph = context.artifact(context.run.store_stage).facts(GraphFacts)
+    graph = _store_as_encoded(context, version)
     # the relations that it aggregates are known only after the select stage
     _check_fits(version, replace(registry.signature_of(graph), neighbors=version.signature.neighbors), name)
     theirs = _theirs(context, version)
@@ -173,6 +173,21 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
     learned = Learned(kind, version.class_names or graph.class_names)
     work = partial(score_graph, model=version.uri, learned=learned, trained=version.digests["train"])
     return do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
+
+
+def _store_as_encoded(context: StageContext, version: Version) -> GraphFacts:
+    """Return the facts of a graph store of today's tables with the version's encoded columns, which is made if missing.
+
+    Where the version encodes columns the tables are read once, by its states.
+    """
+    if not are_encoded(version.states):
+        make_store(context)
+        graph = context.artifact(context.run.store_stage).facts(GraphFacts)
+        if encode_alike(version.states, graph.states):
+            return graph
+    theirs = _theirs(context, version)
+    make_store(theirs)
+    return theirs.artifact(theirs.run.store_stage).facts(GraphFacts)
 
 
 def _check_fits(version: Version, graph: Signature, name: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.config.base import published_name
+from gnnflow.graph.encodings import encode_alike
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError
 from gnnflow.graph.scales import SCALING_KEYS, agree
 from gnnflow.registry.versions import CONFIG
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gnnflow.config import Config
+    from gnnflow.graph.encodings import States
     from gnnflow.graph.facts import GraphFacts
     from gnnflow.graph.scales import Scales
     from gnnflow.layers.model import ModelInputs
@@ -39,9 +41,9 @@ _KEY = "train.start"
 class FoundStart:
     """A model that a config starts from. name: a config name for exactly this model; digest: over its two files.
 
-    version: the published version, if the config named an alias. scales, columns: of the tables that it was trained on,
-    if it is published and holds them. graph: the section of its config, empty if unknown. other_classes: its classes,
-    or their order, differ from this config's.
+    version: the published version, if the config named an alias. scales, columns, states: of the tables that it was
+    trained on, if it is published and holds them. graph: the section of its config, empty if unknown. other_classes:
+    its classes, or their order, differ from this config's.
     """
 
     name: str
@@ -52,6 +54,7 @@ class FoundStart:
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     graph: Mapping[str, Any] = field(default_factory=dict)
     other_classes: bool = False
+    states: States | None = None
 
     @property
     def key(self) -> str:
@@ -75,7 +78,9 @@ def find_start(config: Config) -> FoundStart | None:
         alias_of = None if which.isdecimal() else version
         columns, graph = version.signature.columns, json.loads(version.read(CONFIG))["graph"]
         differ = _classes_differ(config, graph)
-        return FoundStart(version.pinned, version.uri, digest, alias_of, version.scales, columns, graph, differ)
+        return FoundStart(
+            version.pinned, version.uri, digest, alias_of, version.scales, columns, graph, differ, version.states
+        )
     folder, graph = absolute(start), {}
     if exists(join(folder, RUN)):
         record = read_run(folder)
@@ -147,7 +152,9 @@ def _column_differences(found: FoundStart, config: Config, graph: GraphFacts) ->
     differ = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
     for key, (ours, theirs) in differ.items():
         yield f"graph.{key} is {ours}, and {found.name} learned with {theirs}."
-    if not differ and found.scales and not agree(found.scales, graph.scales):
+    if found.states is not None and not differ and not encode_alike(found.states, graph.states):
+        yield f"columns were encoded otherwise for {found.name}. Set graph.scaled_as: {found.name}."
+    elif not differ and found.scales and not agree(found.scales, graph.scales):
         yield f"columns were scaled by other figures for {found.name}. Set graph.scaled_as: {found.name}."
 
 

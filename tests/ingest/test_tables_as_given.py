@@ -350,7 +350,9 @@ def test_more_partitions_than_nodes_are_refused(tmp_path: Path, partitions: int)
 
 
 def test_columns_called_as_ours_are_quarantined_under_another_name(tmp_path: Path) -> None:
-    columns = node_columns(reason=at(5, None, 1.0), row=[2.0] * 12, file=pa.array(at(6, None, [1.0, 2.0]), LISTS))
+    columns = node_columns(
+        reason=at(5, float("inf"), 1.0), row=[2.0] * 12, file=pa.array(at(6, None, [1.0, 2.0]), LISTS)
+    )
     graph = {"features": ["reason", "row", "file"], "on_bad_rows": "quarantine", "max_bad_rows": 1}
     result = ingest(
         tmp_path, write(tmp_path / "n.parquet", columns), write(tmp_path / "e.parquet", edge_columns()), graph=graph

@@ -198,9 +198,9 @@ def test_models_that_are_not_there_or_scaled_nothing_are_refused(tmp_path: Path)
         context_of(tmp_path, graph={"scaled_as": "small"})
     with pytest.raises(ConfigError, match="does not name a published model"):
         context_of(tmp_path, graph={"scaled_as": "s3://bucket/run"})
+    published(tmp_path, graph=UNSCALED)
     with pytest.raises(ConfigError, match="and no columns are scaled"):
         context_of(tmp_path, graph={**UNSCALED, "scaled_as": "small"})
-    published(tmp_path, graph=UNSCALED)
     with pytest.raises(ConfigError, match="version 1 does not hold"):
         context_of(tmp_path, graph={"scaled_as": "small"})
 

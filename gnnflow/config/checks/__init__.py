@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 CHECKS: tuple[Callable[[Sections], None], ...] = (
     graph.check_memory_urls,
-    graph.check_scaling,
     neighbors.check_hops,
     tasks.check_link_keys,
     tasks.check_edge_keys,

@@ -28,17 +28,6 @@ def check_memory_urls(config: Sections) -> None:
             )
 
 
-def check_scaling(config: Sections) -> None:
-    """Raise where a model gives the scales of columns, and no columns are scaled."""
-    graph = config.graph
-    if graph.scaled_as is not None and "standard" not in {graph.normalize, graph.edge_normalize}:
-        raise problem(
-            f"{graph.scaled_as!r}, and no columns are scaled",
-            key="graph.scaled_as",
-            fix="Set graph.normalize or graph.edge_normalize to standard, or leave graph.scaled_as out.",
-        )
-
-
 def check_balance(config: Sections) -> None:
     """Raise where partitions are balanced by cost and the neighbours have no costs."""
     if not isinstance(config.partition, BalancedPartition):

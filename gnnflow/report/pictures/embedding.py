@@ -31,7 +31,7 @@ from gnnflow.report.pictures.canvas import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_POINTS = 2000
+MOST_POINTS = 1000
 _FEWEST_POINTS = 12
 _PCA_WIDTH = 50
 _PERPLEXITY = 30.0
@@ -48,7 +48,7 @@ class _Group:
 
 
 def embedding_map(inputs: ReportInputs) -> Picture:
-    """Return the 2-D map of up to 2,000 embeddings, coloured by label where nodes have one."""
+    """Return the 2-D map of up to 1,000 embeddings, coloured by label where nodes have one."""
     title = "Map of the embeddings"
     sample = inputs.embeddings
     if inputs.task == "edge":
@@ -78,7 +78,7 @@ def embedding_map(inputs: ReportInputs) -> Picture:
 
 
 def project(rows: FloatArray) -> FloatArray:
-    """Return a 2-D point [n, 2] for every row of [n, d]; deterministic, some three seconds for 2,000."""
+    """Return a 2-D point [n, 2] for every row of [n, d]; deterministic, a second or two for 1,000."""
     from sklearn.decomposition import PCA  # scikit-learn takes a second to import
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]

@@ -1,0 +1,143 @@
+"""Values of columns of any type: as floats, as text, as times. Shapes: V values."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.graph.arrays import Array, BoolArray, IntArray
+from gnnflow.storage.columns import combine, to_numpy
+from gnnflow.storage.user_tables import holds_lists, holds_text
+
+Column = Any  # pa.Array: pyarrow ships no complete types
+
+_DAY = 86_400.0
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_NUMBER = r"^(?i:[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity))$"
+ISO_DATE = r"^\s*[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])(?:[T ].*)?\s*$"
+_ISO = (
+    r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"(?:[T ](?:[01][0-9]|2[0-3])(?::[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?)?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?$"
+)
+_ZONE = r"[T ].*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
+_LARGEST_WHOLE = 2.0**53
+
+
+def floats_of(values: Column) -> Array:
+    """Return the numbers of an Arrow array as floats [V], NaN where null; others than floats as float64.
+
+    A boolean is 0 or 1; a date or timestamp counts seconds since 1970, whatever unit its type has.
+    """
+    found = values.type
+    if pa.types.is_floating(found):
+        return to_numpy(values)
+    if pa.types.is_decimal(found):
+        values = values.cast(pa.string())  # as text it becomes the nearest float, as it does in a CSV file
+    elif pa.types.is_temporal(found):
+        values = values.view(pa.int32() if pa.types.is_date32(found) else pa.int64())
+    floats = to_numpy(values.cast(pa.float64(), safe=False))
+    if pa.types.is_date32(found):
+        return floats * _DAY
+    if pa.types.is_temporal(found):
+        return floats / (_PER_SECOND["ms"] if pa.types.is_date64(found) else _PER_SECOND[found.unit])
+    return floats
+
+
+class Readings(NamedTuple):
+    """The values of a column as float64, NaN where missing [V], and which of them could not be read [V]."""
+
+    values: Array
+    unreadable: BoolArray
+
+    @property
+    def missing(self) -> BoolArray:
+        """The values that are not there."""
+        return np.isnan(self.values) & ~self.unreadable
+
+
+def numbers_of(column: Column) -> Readings:
+    """Return a column of numbers, times, or text of numbers."""
+    if not holds_text(column.type):
+        return Readings(floats_of(column).astype(np.float64), np.zeros(len(column), bool))
+    text = _trimmed(column)
+    is_number = pc.match_substring_regex(text, _NUMBER)
+    numbers = pc.if_else(is_number, text, pa.scalar(None, text.type)).cast(pa.float64())
+    return Readings(floats_of(numbers), to_numpy(pc.invert(is_number.fill_null(fill_value=True))))
+
+
+def times_of(column: Column) -> Readings:
+    """Return a column of dates, timestamps, or text of these, as seconds since 1970."""
+    if not holds_text(column.type):
+        return Readings(floats_of(column).astype(np.float64), np.zeros(len(column), bool))
+    text = _trimmed(column)
+    is_time = pc.match_substring_regex(text, _ISO)
+    seconds = np.full(len(text), np.nan)
+    zoned = pc.match_substring_regex(text, _ZONE)
+    bad = np.zeros(len(text), bool)
+    for zone, own in (("UTC", pc.and_(is_time, zoned)), (None, pc.and_(is_time, pc.invert(zoned)))):
+        rows = np.flatnonzero(to_numpy(own.fill_null(fill_value=False)))
+        kept = pc.replace_substring_regex(text.take(pa.array(rows)), r"(\.[0-9]{6})[0-9]+", r"\1")
+        try:
+            seconds[rows] = floats_of(kept.cast(pa.timestamp("us", zone)))
+        except pa.ArrowInvalid:  # a day that does not exist, such as 30 February
+            bad[rows] = True
+    return Readings(seconds, np.asarray(bad | to_numpy(pc.invert(is_time.fill_null(fill_value=True)))))
+
+
+def _trimmed(column: Column) -> Column:
+    text = pc.utf8_trim_whitespace(combine(column).cast(pa.large_string()))
+    return pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
+
+
+def texts_of(column: Column) -> Column:
+    """Return values as large_string, null where they are missing: an empty text, a null or NaN.
+
+    A whole number is written without a point, so integers that became floats stay the same values.
+    """
+    found = column.type
+    if pa.types.is_dictionary(found):
+        return texts_of(column.dictionary_decode())
+    if holds_text(found):
+        text = combine(column).cast(pa.large_string())
+    elif pa.types.is_floating(found):
+        numbers = floats_of(column).astype(np.float64)
+        whole = np.isfinite(numbers) & (np.abs(numbers) < _LARGEST_WHOLE) & (numbers == np.rint(numbers))
+        integers = pa.array(np.where(whole, numbers, 0).astype(np.int64)).cast(pa.large_string())
+        given = pa.array(numbers, mask=np.isnan(numbers)).cast(pa.large_string())
+        text = pc.if_else(pa.array(whole), integers, given)
+    else:
+        text = combine(column).cast(pa.large_string())
+    return pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
+
+
+class Members(NamedTuple):
+    """The values of all rows as text, the row of each [V], and which rows have none [R]."""
+
+    values: Column
+    rows: IntArray
+    missing: BoolArray
+
+
+def members_of(column: Column, separator: str) -> Members:
+    """Return the values of rows with several: of lists, or of text between separators. Each value counts once a row."""
+    if not holds_lists(column.type):
+        text = texts_of(column)
+        column = pc.split_pattern(text, separator) if separator else text
+    if not holds_lists(column.type):
+        rows, values = np.arange(len(column)), column
+    else:
+        rows = to_numpy(pc.list_parent_indices(column)).astype(np.int64)
+        values = texts_of(combine(pc.list_flatten(column)))
+    missing = to_numpy(pc.is_null(column))
+    values = pc.utf8_trim_whitespace(values)
+    known = np.flatnonzero(to_numpy(pc.and_(pc.is_valid(values), pc.not_equal(values, "")).fill_null(fill_value=False)))
+    values, rows = values.take(pa.array(known)), rows[known]
+    if len(rows):  # a value that a row repeats counts once
+        coded = values.dictionary_encode()
+        pair = rows * max(len(coded.dictionary), 1) + to_numpy(coded.indices).astype(np.int64)
+        _, first = np.unique(pair, return_index=True)
+        values, rows = values.take(pa.array(first)), rows[first]
+    return Members(values, rows, missing)

@@ -1,0 +1,74 @@
+"""The `graph.columns` section: the kind of a column, where its type does not say it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gnnflow.config.base import Integer, Section
+
+_FREQUENT = Field(
+    64, ge=1, le=10_000, description="Most values with a column: the most frequent ones. Rarer ones share one more."
+)
+
+
+class NumericalColumn(Section):
+    """A column of numbers."""
+
+    kind: Literal["numerical"] = Field(
+        "numerical",
+        description="Numbers, booleans, dates and timestamps (seconds since 1970), or text of numbers.",
+    )
+    missing: Literal["mean", "zero", "refuse"] = Field(
+        "mean",
+        description="A missing number (null or NaN) becomes the mean of the column, or 0; where the table has any, one "
+        "more column says which are missing. refuse: such a row is a bad row.",
+    )
+    scale: Literal["none", "standard", "log", "quantile"] = Field(
+        "none",
+        description="standard makes the column mean 0 and variance 1, log does so with the logarithm of one more than "
+        "the magnitude, quantile makes it normally distributed; none leaves it to graph.normalize.",
+    )
+
+
+class CategoricalColumn(Section):
+    """A column with one of several values."""
+
+    kind: Literal["categorical"] = Field(
+        "categorical",
+        description="One of several values, text or others: a column of 0 and 1 per value, and one for missing ones.",
+    )
+    values: Integer = _FREQUENT
+
+
+class MulticategoricalColumn(Section):
+    """A column with any of several values."""
+
+    kind: Literal["multicategorical"] = Field(
+        "multicategorical", description="Any of several values: lists, or text with a separator. A column per value."
+    )
+    values: Integer = _FREQUENT
+    separator: Annotated[str, Field(min_length=1, max_length=10)] | None = Field(
+        None, description="Text between the values of a column of text; null: the column holds lists."
+    )
+
+
+class TimestampColumn(Section):
+    """A column of times."""
+
+    kind: Literal["timestamp"] = Field(
+        "timestamp",
+        description="Dates, timestamps, or text of ISO dates and times: the age in days before the latest of the "
+        "table, and sine and cosine of hour (not of dates), weekday and month.",
+    )
+
+
+class EmbeddingColumn(Section):
+    """A column of lists of numbers."""
+
+    kind: Literal["embedding"] = Field("embedding", description="Lists of numbers of one length, read as they are.")
+
+
+ColumnSection = NumericalColumn | CategoricalColumn | MulticategoricalColumn | TimestampColumn | EmbeddingColumn
+ColumnSections = dict[str, Annotated[ColumnSection, Field(discriminator="kind")]]
