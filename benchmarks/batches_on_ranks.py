@@ -76,7 +76,7 @@ def train(group: RankGroup, *, form: str, chosen: Chosen) -> Found:
     build: SplitBuilder
     if is_hybrid:
         part = hybrid_part(folder, group, model, fanouts, num_nodes)
-        held, build = array_bytes(part.own), RankNodes.of(part)
+        held, build = array_bytes(part.own), RankNodes(part, part.begins(part.own))
     else:
         shard = whole_graph(with_rows(part_of(folder, 0, num_nodes)), num_nodes)
         held, build = array_bytes(shard), NodeBatches(lambda _: shard, model, preparing, Sample(tuple(fanouts)))

@@ -94,9 +94,9 @@ def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
 
 
 def lines_of(model: str, found: dict[tuple[str, str], list[Found]]) -> Iterator[tuple[Any, ...]]:
-    """Yield a row per form: the least and the median seconds, the ratio of the first form's median to this one's."""
+    """Yield a row per form that the model has: its least and median seconds, and the first form's median over its."""
     times = {key: [second for ran in runs for second in ran["times"]] for key, runs in found.items()}
-    first = statistics.median(next(iter(times.values())))
+    first = statistics.median(next(iter(times.values()), [0.0]))
     for (library, form), seconds in times.items():
         median, ran = statistics.median(seconds), found[library, form][-1]
         peak = max(each["mib"] for each in found[library, form]) / 1024

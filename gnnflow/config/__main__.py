@@ -165,12 +165,16 @@ def _type_name(annotation: Any) -> str:
         return ", ".join(f"`{part}`" for part in parts)
     if origin in (Union, types.UnionType):
         return " or ".join(_type_name(part) for part in parts)
-    if origin is tuple:
-        return f"list of {_type_name(parts[0])}"
-    if origin is dict:
-        holds_sections = get_origin(parts[1]) is Annotated and get_origin(get_args(parts[1])[0]) is types.UnionType
-        return "map of mappings, below" if holds_sections else f"map of {_type_name(parts[1])}"
+    if origin in (tuple, dict):
+        return f"list of {_type_name(parts[0])}" if origin is tuple else _map_name(parts[1])
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return f"{{{', '.join(annotation.model_fields)}}}"
     return _TYPE_NAMES[annotation]
+
+
+def _map_name(values: Any) -> str:
+    holds_sections = get_origin(values) is Annotated and get_origin(get_args(values)[0]) is types.UnionType
+    return "map of mappings, below" if holds_sections else f"map of {_type_name(values)}"
 
 
 if __name__ == "__main__":

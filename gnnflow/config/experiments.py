@@ -48,7 +48,7 @@ class Variant:
         """Return a key for a stage's work: equal keys mean the same work. Stages without keys belong to one run."""
         rows = [STAGES[name] for name in self.stages[: self.stages.index(stage) + 1]]
         known = {row.name: row.keys(self.config) for row in rows if row.keys is not None}
-        tables = [self.config.graph.nodes, self.config.graph.edges]
+        tables = self.config.graph.model_dump(mode="json", include={"nodes", "edges"})
         own = self.label if STAGES[stage].keys is None else ""
         return json.dumps([known, tables, self.config.workspace, own], sort_keys=True)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from gnnflow.config.base import Column, Integer, Number, PublishedName, Section, Uri, problem
+from gnnflow.config.column_names import ColumnNames, check_inputs, one_name, own_name
 from gnnflow.config.columns_section import ColumnSection, ColumnSections
+from gnnflow.config.edge_tables import ColumnValue, EdgeTableConfig, EdgeTables
 from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
@@ -18,11 +20,15 @@ _TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
 _LATER_DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("target", None),
     ("classes", None),
+    ("unlabelled", None),
     ("edge_normalize", "none"),
     ("scaled_as", None),
     ("max_bad_rows", 0.01),
     ("columns", {}),
 )
+# The keys that name columns of node tables, and of edge tables.
+_OF_NODES = ("id", "label", "split")
+_OF_EDGES = ("src", "dst", "label", "split", "timestamp", "weight")
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 
 
@@ -32,28 +38,36 @@ class GraphConfig(Section):
     nodes: Uri | _TypedTables = Field(
         description="Node table: path or URL of Parquet, CSV or Arrow IPC; for typed graphs {type: path}."
     )
-    edges: Uri | _TypedTables = Field(
-        description="Edge table: a path or URL; for typed graphs a map {source__relation__target: path}."
+    edges: Uri | EdgeTables = Field(
+        description="Edge table: a path or URL; for typed graphs a map {source__relation__target: path}. Instead of a "
+        "path {table: path or node type, src: column, dst: column, where: {column: value}} reads a foreign key of a "
+        "node table, or the rows of a shared table with a value; rows without one of the ends are no edges then."
     )
-    id: Column = Field("id", description="Node table column that identifies a node (int64 or string).")
-    src: Column = Field("src", description="Edge table column with the id of the node an edge starts at.")
-    dst: Column = Field("dst", description="Edge table column with the id of the node an edge points to.")
-    label: Column | None = Field(
+    id: ColumnNames = Field(
+        "id",
+        description="Node table column that identifies a node (int64 or string). This and the other names of columns "
+        "are one name for all tables, or for typed graphs a map {type: column} or {source__relation__target: column}.",
+    )
+    src: ColumnNames = Field("src", description="Edge table column with the id of the node an edge starts at.")
+    dst: ColumnNames = Field("dst", description="Edge table column with the id of the node an edge points to.")
+    label: ColumnNames | None = Field(
         "label",
         description="Node table column with the label: int, float, or a list for multi-label. Where task.kind is edge, "
         "of the edge table. null: none is read, for a graph that is scored alone.",
     )
-    split: Column = Field(
+    split: ColumnNames = Field(
         "split",
         description="Node table column that says train, valid, test or null; of the edge table where task.split says "
         "column.",
     )
-    timestamp: Column = Field(
+    timestamp: ColumnNames = Field(
         "timestamp",
         description="Edge table column with an edge's time: integers, dates, timestamps, or text of ISO dates and "
         "times; read where task.split asks for it.",
     )
-    weight: Column = Field("weight", description="Edge table column with edge weights; used where the column exists.")
+    weight: ColumnNames = Field(
+        "weight", description="Edge table column with edge weights; used where the column exists."
+    )
     target: str | None = Field(
         None,
         min_length=1,
@@ -89,11 +103,15 @@ class GraphConfig(Section):
         description="Number of classes; null takes the largest label plus one. Labels written as floats are classes "
         "where it is given, otherwise numbers to predict.",
     )
-    classes: tuple[Column, ...] | None = Field(
+    classes: Annotated[tuple[Column, ...], Field(min_length=2)] | Literal["distinct"] | None = Field(
         None,
-        min_length=2,
         description="Names of the classes, in the order of their numbers: what a label column of text holds, and what "
-        "the report and predictions call them. null: labels are numbers.",
+        "the report and predictions call them. distinct: every label that the column holds is a class, up to 1,000, "
+        "numbers too; in sorted order, of two the rarer one as class 1. null: distinct for text, else labels are "
+        "numbers.",
+    )
+    unlabelled: tuple[ColumnValue, ...] | None = Field(
+        None, description="Values of the label column, text or numbers, that mean no label, as null does."
     )
     normalize: Literal["none", "row", "standard"] = Field(
         "none",
@@ -146,8 +164,23 @@ class GraphConfig(Section):
         """The edge table of each relation that has one, in the order of the relations' names."""
         if isinstance(self.edges, str):
             return {UNTYPED.relations[0]: self.edges}
-        parsed = ((Relation.parse(name), uri) for name, uri in sorted(self.edges.items()))
-        return {relation: uri for relation, uri in parsed if relation is not None}
+        parsed = ((Relation.parse(name), table) for name, table in sorted(self.edges.items()))
+        return {relation: self._location(table) for relation, table in parsed if relation is not None}
+
+    def _location(self, table: str | EdgeTableConfig) -> str:
+        if isinstance(table, str):
+            return table
+        return table.table if isinstance(self.nodes, str) else self.nodes.get(table.table, table.table)
+
+    def edge_table_of(self, relation: Relation) -> EdgeTableConfig | None:
+        """Return how a relation reads its table; None where it reads it as all do."""
+        table = None if isinstance(self.edges, str) else self.edges.get(str(relation))
+        return table if isinstance(table, EdgeTableConfig) else None
+
+    def is_node_table(self, relation: Relation) -> bool:
+        """Return whether the edges of a relation are a foreign key in a node table."""
+        table = self.edge_table_of(relation)
+        return table is not None and self._location(table) in self.node_tables.values()
 
     @property
     def reverses(self) -> dict[Relation, Relation]:
@@ -187,7 +220,9 @@ class GraphConfig(Section):
     def edge_features_of(self, relation: Relation) -> tuple[str, ...]:
         """Return the attribute columns asked of a relation's table."""
         held = self.edge_features
-        return held.get(str(relation), ()) if isinstance(held, Mapping) else held
+        if isinstance(held, Mapping):
+            return held.get(str(relation), ())
+        return () if self.is_node_table(relation) else held  # those columns are the node's
 
     def column_owner(self, name: str | Relation, untyped: str) -> str:
         """Return what stands before a column's name in `columns`: its type or relation, or `untyped` without types."""
@@ -205,19 +240,72 @@ class GraphConfig(Section):
         values: dict[str, Any] = handler(self)
         return {key: value for key, value in values.items() if (key, value) not in _LATER_DEFAULTS}
 
+    def of_type(self, node_type: str) -> Self:
+        """Return the section as a type's table is read by it, with one name for each of its columns."""
+        return self._own(node_type, _OF_NODES)
+
+    def of_relation(self, relation: Relation) -> Self:
+        """Return the section as a relation's table is read by it, with one name for each of its columns."""
+        own, table = self._own(str(relation), _OF_EDGES), self.edge_table_of(relation)
+        if table is None:
+            return own
+        update = {key: name for key, name in (("src", table.src), ("dst", table.dst)) if name is not None}
+        if self.is_node_table(relation) and isinstance(self.weight, str):
+            update["weight"] = ""  # that column is the node's
+        return own.model_copy(update=update)
+
+    def of_targets(self, *, edges: bool) -> Self:
+        """Return the section of the table whose rows are labelled, nodes or edges."""
+        return self.of_relation(self.target_edges) if edges else self.of_type(self.schema.types[self.target_type])
+
+    def _own(self, table: str, keys: Sequence[str]) -> Self:
+        maps = {key: getattr(self, key) for key in keys if isinstance(getattr(self, key), Mapping)}
+        own = {key: own_name(names, table, default=key) for key, names in maps.items()}
+        return self.model_copy(update=own) if own else self
+
+    @property
+    def id_column(self) -> str:
+        """The column of ids, in a section of one table, as are the following ones."""
+        return one_name(self.id)
+
+    @property
+    def src_column(self) -> str:
+        """The column of sources."""
+        return one_name(self.src)
+
+    @property
+    def dst_column(self) -> str:
+        """The column of destinations."""
+        return one_name(self.dst)
+
     @property
     def label_column(self) -> str:
         """The column of labels; empty, which is no column's name, where no labels are read."""
-        return self.label or ""
+        return one_name(self.label)
+
+    @property
+    def split_column(self) -> str:
+        """The column of splits."""
+        return one_name(self.split)
+
+    @property
+    def time_column(self) -> str:
+        """The column of times."""
+        return one_name(self.timestamp)
+
+    @property
+    def weight_column(self) -> str:
+        """The column of weights."""
+        return one_name(self.weight)
 
     @property
     def classes_given(self) -> int | None:
         """The number of classes, where the config says it."""
-        return self.num_classes if self.classes is None else len(self.classes)
+        return len(self.classes) if isinstance(self.classes, tuple) else self.num_classes
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:
-        names = self.classes or ()
+        names = self.classes if isinstance(self.classes, tuple) else ()
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise problem(f"{twice!r} is there twice", key="classes", fix="Give each class another name.")
@@ -229,20 +317,24 @@ class GraphConfig(Section):
 
     @model_validator(mode="after")
     def _check_column_roles(self) -> Self:
-        for kind, taken, features in (
-            ("features", {"id": self.id}, self.features),  # `checks.tasks` looks at labels and splits
-            ("edge_features", {"src": self.src, "dst": self.dst}, self.edge_features),
+        nodes = {name: self.of_type(name) for name in self.node_tables}
+        edges = {str(name): self.of_relation(name) for name in self.edge_tables}
+        for kind, roles, features, tables in (
+            ("features", ("id",), self.features, nodes),  # `checks.tasks` looks at labels and splits
+            ("edge_features", ("src", "dst"), self.edge_features, edges),
         ):
             listed = {"": features} if isinstance(features, tuple) else features
             for name, columns in listed.items():
-                _check_columns(f"{kind}.{name}".rstrip("."), columns, taken)
-        for roles in (("id", "label", "split"), ("src", "dst", "weight")):
-            for key, other in combinations(reversed(roles), 2):
-                column = getattr(self, key)
-                if column == getattr(self, other):
+                of = [tables[name]] if name in tables else tables.values()
+                taken = {role: [getattr(each, role) for each in of] for role in roles}
+                check_inputs(f"{kind}.{name}".rstrip("."), columns, taken)
+        for read, tables in ((_OF_NODES, nodes), (("src", "dst", "weight"), edges)):
+            for (name, own), (key, other) in product(tables.items(), combinations(reversed(read), 2)):
+                column = getattr(own, key)
+                if column == getattr(own, other):
                     raise problem(
                         f"{column!r} is the column of graph.{other} too",
-                        key=key,
+                        key=key if getattr(self, key) == column else f"{key}.{name}",
                         fix="Name another column: each is read for one thing.",
                     )
         return self
@@ -316,6 +408,11 @@ class GraphConfig(Section):
             ("edge_features", self.edge_features, "edges", relations),
         ):
             named |= {f"{key}.{name}": (name, of, known) for name in columns} if isinstance(columns, dict) else {}
+        for key in (*_OF_NODES, *_OF_EDGES):
+            is_either, of = key in _OF_NODES and key in _OF_EDGES, "nodes" if key in _OF_NODES else "edges"
+            known = [*types, *relations] if is_either else types if of == "nodes" else relations
+            columns = getattr(self, key)
+            named |= {f"{key}.{name}": (name, of, known) for name in columns} if isinstance(columns, dict) else {}
         for key, (name, of, known) in named.items():
             if name not in known:
                 found = f"graph.{of} has {', '.join(known)}" if known else f"graph.{of} is one table, without types"
@@ -327,19 +424,6 @@ class GraphConfig(Section):
                 fix="Name the columns of its table that are its features.",
             )
         return self
-
-
-def _check_columns(key: str, columns: tuple[str, ...], taken: Mapping[str, str]) -> None:
-    """Raise where a feature column is named twice, or has another role."""
-    for role, column in taken.items():
-        if column in columns:
-            raise problem(
-                f"{column!r} is the column of graph.{role}",
-                key=key,
-                fix="Take it out of the list: it is not an input of a model.",
-            )
-    if len(set(columns)) != len(columns):
-        raise problem(f"{list(columns)} names a column twice", key=key, fix="Name each column once.")
 
 
 def node_tables_by_name(graph: GraphConfig) -> dict[str, str]:

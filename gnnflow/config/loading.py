@@ -18,7 +18,9 @@ from gnnflow.config.base import published_name
 from gnnflow.config.cluster_section import AddressCluster
 from gnnflow.config.collecting import read_all
 from gnnflow.config.deployment import Deployment, anchored
+from gnnflow.config.edge_tables import EdgeTableConfig
 from gnnflow.config.environment import apply_overrides, expand, mask_values
+from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.messages import join_findings
 from gnnflow.config.root import Config
 from gnnflow.config.yaml_text import read_yaml, refuse_oversized
@@ -162,7 +164,7 @@ def _apply_deployment(config: Config, deployment: Deployment) -> Config:
 
 def make_paths_absolute(config: Config) -> Config:
     """Return the config with absolute local paths, which every process of this machine can use."""
-    graph = {name: _anchored(getattr(config.graph, name)) for name in ("nodes", "edges")}
+    graph = {name: _anchored(getattr(config.graph, name), config.graph) for name in ("nodes", "edges")}
     update = {"workspace": anchored(config.workspace), "graph": config.graph.model_copy(update=graph)}
     if (start := _start_location(config)) is not None:
         update["train"] = config.train.model_copy(update={"start": anchored(start)})
@@ -175,8 +177,13 @@ def _start_location(config: Config) -> str | None:
     return None if start is None or published_name(start) is not None else start
 
 
-def _anchored(table: str | dict[str, str]) -> str | dict[str, str]:
-    return anchored(table) if isinstance(table, str) else {name: anchored(uri) for name, uri in table.items()}
+def _anchored(table: Any, graph: GraphConfig) -> Any:
+    """Return locations as absolute ones; the name of a node type, whose table is read, stays."""
+    if isinstance(table, str):
+        return anchored(table)
+    if isinstance(table, EdgeTableConfig):
+        return table if table.table in graph.nodes else table.model_copy(update={"table": anchored(table.table)})
+    return {name: _anchored(each, graph) for name, each in table.items()}
 
 
 def _locations(config: Config) -> dict[str, str]:
@@ -184,6 +191,8 @@ def _locations(config: Config) -> dict[str, str]:
     found = {"workspace": config.workspace}
     if (start := _start_location(config)) is not None:
         found["train.start"] = start
-    for name, table in (("graph.nodes", config.graph.nodes), ("graph.edges", config.graph.edges)):
-        found |= {name: table} if isinstance(table, str) else {f"{name}.{kind}": uri for kind, uri in table.items()}
-    return found
+    graph = config.graph
+    nodes = {"": graph.nodes} if isinstance(graph.nodes, str) else graph.node_tables
+    edges = {"": graph.edges} if isinstance(graph.edges, str) else graph.edge_tables
+    found |= {f"graph.nodes.{kind}".rstrip("."): uri for kind, uri in nodes.items()}
+    return found | {f"graph.edges.{relation}".rstrip("."): uri for relation, uri in edges.items()}

@@ -157,8 +157,8 @@ class Sections(Section):
     @model_validator(mode="after")
     def _check_workspace_location(self) -> Self:
         for table in ("nodes", "edges"):
-            held = getattr(self.graph, table)
-            for uri in [held] if isinstance(held, str) else held.values():
+            held = self.graph.node_tables if table == "nodes" else self.graph.edge_tables
+            for uri in held.values():
                 if f"{anchored(self.workspace)}/".startswith(f"{anchored(uri).rstrip('/')}/"):
                     raise problem(
                         f"{self.workspace!r} lies inside graph.{table}, so a run's own files would be read as a table",

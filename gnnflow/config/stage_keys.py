@@ -37,8 +37,14 @@ def ingest(config: Config) -> Keys:
     # Paths stay out: the tables' stamps are inputs. The model that gives the scales stays out: the scales themselves
     # are inputs. The number of bad rows that stops a run does not change the rows.
     apart = {"nodes", "edges", "timestamp", "scaled_as", "max_bad_rows"}
-    keys: Keys = {"graph": config.graph.model_dump(mode="json", exclude=apart)}
-    if config.task.kind == "node" and config.task.split.kind == "column":
+    graph = config.graph
+    keys: Keys = {"graph": graph.model_dump(mode="json", exclude=apart)}
+    read = {str(name): table for name in graph.edge_tables if (table := graph.edge_table_of(name)) is not None}
+    if read:
+        keys["relations"] = {name: table.model_dump(mode="json", exclude={"table"}) for name, table in read.items()}
+        # the weight and the attributes of an edge are not the node's
+        keys["foreign"] = [str(name) for name in graph.edge_tables if graph.is_node_table(name)]
+    if config.task.kind == "node" and config.task.split.kind != "random":
         return keys
     # The store holds the split of nodes, and the split of edges decides which edges it holds.
     keys |= {"split": config.task.split.model_dump(mode="json"), "seed": config.seed}

@@ -183,7 +183,17 @@ class NodeRandomSplit(_HeldOut):
     test: Fraction = Field(0.2, description="Share of the labelled nodes that are scored at the end.")
 
 
-NodeSplitConfig = Annotated[NodeColumnSplit | NodeRandomSplit, Field(discriminator="kind")]
+class NodeAutoSplit(Section):
+    """Splits from a column where the table has one, else random ones."""
+
+    kind: Literal["auto"] = Field(
+        "auto",
+        description="column where the node table has the column graph.split, or graph.split is set; else random, with "
+        "its default shares. A run records the kind that it took.",
+    )
+
+
+NodeSplitConfig = Annotated[NodeAutoSplit | NodeColumnSplit | NodeRandomSplit, Field(discriminator="kind")]
 
 
 class NodeTask(Section):
@@ -191,7 +201,7 @@ class NodeTask(Section):
 
     kind: Literal["node"] = Field("node", description="Labels of nodes are learned and scored.")
     split: NodeSplitConfig = Field(
-        NodeColumnSplit(), description="Division of the labelled nodes into train, valid and test."
+        NodeAutoSplit(), description="Division of the labelled nodes into train, valid and test."
     )
 
 

@@ -205,6 +205,7 @@ def own_edge_bytes(layer: Layer, columns: EdgeColumns, *, map_first: bool) -> in
         return 0
     h, nodes = torch.zeros(_NODES, layer.in_width, requires_grad=True), NodeContext(*[torch.ones(_NODES)] * 3)
     source, target = layer_terms(layer, h=h, nodes=nodes, map_first=map_first)
+    # a block of few nodes and many edges, half of them into each node
     csr = Csr(torch.tensor([0, _EDGES // _NODES, _EDGES]), torch.arange(_EDGES) % _NODES, _NODES)
     width, weight = columns.attribute_width, torch.ones(_EDGES) if columns.has_weight else None
     block = BlockTensors(csr, EdgeContext(_EDGES, weight, torch.zeros(_EDGES, width) if width else None), None)
@@ -228,6 +229,7 @@ def own_edge_bytes(layer: Layer, columns: EdgeColumns, *, map_first: bool) -> in
 def plan_relation(layer: Layer, columns: EdgeColumns, *, map_first: bool, needs_gradient: bool = False) -> RelationPlan:
     """Return the plan of one relation's pass. needs_gradient: whether its input rows do."""
     none = next(iter(layer.parameters()), torch.zeros(0)).detach().new_zeros(0)
+    # input rows of no nodes [0, W]
     h = none.new_zeros(0, layer.in_width).requires_grad_(needs_gradient)
     terms = layer_terms(layer, h=h, nodes=NodeContext(none, none, none), map_first=map_first)
     if not layer.levels.instance.mergeable:

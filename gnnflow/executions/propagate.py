@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,8 +65,8 @@ def partial_state(
     """
     check_terms(layer, source, target, block)
     if layer.uses_propagate:
-        source, csr = _propagated_terms(layer, source, target, block)
-        rows = layer.propagate(source, target, csr, block.edge)
+        inputs = _propagated_inputs(layer, source, target, block)
+        rows = layer.propagate(inputs.source, target, inputs.csr, block.edge)
         check_rows(layer, "propagate()", rows, (block.num_targets, None, None))
         state = {"rows": rows}
     elif layer.uses_messages:
@@ -109,6 +110,7 @@ def finished(
     """
     if layer.include_self and not has_self:
         num_targets = len(next(iter(state.values())))
+        # the targets' own source terms [T, ...]
         own = {name: rows[:num_targets] for name, rows in source.items()}
         state = layer.levels.instance.merge(state, self_state(layer, source=own, target=target, edge=edge))
     return layer.levels.instance.finalize(state)
@@ -154,18 +156,27 @@ def coefficient_terms(layer: Layer, source: TermRows, target: TermRows, block: B
     return by_source.used
 
 
-def _propagated_terms(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> tuple[TermRows, Csr]:
-    """Return source terms and adjacency for `propagate`: of instances, the targets' own rows come first."""
+class _PropagatedInputs(NamedTuple):
+    """Source terms and adjacency for `propagate`: of instances, the targets' own rows come first."""
+
+    source: TermRows
+    csr: Csr
+
+
+def _propagated_inputs(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> _PropagatedInputs:
+    """Return what `propagate` reads of a block."""
     instances = instances_of(layer, block)
     if instances is None:
-        return source, block.csr
+        return _PropagatedInputs(source, block.csr)
     rows = instance_terms(layer, source=source, target=target, instances=instances, edge=block.edge)
+    # the targets' own rows in the first form [T, ...], then a row for each instance [E, ...]
     own = {name: by_position(layer, each)[:: layer.positions][: block.num_targets] for name, each in source.items()}
     joined = {name: torch.cat([own[name], each]) for name, each in rows.items()}
     sources = instances.roots.sources + block.num_targets
     if leaf_closing(layer, has_leaves=False) == "none":
         sources = torch.where(_loops(block), block.csr.targets, sources)
-    return joined, Csr(block.csr.offsets, sources, block.num_targets + block.csr.num_edges)
+    csr = Csr(block.csr.offsets, sources, block.num_targets + block.csr.num_edges)
+    return _PropagatedInputs(joined, csr)
 
 
 def _loops(block: BlockTensors) -> Tensor:
@@ -174,6 +185,7 @@ def _loops(block: BlockTensors) -> Tensor:
     They are self-loops whatever other edges are in the block, where none may have more leaves.
     """
     assert block.leaves is not None
+    # edges with one leaf [E], then of these the ones whose leaf is their target
     found = block.leaves.degree == 1
     found[found.clone()] = block.leaves.sources[block.leaves.offsets[:-1][found]] == block.csr.targets[found]
     return found

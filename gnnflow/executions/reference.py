@@ -48,6 +48,7 @@ def layer_outputs(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] |
     """Return the rows [N, W] that each layer gives, in layer order."""
     node = node_context(graph.nodes)
     h = model.encode(feature_tensors(graph.features), node)
+    # the type of each node [N]
     types = tensor(types_of(graph.nodes))
     outputs: list[Tensor] = []
     for index in range(model.num_layers):
@@ -71,6 +72,7 @@ def joined_output(layers: RelationLayers, h: Tensor, *, node: NodeContext, types
         else:
             each = zip(own, nodes, blocks, strict=True)
             rows = [layer_output(layer, h, node=node, block=part) for layer, node, part in each]
+        # the rows of the type's nodes: each relation gave rows for all N
         of_type = types == node_type
         out[of_type] = layers.joined(node_type, [each[of_type] for each in rows], h[of_type])
     return out
@@ -150,6 +152,7 @@ def _edge_terms(layer: Layer, terms: Terms, edges: EdgeList) -> dict[str, Tensor
         source["value"] = value * source.pop("scale").view(-1, *[1] * (value.dim() - 1))
     # the form of the row that each leaf reads by its place within its edge [L]
     form = edges.place.clamp(max=layer.positions - 1)
+    # the source terms of each leaf [L, ...]
     of_leaves = {
         name: rows[edges.sources] if layer.positions == 1 else rows[edges.sources, form]
         for name, rows in source.items()
@@ -170,6 +173,7 @@ def _propagated(layer: Layer, terms: Terms, block: Block) -> Tensor:
         if layer.positions == 1 and not layer.uses_instances:
             # an edge of one leaf comes from that node, and so may be its own
             alone = torch.bincount(edges.leaf_of, minlength=block.num_edges) == 1
+            # the leaf of each edge that has one alone [E]
             leaf = edges.sources.new_zeros(block.num_edges).scatter(0, edges.leaf_of, edges.sources)
             sources = torch.where(alone, leaf, sources)
     return layer.propagate(source, terms.target, Csr(offsets, sources, size), edge)

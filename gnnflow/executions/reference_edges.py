@@ -47,6 +47,7 @@ def edge_list(block: Block, *, include_self: bool) -> EdgeList:
     scale = torch.ones(num_nodes) if block.sample_scale is None else tensor(block.sample_scale)
     drawn = torch.ones(block.num_edges) if block.edge_scale is None else tensor(block.edge_scale)
     counts = tensor(block.edges.leaf_counts)
+    # for each leaf [L]: its edge, and its place among the leaves of the edge
     leaf_of = torch.repeat_interleave(counts)
     place = torch.arange(len(leaf_of)) - (counts.cumsum(0) - counts)[leaf_of]
     edges = EdgeList(
@@ -64,6 +65,7 @@ def edge_list(block: Block, *, include_self: bool) -> EdgeList:
 
 
 def _with_self(edges: EdgeList) -> EdgeList:
+    # one more edge for each node, after all others: from the node to itself, of one leaf [N]
     loops = torch.arange(edges.num_nodes)
     own = edges.edge.self_edges(edges.num_nodes)
     context = EdgeContext(
@@ -90,6 +92,7 @@ def over_leaves(kind: Aggregation, rows: Tensor, edges: EdgeList) -> Tensor:
     """Return the sum of each edge's leaves [E, ...]. rows [L, ...]: of the leaves. No leaves are zeros."""
     empty = rows.new_zeros(edges.edge.num_edges, *rows.shape[1:])
     if isinstance(kind, Max):
+        # the edge of each number of the leaves' rows [L, ...]
         index = edges.leaf_of.view(-1, *[1] * (rows.dim() - 1)).expand_as(rows)
         return empty.scatter_reduce(0, index, rows, "amax", include_self=False)
     assert isinstance(kind, Sum | Mean), "no plainer definition of this is known"
@@ -109,6 +112,7 @@ def aggregate(kind: Aggregation, coefficient: Tensor, message: Tensor, edges: Ed
     if isinstance(kind, Mean):
         # the sum of coefficients of each edge's target [E, H]
         total = _sum(coefficient, edges)[edges.targets]
+        # weights that add up to one at each target [E, H]
         coefficient = torch.where(total == 0, 0.0, coefficient / torch.where(total == 0, 1.0, total))
     if isinstance(kind, Sum):
         coefficient = coefficient * edges.scale[:, None]
@@ -131,12 +135,14 @@ def _sum(rows: Tensor, edges: EdgeList) -> Tensor:
 
 
 def _max(rows: Tensor, edges: EdgeList, *, empty: float) -> Tensor:
+    # the target of each number of the edges' rows [E, ...]
     index = edges.targets.view(-1, *[1] * (rows.dim() - 1)).expand_as(rows)
     filled = rows.new_full((edges.num_nodes, *rows.shape[1:]), empty)
     return filled.scatter_reduce(0, index, rows, "amax", include_self=False)
 
 
 def _softmax(logit: Tensor, edges: EdgeList) -> Tensor:
+    # weight of each edge and head, relative to the largest logit of its target [E, H]
     shifted = (logit - _max(logit.detach(), edges, empty=0.0)[edges.targets]).exp() * edges.drawn[:, None]
     return shifted / _sum(shifted, edges)[edges.targets]
 

@@ -125,6 +125,7 @@ def _merged(passes: Sequence[RelationPass], stages: Stages) -> Tensor:
     aggregation = first.layer.levels.instance
     terms = [rows for each in passes for rows in each.terms.source.values()]
     stages.enter("gather_sum", over=terms, back="transform")
+    # the states of all relations' in-edges, in the order of the relations [T, ...]
     states = (
         part.state(each.layer, each.terms.target)
         for each in passes

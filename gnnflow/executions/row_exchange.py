@@ -126,6 +126,7 @@ def told_by_all(exchange: Exchange, figures: IntArray) -> IntArray:
 def joined(exchange: Exchange, rows: Array) -> Array:
     """Return the rows [n, K] of all ranks, one rank's after the other's, on each of them."""
     received = told_by_all(exchange, np.array([len(rows)], np.int64))[:, 0].tolist()
+    # this rank's rows once for each rank [ranks x n, K]
     told = np.tile(rows, (exchange.size, 1))
     return swapped(exchange, told, sent=[len(rows)] * exchange.size, received=received)
 
@@ -225,6 +226,7 @@ class _Depart(Function):
 
 def _with_rows(route: Route, gradient: Tensor, rows: Tensor) -> Tensor:
     """Return a gradient [N, ...] plus the gradients of the rows that were sent [S, ...]."""
+    # the gradient [N, ...] in memory that is used again; then the rows that were sent are added to it
     width = prod(gradient.shape[1:])
     plain = gradient.dtype == torch.float32
     whole = empty_rows(*gradient.shape, device=gradient.device) if plain else torch.empty_like(gradient)

@@ -105,6 +105,7 @@ class BlockTensors:
     def _leaves_joined_by(self, rows: Tensor, last: Tensor, *, counts: Tensor) -> Csr:
         """Return the leaves with one more of each target [T], for its new edge at `last`; counts: of all edges."""
         assert self.leaves is not None
+        # where the leaves of each edge end, new edges included [E + T]
         ends = counts.cumsum(0)
         # where the one leaf of each new edge comes to lie [T], and where the leaves of the others do [L]
         new, old = ends[last] - 1, torch.arange(self.leaves.num_edges, device=last.device)
@@ -195,6 +196,7 @@ def block_tensors(block: Block, *, keeps_leaves: bool = False) -> BlockTensors:
     leaves = None
     if block.edges.leaves is not None and (keeps_leaves or bool((block.edges.leaf_counts != 1).any())):
         leaves = Csr(tensor(block.edges.leaves), adjacency.sources, block.num_sources)
+        # source e is edge e, whose leaves follow
         every = torch.arange(block.num_edges)
         adjacency = Csr(adjacency.offsets, every, block.num_edges, is_edgewise=True)
     return BlockTensors(
@@ -228,6 +230,7 @@ def rows_of_types(types: IntArray, num_types: int) -> TypeRows:
     """Return which rows are of each type. types: the number of each row's type."""
     if num_types == 1:
         return TypeRows(len(types))
+    # rows type by type [n], the place of each row in that order [n], and where each type's rows end
     order = np.argsort(types, kind="stable")
     places = np.empty(len(types), np.int64)
     places[order] = np.arange(len(types))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +29,23 @@ def distinct(values: IntArray) -> IntArray:
     By sorting: NumPy's own `unique` hashes first, which on millions of integers takes ten times as long.
     """
     ordered = np.sort(values)
-    first = np.ones(len(ordered), bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return ordered[first]
+    return ordered[is_first(ordered)]
+
+
+def is_first(*columns: Array) -> BoolArray:
+    """Return whether each row [n] of grouped columns differs from the row before it; the first one does."""
+    first = np.ones(len(columns[0]), bool)
+    np.not_equal(columns[0][1:], columns[0][:-1], out=first[1:])
+    for column in columns[1:]:
+        first[1:] |= column[1:] != column[:-1]
+    return first
 
 
 def find_places(ordered: IntArray, values: IntArray) -> IntArray:
     """Return the first place of each value [n] in ascending values, -1 where they do not contain it."""
     if not len(ordered):
         return np.full(len(values), -1)
+    # where each value would lie among the ordered ones [n], and whether it is there
     place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
     return np.where(ordered[place] == values, place, -1)
 
@@ -47,3 +57,23 @@ def ragged_ranges(starts: Array, lengths: Array) -> IntArray:
     total = int(ends[-1]) if len(ends) else 0
     ranges: IntArray = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
     return ranges
+
+
+@dataclass(frozen=True)
+class AlignedArrays:
+    """Arrays [n, ...] that have a row for each of the same n items; dataclasses of arrays derive from it."""
+
+    def take(self, rows: IntArray) -> Self:
+        """Return the items of some rows."""
+        return type(self)(*(array[rows] for array in vars(self).values()))
+
+    def pieces(self, size: int) -> Iterator[Self]:
+        """Yield so many items at a time; at least one piece."""
+        number = len(next(iter(vars(self).values())))
+        for start in range(0, max(number, 1), size):
+            yield self.take(np.arange(start, min(start + size, number)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the items of all parts, part by part."""
+        return cls(*(np.concatenate(column) for column in zip(*(vars(part).values() for part in parts), strict=True)))

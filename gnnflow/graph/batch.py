@@ -249,6 +249,7 @@ class TypedFeatures:
         """The number of each row among the rows of its type [N]."""
         places = np.empty(len(self), np.int64)
         for number in range(len(self.parts)):
+            # rows of one type, numbered in their order
             rows = np.flatnonzero(self.types == number)
             places[rows] = np.arange(len(rows))
         return places

@@ -7,6 +7,7 @@ partition, type and cluster are found by a binary search.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,6 +60,20 @@ class PartitionBook:
         return np.searchsorted(self.offsets, nodes, side="right").astype(np.int64) - 1
 
 
+class Runs(NamedTuple):
+    """Runs of consecutive dense ids: the first id and the length of each."""
+
+    starts: IntArray
+    lengths: IntArray
+
+
+class GridShape(NamedTuple):
+    """Rows and columns of a grid of partitions, which they fill row by row."""
+
+    rows: int
+    columns: int
+
+
 @dataclass(frozen=True)
 class ClusterBook:
     """The clusters of a graph, numbered p C + c where each of P partitions has C of them.
@@ -81,22 +96,22 @@ class ClusterBook:
         place, each = np.searchsorted(self.starts, nodes, side="right").astype(np.int64) - 1, self._per_partition
         return place // (self.num_types * each) * each + place % each
 
-    def runs(self, numbers: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the first dense id and the length of each run of some clusters [N]: int64 [N T], types within each."""
+    def runs(self, numbers: IntArray) -> Runs:
+        """Return the runs of some clusters [N]: [N T], types within each cluster."""
         # partitions [N, 1] and places of the clusters in them [N, 1], then runs [N T]
         partition, place = np.divmod(numbers[:, None], self._per_partition)
         at = ((partition * self.num_types + np.arange(self.num_types)) * self._per_partition + place).ravel()
-        return self.starts[at], self.starts[at + 1] - self.starts[at]
+        return Runs(self.starts[at], self.starts[at + 1] - self.starts[at])
 
     @property
     def _per_partition(self) -> int:
         return self.num_clusters // self.num_partitions
 
 
-def grid_shape(partitions: int) -> tuple[int, int]:
-    """Return rows and columns of the most square grid of partitions, which they fill row by row."""
+def grid_shape(partitions: int) -> GridShape:
+    """Return the most square grid of partitions."""
     rows = max(number for number in range(1, int(partitions**0.5) + 1) if partitions % number == 0)
-    return rows, partitions // rows
+    return GridShape(rows, partitions // rows)
 
 
 def edge_partitions(placement: Placement, *, target: IntArray, source: IntArray, partitions: int) -> IntArray:
@@ -108,6 +123,6 @@ def edge_partitions(placement: Placement, *, target: IntArray, source: IntArray,
     if placement == "source":
         return source
     if placement == "grid":
-        columns = np.int64(grid_shape(partitions)[1])
+        columns = np.int64(grid_shape(partitions).columns)
         return target // columns * columns + source % columns
     return target

@@ -234,6 +234,7 @@ def join_relations(relations: Sequence[InEdges]) -> InEdges:
     widest = max(0 if each.attributes is None else each.attributes.shape[1] for each in relations)
 
     def joined(column: Callable[[InEdges], Array | None], fill: float, dtype: npt.DTypeLike) -> Array | None:
+        # the column of each relation [E_r], or None; a missing one is filled where another relation has it
         held = [column(each) for each in relations]
         if all(each is None for each in held):
             return None
@@ -281,6 +282,7 @@ def edge_scale(edges: InEdges) -> FloatArray:
     # the same for each edge [E]
     tau = np.repeat(tau, lengths[lengths > 0])
     positive = edges.weight > 0
+    # w tau of each edge [E], infinity where w is 0
     exponent = np.multiply(edges.weight, tau, out=np.full(len(tau), np.inf), where=positive, dtype=np.float64)
     scale: FloatArray = (1 / -np.expm1(-exponent)).astype(np.float32)
     return scale

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,20 @@ class _Layer:
     @property
     def num_targets(self) -> int:
         return len(self.picked.counts) // self.picked.num_relations
+
+
+class _Reached(NamedTuple):
+    """Nodes in batch row order, and layers from the last to the first."""
+
+    nodes: IntArray
+    layers: list[_Layer]
+
+
+class Numbered(NamedTuple):
+    """The row of each node found, and the nodes that had no row before, in the order of their rows."""
+
+    rows: IntArray
+    new: SourceArray
 
 
 def new_scratch(num_nodes: int) -> RowArray:
@@ -181,10 +196,8 @@ def edges_of_hop(
     return picked
 
 
-def _reach(
-    neighborhood: Neighborhood, rows: IntArray, limits: Sequence[Fanout | None], row_of: RowArray
-) -> tuple[IntArray, list[_Layer]]:
-    """Return the nodes reached, in batch row order, and the layers from the last to the first.
+def _reach(neighborhood: Neighborhood, rows: IntArray, limits: Sequence[Fanout | None], row_of: RowArray) -> _Reached:
+    """Return the nodes reached and the layers.
 
     row_of [N] holds each reached node's batch row meanwhile, UNSEEN elsewhere.
     """
@@ -209,15 +222,15 @@ def _reach(
     # reset to unseen, so that the scratch array serves the next batch
     row_of[nodes] = UNSEEN
     assert distinct, "targets of one batch are distinct"
-    return nodes, layers
+    return _Reached(nodes, layers)
 
 
-def number_rows(found: SourceArray, row_of: RowArray, *, first_row: int) -> tuple[IntArray, SourceArray]:
+def number_rows(found: SourceArray, row_of: RowArray, *, first_row: int) -> Numbered:
     """Give rows to new nodes; return the row of each node found, and the new nodes."""
-    return number(found, row_of, first_row=first_row) or _number(found, row_of, first_row=first_row)
+    return Numbered(*(number(found, row_of, first_row=first_row) or _number(found, row_of, first_row=first_row)))
 
 
-def _number(found: SourceArray, row_of: RowArray, *, first_row: int) -> tuple[IntArray, SourceArray]:
+def _number(found: SourceArray, row_of: RowArray, *, first_row: int) -> Numbered:
     """Give rows as `native.number` does, without the core."""
     # nodes without a row yet, with repetitions [U]
     unseen = found[row_of[found] < 0]
@@ -227,7 +240,7 @@ def _number(found: SourceArray, row_of: RowArray, *, first_row: int) -> tuple[In
     # each such node once, at its first position
     new: SourceArray = unseen[row_of[unseen] == positions]
     row_of[new] = np.arange(first_row, first_row + len(new), dtype=np.int32)
-    return row_of[found].astype(np.int64), new
+    return Numbered(row_of[found].astype(np.int64), new)
 
 
 def _append(edges: InEdges, known: _Layer, more: _Layer) -> _Layer:

@@ -39,6 +39,7 @@ def cut_clusters(
     members: all nodes of the clusters; targets: some of them. scratch: from `new_scratch`, unchanged afterwards.
     """
     edges = graph.edges
+    # in the scratch space members are 0, and targets are unseen again
     scratch[members] = 0
     scratch[targets] = UNSEEN
     # members that are no targets
@@ -47,7 +48,7 @@ def cut_clusters(
     scratch[nodes] = np.arange(len(nodes), dtype=np.int32)
     fresh = nodes
     for _ in range(boundary_hops):
-        _, fresh = number_rows(edges.step_back(fresh), scratch, first_row=len(nodes))
+        fresh = number_rows(edges.step_back(fresh), scratch, first_row=len(nodes)).new
         nodes = np.concatenate([nodes, fresh])
     block = _block(graph, nodes, scratch)
     scratch[nodes] = UNSEEN
@@ -56,6 +57,7 @@ def cut_clusters(
 
 def _block(graph: Neighborhood, nodes: IntArray, row_of: RowArray) -> Block:
     """Return the in-edges among the nodes whose rows are given."""
+    # all in-edges of the nodes, row by row [E], and whether each is kept [E]
     picked = graph.edges.prefix(nodes, limit=None)
     inside = _inside(graph.edges, picked, row_of[graph.edges.sources_of(picked.positions)] != UNSEEN)
     # kept edges before each row's first [R n + 1]
@@ -86,6 +88,7 @@ class EdgesAmong(LayerEdges):
     def cut(self, nodes: IntArray) -> Block:
         """Return the block of some nodes, scaled for the edges that are left out."""
         picked = self.edges.prefix(nodes, limit=None)
+        # whether each source is among the nodes [L], then whether each edge is kept [E]
         known = find_places(self.among, self.edges.sources_of(picked.positions)) >= 0
         inside = _inside(self.edges, picked, known)
         return sampled_block(

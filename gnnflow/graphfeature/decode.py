@@ -86,6 +86,7 @@ def _leaf_offsets(messages: Messages, bounds: IntArray, num_sources: IntArray) -
 
     bounds [n R + 1]: the first edge of each relation of each message.
     """
+    # edges of each relation of each message [n R], and the number of relations of each message [n]
     sizes = np.diff(bounds)
     relations = np.full(len(messages), len(sizes) // max(len(messages), 1))
     # leaves of an edge of each relation of each message, 0 where they are counted one by one [n R]
@@ -98,6 +99,7 @@ def _leaf_offsets(messages: Messages, bounds: IntArray, num_sources: IntArray) -
     # damaged counts may have any size, so they are checked against the stored bytes before use
     refuse(per_message(sizes * (same > 0)) > num_sources, "is damaged: in_edges does not add up")
     listed = _checked(messages, "leaves", "<u4", per_message(sizes * (same == 0)))
+    # number of leaves of each edge, then their offsets [E], [E + 1]
     counts = np.repeat(same, sizes)
     counts[counts == 0] = listed
     leaves = offsets_of(counts)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def pairs_seen(blocks: Iterable[Block], pairs: RowPairs, *, first: int = 0) -> I
     """
     keys = pairs.keys()
     # the keys that some edge has, and whether a pair's key is among them one way or the other [B]
-    found = distinct(np.concatenate([_between_ends(block, keys, pairs.num_rows, first)[1] for block in blocks]))
+    found = distinct(np.concatenate([_between_ends(block, keys, pairs.num_rows, first).keys for block in blocks]))
     forward = np.isin(pairs.targets * pairs.num_rows + pairs.sources, found)
     return np.flatnonzero(forward | np.isin(pairs.sources * pairs.num_rows + pairs.targets, found))
 
@@ -59,7 +60,7 @@ def without_between(block: Block, keys: IntArray, num_rows: int, *, first: int |
 
     keys: of `RowPairs`. first: the number of target 0 of the block among sources, or of each target [T].
     """
-    positions, _ = _between_ends(block, keys, num_rows, first)
+    positions = _between_ends(block, keys, num_rows, first).positions
     kept = np.ones(block.num_edges, bool)
     kept[positions] = False
     return keeping(block, kept) if len(positions) else block
@@ -96,15 +97,23 @@ def keeping(block: Block, kept: Array) -> Block:
     )
 
 
-def _between_ends(block: Block, keys: IntArray, num_rows: int, first: int | IntArray) -> tuple[IntArray, IntArray]:
-    """Return the positions of a block's edges whose ends are a pair of `keys`, and these edges' keys."""
+class _PairEdges(NamedTuple):
+    """A block's edges that join the ends of a pair: the position and the key of each."""
+
+    positions: IntArray
+    keys: IntArray
+
+
+def _between_ends(block: Block, keys: IntArray, num_rows: int, first: int | IntArray) -> _PairEdges:
+    """Return the edges of a block whose ends are a pair of `keys`."""
     edges = block.edges
     # edges into rows of ends lie first in each relation; keep the ones that come from such a row
     firsts = np.arange(edges.num_relations) * block.num_targets
     runs = edges.offsets[np.stack([firsts, firsts + min(num_rows, block.num_targets)], axis=1)].tolist()
     near = np.concatenate([start + np.flatnonzero(edges.sources[start:end] < num_rows) for start, end in runs])
+    # of each of these edges: the target, both ends as one integer, and whether this is a pair's key
     targets = (np.searchsorted(edges.offsets, near, side="right") - 1) % max(block.num_targets, 1)
     names = first + targets if isinstance(first, int) else first[targets]
     found = names * num_rows + edges.sources[near]
     same = find_places(keys, found) >= 0
-    return near[same], found[same]
+    return _PairEdges(near[same], found[same])

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gnnflow.graph.arrays import Array, IntArray, offsets_of
+from gnnflow.graph.arrays import Array, IntArray, is_first, offsets_of
 from gnnflow.graph.batch import Degrees, Features, NodeFeatures, TypedFeatures
 from gnnflow.graph.edges import InEdges, join_relations
 
@@ -98,8 +99,6 @@ def merge(neighborhoods: Sequence[Neighborhood]) -> Neighborhood:
     union = side_by_side(neighborhoods).neighborhood
     if np.all(union.node_ids[1:] > union.node_ids[:-1]):
         return union
-    # the union's row of each distinct node's longest list in each relation [R, D], and the number among the distinct
-    # nodes of every row's node [N]
     winners, row_of = _longest(union.node_ids, union.edges.lengths.reshape(union.edges.num_relations, -1))
     # the same as numbers among the lists of all relations [R D]
     lists = (winners + np.arange(len(winners))[:, None] * union.num_nodes).ravel()
@@ -118,16 +117,22 @@ def merge(neighborhoods: Sequence[Neighborhood]) -> Neighborhood:
     )
 
 
-def _longest(node_ids: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]:
-    """Return each distinct node's copy with the longest list in each relation [R, D], and every copy's number.
+class _Copies(NamedTuple):
+    """Copies of D distinct nodes, which are numbered by ascending id.
 
-    lengths [R, N]. Nodes are numbered by ascending id.
+    winners [R, D]: the row of each node's longest list in each relation; numbers [N]: the number of each row's node.
     """
+
+    winners: IntArray
+    numbers: IntArray
+
+
+def _longest(node_ids: IntArray, lengths: IntArray) -> _Copies:
+    """Return the copies of each node, with the longest list in each relation. lengths: [R, N]."""
     # rows sorted by node id, so copies of a node are adjacent [N]
     order = np.argsort(node_ids, kind="stable")
     # whether a place in that order is the first of its node [N]
-    starts_node = np.ones(len(order), bool)
-    starts_node[1:] = node_ids[order[1:]] != node_ids[order[:-1]]
+    starts_node = is_first(node_ids[order])
     # the node's number, by ascending id, at each place [N]
     group = np.cumsum(starts_node) - 1
     first_places = np.flatnonzero(starts_node)
@@ -135,7 +140,7 @@ def _longest(node_ids: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]
     # the node's number of each row, in the order the rows came in [N]
     row_of = np.empty(len(order), np.int64)
     row_of[order] = group
-    return winners, row_of
+    return _Copies(winners, row_of)
 
 
 def _first_longest(lengths: IntArray, group: IntArray, first_places: IntArray) -> IntArray:
@@ -144,10 +149,7 @@ def _first_longest(lengths: IntArray, group: IntArray, first_places: IntArray) -
     longest = np.maximum.reduceat(lengths, first_places)
     # places with a list of that length, one or more per node [C]
     candidates = np.flatnonzero(lengths == longest[group])
-    # whether a candidate is the first of its node [C]
-    first = np.ones(len(candidates), bool)
-    first[1:] = group[candidates[1:]] != group[candidates[:-1]]
-    return candidates[first]
+    return candidates[is_first(group[candidates])]
 
 
 def join_degrees(degrees: Sequence[Degrees]) -> Degrees:

@@ -134,6 +134,7 @@ def read_shard(artifact: str, entry: ShardEntry, *, was_read: Callable[[], None]
         neighborhood, rows = decode_rows(body["graph_feature"]).neighborhood, decode_references(column)
     else:
         neighborhood = merge([decode_rows(column).neighborhood])
+        # the row of each target among the merged nodes [T]
         rows = np.searchsorted(neighborhood.node_ids, targets)
     labels = labels_of(table["label"]) if "label" in table.column_names else None
     return Shard(neighborhood, rows, targets, labels)

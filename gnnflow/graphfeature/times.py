@@ -69,14 +69,15 @@ def build_before(
     """
     assert neighborhood.edges.time is not None, "edges have times"
     size = neighborhood.num_nodes
+    # the distinct cuts, ascending, and the number of each target's among them [R]
     moments, group = np.unique(before, return_inverse=True)
     # each (time, node) as one integer: at first the targets, then also their sources
     keys = group * size + rows
     assert len(distinct(keys)) == len(keys), "targets of one batch are distinct"
     hops: list[_TimedHop] = []
     for limit in hop_limits(fanouts, num_layers):
-        hop, keys = _hop_before(neighborhood, keys, moments, limit)
-        hops.append(hop)
+        hops.append(_hop_before(neighborhood, keys, moments, limit))
+        keys = hops[-1].keys
     nodes = keys % size
     degrees = neighborhood.degrees.take(nodes)
     sizes = [hop.num_targets for hop in hops[1:]] + [len(keys)]
@@ -99,10 +100,11 @@ class _TimedHop:
     """The in-edges of a layer's rows.
 
     picked: the edges of the fan-out, of all times; sources: the row of each edge's source [E], 0 for a later edge;
-    earlier: whether an edge is before its row's time [E].
+    earlier: whether an edge is before its row's time [E]. keys: of the layer's rows, then of the new sources.
     """
 
     num_targets: int
+    keys: IntArray
     picked: Picked
     sources: IntArray
     earlier: BoolArray
@@ -116,10 +118,8 @@ class _TimedHop:
         )
 
 
-def _hop_before(
-    neighborhood: Neighborhood, keys: IntArray, moments: IntArray, limit: Fanout | None
-) -> tuple[_TimedHop, IntArray]:
-    """Return the in-edges of the rows, and the rows followed by the new sources.
+def _hop_before(neighborhood: Neighborhood, keys: IntArray, moments: IntArray, limit: Fanout | None) -> _TimedHop:
+    """Return the in-edges of the rows.
 
     keys: time and node of each row as one integer. limit: as in `hop_limits`.
     """
@@ -131,17 +131,19 @@ def _hop_before(
     earlier = neighborhood.edges.time[picked.positions] < moments[keys // size][row]
     # the source of an earlier edge is a row of its target's time
     reached = (keys - keys % size)[row[earlier]] + neighborhood.edges.sources[picked.positions[earlier]]
+    # the sources met for the first time go after the rows; `after` is not sorted, so rows are found through an order
     found = distinct(reached)
     after = np.concatenate([keys, found[~np.isin(found, keys)]])
     sources = np.zeros(len(row), np.int64)
     order = np.argsort(after)
     sources[earlier] = order[np.searchsorted(after, reached, sorter=order)]
-    return _TimedHop(len(keys), picked, sources, earlier), after
+    return _TimedHop(len(keys), after, picked, sources, earlier)
 
 
 def late_edge(timed: TimedBatch) -> LateEdge | None:
     """Return an edge of a batch that is not before its row's cut; None where there is none."""
     for block in timed.batch.blocks:
+        # the target of each edge, relation by relation [E], and the edges that are not before the target's cut
         targets = np.repeat(np.tile(np.arange(block.num_targets), block.edges.num_relations), block.edges.lengths)
         assert block.edges.time is not None
         late = np.flatnonzero(block.edges.time >= timed.cuts[targets])
@@ -159,5 +161,6 @@ def latest_edge(neighborhood: Neighborhood) -> LateEdge | None:
     if not edges.num_edges:
         return None
     edge = int(np.argmax(edges.time))
+    # the node that the edge leads to, in any relation
     target = (np.searchsorted(edges.offsets, edge, side="right") - 1) % edges.num_targets
     return LateEdge(int(ids[edges.sources[edge]]), int(ids[target]), int(edges.time[edge]))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -106,17 +106,25 @@ class _Span:
     value: IntArray
 
 
+class _Fields(NamedTuple):
+    """Fields of several messages: the message that each is in, and the start and length of its payload."""
+
+    rows: IntArray
+    starts: IntArray
+    lengths: IntArray
+
+
 @dataclass(frozen=True)
 class Messages:
     """A parsed column: the places of the fields of its n messages. Unknown fields are kept and not read.
 
-    repeated: fields that a message may have several times: the message of each, its start and its length.
+    repeated: fields that a message may have several times.
     """
 
     content: pa.Buffer
     offsets: IntArray
     spans: dict[tuple[int, int], _Span]
-    repeated: dict[int, tuple[IntArray, IntArray, IntArray]]
+    repeated: dict[int, _Fields]
 
     def __len__(self) -> int:
         """Return the number of messages."""
@@ -149,6 +157,7 @@ class Messages:
             start, length = int(span.start[0]), int(span.value[0])
             found: Array = np.frombuffer(self.content, np.uint8)[start : start + length].view(dtype)
             return np.require(found, requirements="A") if aligned else found
+        # the payloads of all messages without the bytes between them
         content = self._slices(span.start, span.value).buffers()[2]
         size = int(span.value.sum())
         return np.frombuffer(content, np.uint8, count=size).view(dtype) if size else np.zeros(0, dtype)
@@ -186,8 +195,8 @@ def parse(column: pa.Array | pa.ChunkedArray, *, repeated: Collection[str] = ())
     content = np.frombuffer(buffer, np.uint8)
     spans: dict[tuple[int, int], _Span] = {}
     listed = {_NUMBERS[name] for name in repeated}
-    # (message, start, length) of each field that may be repeated, step by step
-    several: dict[int, list[tuple[IntArray, IntArray, IntArray]]] = {}
+    # each field that may be repeated, step by step
+    several: dict[int, list[_Fields]] = {}
     # unfinished messages [U], and the position of each in the bytes [U]
     rows = np.flatnonzero(offsets[1:] > offsets[:-1])
     at = offsets[rows]
@@ -204,18 +213,17 @@ def parse(column: pa.Array | pa.ChunkedArray, *, repeated: Collection[str] = ())
             span = spans.setdefault(
                 (field >> 3, field & 7), _Span(offsets[:-1].copy(), np.zeros(len(column), np.int64))
             )
-            own = rows[tag == field], at[tag == field], value[tag == field]
-            span.start[own[0]], span.value[own[0]] = own[1:]
+            own = _Fields(rows[tag == field], at[tag == field], value[tag == field])
+            span.start[own.rows], span.value[own.rows] = own.starts, own.lengths
             if field & 7 == _BYTES and field >> 3 in listed:
                 several.setdefault(field >> 3, []).append(own)
         at += length
         rows, at = rows[at < end], at[at < end]
-    return Messages(buffer, offsets, spans, {number: _joined(steps) for number, steps in several.items()})
-
-
-def _joined(steps: Sequence[tuple[IntArray, IntArray, IntArray]]) -> tuple[IntArray, IntArray, IntArray]:
-    rows, start, length = (np.concatenate(column) for column in zip(*steps, strict=True))
-    return rows, start, length
+    listed_fields = {
+        number: _Fields(*(np.concatenate(column) for column in zip(*steps, strict=True)))
+        for number, steps in several.items()
+    }
+    return Messages(buffer, offsets, spans, listed_fields)
 
 
 def _varints(content: ByteArray, at: IntArray, end: IntArray, rows: IntArray) -> tuple[IntArray, IntArray]:

@@ -12,7 +12,7 @@ Shapes: T targets, P pairs, R relations, E edges.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +55,7 @@ def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     # the smallest hash of each target's neighbourhood [T]
     signature = signatures(nodes, edges.source_offsets(picked), edges.sources_of(picked.positions))
     signed = table.append_column("signature", pa.array(signature))
+    # targets of each split in each bucket of signatures [4, NUM_BUCKETS]
     buckets = bucket_counts(signature, to_numpy(table["split"])).tolist()
     counts: dict[str, Any] = {"targets": len(nodes), "buckets": buckets}
     if job.pairs is not None:
@@ -66,6 +67,7 @@ def _chosen(index: int, node_type: int, job: FlatJob) -> pa.Table:
     """Return the rows of a partition's targets of one type."""
     store = job.neighbors.store
     table = store.nodes(index, [*job.target_columns, "labelled"], node_type=node_type)
+    # ids of the type in the form that ids of all target types have
     ids = as_ids(combine(table["id"]), store.facts.id_type_of_targets)
     table = table.set_column(table.column_names.index("id"), "id", ids)
     if isinstance(job.targets, str):
@@ -88,9 +90,11 @@ def place_targets(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan, we
     emits, shards = [Emit("targets", signed.select(job.target_columns), shard)], [shard] * len(nodes)
     if job.pairs is not None:
         numbers = np.arange(plan.total_shards)
+        # the draws of this partition's nodes: node, shard, and place in the shard's pool [D]
         drawn, drawn_shard, number = draws_of(index, store, numbers, job.pairs, weights=np.array(weights))
         emits.append(Emit("pool", pa.table({"node": drawn, "number": number}), drawn_shard))
         nodes, shards = [*nodes, drawn], [*shards, drawn_shard]
+    # every node that a shard needs first, with its shard
     reached = np.concatenate(nodes)
     frontier = pa.table({"shard": np.concatenate(shards), "node": reached})
     return TaskOutput(emits=(*emits, Emit("frontier_0", frontier, store.book.owner(reached))))
@@ -135,11 +139,16 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
     )
 
 
-def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Return (shard, local node, edges taken) of every pair reached before hop `hop`, sorted by (shard, node).
+class _Pairs(NamedTuple):
+    """Pairs of a shard and a node, sorted by both: shards [P], local nodes [P], and edges taken, by relation [R P]."""
 
-    Edges taken are [R P], relation by relation.
-    """
+    shards: IntArray
+    nodes: IntArray
+    taken: IntArray
+
+
+def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> _Pairs:
+    """Return every pair reached before hop `hop`."""
     book = job.neighbors.store.book
     size, start = book.size(index), book.start(index)
     reached = inbox.read(f"frontier_{hop - 1}")
@@ -156,7 +165,7 @@ def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> tuple[IntArray, 
     every = distinct(np.concatenate([keys, seen]))
     all_taken = np.zeros((num_relations, len(every)), np.int64)
     all_taken[:, np.searchsorted(every, seen)] = taken.T
-    return every // max(size, 1), every % max(size, 1), all_taken.ravel()
+    return _Pairs(every // max(size, 1), every % max(size, 1), all_taken.ravel())
 
 
 def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
@@ -233,8 +242,16 @@ def _assembled(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:
     )
 
 
-def _node_rows(inbox: Inbox, job: FlatJob) -> tuple[IntArray, Degrees, NodeFeatures]:
-    """Return dense ids, degrees and features of a shard's nodes [N], in dense id order."""
+class _NodeRows(NamedTuple):
+    """The nodes of a shard [N]: dense ids, ascending, degrees and features."""
+
+    ids: IntArray
+    degrees: Degrees
+    features: NodeFeatures
+
+
+def _node_rows(inbox: Inbox, job: FlatJob) -> _NodeRows:
+    """Return the nodes that were sent to a shard."""
     facts = job.neighbors.store.facts
     tables = [_sorted_by(inbox.read(channel).combine_chunks(), "node") for channel in job.node_channels]
     kinds = zip(tables, facts.features_of_types, strict=True)
@@ -242,10 +259,10 @@ def _node_rows(inbox: Inbox, job: FlatJob) -> tuple[IntArray, Degrees, NodeFeatu
     nodes, degrees = np.concatenate([to_numpy(table["node"]) for table in tables]), degrees_of(tables)
     if degrees.types is None:
         assert parts[0] is not None
-        return nodes, degrees, parts[0]
+        return _NodeRows(nodes, degrees, parts[0])
     # the order of all types' nodes by dense id [N]; nodes of one type keep the order of their table
     order = np.argsort(nodes, kind="stable")
-    return nodes[order], degrees.take(order), TypedFeatures(degrees.types[order], parts)
+    return _NodeRows(nodes[order], degrees.take(order), TypedFeatures(degrees.types[order], parts))
 
 
 def _sorted_by(table: pa.Table, column: str) -> pa.Table:

@@ -143,10 +143,17 @@ def bounded_shard_size(facts: GraphFacts, fanouts: Sequence[Fanout | None], *, s
     return shard_size
 
 
+class _Reached(NamedTuple):
+    """Numbers of nodes of each type, and of edges of each relation."""
+
+    nodes: Sequence[float]
+    edges: Sequence[float]
+
+
 def _reached(
     facts: GraphFacts, fanouts: Sequence[Fanout | None], *, sizes: Sequence[int], num_edges: Sequence[int]
-) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the numbers of nodes of each type and edges of each relation that a target reaches, with itself."""
+) -> _Reached:
+    """Return the numbers of nodes and edges that a target reaches, with itself."""
     schema, leaves = facts.schema, _leaves(facts)
     # a pair has an end of each of its types, and is two targets
     among = facts.target_types
@@ -161,7 +168,7 @@ def _reached(
             reached[source] += added * leaves[number]
             edges[number] += added
         nodes = [old + new for old, new in zip(nodes, reached, strict=True)]
-    return nodes, edges
+    return _Reached(nodes, edges)
 
 
 def _leaves(facts: GraphFacts) -> list[int]:

@@ -124,9 +124,11 @@ def choose(
     edge_bytes: of one edge, sent once where any layer takes states. Where edges read terms of their targets the rows of
     the sources are kept until these come, once for all partitions that take states: each other one counts its share.
     """
+    # bytes of each layer and sending partition, by rows and by states [L, P], and of the edges [P]
     row_bytes = np.stack([counts.sources * layer.row for layer in layers])
     kept = np.stack([counts.sources * layer.row // max(num_partitions - 1, 1) * bool(layer.read) for layer in layers])
     state_bytes = kept + np.stack([counts.targets * ((layer.state or 0) + layer.read) for layer in layers])
+    # whether states can be sent, and the bytes of the edges that states need [L, P], [P]
     allowed = np.array([layer.state is not None for layer in layers])[:, None] & (counts.edges > 0)
     of_edges = np.ceil(counts.edges * edge_bytes).astype(np.int64)
     # what states save in each layer where they do, and over the layers, less the edges [P]
@@ -143,9 +145,11 @@ def takes_pieces(counts: PairCounts, layer: LayerBytes, *, as_states: Array, own
     as_states [P]: which partitions send states in this layer. own: the task's own partition.
     """
     others = np.arange(len(counts.sources)) != own
+    # partitions that send rows [P]
     by_rows = others & ~as_states
     if not layer.merges or not counts.sources[by_rows].any() or overlap in {"no piece", "nothing"}:
         return False
+    # bytes that other partitions send
     sent = np.where(as_states, counts.targets * (layer.state or 0), counts.sources * layer.row)[others].sum()
     few_merges = EDGES_PER_MERGE * counts.targets[by_rows].sum() <= counts.edges[by_rows].sum()
     return overlap == "every piece" or bool(sent >= LARGE_PIECES_BYTES and few_merges)

@@ -11,7 +11,7 @@ target of the same relation, from and to one type.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,13 @@ class Sends:
             return Sends(self.rows[:0], self.destination[:0])
         held = np.flatnonzero((self.rows >= rows[0]) & (self.rows <= rows[-1]))
         return Sends(self.rows[held], self.destination[held])
+
+
+class TypeTargets(NamedTuple):
+    """Targets of one type: its number, and their rows among its nodes in a partition, ascending."""
+
+    node_type: int
+    rows: IntArray
 
 
 def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutput:
@@ -80,15 +87,16 @@ def _targets_of_type(index: int, job: InferJob, node_type: int) -> IntArray:
     rows = np.arange(own.start, own.stop)
     if isinstance(job.node_targets, str):
         return rows
+    # split code of each node of the type
     split = to_numpy(store.nodes(index, ["split"], node_type=node_type)["split"])
     return rows[np.isin(split, job.node_targets)]
 
 
-def rows_by_type(rows: IntArray, index: int, job: InferJob) -> list[tuple[int, IntArray]]:
-    """Return the target types, and of each its part of ascending local rows of targets, as rows among its nodes."""
+def rows_by_type(rows: IntArray, index: int, job: InferJob) -> list[TypeTargets]:
+    """Return the targets of each target type. rows: local rows of targets, ascending."""
     facts, book = job.neighbors.store.facts, job.neighbors.store.book
     places = [(kind, book.rows(index, kind)) for kind in facts.target_types]
-    return [(kind, rows[(rows >= own.start) & (rows < own.stop)] - own.start) for kind, own in places]
+    return [TypeTargets(kind, rows[(rows >= own.start) & (rows < own.stop)] - own.start) for kind, own in places]
 
 
 def computed_rows(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArray:

@@ -35,6 +35,7 @@ _SLICE = 1 << 16  # edges scored at a time
 def ask_ends(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     """Ask the owners for the ends of the edges that lead to a partition and are to be scored."""
     edges = _edges(index, job, ["src", "dst", "split"])
+    # both ends of all edges, each once [U]
     nodes = distinct(np.concatenate([to_numpy(edges["src"]), to_numpy(edges["dst"])]))
     asked = pa.table({"node": nodes, "asker": np.full(len(nodes), index)})
     return TaskOutput(emits=(Emit("asked", asked, job.neighbors.store.book.owner(nodes)),))
@@ -42,6 +43,7 @@ def ask_ends(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
 
 def send_ends(index: int, inbox: Inbox, table: pa.Table, *, rows: IntArray, job: InferJob) -> Emit:
     """Return a partition's nodes (id, embedding) on their way to who asked. rows: their local rows, ascending."""
+    # dense ids of the rows, and the row that each request is for
     nodes = rows + job.neighbors.store.book.start(index)
     asked = inbox.read("asked")
     numbered = table.append_column("node", pa.array(nodes))
@@ -52,10 +54,12 @@ def score_edges(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     """Score a partition's edges and commit their predictions, in the order in which the store has the edges."""
     edges = _edges(index, job, ["src", "dst", "split", *job.neighbors.store.pair_columns])
     ends = inbox.read("ends").combine_chunks()
+    # received rows in the order of their dense ids [U]
     ends = take_rows(ends, np.argsort(to_numpy(ends["node"]), kind="stable"))
     # rows of both ends of each edge among the nodes received [P], [P]
     rows = [np.searchsorted(to_numpy(ends["node"]), to_numpy(edges[name])) for name in ("src", "dst")]
     attributes = to_matrix(edges["attributes"]) if "attributes" in edges.column_names else None
+    # the decoder's outputs [P, C]
     logits = pair_logits(job.load_model(), to_matrix(ends["embedding"]), rows, attributes)
     named = zip(rows, job.neighbors.store.facts.id_types_of_pairs, strict=True)
     ids = [as_ids(combine(ends["id"]).take(pa.array(each)), kind) for each, kind in named]
@@ -89,6 +93,7 @@ def pair_logits(
         held, logits = torch.from_numpy(embeddings), np.empty((len(rows[0]), decoder.num_outputs), np.float32)
         for start in range(0, len(logits), _SLICE):
             part = slice(start, start + _SLICE)
+            # embeddings of both ends of some pairs [n, W], and their attributes
             source, target = (held[torch.from_numpy(each[part])] for each in rows)
             own = torch.from_numpy(attributes[part]) if attributes is not None and decoder.attribute_width else None
             logits[part] = model.score(source, target, own).numpy()

@@ -10,7 +10,7 @@ row, from which its own terms for every relation into its type are computed wher
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from gnnflow.executions.sliced import (
     room_for,
 )
 from gnnflow.infer.reads import layer_reads
+from gnnflow.infer.sending import carried_layers
 from gnnflow.infer.states import plans_of
 from gnnflow.mapreduce.exchange import fetching
 from gnnflow.storage.columns import to_matrix
@@ -47,10 +48,17 @@ _PIECES_AHEAD = 2
 """How many pieces are fetched, or wait fetched, while one is merged: memory holds no more of them."""
 
 
+class LayerOutputs(NamedTuple):
+    """A layer's output of local rows [T], run by run, and the outputs carried from earlier layers, by layer."""
+
+    runs: Iterator[FloatArray]
+    carried: dict[int, FloatArray]
+
+
 def compute_layer(
     index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, rows: IntArray, runs: Sequence[slice]
-) -> tuple[Iterator[FloatArray], pa.Table]:
-    """Return layer `layer`'s output of local rows [T], run by run, and what was kept of them for it."""
+) -> LayerOutputs:
+    """Compute layer `layer` of local rows [T]."""
     plans, order = plans_of(index, inbox, job, layer), model.relations(layer - 1).order
     arrivals = [Arrival.of(index, job, plan, layer=layer, relation=number) for number, plan in enumerate(plans)]
     wanted = [(f"own_{layer}", index), *(piece for relation in order for piece in arrivals[relation].wanted)]
@@ -58,6 +66,7 @@ def compute_layer(
         reads = layer_reads(index, job, layer=layer, rows=rows)
         begun = {order[0]: arrivals[order[0]].first(reads[order[0]])}  # while what was kept is fetched
         own = next(pieces)
+        carried = {number: to_matrix(own[f"output_{number}"]) for number in carried_layers(model, layer, job)}
 
         def gather(relation: int, kept: SliceTerms, room: int = 0) -> Gathered:
             arrival, of = arrivals[relation], reads[relation]
@@ -67,10 +76,11 @@ def compute_layer(
         if job.keeps_terms:
             kept = _kept(own, model, layer, job.edge_columns)
             gathered = gather(0, kept, room_for(runs))
-            return gathered_runs(model, layer - 1, own=kept.target, gathered=gathered, runs=runs), own
+            computed = gathered_runs(model, layer - 1, own=kept.target, gathered=gathered, runs=runs)
+            return LayerOutputs(computed, carried)
         nodes = job.neighbors.store.degrees(index).take(rows)
         h = relations_slice(model, layer - 1, h=to_matrix(own["h"]), nodes=nodes, gather=gather)
-        return (h[run] for run in runs), own
+        return LayerOutputs((h[run] for run in runs), carried)
 
 
 @dataclass(frozen=True)
@@ -143,6 +153,7 @@ class Arrival:
 
         Each piece is copied to its place while the next is fetched.
         """
+        # where the first piece's rows begin, behind the room and the targets' own rows
         begin = room + len(own)
         packed = np.empty((begin + int(reads.num_asked[self.at_once].sum()), own.shape[1]), np.float32)
         packed[room:begin] = own

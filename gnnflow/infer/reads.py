@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gnnflow.graph.arrays import distinct, offsets_of
+from gnnflow.graph.arrays import distinct, is_first, offsets_of
 from gnnflow.graph.batch import Block, sampled_block
 from gnnflow.infer.choice import PairCounts
 
@@ -28,6 +28,27 @@ if TYPE_CHECKING:
 
 _NODES_PER_EDGE = 4
 """Up to so many nodes of the graph per edge at hand, rows are looked up in a table of all nodes, else by search."""
+
+
+class OwnerEdges(NamedTuple):
+    """Positions of the edges from one owner's sources, and whether each is the first of its target among them."""
+
+    positions: IntArray
+    first: Array
+
+
+class OwnerBlock(NamedTuple):
+    """The block of the edges from one owner's rows, and the targets that they lead to, ascending."""
+
+    block: Block
+    targets: IntArray
+
+
+class _Numbered(NamedTuple):
+    """The sources that are no targets, ascending, each once, and the row of each edge's source [E]."""
+
+    others: IntArray
+    rows: IntArray
 
 
 @dataclass(frozen=True)
@@ -42,10 +63,10 @@ class Grouped:
     bounds: IntArray
     first: Array
 
-    def of(self, owner: int) -> tuple[IntArray, Array]:
-        """Return positions and first of one owner's edges."""
+    def of(self, owner: int) -> OwnerEdges:
+        """Return one owner's edges."""
         own = slice(int(self.bounds[owner]), int(self.bounds[owner + 1]))
-        return self.positions[own], self.first[own]
+        return OwnerEdges(self.positions[own], self.first[own])
 
 
 @dataclass(frozen=True)
@@ -88,11 +109,10 @@ class LayerReads:
         outside = np.flatnonzero(~self.is_own)
         owner_of_asked = np.repeat(np.arange(parts, dtype=np.min_scalar_type(parts)), self.num_asked)
         owner = owner_of_asked[self.edges.sources[outside] - len(self.rows)]
+        # positions of these edges, owner by owner, and whether each is the first of its target there [E outside]
         positions = outside[np.argsort(owner, kind="stable")]
         bounds = offsets_of(np.bincount(owner, minlength=parts))
-        targets = self.targets[positions]
-        first = np.ones(len(positions), bool)
-        np.not_equal(targets[1:], targets[:-1], out=first[1:])
+        first = is_first(self.targets[positions])
         first[bounds[:-1][np.diff(bounds) > 0]] = True
         return Grouped(positions, bounds, first)
 
@@ -100,6 +120,7 @@ class LayerReads:
     def counts(self) -> PairCounts:
         """Counts of what is read from each partition; zero for this one, which sends itself no states."""
         grouped = self.by_owner
+        # for each partition [P]: edges from its rows, and targets that these lead to
         firsts = offsets_of(grouped.first)[grouped.bounds]
         edges, targets = np.diff(grouped.bounds), np.diff(firsts)
         edges[self.index] = targets[self.index] = 0
@@ -132,21 +153,23 @@ class LayerReads:
         # which of the T + S rows the block has, and where they lie in it
         chosen = np.concatenate([np.ones(len(self.rows), bool), np.repeat(owners, self.num_asked)])
         place = np.cumsum(chosen) - 1
+        # positions of the edges that come from these rows, and offsets of each target's [T + 1]
         positions = np.flatnonzero(chosen[self.edges.sources])
         offsets = offsets_of(np.bincount(self.targets[positions], minlength=len(self.rows)))
         return self._part(positions, offsets, place[self.edges.sources[positions]], num_sources=int(chosen.sum()))
 
-    def of_owner(self, owner: int) -> tuple[Block, IntArray]:
-        """Return the edges from one partition's rows as a block of the targets that they lead to, and these targets.
+    def of_owner(self, owner: int) -> OwnerBlock:
+        """Return the edges from one partition's rows as a block of the targets that they lead to.
 
         Its sources are the rows asked of that partition.
         """
         positions, first = self.by_owner.of(owner)
         targets = self.targets[positions[first]]
         sources = self.numbers_asked(positions, owner)
+        # where each target's edges begin among the owner's [n + 1]
         offsets = np.append(np.flatnonzero(first), len(positions))
         block = self._part(positions, offsets, sources, num_sources=int(self.num_asked[owner]), targets=targets)
-        return block, targets
+        return OwnerBlock(block, targets)
 
     def numbers_asked(self, positions: IntArray, owner: IntArray | int) -> IntArray:
         """Return the place of each edge's source among the rows asked of its owner."""
@@ -183,18 +206,20 @@ def layer_reads(index: int, job: InferJob, *, layer: int, rows: IntArray) -> tup
     found = []
     for relation, node_type in enumerate(store.schema.target_types):
         places = store.book.rows(index, node_type)
+        # the layer's rows of the type that the relation leads to
         own = rows[np.searchsorted(rows, places.start) : np.searchsorted(rows, places.stop)]
         of_relation = held.relation(relation)
         picked = of_relation.prefix(own, limit=limit[relation] if isinstance(limit, tuple) else limit)
         edges = of_relation.take(picked.positions, offsets=picked.offsets)
+        # dense ids to ask for [S], ascending, each edge's source as a row [E], and where each owner's ids begin [P + 1]
         asked, sources = _numbered(edges.sources, own + start, num_nodes=store.book.num_nodes)
         bounds = np.searchsorted(asked, store.book.offsets[:: store.book.num_types])
         found.append(LayerReads(index, job, relation, own, replace(edges, sources=sources), asked, bounds))
     return tuple(found)
 
 
-def _numbered(sources: IntArray, targets: IntArray, *, num_nodes: int) -> tuple[IntArray, IntArray]:
-    """Return the sources that are no targets, ascending, each once, and the row of each edge's source [E].
+def _numbered(sources: IntArray, targets: IntArray, *, num_nodes: int) -> _Numbered:
+    """Return the sources that are no targets, and the rows of all sources.
 
     sources [E] and targets [T], ascending, are dense ids. Rows are the T targets, then those sources.
     """
@@ -202,13 +227,14 @@ def _numbered(sources: IntArray, targets: IntArray, *, num_nodes: int) -> tuple[
     if num_nodes > _NODES_PER_EDGE * len(sources):
         others = distinct(sources[~np.isin(sources, targets)])
         order = np.argsort(np.concatenate([targets, others]), kind="stable")
-        return others, order[np.searchsorted(np.concatenate([targets, others])[order], sources)]
+        return _Numbered(others, order[np.searchsorted(np.concatenate([targets, others])[order], sources)])
     # else by one mark per node [N], without a sort
     is_other = np.zeros(num_nodes, bool)
     is_other[sources] = True
     is_other[targets] = False
     others = np.flatnonzero(is_other)
+    # the row of each target and other source [N]
     row = np.empty(num_nodes, np.int64)
     row[targets] = np.arange(len(targets))
     row[others] = np.arange(len(targets), len(targets) + len(others))
-    return others, row[sources]
+    return _Numbered(others, row[sources])

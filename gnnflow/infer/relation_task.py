@@ -91,6 +91,7 @@ class RelationTask:
             (edges,) = self.inbox.pieces(self.asked_channel("edges"), tasks=(asker,))
             asked = sends.rows[sends.destination == asker]
             first = to_numpy(edges["first"])
+            # counts of this one asker: rows that it asked for, targets, edges
             one = PairCounts(*(np.array([number]) for number in (len(asked), int(first.sum()), len(first))))
             chosen = choose_for(self.job, need, self.relation, one)
             if chosen.as_states[self.job.served(need).index(self.layer), 0]:
@@ -104,6 +105,7 @@ class RelationTask:
         of targets, which are not here yet, the rows are kept for `target_states.make_states`.
         """
         takers = self.takers(sends)
+        # whether each row that was asked for goes as a row
         by_rows = ~np.isin(sends.destination, [each.index for each in takers])
         # the rows asked for, partition by partition; each is copied for one partition at a time
         picked = np.searchsorted(terms.rows, sends.rows[by_rows])
@@ -122,6 +124,7 @@ class RelationTask:
         source = self.plan.source.unpack(terms.packed)
         states, destination = [], []
         for taker, own in zip(takers, targets, strict=True):
+            # the place of each row that the taker asked for among the rows at hand [S]
             sources = np.searchsorted(terms.rows, taker.rows)
             block = _block_of(taker.edges, sources=sources, num_sources=len(terms.rows))
             state = partial_slice(self.model, index, own=own, source=source, block=block, relation=self.relation)
@@ -138,6 +141,7 @@ def rows_of(takers: Sequence[Taker]) -> IntArray:
 
 def _block_of(edges: pa.Table, *, sources: IntArray, num_sources: int) -> Block:
     """Return received edges as a block. sources: the row of each source that was asked for."""
+    # whether each edge is the first of its target [E]
     first, names = to_numpy(edges["first"]), edges.column_names
     columns = InEdges(
         offsets=np.append(np.flatnonzero(first), len(first)),

@@ -18,17 +18,16 @@ from gnnflow.infer.need import rows_by_type, rows_of_layer
 from gnnflow.infer.pairs import send_ends
 from gnnflow.infer.parts import compute_layer
 from gnnflow.infer.predictions import commit_predictions, count_broken, prediction_columns, scores_of
-from gnnflow.infer.sending import Sending, carried_layers
+from gnnflow.infer.sending import Sending
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.storage.columns import as_ids, combine, from_matrix, to_matrix
+from gnnflow.storage.columns import as_ids, combine, from_matrix
 from gnnflow.storage.graph_store import read_features
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator
 
-    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.arrays import IntArray
     from gnnflow.infer.job import InferJob
-    from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Emit, Inbox
 
 
@@ -57,7 +56,7 @@ def compute(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutpu
     def emits() -> Generator[Emit]:
         sending = Sending.of(index, inbox, job, layer=layer + 1, rows=rows)
         with job.computing(index) as model:
-            h, carried = _layer(index, inbox, job, model, layer, rows=rows, runs=sending.runs)
+            h, carried = compute_layer(index, inbox, job, model, layer=layer, rows=rows, runs=sending.runs)
             yield from sending.emits(model, inbox, h, carried)
 
     return _sent(job, emits(), rows)
@@ -80,8 +79,8 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     """
     rows = rows_of_layer(index, inbox, job, job.num_layers)
     with job.computing(index) as model:
-        whole, carried = _layer(index, inbox, job, model, job.num_layers, rows=rows, runs=[slice(0, len(rows))])
-        (h,) = whole
+        run = slice(0, len(rows))
+        (h,), carried = compute_layer(index, inbox, job, model, layer=job.num_layers, rows=rows, runs=[run])
         # output of each layer [T, W], None where no head reads it and it was not carried
         outputs = [{**carried, job.num_layers - 1: h}.get(number) for number in range(job.num_layers)]
         # Raw outputs: a probability of an infinite one would look like any other.
@@ -116,16 +115,9 @@ def _names(index: int, job: InferJob, rows: IntArray) -> dict[str, pa.Array]:
         as_ids(combine(store.nodes(index, ["id"], node_type=kind)["id"]), store.facts.id_type_of_targets)
         for kind, _ in of_types
     ]
+    # ids of the rows, one type after the other
     held = [each.take(pa.array(own)) for each, (_, own) in zip(ids, of_types, strict=True)]
     if len(of_types) == 1:
         return {"id": held[0]}
     types = [pa.repeat(pa.scalar(store.schema.types[kind]), len(own)) for kind, own in of_types]
     return {"type": pa.concat_arrays(types), "id": pa.concat_arrays(held)}
-
-
-def _layer(
-    index: int, inbox: Inbox, job: InferJob, model: Model, layer: int, *, rows: IntArray, runs: Sequence[slice]
-) -> tuple[Iterator[FloatArray], dict[int, FloatArray]]:
-    """Return (layer `layer`'s output of local rows, run by run; outputs carried from earlier layers, whole)."""
-    h, own = compute_layer(index, inbox, job, model, layer=layer, rows=rows, runs=runs)
-    return h, {number: to_matrix(own[f"output_{number}"]) for number in carried_layers(model, layer, job)}

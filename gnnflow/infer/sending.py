@@ -90,6 +90,7 @@ class Sending:
                 terms_of = self._terms(task, rows, h, nodes)
                 asked = rows if self.job.keeps_terms else distinct(sends.rows)
                 terms = terms_of(asked)
+                # the terms side by side in one row for each row asked for [n, K]
                 packed = task.plan.source.pack(terms.source)
                 yield from task.send_sources(PackedRows(asked, packed), sends.among(rows))
                 yield from send_targets(task, terms_of)

@@ -93,11 +93,13 @@ def ask_for_states(
     Return what tells them and this one, and what to count of each relation. layer: of the need round.
     """
     counts = [_counts(each, job, layer) for each in reads]
+    # counts of all relations, one relation after the other [R P]
     known = {name: np.concatenate([getattr(each, name) for each in counts]) for name in ("sources", "targets", "edges")}
     emits = [Emit(f"counts_{layer}", pa.table(known), np.full(len(known["sources"]), reads[0].index))]
     counted = []
     for of, found in zip(reads, counts, strict=True):
         choice = choose_for(job, layer, of.relation, found)
+        # partitions that send states in some layer
         owners = np.flatnonzero(choice.as_states.any(0))
         if len(owners):
             emits += _edges_to(of, owners, job, layer)
@@ -129,6 +131,7 @@ def _edges_to(reads: LayerReads, owners: IntArray, job: InferJob, layer: int) ->
     positions = np.concatenate([each for each, _ in groups])
     destination = np.repeat(owners, [len(each) for each, _ in groups])
     block, columns = reads.whole, dict[str, pa.Array]()
+    # the place of each edge's source among the rows asked of its owner, then the columns that edges have
     columns["source"] = pa.array(reads.numbers_asked(positions, destination).astype(np.int32))
     columns["first"] = pa.array(np.concatenate([first for _, first in groups]))
     if block.edges.weight is not None:
@@ -139,6 +142,7 @@ def _edges_to(reads: LayerReads, owners: IntArray, job: InferJob, layer: int) ->
         columns["scale"] = pa.array(block.edge_scale[positions])
     emits = [Emit(job.channel("edges", layer, reads.relation), pa.table(columns), destination)]
     if any(each.read for each in job.layers_served(layer, reads.relation)):
+        # row of each target that edges lead to, and the owner of the edges' sources
         first = to_numpy(columns["first"])
         wanted = pa.table({"row": reads.rows[reads.targets[positions[first]]], "owner": destination[first]})
         emits.append(Emit(job.channel("targets", layer, reads.relation), wanted, np.full(len(wanted), reads.index)))

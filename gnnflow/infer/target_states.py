@@ -39,6 +39,7 @@ def send_targets(task: RelationTask, terms_of: Callable[[IntArray], SliceTerms])
     rows, owner = to_numpy(wanted["row"]), to_numpy(wanted["owner"])
     # of the layers that the need round serves, this one may take rows of some owners
     taken = plans_of(task.index, task.inbox, task.job, task.layer)[task.relation].as_states[owner]
+    # rows of the targets whose terms are sent, each once, and the row of each send among them
     distinct_rows, places = np.unique(rows[taken], return_inverse=True)
     terms, reads = terms_of(distinct_rows).target, task.plan.read
     table = pa.table({"row": from_matrix(reads.pack({name: terms[name] for name in reads.names}))})

@@ -35,6 +35,7 @@ Column = Any  # pa.Array: pyarrow ships no complete types
 _SHOWN, _LETTERS = 3, 60
 _PLACE_SHIFT = 40
 _INT64_MAX = 2**63 - 1
+_MOST_WHOLE = 2.0**53  # floats below it count by ones
 _RESERVED = ("reason", "file", "row")
 _MOST_IDS = 1 << 24  # of a graph with more, only ids of the first partitions are compared
 _SPACES = r"[\s\p{Z}\x{200b}\x{feff}]+"
@@ -81,12 +82,16 @@ class Separated:
 
 
 def id_faults(table: pa.Table, column: str) -> list[Fault]:
-    """Fault rows whose id is null or beyond int64."""
+    """Fault rows whose id is null or beyond int64, or a float that is no whole number."""
     ids = combine(table.column(column))
     faults = [Fault("null id", column, np.flatnonzero(to_numpy(pc.is_null(ids))), "Give every row an id.")]
     if pa.types.is_uint64(ids.type):
         beyond = to_numpy(pc.fill_null(pc.greater(ids, pa.scalar(_INT64_MAX, pa.uint64())), fill_value=False))
         faults.append(Fault("id is beyond int64", column, np.flatnonzero(beyond), "Write such ids as strings."))
+    if pa.types.is_floating(ids.type):
+        numbers = np.asarray(to_numpy(ids.cast(pa.float64()).fill_null(0)))
+        broken = ~((numbers == np.rint(numbers)) & (np.abs(numbers) < _MOST_WHOLE))
+        faults.append(Fault("id is no whole number", column, np.flatnonzero(broken), "Write ids as int64 or string."))
     return faults
 
 

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
 from gnnflow.ingest.checks import Fault, Separated, first_rows, near_id, place_of, separate
+from gnnflow.ingest.classes import label_text, plain_values
 from gnnflow.ingest.moments import count_numbers, scaled
 from gnnflow.ingest.source import (
     edge_column_names,
@@ -41,7 +42,7 @@ from gnnflow.storage.tables import commit_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.arrays import BoolArray, FloatArray, IntArray
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
@@ -75,19 +76,34 @@ class DirectedEdges(NamedTuple):
 def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of edges, check its rows, and send each to the home of its source."""
     source = job.edge_table(index)
-    schema, config = source.schema, job.config
+    schema, config = source.schema, source.config
     scale = job.given_scales.get(job.table_names.edges[source.number])
+    where = () if source.chosen is None else source.chosen.where or ()
     rows, place, done = read_rows(
         source,
         index - source.first,
         job,
-        names=edge_column_names(schema, config),
+        names=list(dict.fromkeys([*edge_column_names(schema, config), *where])),
         numbers=edge_number_types(schema, config),
         faults=partial(edge_faults, schema=schema, config=config, scale=scale),
+        chosen=None if source.chosen is None else partial(are_edges, source=source),
     )
     columns = edge_columns(rows, schema, config)
     home = job.home_of(columns["src_id"]) * len(job.tables.edges) + source.number
     return replace(done, emits=(Emit("edges_by_src", pa.table({**columns, "place": place}), home),))
+
+
+def are_edges(rows: pa.Table, *, source: EdgeTable) -> BoolArray:
+    """Return which rows of a table that a relation reads in its own way are its edges [E]: by value, with both ends."""
+    assert source.chosen is not None
+    ends = (source.config.src_column, source.config.dst_column)
+    found: BoolArray = ~np.logical_or.reduce(
+        [to_numpy(pc.is_null(combine(rows[name]), nan_is_null=True)) for name in ends]
+    )
+    for name, values in (source.chosen.where or {}).items():
+        text = label_text(plain_values(combine(rows[name])))
+        found &= to_numpy(pc.is_in(text, value_set=pa.array(values, pa.string())))
+    return found
 
 
 def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
@@ -119,7 +135,7 @@ def _resolve(
     found = pc.index_in(combine(rows[column]), value_set=ids)
     missing = np.flatnonzero(to_numpy(pc.is_null(found)))
     is_source = column == "src_id"
-    side, of = (job.config.src, source.ends[0]) if is_source else (job.config.dst, source.ends[1])
+    side, of = (source.config.src_column, source.ends[0]) if is_source else (source.config.dst_column, source.ends[1])
     id_type = source.schema.src_type if is_source else source.schema.dst_type
     place, near = to_numpy(rows["place"]), ""
     if len(missing) and id_type == "string" and job.config.on_bad_rows == "fail":
@@ -223,7 +239,7 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
     in_degree = np.bincount(local, minlength=book.size(part))
     in_weight = in_degree if weight is None else np.bincount(local, weight, minlength=book.size(part))
     if weight is not None:
-        column = job.config.weight
+        column = source.config.weight_column
         _refuse_overflow(in_weight.astype(np.float64), local, weight, place=place[order], source=source, column=column)
     # the sources of these edges, anywhere in the graph, and how many of the edges each has
     nodes, out = np.unique(src, return_counts=True)

@@ -25,6 +25,7 @@ from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_nam
 from gnnflow.graph.encodings import CategoricalState, NumericalState, TimestampState
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.hashing import combine as combine_keys
+from gnnflow.ingest.schema import EdgeSchema
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.storage.columns import combine, id_keys
@@ -145,8 +146,12 @@ def _fit(
     assert config.partitions is not None, "a resolved run has a number of partitions"
     held = list(enumerate(zip(tables, to_fit, strict=True)))
     chunks = tuple((number, chunk) for number, (table, parts) in held if parts for chunk in table.chunks)
-    nodes = len(config.node_tables)
-    ids = tuple((config.id,) if number < nodes else (config.src, config.dst) for number in range(len(tables)))
+    ids = tuple(
+        (table.config.src_column, table.config.dst_column)
+        if isinstance(table.schema, EdgeSchema)
+        else (table.config.id_column,)
+        for table in tables
+    )
     job = _FitJob(chunks, tuple(to_fit), ids, config.partitions)
     counted = runner.run(Round("columns_fit", len(chunks), config.partitions, partial(count_chunk, job=job)))
     merged: list[TaskRecord] = []

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gnnflow.config.columns_section import ColumnSection
     from gnnflow.graph.encodings import ColumnState
     from gnnflow.graph.facts import IdType
+    from gnnflow.graph.schema import GraphSchema, Relation
     from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.text_types import TextType
     from gnnflow.storage.user_tables import Chunk
@@ -85,14 +86,14 @@ class ColumnPart:
         return replace(self, width=len(state.outputs), state=state)
 
 
-def shared_name_fix(role: str, name: str, num_tables: int) -> str:
-    """Return the fix for a missing column whose name serves several tables; empty for one table."""
-    if num_tables == 1:
+def shared_name_fix(role: str, name: str, graph: GraphSchema, table: str | Relation) -> str:
+    """Return the fix for a missing column of a table of a typed graph; empty without types.
+
+    role: the config key that names it. table: the type or relation.
+    """
+    if not graph.is_typed:
         return ""
-    return (
-        f"Call the column {name!r} here too, or set {role}, which is one name for {num_tables} tables, to one that all "
-        "of them have."
-    )
+    return f"Call the column {name!r} here too, or name this table's own: {role}: {{{table}: COLUMN}}."
 
 
 def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str = "") -> pa.Field:

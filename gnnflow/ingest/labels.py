@@ -16,10 +16,10 @@ from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, UNLABELLED, LabelUnit
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import Fault
+from gnnflow.ingest.classes import given_labels, label_text
 from gnnflow.ingest.moments import Moments, moments_of, scale_of
 from gnnflow.ingest.numbers import fits_float32
 from gnnflow.storage.columns import combine, from_matrix, to_matrix, to_numpy
-from gnnflow.storage.user_tables import holds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,46 +51,46 @@ class _LabelColumn:
 
 def label_faults(table: pa.Table, schema: TableSchema, config: GraphConfig) -> list[Fault]:
     """Return the faults of the label column, which the table has."""
-    column = combine(table.column(config.label_column))
-    if config.classes is not None and holds_text(column.type):
-        return _name_faults(column, config)
+    column = given_labels(combine(table.column(config.label_column)), config)
+    if schema.labels_are_names:
+        return _name_faults(column, schema, config)
     return _COLUMNS[schema.label_kind].faults(column, schema, config)
 
 
 def is_labelled(table: pa.Table, schema: TableSchema, config: GraphConfig) -> Array:
     """Return which rows of a table with a label column have a label [R]."""
-    return _COLUMNS[schema.label_kind].labelled(_labels(table, config))
+    return _COLUMNS[schema.label_kind].labelled(_labels(table, schema, config))
 
 
 def label_column(table: pa.Table, schema: TableSchema, config: GraphConfig) -> pa.Array:
     """Return the labels of faultless rows as they are stored: int64 [R], float32 [R], or float32 [R, W]."""
-    return _COLUMNS[schema.label_kind].stored(_labels(table, config), schema)
+    return _COLUMNS[schema.label_kind].stored(_labels(table, schema, config), schema)
 
 
 def rounding(table: pa.Table, schema: TableSchema, config: GraphConfig) -> dict[str, float]:
     """Return the largest rounding error of numbers to predict; nothing for other labels."""
     if schema.label_kind != "regression":
         return {}
-    numbers = _float_labels(combine(table.column(config.label_column)))
+    numbers = _float_labels(_labels(table, schema, config))
     apart = np.abs(numbers - numbers.astype(np.float32))
     return {"label_rounding": float(np.max(apart, initial=0, where=~np.isnan(apart)))}
 
 
-def _labels(table: pa.Table, config: GraphConfig) -> Column:
+def _labels(table: pa.Table, schema: TableSchema, config: GraphConfig) -> Column:
     """Return the label column of a table [R]; of names of classes their numbers, null where there is none."""
-    column = combine(table.column(config.label_column))
-    return column if config.classes is None or not holds_text(column.type) else _numbers_of(column, config.classes)
+    column = given_labels(combine(table.column(config.label_column)), config)
+    return _numbers_of(label_text(column), schema.class_names) if schema.labels_are_names else column
 
 
 def _numbers_of(names: Column, classes: Sequence[str]) -> Column:
-    return pc.index_in(names.cast(pa.string()), value_set=pa.array(classes, pa.string())).cast(pa.int64())
+    return pc.index_in(names, value_set=pa.array(classes, pa.string())).cast(pa.int64())
 
 
-def _name_faults(column: Column, config: GraphConfig) -> list[Fault]:
-    assert config.classes is not None
-    unknown = pc.and_(pc.is_valid(column), pc.is_null(_numbers_of(column, config.classes)))
-    reason = f"label is none of {', '.join(config.classes[:_SHOWN])}{' ...' if len(config.classes) > _SHOWN else ''}"
-    fix = "List every class in graph.classes, or leave the label null."
+def _name_faults(column: Column, schema: TableSchema, config: GraphConfig) -> list[Fault]:
+    names, classes = label_text(column), schema.class_names
+    unknown = pc.and_(pc.is_valid(names), pc.is_null(_numbers_of(names, classes)))
+    reason = f"label is none of {', '.join(classes[:_SHOWN])}{' ...' if len(classes) > _SHOWN else ''}"
+    fix = "List every class in graph.classes, what is no label in graph.unlabelled, or leave the label null."
     return [Fault(reason, config.label_column, np.flatnonzero(to_numpy(unknown)), fix)]
 
 
@@ -115,7 +115,8 @@ def _class_faults(column: Column, schema: TableSchema, config: GraphConfig) -> l
     rows = np.flatnonzero((label < UNLABELLED) | (label > high))
     allowed = "-1 (unlabelled) or more" if most is None else f"-1 (unlabelled) to {most - 1}"
     reason = f"label out of range: allowed is {allowed}"
-    faults = [Fault(reason, config.label_column, rows, "Number classes from 0.")]
+    fix = "Number classes from 0, or set graph.classes: distinct, which numbers the labels there are."
+    faults = [Fault(reason, config.label_column, rows, fix if config.classes_given is None else "Number them from 0.")]
     if pa.types.is_floating(column.type):
         numbers = _float_labels(column)
         broken = np.flatnonzero(~np.isnan(numbers) & (numbers != np.rint(numbers)))
@@ -203,8 +204,8 @@ def num_classes_of(records: Sequence[TaskRecord], job: IngestJob) -> int:
     """Return the number of a model's outputs for these targets."""
     if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class:
         return job.tables.labelled.schema.label_width
-    largest = max(record.counts.get("label_max", -1) for record in records)
-    return job.config.classes_given or max(largest + 1, 2)
+    schema, largest = job.tables.labelled.schema, max(record.counts.get("label_max", -1) for record in records)
+    return job.config.classes_given or max(largest + 1, len(schema.class_names) if schema.labels_are_names else 0, 2)
 
 
 def class_counts_of(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
@@ -234,11 +235,12 @@ def check_digits(read: Sequence[TaskRecord], targets: Sequence[TaskRecord], job:
     read: records of the tasks that read the tables; targets: of the tasks that counted labels.
     """
     lost, unit = max((record.counts.get("label_rounding", 0.0) for record in read), default=0.0), label_unit_of(targets)
+    labelled = job.tables.labelled
     if unit is not None and lost > _MOST_LOST * unit.deviation:
         raise TableError(
-            f"column {job.config.label_column!r}: float32 rounds its numbers by up to {lost:.3g}, too much for a "
+            f"column {labelled.config.label_column!r}: float32 rounds its numbers by up to {lost:.3g}, too much for a "
             f"standard deviation of {unit.deviation:.3g} around {unit.mean:.6g}",
-            where=job.tables.labelled.uri,
+            where=labelled.uri,
             fix="Subtract a constant, such as the smallest number, and add it to the predictions.",
         )
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of nodes, check its rows, and send each to its home partition."""
     node_type, source = job.node_table(index)
-    schema, config = source.schema, job.config
+    schema, config = source.schema, source.config
     scale = job.given_scales.get(job.table_names.nodes[node_type])
     rows, place, done = read_rows(
         source,
@@ -72,7 +72,7 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
     # rows with the same id as the row before them
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
-    fault = replace(repeated_id_fault(repeated, column=job.config.id), held_in="id")
+    fault = replace(repeated_id_fault(repeated, column=source.config.id_column), held_in="id")
     found = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     rows = take_kept(rows, found.kept).drop_columns(["place"])
     return TaskOutput(

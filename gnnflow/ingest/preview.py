@@ -7,16 +7,21 @@ The readers and rules are ingest's. An error of a table hides its other errors, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from gnnflow.config.graph_section import tables_by_name
 from gnnflow.graph.errors import GnnflowError
+from gnnflow.ingest.classes import find_classes
+from gnnflow.ingest.encodings import fit_columns, sections_of
 from gnnflow.ingest.fields import id_type_of, part_of, shared_name_fix, split_is_text, weight_is_number
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema, is_shared, read_edge_schema, read_node_schema
-from gnnflow.ingest.tables import Tables, refuse_other_times, refuse_unknown_columns, tables_of
+from gnnflow.ingest.tables import SourceTables, Tables, refuse_other_times, refuse_unknown_columns, tables_of
 from gnnflow.ingest.text import edge_source, node_source, with_agreed_types
+from gnnflow.mapreduce.rounds import RoundRunner
+from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.samples import Sample, sample_table
 from gnnflow.storage.user_tables import read_chunk, read_typed, schema_of, survey
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gnnflow.config import GraphConfig
+    from gnnflow.graph.encodings import States
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
 
@@ -35,14 +41,15 @@ Result = TypeVar("Result")
 class SampledTable:
     """A sample of one table, with the types of its text.
 
-    name: as in facts, such as `nodes/user`. number: among the node tables, or the edge tables. parts: the rows of each
-    chunk, without columns whose names are there twice, and without broken ones, which do not decode. schema: as ingest
-    reads it, None where it cannot.
+    name: as in facts, such as `nodes/user`. number: among the node tables, or the edge tables. is_plain: all of its
+    rows are nodes or edges. parts: the rows of each chunk, without columns whose names are there twice, and without
+    broken ones, which do not decode. schema: as ingest reads it, None where it cannot.
     """
 
     name: str
     number: int
     is_nodes: bool
+    is_plain: bool
     sample: Sample
     source: SourceTable
     parts: tuple[pa.Table, ...] = ()
@@ -68,8 +75,9 @@ class Preview:
 
 def own_section(config: GraphConfig, table: SampledTable) -> GraphConfig:
     """Return the section as one table is read by it."""
-    del table  # columns have one name in all tables
-    return config
+    if table.is_nodes:
+        return config.of_type(config.schema.types[table.number])
+    return config.of_relation(list(config.edge_tables)[table.number])
 
 
 class Errors:
@@ -91,14 +99,38 @@ class Errors:
             return None
 
 
-def preview_schemas(config: GraphConfig, *, targets: EdgeTargets | None, drawn: DrawnSplit | None) -> Preview:
-    """Return the tables that a config names, sampled, with the errors of their files, columns and types."""
-    errors = Errors()
+def preview_schemas(
+    config: GraphConfig, *, targets: EdgeTargets | None, drawn: DrawnSplit | None, states: States
+) -> Preview:
+    """Return the tables that a config names, sampled, with the errors of their files, columns and types.
+
+    states: of the columns that a published model knows.
+    """
+    errors, given = Errors(), config
+    config = sections_of(states, config)
     tables = [found for found in _sampled(config, targets, errors) if found is not None]
-    tables = _settled(tables, errors)
+    read, is_open = _with_schemas(_settled(tables, errors), config, errors, targets=targets, drawn=drawn)
+    agreed = None if is_open else _agreed(read, config, errors, targets=targets, drawn=drawn)
+    fitted = None if agreed is None else errors.attempt(lambda: _fitted(agreed, given, states))
+    if fitted is not None:
+        schemas: list[NodeSchema | EdgeSchema] = [each.schema for each in fitted.nodes]
+        schemas += [each.schema for each in fitted.edges]
+        read = [replace(table, schema=schema) for table, schema in zip(read, schemas, strict=True)]
+    return Preview(tuple(read), tuple(errors.found.values()), fitted)
+
+
+def _with_schemas(
+    tables: Sequence[SampledTable],
+    config: GraphConfig,
+    errors: Errors,
+    *,
+    targets: EdgeTargets | None,
+    drawn: DrawnSplit | None,
+) -> tuple[list[SampledTable], bool]:
+    """Return the tables with their schemas, and whether a column's type may not show in the first rows of its table."""
     nodes: dict[int, NodeSchema] = {}
     read: list[SampledTable] = []
-    is_open = False  # a column of a table may have a type that its first rows do not show
+    is_open = False
     for table in tables:
         own = Errors()
         if table.is_nodes:
@@ -107,18 +139,20 @@ def preview_schemas(config: GraphConfig, *, targets: EdgeTargets | None, drawn: 
                 nodes[table.number] = schema
         else:
             schema = _edge_schema(table, config, nodes, own, targets=targets)
-        for error in own.found.values():
-            if _is_of_blank_column(error, table):
-                is_open = True
-            else:
+        blank = [error for error in own.found.values() if _is_of_blank_column(error, table)]
+        is_open = is_open or bool(blank)
+        broken = [] if schema is None else [e for name, e in table.broken.items() if name in table.source.columns]
+        for error in (*own.found.values(), *broken):
+            if error not in blank:
                 errors.add(error)
-        if schema is not None:
-            for name, error in table.broken.items():
-                if name in table.source.columns:
-                    errors.add(error)
         read.append(replace(table, schema=schema))
-    agreed = None if is_open else _agreed(read, config, errors, targets=targets, drawn=drawn)
-    return Preview(tuple(read), tuple(errors.found.values()), agreed)
+    return read, is_open
+
+
+def _fitted(tables: Tables, config: GraphConfig, states: States) -> Tables:
+    """Return the tables with columns that are encoded as the sample shows them, or as a published model knows them."""
+    with TemporaryDirectory() as work:
+        return fit_columns(tables, config, RoundRunner(work, Synchronous()), given=states)
 
 
 def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -> list[SampledTable | None]:
@@ -128,14 +162,17 @@ def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -
         sample = errors.attempt(lambda uri=uri: sample_table(absolute(uri)))  # type: ignore[misc]
         if sample is not None:
             source = node_source(sample.chunks, config, node_type=number)
-            found.append(SampledTable(names[number], number, is_nodes=True, sample=sample, source=source))
+            found.append(
+                SampledTable(names[number], number, is_nodes=True, is_plain=True, sample=sample, source=source)
+            )
     for number, uri in enumerate(config.edge_tables.values()):
         sample = errors.attempt(lambda uri=uri: sample_table(absolute(uri)))  # type: ignore[misc]
         if sample is not None:
             also = () if targets is None else targets.columns(config, table=number)
             source = edge_source(sample.chunks, config, number=number, also=also)
             name = names[len(config.node_tables) + number]
-            found.append(SampledTable(name, number, is_nodes=False, sample=sample, source=source))
+            is_plain = config.edge_table_of(list(config.edge_tables)[number]) is None
+            found.append(SampledTable(name, number, is_nodes=False, is_plain=is_plain, sample=sample, source=source))
     return found
 
 
@@ -216,7 +253,7 @@ def _node_schema(
             good.append(name)
     read(config.model_copy(update={"features": {}}))
     if table.number in config.target_types and targets is None and config.label is not None:
-        split = own_section(config, table).split
+        split = own_section(config, table).split_column
         errors.attempt(lambda: split_is_text(table.source.schema(), table.source.chunks[0], split))
     return Errors().attempt(
         lambda: read_node_schema(
@@ -232,8 +269,10 @@ def _check_columns_alone(table: SampledTable, config: GraphConfig, errors: Error
     if found is None or any(f"{name}_index" in found.names for name in names):
         return
     there = [name for name in names if name in found.names]
+    owner = config.column_owner(config.schema.types[table.number], "nodes")
     for name in names if there or not is_shared(config.features, config) else ():
-        errors.attempt(lambda name=name: part_of(found, table.source.chunks, name, "graph.features"))  # type: ignore[misc]
+        section = config.column_section(owner, name)
+        errors.attempt(lambda n=name, s=section: part_of(found, table.source.chunks, n, "graph.features", section=s))  # type: ignore[misc]
 
 
 def _edge_schema(
@@ -246,7 +285,7 @@ def _edge_schema(
 ) -> EdgeSchema | None:
     """Return the schema of an edge table; keep all of its errors where there is one."""
     own = own_section(config, table)
-    ends = [table.source.ids[name] for name in (own.src, own.dst)]
+    ends = [table.source.ids[name] for name in (own.src_column, own.dst_column)]
     if all(end in nodes for end in ends):
         listed = [nodes.get(number, NodeSchema()) for number in range(len(config.node_tables))]
         schema = errors.attempt(
@@ -257,14 +296,19 @@ def _edge_schema(
     found, chunks = errors.attempt(table.source.schema), table.source.chunks
     if found is None:
         return None
-    for role, column in (("graph.src", own.src), ("graph.dst", own.dst)):
-        fix = shared_name_fix(role, column, len(config.edge_tables))
-        errors.attempt(lambda r=role, c=column, f=fix: id_type_of(found, chunks[0], c, r, fix=f))  # type: ignore[misc]
-    errors.attempt(lambda: weight_is_number(found, chunks, own.weight))
     relation = list(config.edge_tables)[table.number]
+    is_own = config.edge_table_of(relation) is not None
+    for role, column in (("graph.src", own.src_column), ("graph.dst", own.dst_column)):
+        if is_own and column in found.names and pa.types.is_floating(found.field(column).type):
+            continue  # a foreign key with gaps
+        fix = shared_name_fix(role, column, config.schema, relation)
+        errors.attempt(lambda r=role, c=column, f=fix: id_type_of(found, chunks[0], c, r, fix=f))  # type: ignore[misc]
+    errors.attempt(lambda: weight_is_number(found, chunks, own.weight_column))
+    owner = config.column_owner(relation, "edges")
     for name in config.edge_features_of(relation):
         if name in found.names or not is_shared(config.edge_features, config):
-            errors.attempt(lambda name=name: part_of(found, chunks, name, "graph.edge_features"))  # type: ignore[misc]
+            section = config.column_section(owner, name)
+            errors.attempt(lambda n=name, s=section: part_of(found, chunks, n, "graph.edge_features", section=s))  # type: ignore[misc]
     return None
 
 
@@ -293,11 +337,24 @@ def _agreed(
     if len(schemas) < len(config.node_tables) or len(edge_schemas) < len(config.edge_tables):
         return None
     if not errors.found:
-        sources = [each.source for each in nodes], [each.source for each in edges]
-        return errors.attempt(lambda: tables_of(*sources, config, targets=targets, drawn=drawn))
+        sources = SourceTables([each.source for each in nodes], [each.source for each in edges])
+        return errors.attempt(lambda: _compared(sources, config, targets=targets, drawn=drawn))
     if not any("graph.features" in text for text in errors.found):
         errors.attempt(lambda: refuse_unknown_columns(config, schemas, edge_schemas))
     if targets is not None:
         known = [each.source for each in edges]
         errors.attempt(lambda: refuse_other_times(known, edge_schemas, config, target=targets.table))
     return None
+
+
+def _compared(
+    sources: SourceTables, config: GraphConfig, *, targets: EdgeTargets | None, drawn: DrawnSplit | None
+) -> Tables:
+    """Return the tables of sampled sources, with the classes of labels that are names."""
+    classes = None
+    if config.label is not None and (targets is None or targets.have_labels):
+        labelled = sources.nodes[config.target_type] if targets is None else sources.edges[targets.table]
+        with TemporaryDirectory() as work:
+            own = config.of_targets(edges=targets is not None)
+            classes = find_classes(labelled, own, RoundRunner(work, Synchronous()))
+    return tables_of(*sources, config, targets=targets, drawn=drawn, classes=classes)

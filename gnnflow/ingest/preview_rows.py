@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import GnnflowError, TableError
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import Fault, input_positions, near_id, separate
-from gnnflow.ingest.edge_rounds import end_fault
+from gnnflow.ingest.edge_rounds import are_edges, end_fault
 from gnnflow.ingest.labels import is_labelled
 from gnnflow.ingest.node_rounds import repeated_id_fault
 from gnnflow.ingest.preview import own_section
 from gnnflow.ingest.run import refuse_empty_splits
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema, node_table
-from gnnflow.ingest.source import edge_column_names, edge_faults, node_column_names, node_faults
+from gnnflow.ingest.source import edge_column_names, edge_faults, node_column_names, node_faults, take_kept
 from gnnflow.storage.columns import combine, take_rows, to_numpy
 from gnnflow.storage.user_tables import holds_text, plain
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gnnflow.ingest.preview import Preview, SampledTable
     from gnnflow.ingest.tables import Tables
 
+Schema = TypeVar("Schema", NodeSchema, EdgeSchema)
 # the first error of each column and reason
 _Found = dict[tuple[str, str], GnnflowError]
 
@@ -54,7 +56,7 @@ def count_targets(preview: Preview, config: GraphConfig) -> Counted:
     schema, table = read.labelled.schema, _labelled(preview, read)
     own = own_section(config, table)
     names = [own.label_column] if schema.has_labels else []
-    names += [own.split] if schema.reads_split else []
+    names += [own.split_column] if schema.reads_split else []
     if not names or any({*names} - {*part.column_names} for part in table.parts):
         return Counted()
     try:
@@ -63,7 +65,7 @@ def count_targets(preview: Preview, config: GraphConfig) -> Counted:
             rows = take_rows(rows, np.flatnonzero(is_labelled(rows, schema, own)))
     except (pa.ArrowException, GnnflowError):  # values that no row may have, which `row_errors` tells
         return Counted()
-    found = _counts(rows[own.split]) if schema.reads_split else {}
+    found = _counts(rows[own.split_column]) if schema.reads_split else {}
     splits = {name: found.get(name, 0) for name in SPLITS} if schema.reads_split else {}
     if not schema.has_labels:
         return Counted(splits=splits)
@@ -99,18 +101,37 @@ def row_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
         for table in preview.tables:
             own = own_section(config, table)
             if isinstance(table.schema, NodeSchema):
-                errors = _node_errors(table, table.schema, own)
+                errors = _node_errors(table, _plain(table.schema, preview), own)
                 found += errors.values()
-                if table.sample.is_whole and all(column != own.id for column, _ in errors):
+                if table.sample.is_whole and all(column != own.id_column for column, _ in errors):
                     whole[table.number] = table
             elif isinstance(table.schema, EdgeSchema):
-                found += _edge_errors(table, table.schema, own).values()
+                found += _edge_errors(table, _plain(table.schema, preview), own, preview).values()
         for table in preview.tables:
             if isinstance(table.schema, EdgeSchema):
-                found += _end_errors(table, table.schema, whole, config).values()
+                found += _end_errors(table, table.schema, whole, config, preview).values()
     if not found:
         found += _split_errors(preview, config)
     return found
+
+
+def _plain(schema: Schema, preview: Preview) -> Schema:
+    """Return the schema without columns whose values are counted first, where errors of tables prevented it."""
+    if preview.read is not None:
+        return schema
+    names: dict[str, Any] = {"label_kind": "none", "has_split": False} if schema.labels_are_names else {}
+    parts = tuple(part for part in schema.parts if part.section is None or part.state is not None)
+    return replace(schema.with_parts(parts), **names)
+
+
+def _edges_among(part: pa.Table, table: SampledTable, preview: Preview) -> IntArray | None:
+    """Return the rows of a chunk that are edges; None where it is not known which are."""
+    if preview.read is not None:
+        source = preview.read.edges[table.number]
+        if source.chosen is None:
+            return np.arange(part.num_rows)
+        return np.flatnonzero(are_edges(part, source=source))
+    return np.arange(part.num_rows) if table.is_plain else None
 
 
 def _node_errors(table: SampledTable, schema: NodeSchema, config: GraphConfig) -> _Found:
@@ -118,12 +139,12 @@ def _node_errors(table: SampledTable, schema: NodeSchema, config: GraphConfig) -
     found: _Found = {}
     for place, rows in _read(table, names):
         _keep(found, table, place, rows, node_faults(rows, schema, config))
-    ids = _ids(table, config.id, schema.id_type)
+    ids = _ids(table, config.id_column, schema.id_type)
     repeated = None if ids is None else _repeated(ids)
     if repeated is not None and len(repeated):
         places = [input_positions(number, np.arange(part.num_rows)) for number, part in enumerate(table.parts)]
-        fault = repeated_id_fault(repeated, column=config.id)
-        _keep(found, table, np.concatenate(places), pa.table({config.id: ids}), [fault])
+        fault = repeated_id_fault(repeated, column=config.id_column)
+        _keep(found, table, np.concatenate(places), pa.table({config.id_column: ids}), [fault])
     return found
 
 
@@ -145,11 +166,14 @@ def _repeated(ids: pa.Array) -> IntArray:
     return np.flatnonzero(~is_first & (codes >= 0))
 
 
-def _edge_errors(table: SampledTable, schema: EdgeSchema, config: GraphConfig) -> _Found:
+def _edge_errors(table: SampledTable, schema: EdgeSchema, config: GraphConfig, preview: Preview) -> _Found:
     names = edge_column_names(schema, config)
     found: _Found = {}
-    for place, rows in _read(table, names):
-        _keep(found, table, place, rows, edge_faults(rows, schema, config))
+    for number, part in enumerate(table.parts):
+        kept = _edges_among(part, table, preview) if {*names} <= {*part.column_names} else None
+        if kept is not None:
+            rows = take_kept(part.select(names), kept)
+            _keep(found, table, input_positions(number, kept), rows, edge_faults(rows, schema, config))
     return found
 
 
@@ -161,25 +185,37 @@ def _read(table: SampledTable, names: Sequence[str]) -> Iterator[tuple[IntArray,
 
 
 def _end_errors(
-    table: SampledTable, schema: EdgeSchema, whole: Mapping[int, SampledTable], config: GraphConfig
+    table: SampledTable,
+    schema: EdgeSchema,
+    whole: Mapping[int, SampledTable],
+    config: GraphConfig,
+    preview: Preview,
 ) -> _Found:
     """Return the errors of edges whose ends are no nodes, for types whose nodes are all in the sample."""
     found: _Found = {}
     own = own_section(config, table)
-    for column, id_type in ((own.src, schema.src_type), (own.dst, schema.dst_type)):
+    chosen = [_edges_among(part, table, preview) for part in table.parts]
+    kept = [each for each in chosen if each is not None]
+    if len(kept) < len(chosen):
+        return found
+    # places of the edges, and their rows among all rows of the sample [E]
+    firsts = offsets_of(np.array([part.num_rows for part in table.parts], np.int64))
+    place = np.concatenate([input_positions(number, rows) for number, rows in enumerate(kept)])
+    rows = pa.array(np.concatenate([rows + first for rows, first in zip(kept, firsts, strict=False)]))
+    for column, id_type in ((own.src_column, schema.src_type), (own.dst_column, schema.dst_type)):
         held = whole.get(table.source.ids[column])
-        ids = None if held is None else _ids(held, own_section(config, held).id, id_type)
+        ids = None if held is None else _ids(held, own_section(config, held).id_column, id_type)
         ends = _ids(table, column, id_type)
         if held is None or ids is None or ends is None:
             continue
+        ends = ends.take(rows)
         unknown = pc.and_(pc.is_valid(ends), pc.invert(pc.is_in(ends, value_set=ids)))
         missing = np.flatnonzero(to_numpy(unknown))
         if not len(missing):
             continue
         near = near_id(ends.take(pa.array(missing[:_MOST_SHOWN])), [ids]) if id_type == "string" else ""
         fault = end_fault(missing, side=column, of=node_table(config, held.number), id_type=id_type, near=near)
-        place = [input_positions(number, np.arange(part.num_rows)) for number, part in enumerate(table.parts)]
-        _keep(found, table, np.concatenate(place), pa.table({column: ends}), [fault])
+        _keep(found, table, place, pa.table({column: ends}), [fault])
     return found
 
 
@@ -212,8 +248,7 @@ def _split_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
     splits = {name: counted.splits.get(name, 0) for name in SPLITS}
     counts = {"none": counted.labelled - sum(splits.values()), **splits}
     try:
-        column = own_section(config, _labelled(preview, read)).split
-        refuse_empty_splits(labelled, column, counts, aside="")
+        refuse_empty_splits(labelled, counts, aside="")
     except TableError as error:
         return [error]
     return []

@@ -39,13 +39,15 @@ _FEW_CLASSES = 1000
 class IngestResult:
     """The committed files in order, the rows in and out, and the facts that later stages read.
 
-    rounded: the columns of each table whose numbers lost digits.
+    rounded: the columns of each table whose numbers lost digits. left_out: rows of edge tables that are no edges of the
+    relation.
     """
 
     files: tuple[FileEntry, ...]
     rows: RowCounts
     facts: GraphFacts
     rounded: dict[str, dict[str, Rounded]]
+    left_out: dict[str, int]
 
 
 def run_rounds(
@@ -91,7 +93,12 @@ def run_rounds(
         _check_classes(edges[-1], job)
     check_digits((*read, *edge_read), steps.targets, job)
     facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales)
-    return IngestResult(steps.files, steps.rows, facts, steps.rounded)
+    left_out = {
+        name: total(edge_read[table.tasks.start : table.tasks.stop], "rows_left_out")
+        for name, table in zip(job.table_names.edges, job.tables.edges, strict=True)
+        if table.chosen is not None
+    }
+    return IngestResult(steps.files, steps.rows, facts, steps.rounded, left_out)
 
 
 def _builder(job: IngestJob) -> str:
@@ -145,15 +152,19 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts
     labelled = job.tables.labelled
     if not labelled.schema.has_split or not labelled.schema.has_labels:
         return
-    refuse_empty_splits(labelled, job.config.split, count_splits(records), aside=_set_aside(rows))
+    refuse_empty_splits(labelled, count_splits(records), aside=_set_aside(rows))
 
 
-def refuse_empty_splits(labelled: NodeTable | EdgeTable, column: str, counts: Mapping[str, int], *, aside: str) -> None:
+def refuse_empty_splits(labelled: NodeTable | EdgeTable, counts: Mapping[str, int], *, aside: str) -> None:
     """Raise TableError where no labelled node is in train or valid. aside: half a sentence about lost rows."""
     is_drawn = labelled.schema.drawn is not None
     for name in ("train", "valid"):
         if not counts[name]:
-            found = "no labelled node was drawn for" if is_drawn else f"column {column!r}: no row is in"
+            found = (
+                "no labelled node was drawn for"
+                if is_drawn
+                else f"column {labelled.config.split_column!r}: no row is in"
+            )
             raise TableError(
                 f"{found} split {name!r} (counts: {counts}{aside})",
                 where=labelled.uri,
@@ -193,8 +204,9 @@ def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
     limit = max(_FEW_CLASSES, total(records, "labelled"))
     if largest >= limit:
         raise TableError(
-            f"column {job.config.label_column!r}: the largest class is {largest:,}, "
+            f"column {job.tables.labelled.config.label_column!r}: the largest class is {largest:,}, "
             f"of {total(records, 'labelled'):,} labelled rows",
             where=job.tables.labelled.uri,
-            fix=f"Number classes from 0 without gaps. Above {limit:,} set graph.num_classes.",
+            fix="Number classes from 0 without gaps, or set graph.classes: distinct, which numbers the labels there "
+            f"are. Above {limit:,} classes set graph.num_classes.",
         )

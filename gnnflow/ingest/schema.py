@@ -16,6 +16,7 @@ import pyarrow as pa
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.graph.schema import qualified
+from gnnflow.ingest.classes import holds_names
 from gnnflow.ingest.fields import (
     ColumnPart,
     field_of,
@@ -31,8 +32,9 @@ from gnnflow.ingest.fields import (
     split_is_text,
     weight_is_number,
 )
+from gnnflow.ingest.text import filter_columns
 from gnnflow.ingest.times import time_of
-from gnnflow.storage.user_tables import files_of, holds_lists, holds_numbers, holds_text, schema_of
+from gnnflow.storage.user_tables import files_of, holds_lists, holds_numbers, holds_text, plain, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.schema import Relation
+    from gnnflow.ingest.classes import FoundClasses
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.user_tables import Chunk
@@ -51,14 +54,16 @@ _CLASS_NAMES = b"label_classes"
 class TableSchema:
     """Labels and splits of a table of nodes or edges; the defaults where its rows are no targets.
 
-    class_names: from the config or the table's metadata, by class number, perhaps fewer or more than classes. drawn:
-    the shares of a random split, where no column says the splits.
+    class_names: from the config, the labels or the table's metadata, by class number, perhaps fewer or more than
+    classes. labels_are_names: the label column holds these names. drawn: the shares of a random split, where no column
+    says the splits.
     """
 
     label_kind: LabelKind = "none"
     label_width: int = 0
     has_split: bool = False
     class_names: tuple[str, ...] = ()
+    labels_are_names: bool = False
     drawn: DrawnSplit | None = None
 
     @property
@@ -156,17 +161,20 @@ def read_node_schema(
     node_type: int = 0,
     targets: EdgeTargets | None = None,
     drawn: DrawnSplit | None = None,
+    classes: FoundClasses | None = None,
 ) -> NodeSchema:
     """Return the schema of a type's node table. Reads schemas, and first rows where only these show a width.
 
     targets: set where edges are targets, so no node label is read. drawn: the random split of labelled nodes.
+    classes: of the label column, where they were counted.
     """
     _refuse_empty(table)
     found, chunks = table.schema(), table.chunks
+    config = config.of_type(config.schema.types[node_type])
     features = _features_there(found, config, node_type)
     sparse = sparse_stem(found, table, features, config)
-    of_ids = shared_name_fix("graph.id", config.id, len(config.node_tables))
-    id_type = id_type_of(found, chunks[0], config.id, "graph.id", fix=of_ids)
+    of_ids = shared_name_fix("graph.id", config.id_column, config.schema, config.schema.types[node_type])
+    id_type = id_type_of(found, chunks[0], config.id_column, "graph.id", fix=of_ids)
     kind_name = config.schema.types[node_type]
     role, fix = _role("graph.features", config.features, kind_name), ""
     if is_shared(config.features, config):
@@ -179,7 +187,7 @@ def read_node_schema(
     )
     is_target = node_type in config.target_types
     is_labelled = is_target and targets is None and config.label is not None
-    kind, width = _label_of(found, chunks, config) if is_labelled else ("none", 0)
+    kind, width = _label_of(found, chunks, config, classes) if is_labelled else ("none", 0)
     drawn = drawn if is_labelled and LABEL_KINDS[kind].has_labels else None
     return NodeSchema(
         id_type=id_type,
@@ -189,8 +197,9 @@ def read_node_schema(
         feature_width=sparse_width(table, sparse, config) if sparse else sum(part.width for part in dense),
         label_kind=kind,
         label_width=width,
-        has_split=drawn is not None or (is_labelled and split_is_text(found, chunks[0], config.split)),
-        class_names=_class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
+        has_split=drawn is not None or (is_labelled and split_is_text(found, chunks[0], config.split_column)),
+        class_names=_class_names_of(chunks, config, classes) if LABEL_KINDS[kind].has_classes else (),
+        labels_are_names=LABEL_KINDS[kind].is_class and _are_names(found, config, classes),
         is_target=is_target,
         drawn=drawn,
     )
@@ -203,28 +212,40 @@ def read_edge_schema(
     nodes: Sequence[NodeSchema],
     number: int = 0,
     targets: EdgeTargets | None = None,
+    classes: FoundClasses | None = None,
 ) -> EdgeSchema:
-    """Return the schema of an edge table. nodes: the schemas of the node tables, in the order of the types."""
+    """Return the schema of an edge table. nodes: the schemas of the node tables, in the order of the types.
+
+    classes: of the label column of targets, where they were counted.
+    """
     own = targets if targets is not None and targets.table == number else None
     if own is not None or not config.schema.is_typed:  # one of several relations may have no edges today
         _refuse_empty(table)
     found, chunks = table.schema(), table.chunks
-    for role, column in (("graph.src", config.src), ("graph.dst", config.dst)):
-        of_ids = shared_name_fix(role, column, len(config.edge_tables))
-        held = id_type_of(found, chunks[0], column, role, fix=of_ids)
-        ids = f"{config.id!r} of {node_table(config, table.ids[column])}"
-        _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
     relation = list(config.edge_tables)[number]
+    config = config.of_relation(relation)
+    for role, column in (("graph.src", config.src_column), ("graph.dst", config.dst_column)):
+        of_ids = shared_name_fix(role, column, config.schema, relation)
+        # integers with nulls, as a foreign key has them, are floats where pandas wrote them
+        is_float = column in found.names and pa.types.is_floating(found.field(column).type)
+        is_key = is_float and config.edge_table_of(relation) is not None
+        held = "int64" if is_key else id_type_of(found, chunks[0], column, role, fix=of_ids)
+        id_column = config.of_type(config.schema.types[table.ids[column]]).id_column
+        ids = f"{id_column!r} of {node_table(config, table.ids[column])}"
+        _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
+    for name in filter_columns(config, relation):
+        key = f"graph.edges.{relation}.where"
+        field_of(found, chunks[0], name, key, fix=f"Name one of them in {key}.")
     asked = config.edge_features_of(relation)
     if is_shared(config.edge_features, config):
         asked = tuple(name for name in asked if name in found.names)
     role = _role("graph.edge_features", config.edge_features, str(relation))
     owner = config.column_owner(relation, "edges")
-    kind, width = _label_of_edges(found, chunks, config, own)
+    kind, width = _label_of_edges(found, chunks, config, own, classes)
     return EdgeSchema(
-        src_type=nodes[table.ids[config.src]].id_type,
-        dst_type=nodes[table.ids[config.dst]].id_type,
-        has_weight=weight_is_number(found, chunks, config.weight),
+        src_type=nodes[table.ids[config.src_column]].id_type,
+        dst_type=nodes[table.ids[config.dst_column]].id_type,
+        has_weight=weight_is_number(found, chunks, config.weight_column),
         attributes=tuple(
             part_of(found, chunks, name, role, section=config.column_section(owner, name)) for name in asked
         ),
@@ -234,7 +255,8 @@ def read_edge_schema(
         is_target=own is not None,
         has_split=own is not None and own.by_column,
         time=_time(found, chunks, config, relation) if targets is not None and targets.have_times else "",
-        class_names=_class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
+        class_names=_class_names_of(chunks, config, classes) if LABEL_KINDS[kind].has_classes else (),
+        labels_are_names=LABEL_KINDS[kind].is_class and _are_names(found, config, classes),
     )
 
 
@@ -261,15 +283,19 @@ def _features_there(found: pa.Schema, config: GraphConfig, node_type: int) -> tu
 
 
 def _label_of_edges(
-    found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, targets: EdgeTargets | None
+    found: pa.Schema,
+    edges: Sequence[Chunk],
+    config: GraphConfig,
+    targets: EdgeTargets | None,
+    classes: FoundClasses | None,
 ) -> tuple[LabelKind, int]:
     """Return the kind and width of the labels of edges. Raises TableError where a column of targets is missing."""
     if targets is None:
         return "none", 0
     if targets.by_column:
         fix = "Set graph.split to one of them, or task.split to {kind: random}."
-        field_of(found, edges[0], config.split, "graph.split, where task.split.kind is column", fix=fix)
-        split_is_text(found, edges[0], config.split)
+        field_of(found, edges[0], config.split_column, "graph.split, where task.split.kind is column", fix=fix)
+        split_is_text(found, edges[0], config.split_column)
     if not targets.are_all_edges:
         return "link", 0
     if not targets.have_labels:
@@ -281,7 +307,7 @@ def _label_of_edges(
             where=edges[0].uri,
             fix="Set graph.label to one of them, or to null where edges are scored alone.",
         )
-    return _label_of(found, edges, config)
+    return _label_of(found, edges, config, classes)
 
 
 def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relation: Relation) -> str:
@@ -291,16 +317,16 @@ def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relatio
     perhaps reversed, and without times a target would be scored from itself.
     """
     target = config.target_edges
-    if relation != target and config.timestamp not in found.names:
+    if relation != target and config.time_column not in found.names:
         if {relation.source, relation.target} != {target.source, target.target}:
             return ""
         raise TableError(
-            f"has no column {config.timestamp!r} (graph.timestamp), and may list edges of {target} again",
+            f"has no column {config.time_column!r} (graph.timestamp), and may list edges of {target} again",
             where=edges[0].uri,
             fix="Write the column. Give an edge that was always there the earliest time.",
         )
-    of_times = shared_name_fix("graph.timestamp", config.timestamp, len(config.edge_tables))
-    field = field_of(found, edges[0], config.timestamp, "graph.timestamp", fix=of_times)
+    of_times = shared_name_fix("graph.timestamp", config.time_column, config.schema, relation)
+    field = field_of(found, edges[0], config.time_column, "graph.timestamp", fix=of_times)
     return "" if is_unknown(field, edges) else time_of(field, edges)
 
 
@@ -318,27 +344,27 @@ def _check_same_type(edges: IdType, nodes: IdType, chunk: Chunk, column: str, id
         )
 
 
-def _label_of(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> tuple[LabelKind, int]:
+def _label_of(
+    schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig, classes: FoundClasses | None
+) -> tuple[LabelKind, int]:
     """Return the kind and width of the label column; none and 0 where none is read."""
     if config.label_column not in schema.names:
         if config.label is not None and "label" in config.model_fields_set:
             field_of(schema, nodes[0], config.label_column, "graph.label")
         return "none", 0
-    found = schema.field(config.label_column).type
-    if pa.types.is_floating(found) and config.classes_given is not None:
-        return "single", 1
-    if holds_text(found) and config.classes is not None:
+    found = plain(schema.field(config.label_column).type)
+    is_counted = classes is not None or holds_names(found, config)
+    if is_counted or (pa.types.is_floating(found) and config.classes_given is not None):
         return "single", 1
     for kind, is_of_kind in _LABEL_TYPES.items():
         if is_of_kind(found):
             width = list_width(found, nodes, config.label_column) if LABEL_KINDS[kind].is_list else 1
             _check_names(width, nodes[0], config, kind)
             return kind, width
-    named = "List the names of classes in graph.classes. " if holds_text(found) else ""
     raise TableError(
         f"column {config.label_column!r} is {found}, not a label{first_text(schema.field(config.label_column))}",
         where=nodes[0].uri,
-        fix=f"{named}Write classes as integers from 0, targets as floats, or several labels as lists of 0/1.",
+        fix="Write classes as text or as integers from 0, targets as floats, or several labels as lists of 0/1.",
     )
 
 
@@ -353,7 +379,16 @@ _LABEL_TYPES: dict[LabelKind, Callable[[pa.DataType], bool]] = {
 
 
 def _check_names(width: int, chunk: Chunk, config: GraphConfig, kind: LabelKind) -> None:
-    if LABEL_KINDS[kind].is_list and config.classes is not None and len(config.classes) != width:
+    if not LABEL_KINDS[kind].is_list:
+        return
+    if config.classes == "distinct" or config.unlabelled is not None:
+        key = "classes: distinct" if config.classes == "distinct" else "unlabelled"
+        raise TableError(
+            f"column {config.label_column!r} holds lists, and graph.{key} is of labels that are single values",
+            where=chunk.uri,
+            fix="Leave the key out. A null is no label.",
+        )
+    if config.classes is not None and len(config.classes) != width:
         raise TableError(
             f"column {config.label_column!r} holds lists of {width}, and graph.classes names {len(config.classes)}",
             where=chunk.uri,
@@ -361,10 +396,17 @@ def _check_names(width: int, chunk: Chunk, config: GraphConfig, kind: LabelKind)
         )
 
 
-def _class_names_of(nodes: Sequence[Chunk], config: GraphConfig) -> tuple[str, ...]:
-    """Return the names of the classes, from the config or from the metadata, which is the same in all files."""
-    if config.classes is not None:
+def _are_names(found: pa.Schema, config: GraphConfig, classes: FoundClasses | None) -> bool:
+    """Return whether the label column holds names of classes."""
+    return bool(classes.names) if classes else holds_text(found.field(config.label_column).type)
+
+
+def _class_names_of(nodes: Sequence[Chunk], config: GraphConfig, classes: FoundClasses | None) -> tuple[str, ...]:
+    """Return the names of the classes: listed, found, or from the metadata, which is the same in all files."""
+    if isinstance(config.classes, tuple):
         return config.classes
+    if classes is not None and not classes.are_numbers:
+        return classes.names
     names: tuple[str, ...] = ()
     for chunk in files_of(nodes):
         stated = (schema_of(chunk).metadata or {}).get(_CLASS_NAMES)

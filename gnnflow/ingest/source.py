@@ -49,18 +49,22 @@ if TYPE_CHECKING:
 
 def node_column_names(schema: NodeSchema, config: GraphConfig) -> list[str]:
     """Return the columns of the node table that are read."""
-    names = [config.id, *(part.name for part in schema.features)]
+    names = [config.id_column, *(part.name for part in schema.features)]
     if schema.sparse:
         names += [f"{schema.sparse}_index"] + ([f"{schema.sparse}_value"] if schema.sparse_has_value else [])
     if schema.has_labels:
         names.append(config.label_column)
-    return names + ([config.split] if schema.reads_split else [])
+    return names + ([config.split_column] if schema.reads_split else [])
 
 
 def edge_column_names(schema: EdgeSchema, config: GraphConfig) -> list[str]:
     """Return the columns of the edge table that are read."""
-    names = [config.src, config.dst] + ([config.weight] if schema.has_weight else [])
-    asked = {config.label_column: schema.has_labels, config.split: schema.has_split, config.timestamp: schema.has_time}
+    names = [config.src_column, config.dst_column] + ([config.weight_column] if schema.has_weight else [])
+    asked = {
+        config.label_column: schema.has_labels,
+        config.split_column: schema.has_split,
+        config.time_column: schema.has_time,
+    }
     names += [name for name, is_read in asked.items() if is_read]
     return list(dict.fromkeys([*names, *(part.name for part in schema.attributes)]))
 
@@ -76,7 +80,7 @@ def node_number_types(schema: NodeSchema, config: GraphConfig) -> dict[str, Floa
 def edge_number_types(schema: EdgeSchema, config: GraphConfig) -> dict[str, FloatType]:
     """Return the number columns of the edge table, each with the type that it is rounded to first."""
     types = _number_types(schema.attributes, config.edge_normalize)
-    return types | ({config.weight: np.float32} if schema.has_weight else {})
+    return types | ({config.weight_column: np.float32} if schema.has_weight else {})
 
 
 def _number_types(parts: Sequence[ColumnPart], scaling: str) -> dict[str, FloatType]:
@@ -94,7 +98,7 @@ def node_faults(
     table: pa.Table, schema: NodeSchema, config: GraphConfig, *, scale: ColumnScale | None = None
 ) -> list[Fault]:
     """Return every fault of a chunk of nodes. scale: the given scale of its features, if there is one."""
-    faults, scaling = id_faults(table, config.id), config.normalize
+    faults, scaling = id_faults(table, config.id_column), config.normalize
     if schema.sparse:
         width, has_value = schema.feature_width, schema.sparse_has_value
         faults += sparse_faults(table, schema.sparse, width, has_value=has_value, scaling=scaling)
@@ -103,7 +107,7 @@ def node_faults(
     if schema.has_labels:
         faults += label_faults(table, schema, config)
     if schema.reads_split:
-        faults += split_faults(table, config.split, _labelled(table, schema, config))
+        faults += split_faults(table, config.split_column, _labelled(table, schema, config))
     return faults
 
 
@@ -111,16 +115,16 @@ def edge_faults(
     table: pa.Table, schema: EdgeSchema, config: GraphConfig, *, scale: ColumnScale | None = None
 ) -> list[Fault]:
     """Return every fault of a chunk of edges that can be seen without the nodes. scale: as for `node_faults`."""
-    faults = id_faults(table, config.src) + id_faults(table, config.dst)
+    faults = id_faults(table, config.src_column) + id_faults(table, config.dst_column)
     if schema.has_weight:
-        faults += weight_faults(table, config.weight)
+        faults += weight_faults(table, config.weight_column)
     if schema.has_labels:
         faults += label_faults(table, schema, config)
     if schema.has_split:
         is_target = is_labelled(table, schema, config) if schema.has_labels else np.ones(table.num_rows, bool)
-        faults += split_faults(table, config.split, is_target)
+        faults += split_faults(table, config.split_column, is_target)
     if schema.has_time:
-        faults += time_faults(table, config.timestamp, time=schema.time)
+        faults += time_faults(table, config.time_column, time=schema.time)
     scaling = config.edge_normalize
     return faults + number_faults(table, schema.attributes, "edge attribute", scaling=scaling, scale=scale)
 
@@ -132,14 +136,14 @@ def number_type(scaling: str) -> FloatType:
 
 def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> dict[str, pa.Array]:
     """Return the store's columns of faultless node rows: id; for targets labelled, label, split; features."""
-    columns = {"id": _ids(table.column(config.id), schema.id_type)}
+    columns = {"id": _ids(table.column(config.id_column), schema.id_type)}
     if schema.is_target:
         labelled = _labelled(table, schema, config)
         columns["labelled"] = pa.array(labelled)
         if schema.has_labels:
             columns["label"] = label_column(table, schema, config)
         if schema.drawn is None:
-            split = _split_codes(table, config.split if schema.has_split else None)
+            split = _split_codes(table, config.split_column if schema.has_split else None)
         else:
             split = _drawn_codes(columns["id"], labelled, schema.drawn)
         columns["split"] = pa.array(split)
@@ -164,21 +168,21 @@ def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> di
 def edge_columns(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> dict[str, pa.Array]:
     """Return the store's columns of faultless edge rows: ends, weight, attributes; for targets split, label, time."""
     columns = {
-        "src_id": _ids(table.column(config.src), schema.src_type),
-        "dst_id": _ids(table.column(config.dst), schema.dst_type),
+        "src_id": _ids(table.column(config.src_column), schema.src_type),
+        "dst_id": _ids(table.column(config.dst_column), schema.dst_type),
     }
     if schema.has_weight:
-        columns["weight"] = pa.array(floats_of(combine(table.column(config.weight))).astype(np.float32))
+        columns["weight"] = pa.array(floats_of(combine(table.column(config.weight_column))).astype(np.float32))
     if schema.attributes:
         columns["attributes"] = from_matrix(dense_matrix(table, schema.attributes, number_type(config.edge_normalize)))
     if schema.has_split:
-        columns["split"] = pa.array(_split_codes(table, config.split))
+        columns["split"] = pa.array(_split_codes(table, config.split_column))
     if schema.has_labels:
         columns["labelled"] = pa.array(is_labelled(table, schema, config))
         columns["label"] = label_column(table, schema, config)
     if schema.has_time:
         # in the column's own unit, since times are only compared
-        columns["time"] = pa.array(times_of(table.column(config.timestamp), time=schema.time))
+        columns["time"] = pa.array(times_of(table.column(config.time_column), time=schema.time))
     return columns
 
 
@@ -253,21 +257,27 @@ def read_rows(
     names: Sequence[str],
     numbers: Mapping[str, FloatType],
     faults: Callable[[pa.Table], list[Fault]],
+    chosen: Callable[[pa.Table], Array] | None = None,
 ) -> FaultlessRows:
     """Return the faultless rows of a table's chunk.
 
-    names: the columns to read. numbers: the number columns, with the type that each is rounded to first.
+    names: the columns to read. numbers: the number columns, with the type that each is rounded to first. chosen:
+    returns which rows count, the others are left out; None for all.
     """
     table = read_chunk(source.chunks[number], names)
     # an integer per row that encodes its chunk and row [n]
-    place = input_positions(number, np.arange(table.num_rows))
+    place, left_out = input_positions(number, np.arange(table.num_rows)), {}
+    if chosen is not None:
+        kept = np.flatnonzero(chosen(table))
+        left_out = {"rows_left_out": table.num_rows - len(kept)}
+        table, place = take_kept(table, kept), place[kept]
     found = separate(table, faults(table), chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     rows = take_kept(table, found.kept)
-    lost = {**rounding(rows, source.schema, job.config), **count_rounded(rows, numbers)}
+    lost = {**rounding(rows, source.schema, source.config), **count_rounded(rows, numbers)}
     lost |= count_encoded(rows, source.schema.parts)
     done = TaskOutput(
         files=job.set_aside(f"{source.stem}-read-{number:05d}", found.bad),
-        counts={"rows_in": table.num_rows, **found.counts, **lost},
+        counts={"rows_in": table.num_rows, **left_out, **found.counts, **lost},
     )
     return FaultlessRows(rows, place[found.kept], done)
 

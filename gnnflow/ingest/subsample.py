@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -76,7 +76,6 @@ class _Held:
 class _Reading:
     """The state of reading the ids. as_text: for each node type, whether its ids are compared as text."""
 
-    config: GraphConfig
     as_text: tuple[bool, ...]
     progress: Progress
     chunks: int
@@ -110,25 +109,28 @@ def _about_rows(source: SourceTable) -> int:
     return sum(chunk.num_rows or 0 for chunk in source.chunks)
 
 
-def _types_of_text(tables: Sequence[tuple[SourceTable, pa.Schema]], num_types: int) -> tuple[bool, ...]:
+def _types_of_text(tables: Sequence[tuple[SourceTable, pa.Schema]], config: GraphConfig) -> tuple[bool, ...]:
     """Return for each node type whether its ids are text. Raises TableError where a column is missing."""
-    text = [False] * num_types
-    for source, schema in tables:
+    text, names = [False] * config.schema.num_types, (*config.schema.types, *map(str, config.edge_tables))
+    for (source, schema), table in zip(tables, names, strict=True):
         roles = ("graph.id",) if len(source.ids) == 1 else ("graph.src", "graph.dst")
         for (column, number), role in zip(source.ids.items(), roles, strict=True):
-            fix = shared_name_fix(role, column, sum(len(other.ids) == len(source.ids) for other, _ in tables))
+            fix = shared_name_fix(role, column, config.schema, table)
             found = field_of(schema, source.chunks[0], column, role, fix=fix)
-            text[number] |= not pa.types.is_integer(found.type)
+            text[number] |= not (pa.types.is_integer(found.type) or pa.types.is_floating(found.type))
     return tuple(text)
 
 
-def _read_held(source: SourceTable, schema: pa.Schema, reading: _Reading, *, share: int, thinned: int = 1) -> _Held:
+def _read_held(
+    source: SourceTable, schema: pa.Schema, reading: _Reading, *, config: GraphConfig, share: int, thinned: int = 1
+) -> _Held:
     """Return the rows of a table whose last id stays, one in `share`.
 
-    thinned: keep only one in so many of these, by a hash of all their ids.
+    config: the section as this table is read by it. thinned: keep only one in so many of these, by a hash of all their
+    ids.
     """
-    config = reading.config
-    wide = (source.numbers - {config.weight}) | {f"{name}_index" for name in source.numbers}
+    weight = {config.weight_column} if len(source.ids) > 1 else set()
+    wide = (source.numbers - weight) | {f"{name}_index" for name in source.numbers}
     names = [name for name in schema.names if name in source.columns - wide]
     features = [name for name in schema.names if name in wide]
     examples: dict[str, pa.Table] = {}
@@ -139,11 +141,14 @@ def _read_held(source: SourceTable, schema: pa.Schema, reading: _Reading, *, sha
         table = read_chunk(chunk, names)
         num_rows += table.num_rows
         for name in source.ids:
-            table = table.filter(pc.is_valid(table[name]))
+            table = table.filter(pc.invert(pc.is_null(table[name], nan_is_null=True)))
+            if pa.types.is_floating(table[name].type):
+                whole = pc.round(table[name]).cast(pa.int64(), safe=False)
+                table = table.set_column(table.column_names.index(name), name, whole)
         own = [_keys(table[name], as_text=reading.as_text[of]) for name, of in source.ids.items()]
         stay = _stays(own[-1], share)
         rows = np.flatnonzero(stay & _stays(combine(own[0], own[-1]), thinned) if thinned > 1 else stay)
-        _add_examples(examples, table, config.split)
+        _add_examples(examples, table, config.split_column)
         kept.append(table.take(pa.array(rows)))
         keys.append([each[rows] for each in own])
         reading.advance()
@@ -152,7 +157,7 @@ def _read_held(source: SourceTable, schema: pa.Schema, reading: _Reading, *, sha
         {name: np.concatenate(each) for name, each in zip(source.ids, zip(*keys, strict=True), strict=True)},
         read_chunk(source.chunks[0], features).slice(0, max(sum(map(len, kept)), 1)) if features else pa.table({}),
         examples,
-        (config.label_column, config.split),
+        (config.label_column, config.split_column),
         num_rows,
         len(source.chunks),
         is_text=any(chunk.csv for chunk in source.chunks),
@@ -262,15 +267,20 @@ class Subsample:
         graph, types = self.config, self.config.schema.types
         if one_in == 1:
             return graph
-        nodes, edges = {}, {}
+        nodes: dict[str, str] = {}
+        edges: dict[str, Any] = {}
         for number, (name, held) in enumerate(zip(types, self.nodes, strict=True)):
             nodes[name] = _write_held(held, self._rows_of(number, one_in), join(folder, f"nodes-{name}"), chunks=chunks)
         for relation, held in zip(graph.edge_tables, self.edges, strict=True):
             ends = types.index(relation.source), types.index(relation.target)
             rows, sources = self._edges(held, ends, one_in)
-            columns = {graph.src: sources}
+            columns = {graph.of_relation(relation).src_column: sources}
             uri = _write_held(held, rows, join(folder, f"edges-{relation}"), chunks=chunks, columns=columns)
             edges[str(relation)] = uri
+        held_edges = {} if isinstance(graph.edges, str) else graph.edges
+        for name, table in held_edges.items():
+            if not isinstance(table, str):
+                edges[name] = table.model_copy(update={"table": edges[name]})
         tables = {
             "nodes": next(iter(nodes.values())) if isinstance(graph.nodes, str) else nodes,
             "edges": next(iter(edges.values())) if isinstance(graph.edges, str) else edges,
@@ -279,20 +289,26 @@ class Subsample:
 
     def _rows_of(self, number: int, one_in: int) -> IntArray:
         """Return the rows of a type's nodes that stay."""
-        keys = self.nodes[number].keys[self.config.id]
+        (keys,) = self.nodes[number].keys.values()
         return np.flatnonzero(_stays(keys, _share(self.num_nodes[number], one_in)))
 
     def _edges(self, held: _Held, ends: tuple[int, int], one_in: int) -> tuple[IntArray, pa.Array]:
         """Return the rows of a table's edges that stay, and the ids of their sources."""
         from_share, to_share = (_share(self.num_nodes[number], one_in) for number in ends)
-        source, target = held.keys[self.config.src], held.keys[self.config.dst]
+        (column, source), (_, target) = held.keys.items()
         rows = np.flatnonzero(_stays(target, to_share) & _stays(combine(source, target), one_in // to_share))
         known = _stays(source, from_share)
         # drawn from all held rows, which show better than this subsample's rows which nodes have many edges
-        drawn, ids = np.flatnonzero(known), held.rows[self.config.src].combine_chunks()
+        drawn, ids = np.flatnonzero(known), held.rows[column].combine_chunks()
         if len(drawn) < _FEWEST_DRAWN:
             own = self._rows_of(ends[0], one_in)
-            nodes = self.nodes[ends[0]].rows[self.config.id].take(pa.array(own)).cast(ids.type).combine_chunks()
+            nodes = (
+                self.nodes[ends[0]]
+                .rows[next(iter(self.nodes[ends[0]].keys))]
+                .take(pa.array(own))
+                .cast(ids.type)
+                .combine_chunks()
+            )
             drawn, ids = np.arange(len(ids), len(ids) + len(nodes)), pa.concat_arrays([ids, nodes])
         picks = (hash_integers(rows) % np.uint64(max(len(drawn), 1))).astype(np.int64)
         return rows, ids.take(pa.array(np.where(known[rows], rows, drawn[picks])))
@@ -334,16 +350,17 @@ def read_subsample(
     finest, types = found[-1], config.schema.types
     tables = [(each, each.schema()) for each in (*nodes, *edges)]
     num_chunks = sum(len(each.chunks) for each in (*nodes, *edges))
-    reading = _Reading(config, _types_of_text(tables, len(types)), progress, num_chunks)
+    reading = _Reading(_types_of_text(tables, config), progress, num_chunks)
     node_tables, edge_tables = tables[: len(nodes)], tables[len(nodes) :]
     held_nodes = [
-        _read_held(*table, reading, share=_share(count, finest))
-        for table, count in zip(node_tables, num_nodes, strict=True)
+        _read_held(*table, reading, config=config.of_type(name), share=_share(count, finest))
+        for name, table, count in zip(types, node_tables, num_nodes, strict=True)
     ]
     held_edges = []
     for relation, table in zip(config.edge_tables, edge_tables, strict=True):
         share = _share(num_nodes[types.index(relation.target)], finest)
-        held_edges.append(_read_held(*table, reading, share=share, thinned=finest // share))
+        own = config.of_relation(relation)
+        held_edges.append(_read_held(*table, reading, config=own, share=share, thinned=finest // share))
     return SubsampleLevels(Subsample(config, tuple(held_nodes), tuple(held_edges), num_nodes), found)
 
 

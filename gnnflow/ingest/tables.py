@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.schema import qualified
+from gnnflow.ingest.classes import find_classes
 from gnnflow.ingest.schema import is_shared, node_table, read_edge_schema, read_node_schema
 from gnnflow.ingest.text import edge_source, node_source, settle_text
 from gnnflow.storage.filesystem import absolute
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gnnflow.config import GraphConfig
+    from gnnflow.config.edge_tables import EdgeTableConfig
     from gnnflow.graph.schema import Relation
+    from gnnflow.ingest.classes import FoundClasses
     from gnnflow.ingest.schema import EdgeSchema, NodeSchema
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
@@ -35,10 +38,11 @@ _WEIGHT = "weight"  # of a table that has it; a name that is given is meant
 class NodeTable:
     """The node table of one type.
 
-    stem: begins the names of its quarantine files. first: the number of its first chunk among the chunks of all node
-    tables.
+    config: the section as this table is read by it. stem: begins the names of its quarantine files. first: the number
+    of its first chunk among the chunks of all node tables.
     """
 
+    config: GraphConfig
     stem: str
     uri: str
     schema: NodeSchema
@@ -55,11 +59,13 @@ class NodeTable:
 class EdgeTable:
     """The edge table of one relation.
 
-    number: among the edge tables. relation, reverse: the numbers of the relations of its edges and their reverses, the
-    same without types; reverse is None where none are added. source, target: the numbers of the types that its edges
-    join. ends: what an error calls the ids of each.
+    config: the section as this table is read by it. number: among the edge tables. relation, reverse: the numbers of
+    the relations of its edges and their reverses, the same without types; reverse is None where none are added. source,
+    target: the numbers of the types that its edges join. ends: what an error calls the ids of each. chosen: says which
+    rows are edges; None where all are.
     """
 
+    config: GraphConfig
     stem: str
     uri: str
     schema: EdgeSchema
@@ -71,6 +77,7 @@ class EdgeTable:
     target: int
     ends: tuple[str, str]
     first: int = 0
+    chosen: EdgeTableConfig | None = None
 
     @property
     def tasks(self) -> range:
@@ -80,10 +87,14 @@ class EdgeTable:
 
 @dataclass(frozen=True)
 class Tables:
-    """All tables of a graph: T node tables in the order of its types, edge tables in the order of relations."""
+    """All tables of a graph: T node tables in the order of its types, edge tables in the order of relations.
+
+    classes: of the label column, where they were counted.
+    """
 
     nodes: tuple[NodeTable, ...]
     edges: tuple[EdgeTable, ...]
+    classes: FoundClasses | None = None
 
     @property
     def targets(self) -> EdgeTargets | None:
@@ -141,14 +152,19 @@ def read_tables(
     found: Mapping[str, TableFiles] | None = None,
     drawn: DrawnSplit | None = None,
 ) -> Tables:
-    """Return the tables that a config names. Reads text once, and only the schemas of other files.
+    """Return the tables that a config names. Reads text and labels that are names once, else only the schemas of files.
 
     drawn: the random split of labelled nodes, where no column has one. Raises TableError for tables that break their
     contract.
     """
     nodes, edges = sources_of(config, targets=targets, found=found)
     settled = settle_text([*nodes, *edges], runner)
-    return tables_of(settled[: len(nodes)], settled[len(nodes) :], config, targets=targets, drawn=drawn)
+    nodes, edges = settled[: len(nodes)], settled[len(nodes) :]
+    labelled = nodes[config.target_type] if targets is None else edges[targets.table]
+    has_labels = config.label is not None and (targets is None or targets.have_labels)
+    own = config.of_targets(edges=targets is not None)
+    classes = find_classes(labelled, own, runner) if has_labels else None
+    return tables_of(nodes, edges, config, targets=targets, drawn=drawn, classes=classes)
 
 
 def tables_of(
@@ -158,26 +174,31 @@ def tables_of(
     *,
     targets: EdgeTargets | None,
     drawn: DrawnSplit | None = None,
+    classes: FoundClasses | None = None,
 ) -> Tables:
-    """Return the tables of sources whose text has its types."""
+    """Return the tables of sources whose text has its types. classes: of the label column, where they were counted."""
     schemas = [
-        read_node_schema(table, config, node_type=number, targets=targets, drawn=drawn)
+        read_node_schema(table, config, node_type=number, targets=targets, drawn=drawn, classes=classes)
         for number, table in enumerate(nodes)
     ]
     edge_schemas = [
-        read_edge_schema(table, config, nodes=schemas, number=number, targets=targets)
+        read_edge_schema(table, config, nodes=schemas, number=number, targets=targets, classes=classes)
         for number, table in enumerate(edges)
     ]
     refuse_unknown_columns(config, schemas, edge_schemas)
     if targets is not None:
         refuse_other_times(edges, edge_schemas, config, target=targets.table)
-    stems, firsts = _stems("nodes", config.schema.types, config), _firsts(nodes)
+    types = config.schema.types
+    stems, firsts = _stems("nodes", types, config), _firsts(nodes)
     return Tables(
         tuple(
-            NodeTable(stems[number], table.uri, schemas[number], table.chunks, firsts[number])
+            NodeTable(
+                config.of_type(types[number]), stems[number], table.uri, schemas[number], table.chunks, firsts[number]
+            )
             for number, table in enumerate(nodes)
         ),
         _edge_tables(edges, edge_schemas, config),
+        classes,
     )
 
 
@@ -190,6 +211,7 @@ def _edge_tables(
     ends = [(graph.types.index(each.source), graph.types.index(each.target)) for each in names]
     return tuple(
         EdgeTable(
+            config=config.of_relation(names[number]),
             stem=stems[number],
             uri=table.uri,
             schema=schemas[number],
@@ -201,6 +223,7 @@ def _edge_tables(
             target=target,
             ends=(node_table(config, source), node_table(config, target)),
             first=firsts[number],
+            chosen=config.edge_table_of(names[number]),
         )
         for number, (table, (source, target)) in enumerate(zip(edges, ends, strict=True))
     )
@@ -223,12 +246,13 @@ def _reverse(config: GraphConfig, relation: Relation) -> int | None:
 
 def refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
     """Raise TableError where no table has a column that is named for all."""
-    if config.weight != _WEIGHT and not any(schema.has_weight for schema in edges):
-        raise TableError(
-            f"no edge table has a column {config.weight!r}",
-            where="graph.weight",
-            fix="Name the column of weights, or leave the key out where edges have none.",
-        )
+    fix = "Name the column of weights, or leave the key out where edges have none."
+    if isinstance(config.weight, str) and config.weight != _WEIGHT and not any(schema.has_weight for schema in edges):
+        raise TableError(f"no edge table has a column {config.weight!r}", where="graph.weight", fix=fix)
+    for relation, schema in zip(config.edge_tables, edges, strict=True):
+        if not isinstance(config.weight, str) and str(relation) in config.weight and not schema.has_weight:
+            column = config.weight[str(relation)]
+            raise TableError(f"its edge table has no column {column!r}", where=f"graph.weight.{relation}", fix=fix)
     has_none = not any(schema.has_features for schema in nodes)
     if has_none and is_shared(config.features, config) and "features" in config.model_fields_set:
         assert isinstance(config.features, tuple)
@@ -254,7 +278,7 @@ def refuse_other_times(
     for table, schema in zip(edges, schemas, strict=True):
         if schema.has_time and schema.time != schemas[target].time:
             raise TableError(
-                f"column {config.timestamp!r} is {schema.time}, in {edges[target].uri} it is {schemas[target].time}",
+                f"times are {schema.time} (graph.timestamp), in {edges[target].uri} they are {schemas[target].time}",
                 where=table.uri,
                 fix="Write the column with one type in all tables.",
             )
@@ -266,7 +290,8 @@ def report_missing_times(tables: Tables, config: GraphConfig, tell: Callable[[st
         return
     for name, table in zip(config.edge_tables, tables.edges, strict=True):
         if not table.schema.has_time and any(chunk.num_rows for chunk in table.chunks):
-            tell(f"{name}: its table has no column {config.timestamp}, so its edges are taken to be older than all")
+            column = table.config.time_column
+            tell(f"{name}: its table has no column {column}, so its edges are taken to be older than all")
 
 
 def report_rounded_text(tables: Tables, names: Sequence[str], tell: Callable[[str], None]) -> None:

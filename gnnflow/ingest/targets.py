@@ -20,14 +20,15 @@ class DrawnSplit:
     @staticmethod
     def of(task: TaskConfig, *, seed: int) -> DrawnSplit | None:
         """Return the random split of a task's nodes; None where a column has it, or targets are edges."""
-        if task.kind != "node" or task.split.kind == "column":
+        if task.kind != "node" or task.split.kind != "random":
             return None
         return DrawnSplit(task.split.valid, task.split.test, seed)
 
     @property
     def text(self) -> str:
         """The held-out shares, as half a sentence."""
-        return f"drawn by id, {self.valid:.0%} of labelled nodes for valid and {self.test:.0%} for test"
+        shares = f"{self.valid:.0%} of labelled nodes for valid and {self.test:.0%} for test"
+        return f"drawn by id, {shares}; no column is read for them (task.split)"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class EdgeTargets:
         """Return a task's demands on the edge tables; None where targets are nodes."""
         if task.kind == "node":
             return None
-        return EdgeTargets(task, seed, list(graph.edge_tables).index(graph.target_edges), graph.label)
+        label = None if graph.label is None else graph.of_targets(edges=True).label_column
+        return EdgeTargets(task, seed, list(graph.edge_tables).index(graph.target_edges), label)
 
     @property
     def have_labels(self) -> bool:
@@ -101,10 +103,10 @@ class EdgeTargets:
 
     def columns(self, graph: GraphConfig, *, table: int) -> tuple[str, ...]:
         """Return the columns of an edge table that the task needs: only times where it has no targets."""
-        is_target = table == self.table
+        is_target, graph = table == self.table, graph.of_relation(list(graph.edge_tables)[table])
         asked = {
             graph.label_column: is_target and self.have_labels,
-            graph.split: is_target and self.by_column,
-            graph.timestamp: self.have_times,
+            graph.split_column: is_target and self.by_column,
+            graph.time_column: self.have_times,
         }
         return tuple(name for name, is_read in asked.items() if is_read)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gnnflow.config import GraphConfig
+    from gnnflow.graph.schema import Relation
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
 
@@ -50,14 +51,15 @@ class SourceTable:
 def node_source(chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int = 0) -> SourceTable:
     """Return a type's node table with the columns that may be read."""
     name, uri = list(config.node_tables.items())[node_type]
+    config = config.of_type(name)
     features = config.features_of(name)
     numbers = frozenset([*features, *(f"{feature}_value" for feature in features)])
-    columns = numbers.union([config.id], (f"{feature}_index" for feature in features))
+    columns = numbers.union([config.id_column], (f"{feature}_index" for feature in features))
     if node_type == config.target_type:
-        columns = columns.union([config.label_column, config.split])
+        columns = columns.union([config.label_column, config.split_column])
     key = "graph.nodes" if isinstance(config.nodes, str) else f"graph.nodes.{name}"
     texts = _texts(config, features, config.column_owner(name, "nodes"))
-    return SourceTable(uri, key, tuple(chunks), columns, {config.id: node_type}, numbers, texts)
+    return SourceTable(uri, key, tuple(chunks), columns, {config.id_column: node_type}, numbers, texts)
 
 
 def edge_source(
@@ -65,10 +67,11 @@ def edge_source(
 ) -> SourceTable:
     """Return one edge table with the columns that may be read. also: columns of edges that are targets."""
     relation, uri = list(config.edge_tables.items())[number]
-    numbers = frozenset([config.weight, *config.edge_features_of(relation)])
-    columns = numbers.union([config.src, config.dst], also)
+    config = config.of_relation(relation)
+    numbers = frozenset([config.weight_column, *config.edge_features_of(relation)])
+    columns = numbers.union([config.src_column, config.dst_column], also, filter_columns(config, relation))
     types = config.schema.types
-    ids = {config.src: types.index(relation.source), config.dst: types.index(relation.target)}
+    ids = {config.src_column: types.index(relation.source), config.dst_column: types.index(relation.target)}
     key = "graph.edges" if isinstance(config.edges, str) else f"graph.edges.{relation}"
     texts = _texts(config, config.edge_features_of(relation), config.column_owner(relation, "edges"))
     return SourceTable(uri, key, tuple(chunks), columns, ids, numbers, texts)
@@ -78,6 +81,12 @@ def _texts(config: GraphConfig, columns: Sequence[str], owner: str) -> frozenset
     """Return the columns whose values are no numbers, whatever they look like."""
     sections = {name: config.column_section(owner, name) for name in columns}
     return frozenset(name for name, held in sections.items() if held is not None and held.kind in _WRITTEN)
+
+
+def filter_columns(config: GraphConfig, relation: Relation) -> tuple[str, ...]:
+    """Return the columns whose values say which rows of a table are edges of a relation."""
+    table = config.edge_table_of(relation)
+    return () if table is None else tuple(table.where or ())
 
 
 def settle_text(tables: Sequence[SourceTable], runner: RoundRunner) -> list[SourceTable]:
@@ -144,4 +153,5 @@ def _are_integers(table: SourceTable, name: str, surveys: Sequence[Survey]) -> b
     if not places:
         return True
     kind = schema.field(places[0]).type
-    return bool(pa.types.is_integer(kind.value_type if pa.types.is_dictionary(kind) else kind))
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))

@@ -7,7 +7,7 @@ Read `csr.py`, then `table.py` (the choice of a kernel), `gradients.py`, and the
 from __future__ import annotations
 
 from gnnflow.kernels.adding import add_value_gradient, add_weighted_sum, added_sum
-from gnnflow.kernels.attention_inputs import Halves
+from gnnflow.kernels.attention_inputs import Halves, SoftmaxSums
 from gnnflow.kernels.csr import UNSCALED, Csr, Instances, Scales, identity
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.memory import empty_rows
@@ -25,7 +25,7 @@ from gnnflow.kernels.native import (
     elu,
     scored_mean,
 )
-from gnnflow.kernels.softmax import SoftmaxSums, adds_softmax, softmax_sums
+from gnnflow.kernels.softmax import adds_softmax, softmax_sums
 from gnnflow.kernels.table import (
     TABLE,
     Kernel,

@@ -1,6 +1,6 @@
-"""Inputs of attention over in-edges, alike for the core and for CUDA: logits as halves, and what has no gradient.
+"""Inputs and results of attention over in-edges, alike for the core and for CUDA.
 
-Shapes: T targets, S sources, E edges, A edge attributes, H heads.
+Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a head, W = D (+ A).
 """
 
 from __future__ import annotations
@@ -20,6 +20,17 @@ class Halves(NamedTuple):
     source: Tensor
     target: Tensor
     slope: float
+
+
+class SoftmaxSums(NamedTuple):
+    """maximum [T, H]: the largest logit, -inf without in-edges; denominator [T, H] relates to it; mean [T, H, W].
+
+    The mean is zero where the denominator is.
+    """
+
+    maximum: Tensor
+    denominator: Tensor
+    mean: Tensor
 
 
 @dataclass(frozen=True)

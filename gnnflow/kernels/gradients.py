@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from torch import Tensor
 from torch.autograd import Function
@@ -51,16 +51,25 @@ class Loops:
         return cast("Tensor", _Gather.apply(self, csr, csr.targets, term))  # type: ignore[no-untyped-call]
 
 
+class Maxima(NamedTuple):
+    """Maxima in float32 [T, H, D], and the edge that each comes from.
+
+    places: the edge's place among the in-edges of its target, int32 [T, H, D].
+    """
+
+    largest: Tensor
+    places: Tensor
+
+
 @dataclass(frozen=True)
 class Extremes:
     """The loops over edges of one implementation's maxima.
 
-    largest(csr, coefficient [E, H], value [S, H or 1, D]): the maxima in float32 [T, H, D], and the position among the
-    target's in-edges of the edge that each comes from, int32 [T, H, D].
+    largest(csr, coefficient [E, H], value [S, H or 1, D]): the maxima.
     gradient(csr, coefficient, places, grad [T, H, D], heads): the gradient in float32 of a value with that many heads.
     """
 
-    largest: Callable[[Csr, Tensor | None, Tensor], tuple[Tensor, Tensor]]
+    largest: Callable[[Csr, Tensor | None, Tensor], Maxima]
     gradient: Callable[[Csr, Tensor | None, Tensor, Tensor, int], Tensor]
 
     def segment_max(self, csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ def segment_max(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
     Equal maxima share the gradient evenly.
     """
     messages = per_edge(csr, coefficient, value)
+    # maxima that every message is larger than [T, H, D], and the target of each number of the messages [E, H, D]
     lowest = messages.new_full((csr.num_targets, *messages.shape[1:]), -torch.inf)
     index = csr.targets[:, None, None].expand_as(messages)
     return lowest.scatter_reduce(0, index, messages, "amax", include_self=True)

@@ -7,14 +7,12 @@ Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from gnnflow.kernels import native
-from gnnflow.kernels.attention_inputs import Halves
+from gnnflow.kernels.attention_inputs import Halves, SoftmaxSums
 from gnnflow.kernels.csr import Csr, Instances, identity
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.native.attention import MOST_HEADS
@@ -30,17 +28,6 @@ from gnnflow.kernels.table import (
 )
 
 _NO_EDGES = identity(0)
-
-
-class SoftmaxSums(NamedTuple):
-    """maximum [T, H]: the largest logit, -inf without in-edges; denominator [T, H] relates to it; mean [T, H, W].
-
-    The mean is zero where the denominator is.
-    """
-
-    maximum: Tensor
-    denominator: Tensor
-    mean: Tensor
 
 
 def adds_softmax(logit: Halves, value: Tensor) -> bool:
@@ -79,8 +66,9 @@ def softmax_sums(
     plain = plain or rows.shape[1] > MOST_HEADS
     fused = kernel.softmax_sums
     if fused is not None and not plain and choose(csr, rows) is kernel:
-        return SoftmaxSums(*fused(csr, logit, value, attributes=attributes, factor=factor, drop=drop))
+        return fused(csr, logit, value, attributes=attributes, factor=factor, drop=drop)
     if isinstance(logit, Halves):
+        # logits of edges from their halves [E, H]
         added = gather_sources(csr, logit.source) + gather_targets(csr, logit.target)
         logit = functional.leaky_relu(added, logit.slope)
     # the largest logit of each target [T, H], and factor x exp(logit - maximum) [E, H], an exponential in (0, 1]

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.kernels import cuda, fused, native, reference
-from gnnflow.kernels.attention_inputs import Halves
+from gnnflow.kernels.attention_inputs import Halves, SoftmaxSums
 from gnnflow.kernels.csr import UNSCALED, Csr, Instances, Scales
 
 Reduce = Callable[[Csr, Tensor | None, Tensor], Tensor]
@@ -33,7 +33,7 @@ Gather = Callable[[Csr, Tensor], Tensor]
 GatedSum = Callable[[Csr, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
-class SoftmaxSums(Protocol):
+class SoftmaxKernel(Protocol):
     """A fused softmax over in-edges and weighted mean: see `kernels.softmax`."""
 
     def __call__(
@@ -45,8 +45,8 @@ class SoftmaxSums(Protocol):
         attributes: Tensor | None,
         factor: Tensor | None,
         drop: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return maximum, denominator and mean; the logits, or their halves, are float32."""
+    ) -> SoftmaxSums:
+        """Return the sums; the logits, or their halves, are float32."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Kernel:
     segment_max: Reduce
     gather_sources: Gather
     gather_targets: Gather
-    softmax_sums: SoftmaxSums | None = None
+    softmax_sums: SoftmaxKernel | None = None
     """A fused softmax and weighted mean, if the kernel has one."""
     scaled_sum: Callable[[Csr, Tensor | None, Tensor, Scales], Tensor] | None = None
     """A weighted sum that takes scales, if the kernel has one."""

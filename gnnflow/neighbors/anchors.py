@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import IntArray, KeyArray, distinct, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import AlignedArrays, IntArray, KeyArray, distinct, is_first, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.keyed import node_keys
-from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
+from gnnflow.neighbors.selection import Delivered, Selection, SelectionResult, deliver, finish, target_types
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
@@ -67,17 +67,13 @@ class AnchorJob(Selection):
 
 
 @dataclass(frozen=True)
-class Anchors:
+class Anchors(AlignedArrays):
     """Nodes with the nearest member of a set: all [A], nodes and members as dense ids; the smallest tie wins."""
 
     nodes: IntArray
     sets: IntArray
     members: IntArray
     ties: KeyArray
-
-    def take(self, rows: IntArray) -> Anchors:
-        """Return the anchors of some rows."""
-        return Anchors(self.nodes[rows], self.sets[rows], self.members[rows], self.ties[rows])
 
     def table(self) -> pa.Table:
         """Return the anchors as rows for an exchange."""
@@ -87,6 +83,10 @@ class Anchors:
     def of(table: pa.Table) -> Anchors:
         """Return the anchors that rows hold."""
         return Anchors(*(to_numpy(table[name]) for name in ("node", "set", "member", "tie")))
+
+
+_NONE = np.zeros(0, np.int64)
+_NO_ANCHORS = Anchors(_NONE, _NONE, _NONE, _NONE.astype(np.uint64))
 
 
 def num_sizes(num_nodes: int) -> int:
@@ -112,12 +112,13 @@ def run_rounds(job: Selection, section: AnchorNeighbors, runner: RoundRunner) ->
         runner.run(Round(name, parts, parts, partial(spread, job=own, distance=distance), reads, frozenset(over)))
         reached[f"reached_{distance}"] = name
     records = runner.run(Round(NAME, parts, parts, partial(write_anchors, job=own), reached, frozenset(reached)))
-    return finish(job, runner, dict.fromkeys(range(len(job.relations)), (NAME, records)))
+    return finish(job, runner, dict.fromkeys(range(len(job.relations)), Delivered(NAME, records)))
 
 
 def ask(index: int, inbox: Inbox, *, job: AnchorJob) -> TaskOutput:
     """Ask the owners of all sources of a partition's edges for the anchors of these nodes."""
     sources, _ = _out_edges(index, job)
+    # the nodes with an edge into this partition, each once, ascending
     wanted = distinct(sources)
     rows = pa.table({"node": wanted, "by": np.full(len(wanted), index)})
     return TaskOutput(emits=(Emit("wanted", rows, job.store.book.owner(wanted)),))
@@ -131,14 +132,17 @@ def spread(index: int, inbox: Inbox, *, job: AnchorJob, distance: int) -> TaskOu
         near = Anchors.of(inbox.read(f"near_{distance - 1}").combine_chunks())
         before = [to_numpy(inbox.read(f"reached_{each}")["place"]) for each in range(distance)]
         new = _spread_along_edges(index, job, near, before)
+    # one row for each node and partition that asked for it
     asked = inbox.read("wanted").combine_chunks()
     # the partitions that asked for each node of this one, in the order of the nodes
     order = np.argsort(to_numpy(asked["node"]), kind="stable")
     node, by = to_numpy(asked["node"])[order], to_numpy(asked["by"])[order]
+    # for each new anchor [A]: the first request for its node, and the number of requests
     first = np.searchsorted(node, new.nodes)
     counts = np.searchsorted(node, new.nodes, side="right") - first
     if distance == job.distance:
         counts = np.zeros_like(counts)
+    # the row of the anchor that each request is sent
     picked = np.repeat(np.arange(len(counts)), counts)
     reached = pa.table({"place": _places(new, index, job), "member": new.members})
     return TaskOutput(
@@ -152,7 +156,7 @@ def spread(index: int, inbox: Inbox, *, job: AnchorJob, distance: int) -> TaskOu
 
 def members(index: int, job: AnchorJob) -> Anchors:
     """Return the members of all sets among a partition's nodes: each is its own anchor."""
-    book, keys, parts = job.store.book, node_keys(job.store, index), []
+    book, keys, parts = job.store.book, node_keys(job.store, index), [_NO_ANCHORS]
     for node_type, (count, first) in enumerate(zip(job.sets_of_types, job.first_sets[:-1], strict=True)):
         rows = book.rows(index, node_type)
         for number in range(count):
@@ -161,7 +165,7 @@ def members(index: int, job: AnchorJob) -> Anchors:
             inside = np.flatnonzero(hashed >> np.uint64(63 - number // job.copies) == 0)
             nodes = inside + rows.start + book.start(index)
             parts.append(Anchors(nodes, np.full(len(nodes), first + number), nodes, mix(hashed[inside])))
-    return _joined(parts)
+    return Anchors.joined(parts)
 
 
 def _spread_along_edges(index: int, job: AnchorJob, near: Anchors, before: Sequence[IntArray]) -> Anchors:
@@ -173,13 +177,13 @@ def _spread_along_edges(index: int, job: AnchorJob, near: Anchors, before: Seque
     first = np.searchsorted(sources, near.nodes)
     counts = np.searchsorted(sources, near.nodes, side="right") - first
     known = np.concatenate(before)
-    best = _joined([])
+    best = _NO_ANCHORS
     for rows in _pieces(counts):
         # one anchor per edge from a node with an anchor, moved to the edge's target
         given = near.take(np.repeat(rows, counts[rows]))
         given = replace(given, nodes=targets[ragged_ranges(first[rows], counts[rows])])
         fresh = np.flatnonzero(~np.isin(_places(given, index, job), known))
-        best = _nearest(_joined([best, given.take(fresh)]), index, job)
+        best = _nearest(Anchors.joined([best, given.take(fresh)]), index, job)
     return best
 
 
@@ -187,11 +191,7 @@ def _nearest(anchors: Anchors, index: int, job: AnchorJob) -> Anchors:
     """Return the member with the smallest tie for each node and set, sorted by node, then set."""
     places = _places(anchors, index, job)
     order = np.lexsort((anchors.ties, places))
-    ordered = places[order]
-    # whether each row is the first of its place [A]
-    first = np.ones(len(order), bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return anchors.take(order[first])
+    return anchors.take(order[is_first(places[order])])
 
 
 def _places(anchors: Anchors, index: int, job: AnchorJob) -> IntArray:
@@ -229,17 +229,7 @@ def _out_edges(index: int, job: AnchorJob) -> tuple[IntArray, IntArray]:
 
 def _pieces(counts: IntArray) -> Iterator[IntArray]:
     """Yield rows in runs with a bounded number of edges."""
+    # edges up to each row, and the rows where this number passes a multiple of the bound
     total = np.cumsum(counts)
     cuts = np.searchsorted(total, np.arange(_ANCHORS_AT_ONCE, int(total[-1]) if len(total) else 0, _ANCHORS_AT_ONCE))
     yield from np.split(np.arange(len(counts)), cuts)
-
-
-def _joined(parts: Sequence[Anchors]) -> Anchors:
-    none = np.zeros(0, np.int64)
-    held = (Anchors(none, none, none, none.astype(np.uint64)), *parts)
-    return Anchors(
-        np.concatenate([each.nodes for each in held]),
-        np.concatenate([each.sets for each in held]),
-        np.concatenate([each.members for each in held]),
-        np.concatenate([each.ties for each in held]),
-    )

@@ -90,12 +90,6 @@ class RelationJob:
         """The most in-edges of a node that go from round to round."""
         return self.kept + 1 if self.whole.sampling == "weighted" else self.kept
 
-    def targets(self, partition: int) -> tuple[IntArray, int]:
-        """Return the in-degrees of the nodes that the relation may lead to [nodes], and the first dense id."""
-        store, node_type = self.store, self.store.schema.target_types[self.relation]
-        first = store.book.start(partition) + store.book.rows(partition, node_type).start
-        return store.in_degrees(partition, self.relation), first
-
 
 @dataclass(frozen=True)
 class SelectResult:
@@ -131,9 +125,10 @@ def _select(job: RelationJob, runner: RoundRunner) -> SelectResult:
 
 def select_partition(index: int, _: Inbox, *, job: RelationJob) -> TaskOutput:
     """Keep the first edges of a partition's nodes, piece by piece; deal edges of hubs to all reducers."""
-    in_degree, start = job.targets(index)
-    # whether each node is a hub [nodes]
-    is_hub = in_degree > job.whole.hub_threshold
+    store, node_type = job.store, job.store.schema.target_types[job.relation]
+    # the first node that the relation may lead to, and whether each of these nodes is a hub [nodes]
+    start = store.book.start(index) + store.book.rows(index, node_type).start
+    is_hub = store.in_degrees(index, job.relation) > job.whole.hub_threshold
     pieces, hubs = [], []
     for piece, priority in _prioritized(job, index):
         # whether each edge leads to a hub [E]
@@ -145,7 +140,7 @@ def select_partition(index: int, _: Inbox, *, job: RelationJob) -> TaskOutput:
     kept = _finished(first, job)
     dealt = pa.concat_tables(hubs).combine_chunks()
     # the reducer of each hub edge, by its own key [hub edges]
-    salt = (to_numpy(dealt["edge_key"]) % np.uint64(job.store.num_partitions)).astype(np.int64)
+    salt = (to_numpy(dealt["edge_key"]) % np.uint64(store.num_partitions)).astype(np.int64)
     files = () if is_hub.any() else (_commit(index, kept, job),)
     waiting = kept.slice(0, 0) if files else kept
     return TaskOutput(
@@ -183,6 +178,7 @@ def _finished(table: pa.Table, job: RelationJob) -> pa.Table:
     dst, arrival = to_numpy(table["dst"]), arrivals(to_numpy(table["priority"]))
     # whether an edge is the last of its node [E]
     last = np.append(dst[1:] != dst[:-1], [True] * bool(len(dst)))
+    # arrival of the next edge of the same node [E], infinity for a node's last
     following = np.where(last, np.inf, np.append(arrival[1:], [np.inf] * bool(len(dst))))
     table = table.select(job.columns).append_column(NEXT_ARRIVAL, pa.array(following))
     # each edge's place among the edges of its node [E]

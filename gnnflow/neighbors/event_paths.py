@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gnnflow.graph.arrays import distinct, find_places, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import AlignedArrays, distinct, find_places, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.storage.columns import to_numpy
 
@@ -30,16 +30,19 @@ _FIRST = np.iinfo(np.int64).min  # earlier than any time
 
 
 @dataclass(frozen=True)
-class _Edges:
+class _Edges(AlignedArrays):
     """Edges from the type in between to ends of links [E]: dense ids, and times, the earliest where there are none."""
 
     between: IntArray
     ends: IntArray
     times: IntArray
 
-    def take(self, rows: IntArray) -> _Edges:
-        """Return some of the edges."""
-        return _Edges(self.between[rows], self.ends[rows], self.times[rows])
+
+class _Paths(NamedTuple):
+    """Pairs that events join, as source * num_nodes + target, ascending, and the later edge's time of each."""
+
+    pairs: IntArray
+    times: IntArray
 
 
 class JoinedShares(NamedTuple):
@@ -101,6 +104,7 @@ def _edges(store: GraphStore, node_type: int, end_type: int, *, ends: IntArray, 
         for part in range(store.num_partitions):
             for piece in store.iter_edges(part, ["src", "dst", *(["time"] if timed else [])], relation=relation):
                 src, dst = (to_numpy(piece[name]).astype(np.int64) for name in ("src", "dst"))
+                # both ends of each edge of the piece, and whether the edge is kept
                 middle, end = (src, dst) if is_source else (dst, src)
                 kept = np.isin(end, ends)
                 if between is not None:
@@ -114,8 +118,10 @@ def _events(store: GraphStore, nodes: IntArray, node_type: int) -> IntArray:
     """Return the nodes with one neighbour of either type of the links [M]."""
     kept, owner = [np.zeros(0, np.int64)], store.book.owner(nodes)
     for part in distinct(owner).tolist():
+        # the partition's nodes [n], and their rows
         own = nodes[owner == part]
         degrees, rows = store.degrees(part), own - store.book.start(part)
+        # each node's smaller number of neighbours of the two types [n]
         fewest = np.full(len(own), np.iinfo(np.int64).max)
         for end_type in store.facts.pair_types:
             # an edge and its reverse lie in two relations, so the larger count is taken
@@ -128,29 +134,27 @@ def _events(store: GraphStore, nodes: IntArray, node_type: int) -> IntArray:
     return np.concatenate(kept)
 
 
-def _paths(near: _Edges, far: _Edges, events: IntArray, *, num_nodes: int) -> tuple[IntArray, IntArray]:
-    """Return the pairs that events join as source * num_nodes + target, ascending, and the later edge's time of each.
-
-    An event has one neighbour on one side, so there are no more paths than edges.
-    """
+def _paths(near: _Edges, far: _Edges, events: IntArray, *, num_nodes: int) -> _Paths:
+    """Return the paths over events, which have one neighbour on one side: no more paths than edges."""
     near, far = (each.take(np.flatnonzero(np.isin(each.between, events))) for each in (near, far))
     near = near.take(np.argsort(near.between, kind="stable"))
+    # near edges are grouped by event: the run of them with the event of each far edge
     first, last = (np.searchsorted(near.between, far.between, side) for side in ("left", "right"))
+    # the near edge and the far edge of each path
     rows, others = ragged_ranges(first, last - first), np.repeat(np.arange(len(far.between)), last - first)
     pairs = near.ends[rows] * num_nodes + far.ends[others]
     times = np.maximum(near.times[rows], far.times[others])
     order = np.lexsort((times, pairs))
-    return pairs[order], times[order]
+    return _Paths(pairs[order], times[order])
 
 
-def _share(links: LinkSample, targets: IntArray, paths: tuple[IntArray, IntArray], *, num_nodes: int) -> float:
+def _share(links: LinkSample, targets: IntArray, paths: _Paths, *, num_nodes: int) -> float:
     """Return the share of pairs of link sources and targets [P] that a path joins before the link's time."""
-    pairs, times = paths
     # the first path of each pair is the earliest
-    place = find_places(pairs, links.sources * num_nodes + targets)
+    place = find_places(paths.pairs, links.sources * num_nodes + targets)
     joined = place >= 0
     if links.times is not None:
-        joined[joined] = times[place[joined]] < links.times[joined]
+        joined[joined] = paths.times[place[joined]] < links.times[joined]
     return float(joined.mean())
 
 
@@ -158,8 +162,10 @@ def _random_targets(store: GraphStore, keys: KeyArray, *, seed: int) -> IntArray
     """Return a random node that a link may lead to for each key [P], all equally likely."""
     book, node_type = store.book, store.facts.pair_types[1]
     rows = [book.rows(part, node_type) for part in range(store.num_partitions)]
+    # for each partition: its first node of the type, and the number of such nodes in earlier partitions
     starts = np.array([book.start(part) + held.start for part, held in enumerate(rows)])
     before = offsets_of(np.array([held.stop - held.start for held in rows]))
+    # number of each drawn node among all nodes of the type, and its partition [P]
     number = (combine(keys, seed_word("strangers", seed)) % np.uint64(before[-1])).astype(np.int64)
     part = np.searchsorted(before, number, side="right") - 1
     found: IntArray = starts[part] + number - before[part]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from gnnflow.storage.graph_store import GraphStore
 
 _PARTITIONS_HELD = 4
+
+
+class SourceLists(NamedTuple):
+    """The sources of the in-edges of n nodes: offsets [n + 1] and sources [E], grouped by node."""
+
+    offsets: IntArray
+    sources: IntArray
 
 
 class NeighborGraph:
@@ -62,8 +69,8 @@ class NeighborGraph:
             keys[places] = self._keys[partition][nodes[places] - self._store.book.start(partition)]
         return keys
 
-    def in_edges(self, nodes: IntArray, relation: str | None = None) -> tuple[IntArray, IntArray]:
-        """Return the sources of the in-edges of each node: offsets [n + 1] and sources [E], grouped by node.
+    def in_edges(self, nodes: IntArray, relation: str | None = None) -> SourceLists:
+        """Return the sources of the in-edges of each node.
 
         relation: as a config writes it; None for all relations. A node's sources are in the order of the edges' keys,
         which no partition changes.
@@ -72,6 +79,7 @@ class NeighborGraph:
         found: list[tuple[Array, IntArray]] = []
         for partition, places in self._by_partition(nodes):
             edges = self._held(partition, relation)
+            # rows of these nodes in their partition
             rows = nodes[places] - self._store.book.start(partition)
             lengths[places] = np.diff(edges.offsets)[rows]
             found.append((places, edges.sources[ragged_ranges(edges.offsets[rows], lengths[places])]))
@@ -80,7 +88,7 @@ class NeighborGraph:
         sources = np.empty(offsets[-1], np.int64)
         for places, own in found:
             sources[ragged_ranges(offsets[places], lengths[places])] = own
-        return offsets, sources
+        return SourceLists(offsets, sources)
 
     def _held(self, partition: int, relation: str | None) -> KeyedEdges:
         place = (partition, relation)
@@ -94,6 +102,7 @@ class NeighborGraph:
 
     def _by_partition(self, nodes: IntArray) -> list[tuple[int, Array]]:
         """Return each partition that owns some of the nodes, with their places."""
+        # the places of all nodes, grouped by the partition that owns them [n]
         owner = self._store.book.owner(nodes)
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=self._store.num_partitions)
@@ -148,9 +157,3 @@ class Instances:
         if self.attributes is not None:
             columns["attributes"] = from_matrix(self.attributes.astype(np.float32, copy=False))
         return pa.table(columns)
-
-
-def no_instances(*, leaves: int = 1) -> Instances:
-    """Return an empty set of instances with so many leaves each."""
-    none = np.zeros(0, np.int64)
-    return Instances(none, none if leaves == 1 else np.zeros((0, leaves), np.int64))

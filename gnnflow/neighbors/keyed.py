@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray, is_first, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.sampling import top_k
 from gnnflow.storage.columns import to_numpy
@@ -50,9 +50,11 @@ class KeyedEdges:
 
         The order of keys is random, so every in-edge is equally likely to be in the run; the first follows the last.
         """
+        # of each row [P]: its first in-edge, in-degree, number of picked edges, and place of the first of these
         starts, degrees = self.offsets[rows], np.diff(self.offsets)[rows]
         counts = np.minimum(degrees, limit)
         begin = np.where(degrees > limit, place_of(mix(words), degrees), 0)
+        # place of each picked edge in its row
         within = ragged_ranges(begin, counts) % np.repeat(degrees, counts)
         return Picked(np.repeat(starts, counts) + within, counts)
 
@@ -93,6 +95,7 @@ def keyed_edges(
         rows, sources, keys = rows[order], sources[order], keys[order]
         weights = None if weights is None else weights[order]
     offsets = offsets_of(np.bincount(rows, minlength=store.book.size(partition)))
+    # positions of the edges, each row's in the order of their keys [E]
     order = top_k(offsets, keys, limit=None).edges
     return KeyedEdges(offsets, sources[order], keys[order], None if weights is None else weights[order])
 
@@ -110,12 +113,10 @@ def _weights(store: GraphStore, partition: int, tables: Sequence[pa.Table], rela
 
 def _distinct_pairs(rows: IntArray, sources: IntArray, keys: KeyArray) -> tuple[IntArray, IntArray, KeyArray]:
     """Return each pair of ends once, sorted by row, with the smallest key of its edges."""
-    if not len(rows):
-        return rows, sources, keys
     order = np.lexsort((sources, rows))
     rows, sources = rows[order], sources[order]
     # the first row of each pair of ends
-    starts = np.flatnonzero(np.append([True], (rows[1:] != rows[:-1]) | (sources[1:] != sources[:-1])))
+    starts = np.flatnonzero(is_first(rows, sources))
     return rows[starts], sources[starts], np.minimum.reduceat(keys[order], starts)
 
 

@@ -59,6 +59,7 @@ def sample_links(store: GraphStore, *, size: int = SAMPLED_LINKS) -> LinkSample:
     kept: pa.Table | None = None
     for part in range(store.num_partitions):
         pairs = store.pairs(part, [*names, "split"])
+        # the partition's pairs of the split; then the first `size` of these and of earlier partitions by their keys
         held_out = pairs.filter(pa.array(to_numpy(pairs["split"]) == SPLITS.index(split)))
         every = held_out if kept is None else pa.concat_tables([kept, held_out])
         kept = every.take(pa.array(np.argsort(to_numpy(every["key"]), kind="stable")[:size]))
@@ -78,6 +79,7 @@ def known_links(store: GraphStore, sources: IntArray) -> KnownLinks:
     found = [np.zeros(0, np.int64)]
     for part in range(store.num_partitions):
         pairs = store.pairs(part, ["src", "dst"])
+        # both ends of the partition's pairs, and the ones that start at these nodes
         src, dst = (to_numpy(pairs[name]).astype(np.int64) for name in ("src", "dst"))
         rows = np.flatnonzero(np.isin(src, starts))
         found.append(src[rows] * num_nodes + dst[rows])
@@ -97,13 +99,16 @@ def share_of_edges(store: GraphStore, links: LinkSample, task: LinkTask, *, know
     """Return the expected share of edges among the candidates of some links; 1 without other candidates."""
     plan = PoolPlan.of(task, seed=0)
     weights = [pool_weights(store, part, plan) for part in range(store.num_partitions)]
+    # ends of the known edges [E]
     src, dst = np.divmod(known.keys, known.num_nodes)
     starts = distinct(links.sources)
+    # weight of all nodes that edges from each source lead to [S]
     of_known = np.bincount(np.searchsorted(starts, src), _weights_of(dst, store, weights), minlength=len(starts))
     # the ends of a link are no candidates
     ends = _weights_of(links.targets, store, weights)
     edges = of_known[np.searchsorted(starts, links.sources)] - ends
     others = sum(part.sum() for part in weights) - ends - _weights_of(links.sources, store, weights)
+    # edges, others [P]: weight of the candidates that make an edge, and of all candidates
     shares = np.divide(edges, others, out=np.ones(len(edges)), where=others > 0)
     return float(np.clip(shares, 0, 1).mean()) if len(shares) else 0.0
 
@@ -114,6 +119,7 @@ def _weights_of(nodes: IntArray, store: GraphStore, weights: list[Points]) -> Po
     owner = book.owner(nodes)
     for part, held in enumerate(weights):
         rows = book.rows(part, node_type)
+        # place of each node among the partition's nodes of the type; negative or too large for other nodes
         place = nodes - book.start(part) - rows.start
         some = np.flatnonzero((owner == part) & (place >= 0) & (place < len(held)))
         found[some] = held[place[some]]

@@ -22,25 +22,23 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.config.neighbors_section import relation_of
-from gnnflow.graph.arrays import IntArray, KeyArray
+from gnnflow.graph.arrays import AlignedArrays, IntArray, KeyArray
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.graph.schema import Relation
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.keyed import keyed_edges, node_keys
-from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish
+from gnnflow.neighbors.selection import Delivered, Selection, SelectionResult, deliver, finish
 from gnnflow.sampling import top_k_ungrouped
 from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from gnnflow.config.neighbors_section import MetapathNeighbors
     from gnnflow.mapreduce.exchange import Inbox
-    from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.mapreduce.rounds import RoundRunner
 
-_PATHS_AT_ONCE = 1 << 21
+_PATHS_AT_ONCE = 1 << 21  # longer paths that are made together
 
 
 @dataclass(frozen=True)
@@ -73,16 +71,12 @@ class PathJob(Selection):
 
 
 @dataclass(frozen=True)
-class Paths:
+class Paths(AlignedArrays):
     """Unfinished paths: roots [P], the nodes after them [P, k] as dense ids, and the hashes that rank them [P]."""
 
     roots: IntArray
     nodes: IntArray
     words: KeyArray
-
-    def take(self, rows: IntArray) -> Paths:
-        """Return the paths of some rows."""
-        return Paths(self.roots[rows], self.nodes[rows], self.words[rows])
 
     def table(self) -> pa.Table:
         """Return the paths as rows for an exchange."""
@@ -105,8 +99,8 @@ def run_rounds(job: Selection, section: MetapathNeighbors, runner: RoundRunner) 
     return finish(job, runner, delivered)
 
 
-def _follow(job: PathJob, runner: RoundRunner) -> tuple[str, list[TaskRecord]]:
-    """Follow one metapath; return the name and the records of its last round."""
+def _follow(job: PathJob, runner: RoundRunner) -> Delivered:
+    """Follow one metapath; return its last round."""
     parts, name, records = job.store.num_partitions, "", []
     for step in range(job.num_steps):
         reads = {"kept": name} if step else {}
@@ -116,7 +110,7 @@ def _follow(job: PathJob, runner: RoundRunner) -> tuple[str, list[TaskRecord]]:
         reads, name = {"found": name}, f"keep-{job.name}-{step}"
         keep = partial(keep_paths, job=job, last=step == job.num_steps - 1)
         records = runner.run(Round(name, parts, parts, keep, reads, frozenset(reads)))
-    return name, records
+    return Delivered(name, records)
 
 
 def extend_paths(index: int, inbox: Inbox, *, job: PathJob, step: int) -> TaskOutput:
@@ -125,15 +119,16 @@ def extend_paths(index: int, inbox: Inbox, *, job: PathJob, step: int) -> TaskOu
     edges = keyed_edges(job.store, index, relations=job.relations_of_step(step), distinct=True)
     paths = Paths.of(inbox.read("kept").combine_chunks()) if step else _roots(index, job)
     pieces = []
-    for some in _pieces(paths, job.max_instances):
+    for some in paths.pieces(max(_PATHS_AT_ONCE // job.max_instances, 1)):
         last = some.nodes[:, -1] if step else some.roots
+        # the in-edges that paths follow, path by path [P'], and their number for each path
         positions, counts = edges.pick(last - book.start(index), some.words, limit=job.max_instances)
         # the path that each longer one extends [P']
         before = np.repeat(np.arange(len(counts)), counts)
         nodes = np.concatenate([some.nodes[before], edges.sources[positions, None]], axis=1)
         longer = Paths(some.roots[before], nodes, combine(some.words[before], edges.keys[positions]))
         pieces.append(first_of_roots(longer, limit=job.max_instances))
-    found = pieces[0] if len(pieces) == 1 else first_of_roots(_joined(pieces), limit=job.max_instances)
+    found = pieces[0] if len(pieces) == 1 else first_of_roots(Paths.joined(pieces), limit=job.max_instances)
     return TaskOutput(
         emits=(Emit("found", found.table(), book.owner(found.roots)),), counts={"paths": len(found.roots)}
     )
@@ -152,6 +147,7 @@ def keep_paths(index: int, inbox: Inbox, *, job: PathJob, last: bool) -> TaskOut
 
 def first_of_roots(paths: Paths, *, limit: int) -> Paths:
     """Return each root's first paths by their words, in this order, with roots ascending."""
+    # the distinct roots [n], and the number of each path's root among them [P]
     roots, row = np.unique(paths.roots, return_inverse=True)
     return paths.take(top_k_ungrouped(row, paths.words, num_targets=len(roots), limit=limit).edges)
 
@@ -162,15 +158,3 @@ def _roots(index: int, job: PathJob) -> Paths:
     words = combine(node_keys(job.store, index)[rows], seed_word("metapath", job.seed, job.name))
     roots = np.arange(rows.start, rows.stop) + job.store.book.start(index)
     return Paths(roots, np.zeros((len(roots), 0), np.int64), words)
-
-
-def _pieces(paths: Paths, limit: int) -> Iterator[Paths]:
-    """Yield the paths in pieces with a bounded number of longer paths; at least one piece."""
-    at_once = max(_PATHS_AT_ONCE // limit, 1)
-    for start in range(0, max(len(paths.roots), 1), at_once):
-        yield paths.take(np.arange(start, min(start + at_once, len(paths.roots))))
-
-
-def _joined(pieces: Sequence[Paths]) -> Paths:
-    names = ("roots", "nodes", "words")
-    return Paths(*(np.concatenate([getattr(each, name) for each in pieces]) for name in names))

@@ -20,7 +20,7 @@ from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.graph.schema import NAME, GraphSchema, Relation
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.graph import Instances, NeighborGraph
-from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish
+from gnnflow.neighbors.selection import Delivered, Selection, SelectionResult, deliver, finish
 
 if TYPE_CHECKING:
     from gnnflow.config.neighbors_section import OwnNeighbors
@@ -64,7 +64,7 @@ def run_rounds(job: Selection, section: OwnNeighbors, runner: RoundRunner) -> Se
             raise _wrong(own, f"returns {first} for partition 0 and {other} for partition {index}")
     names = [Relation.parse(name) for name in described[0]]
     job = replace(job, relations=tuple(each for each in names if each is not None))
-    return finish(job, runner, dict.fromkeys(range(len(names)), ("own", records)))
+    return finish(job, runner, dict.fromkeys(range(len(names)), Delivered("own", records)))
 
 
 def call(index: int, _: Inbox, *, job: OwnJob) -> TaskOutput:

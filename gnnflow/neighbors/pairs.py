@@ -114,6 +114,7 @@ def draws_of(partition: int, store: GraphStore, numbers: IntArray, plan: PoolPla
     found: list[tuple[IntArray, IntArray, Points]] = []
     for first in range(0, len(numbers), _POOLS_AT_ONCE):
         pools = numbers[first : first + _POOLS_AT_ONCE]
+        # points of these pools' draws, a row for each pool; then pool and place of the draws owned here
         points = pool_draws(pools, plan.size, seed=plan.seed, weights=weights)
         row, place = np.nonzero(pool_owner(points, weights) == partition)
         found.append((pools[row], place, points[row, place]))
@@ -155,6 +156,7 @@ def read_pairs(store: GraphStore, partitions: Sequence[int]) -> StoredPairs:
     def column(name: str) -> Array:
         return np.concatenate([to_numpy(table[name]) for table in tables])
 
+    # the columns of all pairs, one partition after the other [P]
     sources = column("src").astype(np.int64)
     unlabelled = np.zeros_like(sources)
     return StoredPairs(

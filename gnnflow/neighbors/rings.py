@@ -19,24 +19,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import IntArray, KeyArray
+from gnnflow.graph.arrays import AlignedArrays, IntArray, KeyArray, is_first
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.keyed import keyed_edges, node_keys
-from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
+from gnnflow.neighbors.selection import Delivered, Selection, SelectionResult, deliver, finish, target_types
 from gnnflow.sampling import top_k_ungrouped
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gnnflow.config.neighbors_section import RingNeighbors
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
 
-_PAIRS_AT_ONCE = 1 << 22
+_PAIRS_AT_ONCE = 1 << 22  # pairs that are reached together
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,12 @@ class RingJob(Selection):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(AlignedArrays):
     """Nodes that roots reached, as dense ids [P], and a hash of seed and root, which ranks them [P]."""
 
     roots: IntArray
     nodes: IntArray
     words: KeyArray
-
-    def take(self, rows: IntArray) -> Pairs:
-        """Return the pairs of some rows."""
-        return Pairs(self.roots[rows], self.nodes[rows], self.words[rows])
 
     def table(self) -> pa.Table:
         """Return the pairs as rows for an exchange."""
@@ -93,7 +87,7 @@ def run_rounds(job: Selection, section: RingNeighbors, runner: RoundRunner) -> S
         runner.run(Round(keep, parts, parts, nearest, reads, frozenset(reads)))
         rings[f"ring_{distance}"] = keep
     records = runner.run(Round("rings", parts, parts, partial(write_rings, job=own), rings, frozenset(rings)))
-    return finish(job, runner, dict.fromkeys(range(len(job.relations)), ("rings", records)))
+    return finish(job, runner, dict.fromkeys(range(len(job.relations)), Delivered("rings", records)))
 
 
 def follow_edges(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> TaskOutput:
@@ -107,13 +101,14 @@ def follow_edges(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> Ta
     else:
         pairs = Pairs.of(inbox.read("kept").combine_chunks())
     pieces = []
-    for some in _pieces(pairs, job.max_nodes):
+    for some in pairs.pieces(max(_PAIRS_AT_ONCE // job.max_nodes, 1)):
         rows = some.nodes - book.start(index)
         # where a node has too many in-edges, each pair follows a different run of them
         positions, counts = edges.pick(rows, combine(some.words, keys[rows]), limit=job.max_nodes)
+        # the pair that each followed in-edge starts from, one entry per followed edge
         before = np.repeat(np.arange(len(counts)), counts)
         pieces.append(_distinct(Pairs(some.roots[before], edges.sources[positions], some.words[before])))
-    reached = pieces[0] if len(pieces) == 1 else _distinct(_joined(pieces))
+    reached = pieces[0] if len(pieces) == 1 else _distinct(Pairs.joined(pieces))
     return TaskOutput(emits=(Emit("reached", reached.table(), book.owner(reached.nodes)),))
 
 
@@ -121,12 +116,14 @@ def drop_visited(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> Ta
     """Drop the pairs that were reached before, and send the others to the roots' owners."""
     book = job.store.book
     size, start = max(book.size(index), 1), book.start(index)
+    # each pair of a root and a node of this partition once, by root, then node [P]
     pairs = _distinct(Pairs.of(inbox.read("reached").combine_chunks()))
     # pairs as integers: those reached now, and all reached before
     keys = pairs.roots * size + pairs.nodes - start
     visited = to_numpy(inbox.read("visited")["pair"]) if distance > 1 else np.zeros(0, np.int64)
     fresh = np.flatnonzero((pairs.roots != pairs.nodes) & ~np.isin(keys, visited))
     new = pairs.take(fresh)
+    # a hash of seed, root and node, which ranks the new pairs of a root [P]
     priority = combine(new.words, node_keys(job.store, index)[new.nodes - start])
     known = pa.table({"pair": np.concatenate([visited, keys[fresh]])})
     return TaskOutput(
@@ -142,6 +139,7 @@ def keep_nearest(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> Ta
     """Keep the first nodes of each root's ring, and send them to their owners."""
     table = inbox.read("new").combine_chunks()
     pairs = Pairs.of(table)
+    # the distinct roots [n], and the number of each pair's root among them [P]
     roots, row = np.unique(pairs.roots, return_inverse=True)
     priority = to_numpy(table["priority"])
     kept = pairs.take(top_k_ungrouped(row, priority, num_targets=len(roots), limit=job.max_nodes).edges)
@@ -166,6 +164,7 @@ def write_rings(index: int, inbox: Inbox, *, job: RingJob) -> TaskOutput:
         for number, relation in enumerate(job.schema.relations):
             if relation.name == f"ring{distance}":
                 ends = types.index(relation.target), types.index(relation.source)
+                # whether the relation joins the types of a pair's nodes [P]
                 own = (root_types == ends[0]) & (node_types == ends[1])
                 found[number] = Instances(roots[own], nodes[own])
     return deliver(index, job, found)
@@ -174,18 +173,4 @@ def write_rings(index: int, inbox: Inbox, *, job: RingJob) -> TaskOutput:
 def _distinct(pairs: Pairs) -> Pairs:
     """Return each pair once, by root, then node."""
     order = np.lexsort((pairs.nodes, pairs.roots))
-    roots, nodes = pairs.roots[order], pairs.nodes[order]
-    first = np.ones(len(order), bool)
-    first[1:] = (roots[1:] != roots[:-1]) | (nodes[1:] != nodes[:-1])
-    return pairs.take(order[first])
-
-
-def _pieces(pairs: Pairs, limit: int) -> Iterator[Pairs]:
-    """Yield the pairs in pieces that reach a bounded number of others; at least one piece."""
-    at_once = max(_PAIRS_AT_ONCE // limit, 1)
-    for start in range(0, max(len(pairs.roots), 1), at_once):
-        yield pairs.take(np.arange(start, min(start + at_once, len(pairs.roots))))
-
-
-def _joined(pieces: list[Pairs]) -> Pairs:
-    return Pairs(*(np.concatenate([getattr(each, name) for each in pieces]) for name in ("roots", "nodes", "words")))
+    return pairs.take(order[is_first(pairs.roots[order], pairs.nodes[order])])

@@ -69,6 +69,7 @@ def edges_by_row(table: pa.Table, rows: IntArray, *, num_nodes: int, num_relatio
     table: with src, a list where edges have leaves, and perhaps weight, attributes, next_arrival and time. rows: [E]. A
     row's edges keep the table's order.
     """
+    # the source of each edge, or all leaves with the offsets of each edge's
     names, source = table.column_names, combine(table["src"])
     leaves, sources = (None, to_numpy(source)) if pa.types.is_integer(source.type) else to_ragged(source)
     edges = InEdges(

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.arrays import Array, IntArray, is_first
 from gnnflow.graph.facts import RelationFacts
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.mapreduce.exchange import Emit
@@ -70,6 +70,20 @@ class SelectionResult:
     relations: tuple[RelationFacts, ...]
 
 
+class Delivered(NamedTuple):
+    """The last round of a relation's selection: its name, and the records of its tasks."""
+
+    round_name: str
+    records: Sequence[TaskRecord]
+
+
+class Occurrences(NamedTuple):
+    """Distinct nodes, ascending, and how often each of them occurs."""
+
+    nodes: IntArray
+    counts: IntArray
+
+
 def target_types(schema: GraphSchema) -> tuple[int, ...]:
     """Return the numbers of the types that some relation leads to, ascending."""
     return tuple(sorted(set(schema.target_types)))
@@ -99,16 +113,14 @@ def deliver(index: int, job: Selection, found: dict[int, Instances]) -> TaskOutp
     return TaskOutput(emits=tuple(emits), files=tuple(files), counts={"delivered": counts})
 
 
-def finish(
-    job: Selection, runner: RoundRunner, delivered: Mapping[int, tuple[str, Sequence[TaskRecord]]]
-) -> SelectionResult:
-    """Write the degrees, and return the result. delivered: the last round of each relation, by number."""
+def finish(job: Selection, runner: RoundRunner, delivered: Mapping[int, Delivered]) -> SelectionResult:
+    """Write the degrees, and return the result. delivered: by the number of the relation."""
     parts = job.store.num_partitions
-    reads = {f"{what}_{number}": name for number, (name, _) in delivered.items() for what in ("roots", "leaves")}
+    reads = {f"{what}_{number}": each.round_name for number, each in delivered.items() for what in ("roots", "leaves")}
     last = runner.run(Round("degrees", parts, parts, partial(write_degrees, job=job), reads, frozenset(reads)))
-    facts = tuple(_facts(job, number, delivered[number][1], last) for number in sorted(delivered))
+    facts = tuple(_facts(job, number, delivered[number].records, last) for number in sorted(delivered))
     # a round delivers files of one relation or of several; their names put them in order
-    written = {entry.name: entry for _, held in delivered.values() for record in held for entry in record.files}
+    written = {entry.name: entry for each in delivered.values() for record in each.records for entry in record.files}
     files = tuple(written[name] for name in sorted(written)) + tuple(entry for record in last for entry in record.files)
     return SelectionResult(files, sum(each.num_edges for each in facts), facts)
 
@@ -134,6 +146,7 @@ def write_degrees(index: int, inbox: Inbox, *, job: Selection) -> TaskOutput:
         of_type = {name: held[rows] for name, held in degrees.items()}
         columns = {name: degree_column(held, schema) for name, held in of_type.items()}
         files.append(commit_table(job.artifact, degrees_file(index, schema, node_type=node_type), pa.table(columns)))
+    # nodes by in-degree in each relation, in bins of powers of two
     bins = {}
     for number, target in enumerate(schema.target_types):
         in_degree = degrees["in_degree"][book.rows(index, target), number]
@@ -145,6 +158,7 @@ def _send_degrees(index: int, job: Selection, number: int, instances: Instances)
     """Send the degrees of roots to their partition, and the count of each leaf to its owner."""
     book = job.store.book
     roots, starts, in_degree = _runs(instances.roots)
+    # sum of the weights of each root's instances [n]
     weight: Array = in_degree
     if instances.weight is not None and len(starts):
         weight = np.add.reduceat(instances.weight, starts, dtype=np.float64)
@@ -156,22 +170,27 @@ def _send_degrees(index: int, job: Selection, number: int, instances: Instances)
     )
 
 
-def _runs(ordered: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the distinct values of an ascending array, the first position and the count of each."""
-    first = np.ones(len(ordered), bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    starts = np.flatnonzero(first)
-    return ordered[starts], starts, np.diff(starts, append=len(ordered))
+class _Runs(NamedTuple):
+    """The distinct values of an ascending array, and the first position and the number of each."""
+
+    values: IntArray
+    starts: IntArray
+    lengths: IntArray
 
 
-def occurrences(nodes: IntArray, *, num_nodes: int) -> tuple[IntArray, IntArray]:
-    """Return the distinct nodes, ascending, and the count of each."""
+def _runs(ordered: IntArray) -> _Runs:
+    starts = np.flatnonzero(is_first(ordered))
+    return _Runs(ordered[starts], starts, np.diff(starts, append=len(ordered)))
+
+
+def occurrences(nodes: IntArray, *, num_nodes: int) -> Occurrences:
+    """Return the distinct nodes and the count of each."""
     if num_nodes <= _COUNTED_AT_ONCE * len(nodes):
         counts = np.bincount(nodes, minlength=num_nodes)
         found = np.flatnonzero(counts)
-        return found, counts[found]
-    found, _, counts = _runs(np.sort(nodes))
-    return found, counts
+        return Occurrences(found, counts[found])
+    runs = _runs(np.sort(nodes))
+    return Occurrences(runs.values, runs.lengths)
 
 
 def _degree_bins(in_degree: IntArray) -> list[int]:

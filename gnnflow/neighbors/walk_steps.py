@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, IntArray, KeyArray, offsets_of
+from gnnflow.graph.arrays import AlignedArrays, Array, IntArray, KeyArray, is_first, offsets_of
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.native.walks import Visited, walk
@@ -120,13 +120,16 @@ def begins(offsets: IntArray, weights: FloatArray) -> Array:
     A row's weights become whole numbers of 2^-31 of its largest, at least one, so that their sums are exact and do not
     depend on other rows.
     """
+    # in-degree of all rows [n]; the rows with in-edges, and the largest weight of each of them
     degrees = np.diff(offsets)
     filled = np.flatnonzero(degrees)
     largest = np.maximum.reduceat(weights, offsets[filled]) if len(filled) else weights
+    # each weight as a share of its row's largest, then as a whole number [E]
     share = weights.astype(np.float64) / np.repeat(largest.astype(np.float64), degrees[filled])
     whole = np.maximum(np.rint(share * 2.0**31), 1).astype(np.uint64)
     # sums over all rows may wrap at 2^64, which does not change differences within a row
     before = np.cumsum(whole) - whole
+    # for each edge [E]: the sum before its row's first edge, and its row's whole sum
     starts = np.repeat(before[offsets[filled]], degrees[filled])
     total = np.repeat(np.add.reduceat(whole, offsets[filled]) if len(filled) else whole, degrees[filled])
     part = (before - starts).astype(np.float64) / total.astype(np.float64)
@@ -137,6 +140,7 @@ def _last_begun(begins: Array, first: IntArray, degrees: IntArray, *, point: Arr
     """Return the last edge of each run that begins at or before a point, by a binary search for each."""
     place, left = first.copy(), degrees.copy()
     while np.any(left > 1):
+        # of each row, `left` edges from `place` on are still possible; half of them are dropped
         half = left // 2
         place += np.where(begins[place + half] <= point, half, 0)
         left -= half
@@ -144,7 +148,7 @@ def _last_begun(begins: Array, first: IntArray, degrees: IntArray, *, point: Arr
 
 
 @dataclass(frozen=True)
-class Visits:
+class Visits(AlignedArrays):
     """Visits of nodes by walks from roots [V]. order: the number of the step among all steps from the root."""
 
     roots: Array
@@ -174,6 +178,7 @@ def walks_from(
     parts = [most_visited(_NO_VISITS, np.zeros(0, np.int64), top_k_of_each=job.top_k)]
     for start in range(0, len(words), at_once):
         roots = np.arange(first + start, first + min(start + at_once, len(words)))
+        # visits of some roots' walks, then the nodes that these roots visit most
         visits = _walked(roots, words[start : start + at_once], graph, types=types, job=job)
         parts.append(most_visited(visits, roots, top_k_of_each=job.top_k))
     return Visited(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -185,15 +190,17 @@ def _walked(roots: IntArray, words: KeyArray, graph: Steps, *, types: Array | No
     root, number = (each.ravel() for each in np.indices((len(roots), job.walks)))
     last, met = roots[root], []
     for step in range(job.length):
+        # the walks whose node has in-edges
         going = np.flatnonzero(graph.offsets[last + 1] - graph.offsets[last])
         root, number, last = root[going], number[going], last[going]
         drawn = draws(words[root], number, step=step, length=job.length)
         last = graph.reached(last, drawn).astype(np.int64)
+        # whether each step is a visit: of a node of the root's type other than the root
         seen = last != roots[root]
         if types is not None:
             seen &= types[last] == types[roots[root]]
         met.append(Visits(roots[root[seen]], last[seen], number[seen] * job.length + step))
-    return _joined(met)
+    return Visits.joined(met)
 
 
 def draws(words: KeyArray, numbers: IntArray, *, step: int, length: int) -> KeyArray:
@@ -206,12 +213,13 @@ def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Visi
     if not len(visits.roots):
         none = np.zeros(0, visits.nodes.dtype), np.zeros(0, np.float32)
         return Visited(np.zeros(len(roots), np.int32), *none, np.zeros(len(roots), np.float32))
+    # the lowest visited node, and the one above the highest
     low, high = int(visits.nodes.min()), int(visits.nodes.max()) + 1
     # each pair of root and node as one integer that sorts by root, then node [V]; and the first row of each pair [D]
     pairs = (visits.roots.astype(np.int64) - roots[0]) * (high - low) + (visits.nodes - low)
     order = np.argsort(pairs)
     pairs = pairs[order]
-    first = np.flatnonzero(np.append([True], pairs[1:] != pairs[:-1]))
+    first = np.flatnonzero(is_first(pairs))
     # number of visits of each pair, and its first visit [D]
     times = np.diff(first, append=len(pairs))
     met = np.minimum.reduceat(visits.order[order], first)
@@ -225,14 +233,10 @@ def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Visi
 
 def _with_shares(kept: IntArray, nodes: Array, visits: IntArray) -> Visited:
     """Return nodes with their shares of their roots' visits. kept [n]: number of nodes of each root."""
+    # the root of each kept node, by its number [V]
     root, number = np.repeat(np.arange(len(kept)), kept), len(kept)
     # visits, and then shares, of each root [n]
     visited = np.bincount(root, visits, minlength=number)
     weight = (visits / visited[root]).astype(np.float32)
     total = np.bincount(root, weight, minlength=number).astype(np.float32)
     return Visited(kept.astype(np.int32), nodes, weight, total)
-
-
-def _joined(parts: list[Visits]) -> Visits:
-    names = ("roots", "nodes", "order")
-    return Visits(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

@@ -67,8 +67,10 @@ class WalkViews:
         each = [found[number] for number in range(schema.num_relations)]
         edges = join_relations([InEdges(offsets_of(it.kept), it.nodes, weight=it.weight) for it in each])
         types = graph.neighborhood.degrees.types
-        columns = zip(*map(_degrees, each), strict=True)
-        # in-degree, out-degree and in-weight of all nodes: [N], or [N, R] of a typed graph
+        # in-degree, out-degree and in-weight of all nodes in each relation [N]
+        held = [(it.kept.astype(np.int64), occurrences(it.nodes, len(it.kept)), it.total) for it in each]
+        # the same in all relations: [N], or [N, R] of a typed graph
+        columns = zip(*held, strict=True)
         in_degree, out_degree, in_weight = (of[0] if types is None else np.stack(of, 1) for of in columns)
         degrees = Degrees(in_degree, out_degree, in_weight, types)
         return replace(graph, neighborhood=replace(graph.neighborhood, edges=edges, degrees=degrees))
@@ -93,8 +95,3 @@ def memory_of_walks(neighbors: Neighbors, section: WalkNeighbors) -> int:
     store = GraphStore.of(neighbors.store.artifact, read_manifest(neighbors.store.artifact))
     per_edge = 8 if section.by == "weight" else 4
     return 2 * (per_edge * store.facts.num_edges + 16 * store.facts.num_nodes)
-
-
-def _degrees(visited: Visited) -> tuple[Array, Array, Array]:
-    """Return in-degree, out-degree and in-weight of all nodes in one relation [N]."""
-    return visited.kept.astype(np.int64), occurrences(visited.nodes, len(visited.kept)), visited.total

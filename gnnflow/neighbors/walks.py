@@ -20,7 +20,7 @@ Shapes: n roots of a partition, W walks, L steps, N nodes of the graph, E edges,
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.graph import Instances
 from gnnflow.neighbors.keyed import node_keys
-from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
+from gnnflow.neighbors.selection import Delivered, Selection, SelectionResult, deliver, finish, target_types
 from gnnflow.neighbors.walk_steps import (
     SMALL_IDS,
     Steps,
@@ -80,12 +80,13 @@ def run_rounds(
             runner.run(Round(f"step_{step}", parts, parts, partial(take_step, job=job, step=step), reads, over))
             visits[f"visits_{step}"] = f"step_{step}"
         records = runner.run(Round("walks", parts, parts, partial(gather, job=job), visits, frozenset(visits)))
-    return finish(job, runner, dict.fromkeys(range(len(job.relations)), ("walks", records)))
+    return finish(job, runner, dict.fromkeys(range(len(job.relations)), Delivered("walks", records)))
 
 
 def order_edges(index: int, _: Inbox, *, job: WalkJob) -> TaskOutput:
     """Write a partition's in-edges in the order of their keys, for the tasks that follow them."""
     steps = keyed_steps(job, index)
+    # in-degrees of the partition's nodes [n], and the sources of their in-edges [E]
     degrees = pa.table({"degree": np.diff(steps.offsets).astype(np.uint32)})
     sources = pa.table({"src": steps.sources})
     if steps.begins is not None:
@@ -121,7 +122,6 @@ def take_step(index: int, inbox: Inbox, *, job: WalkJob, step: int) -> TaskOutpu
     book = job.store.book
     offsets = offsets_of(to_numpy(inbox.read("degrees", tasks=[index])["degree"]))
     graph = Steps.of(offsets, [inbox.read("sources", tasks=[index])])
-    # for each walk [W]: its root, the hash of its draws, its number among the root's walks, and its node
     root, word, number, last = _walkers(index, inbox, job, step)
     local = last - book.start(index)
     # a walk at a node without in-edges ends
@@ -143,19 +143,28 @@ def take_step(index: int, inbox: Inbox, *, job: WalkJob, step: int) -> TaskOutpu
     return TaskOutput(emits=tuple(emits), counts={"walks": len(root)})
 
 
-def _walkers(index: int, inbox: Inbox, job: WalkJob, step: int) -> tuple[Array, KeyArray, IntArray, Array]:
-    """Return root, word, number and node of each walk in this partition before a step."""
+class _Walkers(NamedTuple):
+    """Walks [W]: root, hash of the draws, number among the root's walks, and node of each."""
+
+    roots: Array
+    words: KeyArray
+    numbers: IntArray
+    nodes: Array
+
+
+def _walkers(index: int, inbox: Inbox, job: WalkJob, step: int) -> _Walkers:
+    """Return the walks in this partition before a step."""
     if step:
         rows = inbox.read(f"walkers_{step - 1}")
         root, word, number, last = (to_numpy(rows[name]) for name in ("root", "word", "walk", "last"))
-        return root, word, number.astype(np.int64), last
+        return _Walkers(root, word, number.astype(np.int64), last)
     book, leads = job.store.book, target_types(job.store.schema)
     rows = [np.arange(book.rows(index, each).start, book.rows(index, each).stop) for each in leads]
     # rows of the roots among the nodes here, each once per walk [n W]
     local = np.repeat(np.concatenate(rows), job.walks)
     root = (local + book.start(index)).astype(job.id_type)
     number = np.tile(np.arange(job.walks), len(local) // job.walks)
-    return root, combine(node_keys(job.store, index), job.word())[local], number, root
+    return _Walkers(root, combine(node_keys(job.store, index), job.word())[local], number, root)
 
 
 def gather(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
@@ -164,6 +173,7 @@ def gather(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
     rows = pa.concat_tables(tables).combine_chunks()
     root, node, order = (to_numpy(rows[name]) for name in ("root", "node", "order"))
     book, found = job.store.book, {}
+    # the type of each visit's root [V]
     types = book.type_of(root) if job.store.schema.num_types > 1 else np.zeros(len(root), np.int64)
     for node_type in target_types(job.store.schema):
         own = types == node_type

@@ -88,6 +88,7 @@ def draw_edges(edges: InEdges, keys: KeyArray, neighbors: Neighbors, *, seed: in
     starts = edges.offsets[:: max(edges.num_targets, 1)]
     drawn = []
     for number, limit in enumerate(kept):
+        # keys of this relation's edges
         own = keys[starts[number] : starts[number + 1]]
         drawn.append(_sample(edges.relation(number), own, neighbors, limit=limit, seed=seed, view=view))
     return join_relations(drawn)
@@ -213,11 +214,13 @@ def _sample(edges: InEdges, keys: KeyArray, neighbors: Neighbors, *, limit: int,
         return edges.take(chosen.edges, offsets=chosen.offsets)
     # one edge more than is kept gives the arrival of the first that was left out
     carried = top_k(edges.offsets, priority, tie=keys, limit=limit + 1)
+    # arrival of each carried edge, and of the next one of its node, infinity after a node's last
     arrival = arrivals(priority[carried.edges])
     following = np.full(len(arrival), np.inf)
     following[:-1] = arrival[1:]
     lengths = np.diff(carried.offsets)
     following[carried.offsets[1:][lengths > 0] - 1] = np.inf
+    # of the carried edges, the first `limit` of each node
     picked = InEdges(carried.offsets, carried.edges).prefix(np.arange(len(lengths)), limit=limit).positions
     kept = edges.take(carried.edges[picked], offsets=offsets_of(np.minimum(lengths, limit)))
     return replace(kept, next_arrival=following[picked])

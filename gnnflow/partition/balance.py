@@ -14,7 +14,7 @@ and a few numbers a node. FlexGraph's coordinator plans in one place too; it nee
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -65,6 +65,7 @@ class InducedGraph:
 
     def cut(self, owner: IntArray) -> int:
         """Return the number of pairs with ends in two partitions. owner: [N]."""
+        # the first node of each pair; a pair is there in both directions [E]
         first = np.repeat(np.arange(self.num_nodes), np.diff(self.offsets))
         return int(np.count_nonzero(owner[first] != owner[self.neighbors])) // 2
 
@@ -78,6 +79,13 @@ class Move:
     num_nodes: int
     cost: float
     added_cut: int
+
+
+class _PlannedMove(NamedTuple):
+    """A migration, and the nodes to move."""
+
+    nodes: IntArray
+    made: Move
 
 
 @dataclass(frozen=True)
@@ -121,16 +129,15 @@ def balance(
         move = _next_move(graph, cost, owner, loads, order=combine(keys, seed_word(seed, len(moves))))
         if move is None:
             break
-        moved, made = move
-        owner[moved] = made.target
-        moves.append(made)
+        owner[move.nodes] = move.made.target
+        moves.append(move.made)
     return Balanced(owner, tuple(moves))
 
 
 def _next_move(
     graph: InducedGraph, cost: CostArray, owner: IntArray, loads: CostArray, *, order: KeyArray
-) -> tuple[IntArray, Move] | None:
-    """Return the nodes to move, and the move; None where no partition can take any."""
+) -> _PlannedMove | None:
+    """Return the next migration; None where no partition can take any node."""
     source, mean = int(loads.argmax()), loads.mean()
     # the cheapest partition first; the next one only where no plan towards it moves anything
     for target in np.argsort(loads, kind="stable").tolist():
@@ -145,7 +152,7 @@ def _next_move(
         full = [number for number, each in enumerate(moved) if each >= _FULL * max(moved)]
         added = {number: _added_cut(graph, plans[number], owner, target) for number in full}
         best = min(full, key=lambda number: (added[number], number))
-        return plans[best], Move(source, target, len(plans[best]), moved[best], added[best])
+        return _PlannedMove(plans[best], Move(source, target, len(plans[best]), moved[best], added[best]))
     return None
 
 
@@ -162,6 +169,7 @@ def _plans(
     source, target = between
     movable = owner == source
     nodes = np.flatnonzero(movable)
+    # for each pair of a movable node and a node of the target partition: the former's number among the movable
     degrees = graph.offsets[nodes + 1] - graph.offsets[nodes]
     around = np.repeat(np.arange(len(nodes)), degrees)[owner[graph.neighbors_of(nodes)] == target]
     # whether each has no neighbour in the target partition [n]; nodes with one come first, by their hash
@@ -181,6 +189,7 @@ def _grown(graph: InducedGraph, cost: CostArray, movable: BoolArray, starts: Int
     while smallest <= budget and (len(frontier) or begun < len(starts)):
         if not len(frontier):
             frontier, begun = starts[begun : 2 * begun], 2 * begun
+        # the frontier's nodes that can move and were not met before, then the ones that each fit in the budget
         frontier = frontier[waiting[frontier]]
         waiting[frontier] = False
         fitting = frontier[cost[frontier] <= budget]
@@ -197,6 +206,7 @@ def _added_cut(graph: InducedGraph, moved: IntArray, owner: IntArray, target: in
     gone = np.zeros(graph.num_nodes, bool)
     gone[moved] = True
     around = graph.neighbors_of(moved)
+    # whether each pair of a moved node is cut anew: its other end stays in the node's partition
     stayed = (owner[around] == owner[moved[0]]) & ~gone[around]
     return int(np.count_nonzero(stayed)) - int(np.count_nonzero(owner[around] == target))
 

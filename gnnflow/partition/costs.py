@@ -73,6 +73,7 @@ def learn(terms: CostArray, seconds: Array, *, relations: Sequence[str]) -> Cost
     squares = np.zeros(terms.shape[1], bool)
     squares[_TERMS_OF_RELATION::_TERMS_OF_RELATION] = True
     plain = np.where(squares, 0, terms)
+    # the terms of tasks, squares as zeros where they do not help [K, 1 + 3 R]
     of_all = terms if _error(terms, wanted) < _error(plain, wanted) else plain
     found = _fitted(of_all, wanted)
     rows = [(float(n), float(nm), float(nn)) for n, nm, nn in found[1:].reshape(-1, _TERMS_OF_RELATION)]
@@ -102,6 +103,7 @@ def non_negative_least_squares(matrix: CostArray, wanted: CostArray) -> CostArra
     x, used = np.zeros(matrix.shape[1]), np.zeros(matrix.shape[1], bool)
     least = _ROUNDING * np.abs(scaled.T @ wanted).max(initial=0)
     for _ in range(3 * len(x)):  # each column enters once or twice; rounding could repeat steps forever
+        # how fast the error falls with each column [C]; used columns are at their best
         gradient = scaled.T @ (wanted - scaled @ x)
         gradient[used] = -np.inf
         if not np.any(gradient > least):
@@ -118,6 +120,7 @@ def _solved(scaled: CostArray, wanted: CostArray, x: CostArray, used: BoolArray)
     used = used.copy()
     while True:
         best = np.zeros_like(x)
+        # the best coefficients of the used columns, zeros elsewhere [C]
         best[used] = np.linalg.lstsq(scaled[:, used], wanted, rcond=None)[0]
         below = used & (best <= 0)
         if not np.any(below):
@@ -151,6 +154,7 @@ class DirectInstances:
 
     def counts(self, ends: Sequence[Ends], *, schema: GraphSchema, num_nodes: int) -> InstanceCounts:
         """Return each node's instances, and the leaves of all of them, per relation [N, R]."""
+        # in-edges of each node in each relation [N, R]
         held = np.stack([np.bincount(dst, minlength=num_nodes) for dst, _ in ends], axis=1)
         held = held if self.kept is None else np.minimum(held, np.array(self.kept))
         return InstanceCounts(held, held)
@@ -169,6 +173,7 @@ class PathInstances:
         No path is listed: the paths from a node are the sum over its neighbours, step by step.
         """
         held = [np.minimum(_paths_to(path, ends, schema, num_nodes), self.most) for path in self.paths]
+        # paths to each node along each list [N, R]
         counts = np.stack(held, axis=1).astype(np.int64)
         return InstanceCounts(counts, counts * (np.array([len(path) for path in self.paths]) - 1))
 

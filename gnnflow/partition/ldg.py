@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.graph.arrays import distinct, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import distinct, offsets_of
+from gnnflow.graph.edges import InEdges
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
 from gnnflow.partition.planning import Plan, keys_of, loads_of
 from gnnflow.partition.streaming import Stream, chunk_bounds
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import IntArray
     from gnnflow.partition.costs import CostArray
     from gnnflow.storage.graph_store import GraphStore
 _CHUNKS = 4  # so that no more than a thirty-second of the nodes are dealt at once
@@ -42,6 +42,7 @@ class Ldg:
     def plan(self, store: GraphStore, *, seed: int) -> Plan:
         """Return the owner of each node."""
         parts, book = store.num_partitions, store.book
+        # the loads of the whole graph [K], and one over each
         total = np.sum([loads_of(store, number)[:, self.even].sum(0) for number in range(parts)], axis=0)
         share = 1 / np.where(total > 0, total, 1)
         stream = Stream(book.num_nodes, capacity=np.tile(total * share * self.imbalance / parts, (parts, 1)))
@@ -59,20 +60,21 @@ class Ldg:
 def _deal(stream: Stream, store: GraphStore, partition: int, *, loads: CostArray, dealt: int, seed: int) -> None:
     """Deal the nodes of a partition of the store, after `dealt` others."""
     start, size = store.book.start(partition), store.book.size(partition)
-    offsets, sources = _in_neighbors(store, partition)
+    edges = _in_neighbors(store, partition)
+    lengths = edges.lengths
     nodes = np.argsort(combine(keys_of(store, partition), seed_word(seed, "ldg")), kind="stable")
     for begin, end in pairwise(chunk_bounds(size, dealt=dealt).tolist()):
         chunk = nodes[begin:end]
-        lengths = offsets[chunk + 1] - offsets[chunk]
-        stream.deal(start + chunk, loads[chunk], lengths, sources[ragged_ranges(offsets[chunk], lengths)])
+        stream.deal(start + chunk, loads[chunk], lengths[chunk], edges.step_back(chunk))
 
 
-def _in_neighbors(store: GraphStore, partition: int) -> tuple[IntArray, IntArray]:
-    """Return the nodes that edges into each node of a partition come from, each once: offsets [n + 1], sources [E]."""
+def _in_neighbors(store: GraphStore, partition: int) -> InEdges:
+    """Return the in-edges of a partition's nodes in all relations as one, each pair of ends once."""
     tables = [store.edges(partition, ["dst", "src"], relation=number) for number in range(store.schema.num_relations)]
     start, num_nodes = store.book.start(partition), store.book.num_nodes
+    # each pair of row and source as one integer, ascending
     pairs = distinct(
         np.concatenate([(to_numpy(each["dst"]) - start) * num_nodes + to_numpy(each["src"]) for each in tables])
     )
     row = pairs // max(num_nodes, 1)
-    return offsets_of(np.bincount(row, minlength=store.book.size(partition))), pairs - row * num_nodes
+    return InEdges(offsets_of(np.bincount(row, minlength=store.book.size(partition))), pairs - row * num_nodes)

@@ -50,6 +50,7 @@ class Louvain:
         parts = store.num_partitions
         graph, keys = joined_nodes(store), combine(read_keys(store), seed_word(seed, "louvain"))
         loads = shares_of(np.concatenate([loads_of(store, number) for number in range(parts)]))
+        # the community of each node [N]; then the piece of each node, small enough to deal evenly
         found = _communities(graph, keys, resolution=self.resolution)
         figures = {"communities": float(found.max(initial=-1) + 1)}
         pieces = _cut(graph, keys, found, loads, largest=_LARGEST / parts, resolution=self.resolution)
@@ -59,6 +60,7 @@ class Louvain:
         cluster = np.zeros(len(owner), np.int64)
         for partition in range(parts):
             nodes = np.flatnonzero(owner == partition)
+            # the partition's own graph, loads and pieces, its nodes by number
             inner, held = subgraph(graph, nodes), shares_of(loads[nodes])
             _, own = np.unique(pieces[nodes], return_inverse=True)
             largest = _LARGEST_OF_CLUSTER / self.clusters
@@ -70,6 +72,7 @@ class Louvain:
 def _communities(graph: InducedGraph, keys: KeyArray, *, resolution: float) -> IntArray:
     """Return the number of each node's community [N]."""
     networkit = load_library("networkit", extra="louvain")
+    # the first node of each pair, and whether this is the direction in which the pair is passed on [E]
     first = np.repeat(np.arange(graph.num_nodes), np.diff(graph.offsets))
     once = first < graph.neighbors
     # place of each node among those that are visited [N]
@@ -82,6 +85,7 @@ def _communities(graph: InducedGraph, keys: KeyArray, *, resolution: float) -> I
         read = networkit.GraphFromCoo((np.ones(len(ends[0])), ends), n=graph.num_nodes)
         method = networkit.community.PLM(read, gamma=resolution, par="none")
         method.run()
+        # community of each node, in the order in which nodes are visited [N]
         held = np.array(method.getPartition().getVector(), np.int64)
     finally:
         networkit.setNumberOfThreads(threads)
@@ -100,6 +104,7 @@ def _cut(
         resolution *= _MORE_RESOLUTION
         inner = subgraph(graph, nodes)
         # keep only pairs within a community, so that none grows
+        # the first node of each pair, and whether both nodes are in one community [E]
         first = np.repeat(np.arange(len(nodes)), np.diff(inner.offsets))
         same = community[nodes[first]] == community[nodes[inner.neighbors]]
         kept = type(graph)(offsets_of(np.bincount(first[same], minlength=len(nodes))), inner.neighbors[same])
@@ -108,11 +113,14 @@ def _cut(
         community[nodes] = found + community.max() + 1
         _, community = np.unique(community, return_inverse=True)
     # a community that no resolution cuts becomes runs of nodes with the largest share
+    # nodes community by community [N], and the loads of their community up to and with each [N, K]
     order = np.lexsort((keys, community))
     before = np.cumsum(loads[order], axis=0)
     starts = np.searchsorted(community[order], np.arange(community.max(initial=-1) + 1))
     before -= np.concatenate([np.zeros((1, loads.shape[1])), before])[starts[community[order]]]
+    # number of each node's run within its community, nodes in order [N]
     run = (before.sum(1) / largest).astype(np.int64)
+    # one integer for each node's community and run [N]; only communities that are too large have several runs
     number = np.empty(len(order), np.int64)
     number[order] = community[order] * (run.max(initial=0) + 1) + np.where(
         _too_large(community, loads, largest)[order], run, 0
@@ -123,6 +131,7 @@ def _cut(
 
 def _too_large(community: IntArray, loads: CostArray, largest: float) -> np.ndarray:
     """Return whether each node is in a community of several nodes with more than the largest share [N]."""
+    # each load of each community, one row per community
     held = np.stack([np.bincount(community, each) for each in loads.T], axis=1)
     answer: np.ndarray = ((held.max(1, initial=0) > largest) & (np.bincount(community) > 1))[community]
     return answer
@@ -156,9 +165,11 @@ class _Between:
 
 
 def _between(graph: InducedGraph, pieces: IntArray, count: int) -> _Between:
+    # the pieces of both ends of each pair of nodes [E], and whether they differ
     first = np.repeat(pieces, np.diff(graph.offsets))
     second = pieces[graph.neighbors]
     apart = first != second
+    # each pair of pieces as one integer, ascending, and the number of node pairs between them
     pairs, weight = np.unique(first[apart] * count + second[apart], return_counts=True)
     offsets = offsets_of(np.bincount(pairs // max(count, 1), minlength=count))
     return _Between(offsets, pairs % max(count, 1), weight)

@@ -85,6 +85,7 @@ def cut(graph: InducedGraph, loads: IntArray, *, parts: int, imbalance: float, s
     library = ctypes.CDLL(load_library("pymetis._internal", extra="metis").__file__)
     integer = _integer_of(library)
     options = pymetis.Options(seed=seed % _LARGEST_SEED, ufactor=max(round((imbalance - 1) * 1000), 1), numbering=0)
+    # METIS's settings [40]; then offsets, neighbours and loads in its integer type
     settings = np.array([methodcaller("_get", index)(options) for index in range(_NUM_OPTIONS)], integer)
     arrays = [np.ascontiguousarray(each, integer) for each in (graph.offsets, graph.neighbors, loads)]
     part, edge_cut = np.zeros(graph.num_nodes, integer), np.zeros(1, integer)

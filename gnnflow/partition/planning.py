@@ -99,9 +99,11 @@ def training_targets(store: GraphStore, partition: int) -> IntArray:
     found = np.zeros(book.size(partition), np.int64)
     if store.facts.targets == "edges":
         pairs = store.pairs(partition, ["dst", "split"])
+        # rows of the training pairs' destinations
         into = to_numpy(pairs["dst"])[to_numpy(pairs["split"]) == _TRAIN] - book.start(partition)
         return np.bincount(into, minlength=len(found))
     node_type = store.facts.target_type
+    # split code of each node of the target type
     split = to_numpy(store.nodes(partition, ["split"], node_type=node_type)["split"])
     found[book.rows(partition, node_type)] = split == _TRAIN
     return found
@@ -137,6 +139,7 @@ def crossing(sources: Sequence[IntArray], book: PartitionBook, *, partition: int
     sources: of in-edges, by relation. cut: edges from elsewhere; mirrors: distinct sources of these.
     """
     start, end = book.start(partition), book.start(partition) + book.size(partition)
+    # sources in other partitions, one for each edge from there
     apart = np.concatenate([each[(each < start) | (each >= end)] for each in sources])
     return {"cut": len(apart), "mirrors": len(distinct(apart))}
 

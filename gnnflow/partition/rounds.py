@@ -56,6 +56,7 @@ def move_nodes(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
     """Send each node's row to its new partition, and ask the owners of edges' sources for new ids."""
     store, schema, parts = job.store, job.store.schema, job.store.num_partitions
     homes = inbox.read("homes")
+    # new partition and new cluster of each node here [N]
     home = to_numpy(homes["home"])
     cluster = to_numpy(homes[CLUSTER]) if CLUSTER in homes.column_names else np.zeros_like(home)
     places = max(job.planner.clusters, 1)
@@ -64,11 +65,14 @@ def move_nodes(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
     for number in range(schema.num_types):
         rows = read_artifact_table(store.artifact, nodes_file(index, schema, node_type=number))
         own = store.book.rows(index, number)
+        # nodes of the type by new partition and cluster [P C]
         counted = np.bincount(home[own] * places + cluster[own], minlength=parts * places)
         sizes[:, number] = counted.reshape(parts, places)
         emits.append(Emit(f"nodes_{number}", rows.append_column(CLUSTER, pa.array(cluster[own])), home[own]))
+    # sources of the in-edges in each relation, and all nodes whose new ids are needed
     sources = [to_numpy(store.edges(index, ["src"], relation=each)["src"]) for each in range(schema.num_relations)]
     needed = [*sources, *([to_numpy(store.pairs(index, ["src"])["src"])] if store.facts.targets == "edges" else [])]
+    # the sources of edges and pairs, each once
     nodes = distinct(np.concatenate(needed))
     loads = loads_of(store, index)
     counts = {
@@ -95,6 +99,7 @@ def number_nodes(index: int, inbox: Inbox, *, job: PartitionJob, book: Partition
         files.append(commit_table(job.artifact, nodes_file(index, job.store.schema, node_type=number), written))
         emits.append(pa.table({"old": old, "new": new}))
     numbered = pa.concat_tables(emits)
+    # the old partition of each node, which is told the new id
     owner = job.store.book.owner(to_numpy(numbered["old"]))
     return TaskOutput(emits=(Emit("numbered", numbered, owner),), files=tuple(files))
 
@@ -104,6 +109,7 @@ def answer(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
     new, start = _numbered(index, inbox, job), job.store.book.start(index)
     pieces = [to_numpy(piece["node"]) for piece in inbox.pieces("asked")]
     asked = np.concatenate(pieces)
+    # the new id of each node asked for, piece by piece
     known = pa.table({"old": asked, "new": new[asked - start]})
     return TaskOutput(emits=(Emit("known", known, np.repeat(np.arange(len(pieces)), [len(each) for each in pieces])),))
 
@@ -129,6 +135,7 @@ def move_edges(index: int, inbox: Inbox, *, job: PartitionJob, book: PartitionBo
         src = new_sources[np.searchsorted(old_sources, to_numpy(rows["src"]))]
         for column, ends in {"dst": dst, "src": src}.items():
             rows = rows.set_column(rows.column_names.index(column), column, pa.array(ends))
+        # the partition that each edge goes to [E]
         home = edge_partitions(
             listed.placement, target=book.owner(dst), source=book.owner(src), partitions=book.num_partitions
         )

@@ -10,7 +10,7 @@ Memory: a number per item, and a number per part for each item of a chunk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,13 @@ LARGEST_CHUNK = 2048
 _SEEN_PER_NEW = 8
 _ROUNDING = 1e-9
 _LEAST_ROOM = 1e-3  # of a part that has no more of one thing: items without any of it still follow their neighbours
+
+
+class _Choice(NamedTuple):
+    """The part of each item [n], and whether the item fits into no part [n]."""
+
+    parts: IntArray
+    fits_nowhere: BoolArray
 
 
 def chunk_bounds(number: int, *, dealt: int = 0) -> IntArray:
@@ -55,6 +62,7 @@ class Stream:
         Items that fit nowhere go where they even out the loads, above the capacity.
         """
         parts = len(self.capacity)
+        # the part of each neighbour, -1 before it is dealt [E]; then the item that each dealt one is a neighbour of
         place = self.owner[neighbors]
         known = place >= 0
         row = np.repeat(np.arange(len(items)), lengths)[known]
@@ -62,28 +70,25 @@ class Stream:
         joined = np.bincount(
             row * parts + place[known], None if weight is None else weight[known], minlength=len(items) * parts
         ).reshape(len(items), parts)
+        # items that are not dealt yet, and whether each part is closed to an item [n, P]
         waiting, closed = np.arange(len(items)), np.zeros((len(items), parts), bool)
         while len(waiting):
-            choice, nowhere = self._choice(joined[waiting], loads[waiting], closed[waiting])
-            taken = self._fitting(choice, loads[waiting]) | nowhere
+            choice, fits_nowhere = self._choose(joined[waiting], loads[waiting], closed[waiting])
+            taken = self._fitting(choice, loads[waiting]) | fits_nowhere
             self.owner[items[waiting[taken]]] = choice[taken]
             np.add.at(self.loads, choice[taken], loads[waiting[taken]])
             # a part without room for an item, after the items before it, is not asked again
             closed[waiting[~taken], choice[~taken]] = True
             waiting = waiting[~taken]
 
-    def _room(self) -> CostArray:
-        """Return the free share of each part [P], by its fullest load."""
-        full = np.divide(self.loads, self.capacity, out=np.zeros_like(self.loads), where=self.capacity > 0)
-        room: CostArray = 1 - full.max(1)
-        return room
-
-    def _choice(self, joined: Array, loads: CostArray, closed: BoolArray) -> tuple[IntArray, BoolArray]:
-        """Return the best open part of each item [n], and whether the item fits nowhere.
+    def _choose(self, joined: Array, loads: CostArray, closed: BoolArray) -> _Choice:
+        """Return the best open part of each item.
 
         Items without placed neighbours, and items that fit nowhere, even out the loads.
         """
-        room = self._room()
+        # the free share of each part, by its fullest load [P]
+        full = np.divide(self.loads, self.capacity, out=np.zeros_like(self.loads), where=self.capacity > 0)
+        room = 1 - full.max(1)
         # each part's loads with the item in it [n, P, L], and their limits [1, P, L]
         held, limit = self.loads[None] + loads[:, None], self.capacity[None] * (1 + _ROUNDING)
         fits = np.all((held <= limit) | (loads[:, None] == 0), axis=2) & ~closed
@@ -96,16 +101,18 @@ class Stream:
         alone = np.flatnonzero(nowhere | ~(drawn | closed.any(1)))
         # the emptiest parts come first, and each takes items up to the common level
         order = np.argsort(-room, kind="stable")
+        # the share of a part that each of them fills, by its largest load
         size = (loads[alone] / np.maximum(self.capacity.min(0), np.finfo(np.float64).tiny)).max(1)
         ends = np.cumsum(_level(room[order], float(size.sum())))
         choice[alone] = order[np.searchsorted(ends, np.cumsum(size) - size / 2).clip(max=len(order) - 1)]
-        return choice, nowhere
+        return _Choice(choice, nowhere)
 
     def _fitting(self, choice: IntArray, loads: CostArray) -> BoolArray:
         """Return whether each item fits into its part after the items before it [n]."""
         # items by part [n], and the running sum of their loads [n, L], from which each part's begin is subtracted
         order = np.argsort(choice, kind="stable")
         ordered, added = choice[order], np.cumsum(loads[order], axis=0)
+        # where each part's items begin [P + 1], and for each item the loads that were summed before its part [n, L]
         starts = offsets_of(np.bincount(ordered, minlength=len(self.capacity)))
         before = np.concatenate([np.zeros((1, loads.shape[1])), added])[starts[ordered]]
         within = self.loads[ordered] + added - before <= self.capacity[ordered] * (1 + _ROUNDING)

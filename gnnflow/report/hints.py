@@ -251,7 +251,7 @@ def _missing_split(inputs: ReportInputs) -> Hint | None:
     names = " and no ".join(empty)
     why = "the best epoch is not known" if "valid" in empty else "the score on unseen nodes is unknown"
     advice = "Mark some targets in graph.split, or draw them: task.split"
-    if inputs.setting("task.split.kind") not in {None, "column"}:
+    if inputs.setting("task.split.kind") not in {None, "auto", "column"}:
         advice = "Raise " + " and ".join(f"task.split.{name}" for name in empty)
     return Hint("warning", f"No {names} split", f"Without it {why}. {advice}.")
 

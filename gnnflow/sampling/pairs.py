@@ -71,6 +71,7 @@ def time_bounds(times: IntArray, *, valid: float, test: float) -> TimeBounds:
     valid begins before test where there is an earlier time.
     """
     ordered = np.sort(times)
+    # places in the sorted times where valid and test begin
     first = [len(ordered) - round(share * len(ordered)) for share in (valid + test, test)]
     after = int(ordered[-1]) + 1 if len(ordered) else 0
     begins = [int(ordered[place]) if place < len(ordered) else after for place in first]
@@ -92,6 +93,7 @@ def pool_draws(shards: IntArray, size: int, *, seed: int, weights: Points) -> Ar
     weights [P]: the total weight of each partition's nodes. `pool_owner` returns a point's partition, and
     `pool_rows` its node.
     """
+    # number of each draw in its shard, and its hash by shard, seed and number [S size]
     number = np.arange(len(shards) * size) % max(size, 1)
     keys = combine(hash_integers(np.repeat(shards, size)), seed_word("pool", seed)) ^ hash_integers(number)
     points: Points = _points(combine(keys, np.uint64(0))) * weights.sum()
@@ -100,6 +102,7 @@ def pool_draws(shards: IntArray, size: int, *, seed: int, weights: Points) -> Ar
 
 def pool_owner(points: Points, weights: Points) -> IntArray:
     """Return the partition of each point on the cumulative weights [P]; partitions without weight have none."""
+    # weight of all partitions up to and with each [P], and the last partition with any weight
     bounds = np.cumsum(weights)
     last = int(np.flatnonzero(weights)[-1])
     return np.minimum(np.searchsorted(bounds, points, side="right"), last)
@@ -107,6 +110,7 @@ def pool_owner(points: Points, weights: Points) -> IntArray:
 
 def pool_rows(points: Points, partition: int, *, weights: Points, nodes: Points) -> IntArray:
     """Return the local row of each point that a partition owns. nodes: the weights of its nodes."""
+    # weight of the partitions before this one
     before = float(weights[:partition].sum())
     last = int(np.flatnonzero(nodes)[-1])
     return np.minimum(np.searchsorted(np.cumsum(nodes), points - before, side="right"), last)
@@ -132,6 +136,7 @@ def draw_negatives(
     drawn = np.empty((len(keys), count), np.int64)
     for number in range(count if len(keys) else 0):
         word = seed_word("negatives", seed, epoch, number)
+        # place among the candidates that each pair's hash gives [B]
         place = (combine(keys, word) % np.uint64(max(len(candidates), 1))).astype(np.int64)
         drawn[:, number] = _other(place, sources, targets, candidates, are_edges)
     return drawn
@@ -142,6 +147,7 @@ def _other(
 ) -> IntArray:
     """Return the candidate at each place [B], or the next one that is no end and makes no edge."""
     for _ in range(len(candidates)):
+        # the candidate of each pair, and whether it is an end or makes an edge [B]
         found = candidates[place]
         taken = (found == sources) | (found == targets)
         if are_edges is not None:

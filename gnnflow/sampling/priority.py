@@ -77,6 +77,7 @@ def priorities(
     rule, word = _RULES[kind], seed_word(seed, view)
     out = np.empty(len(edge_key), np.uint64)
     for rows in _slices(len(out)):
+        # the hash of each edge of the slice, by seed and view, then its priority by the rule
         hashed = combine(edge_key[rows], word)
         out[rows] = hashed if weight is None else rule(hashed, weight[rows])
     return out

@@ -66,7 +66,7 @@ def errors_of_run(
     missing, config = _missing(run, stages or run.stages), run.config
     errors = Errors()
     if preview is None and "ingest" in missing:
-        preview = preview_of(config)
+        preview = preview_of(config, states=run.states)
     for error in () if preview is None else errors_of_tables(preview, config):
         errors.add(error)
     for check in (
@@ -282,8 +282,8 @@ def check_labels(config: Config, facts: GraphFacts | None) -> None:
         config.model.check_rotated_width(known.row_width)
     table = node_table(config.graph, config.graph.target_type)
     if known.label_kind is not None and not LABEL_KINDS[known.label_kind].has_labels:
-        named = config.graph.label
-        has = "null" if named is None else f"{table} has no label column {named!r}"
+        own = config.graph.of_targets(edges=config.task.kind != "node")
+        has = "null" if own.label is None else f"{table} has no label column {own.label_column!r}"
         other = ", set graph.target to the type that is labelled" if config.graph.schema.is_typed else ""
         raise TrainingError(
             f"{has}, so nothing can be trained",
@@ -293,10 +293,12 @@ def check_labels(config: Config, facts: GraphFacts | None) -> None:
         )
     # a table of target edges without these columns was refused when its schema was read
     if not known.has_split and config.task.kind == "node":
+        column = config.graph.of_targets(edges=False).split_column
         raise TrainingError(
-            f"{table} has no split column {config.graph.split!r}, so no node is marked as train",
+            f"{table} has no split column {column!r}, so no node is marked as train",
             where="graph.split",
-            fix="Name the column, write one that says train, valid, test or null, or set task.split to {kind: random}.",
+            fix="Name the column, write one that says train, valid, test or null, or set task.split to {kind: random}. "
+            "Without graph.split and task.split a missing split is drawn.",
         )
     if known.label_kind is not None:
         _check_choices(config, known.label_kind)
@@ -311,7 +313,8 @@ def check_held_out(config: Config) -> None:
             where="task.split.kind",
             fix="Set it to random, time or column, or score with a published model: gnnflow score.",
         )
-    if split.kind != "column" and split.valid == 0 and (config.task.kind == "link" or config.graph.label is not None):
+    holds_none = getattr(split, "valid", None) == 0
+    if holds_none and (config.task.kind == "link" or config.graph.label is not None):
         raise TrainingError(
             "0 is not allowed: the best epoch is chosen by the targets of valid",
             where="task.split.valid",
@@ -378,9 +381,9 @@ def _targets_of_text(table: SourceTable, config: Config, *, is_drawn: bool) -> _
     """Return the facts about targets that follow from the column names of a text table of nodes."""
     if config.task.kind != "node" or not table.chunks:
         return _Targets(None, has_split=True, row_width=None)
-    names = schema_of(table.chunks[0]).names
-    kind: LabelKind | None = None if config.graph.label_column in names else "none"
-    return _Targets(kind, is_drawn or config.graph.split in names, None)
+    names, own = schema_of(table.chunks[0]).names, config.graph.of_targets(edges=False)
+    kind: LabelKind | None = None if own.label_column in names else "none"
+    return _Targets(kind, is_drawn or own.split_column in names, None)
 
 
 def _row_width(config: Config, features: int, *, is_sparse: bool) -> int:

@@ -24,7 +24,7 @@ from gnnflow.ingest.preview_rows import Counted, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.check import errors_of_run, joined
-from gnnflow.stages.resolve import cluster_for, resolve
+from gnnflow.stages.resolve import ResolvedRun, cluster_for, resolve
 from gnnflow.stages.table_errors import errors_of_tables, preview_of
 from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import holds_lists, holds_numbers, holds_text, holds_times
@@ -123,13 +123,15 @@ class Look:
 
 def first_look(read: PartialConfig) -> Look:
     """Return all that is known about a run before it begins."""
-    errors, config = Errors(), read.config
+    errors, given = Errors(), read.config
     for error in read.errors:
         errors.add(error)
-    if config is None:
+    if given is None:
         return Look("", tuple(errors.found.values()))
-    preview = preview_of(config)
-    for found in _errors_of(config, preview):
+    run = Errors().attempt(lambda: resolve(given))
+    config = given if run is None else run.config
+    preview = preview_of(config, states={} if run is None else run.states)
+    for found in _errors_of(config, run, preview):
         if not any(key in str(found) for key in read.removed):  # it follows from a mistake that is told
             errors.add(found)
     counted = count_targets(preview, config.graph)
@@ -161,12 +163,13 @@ def refuse_first(read: PartialConfig) -> Config:
     raise joined(first_look(read).stops)
 
 
-def _errors_of(config: Config, preview: Preview) -> list[GnnflowError]:
+def _errors_of(config: Config, run: ResolvedRun | None, preview: Preview) -> list[GnnflowError]:
     errors = Errors()
     for error in errors_of_tables(preview, config):
         errors.add(error)
-    run = errors.attempt(lambda: resolve(config))
-    if run is not None:
+    if run is None:
+        errors.attempt(lambda: resolve(config))
+    else:
         for error in errors.attempt(lambda: errors_of_run(run, preview=preview)) or ():
             errors.add(error)
     return list(errors.found.values())
@@ -235,20 +238,20 @@ def _role_of(name: str, table: SampledTable, config: Config) -> str:
     """Return the part of a column in the run; "" where it is not read."""
     graph, schema = own_section(config.graph, table), table.schema
     if isinstance(schema, NodeSchema) or (schema is None and table.is_nodes):
-        roles = {graph.id: "id"}
+        roles = {graph.id_column: "id"}
         features = graph.features_of(graph.schema.types[table.number])
         what = "feature"
     else:
-        roles = {graph.src: "source", graph.dst: "target", graph.weight: "weight"}
+        roles = {graph.src_column: "source", graph.dst_column: "target", graph.weight_column: "weight"}
         features = graph.edge_features_of(list(graph.edge_tables)[table.number])
         what = "attribute"
         if isinstance(schema, EdgeSchema) and schema.has_time:
-            roles[graph.timestamp] = "time"
+            roles[graph.time_column] = "time"
     is_target = schema is not None and schema.has_labels
     if is_target or (schema is None and name in table.source.columns):
         roles[graph.label_column] = "label"
     if schema is not None and schema.reads_split:
-        roles[graph.split] = "split"
+        roles[graph.split_column] = "split"
     if name in roles:
         return roles[name]
     if name in features or any(name in (f"{each}_index", f"{each}_value") for each in features):
@@ -278,10 +281,10 @@ def _splits_text(config: Config) -> str:
 def _times(preview: Preview, graph: GraphConfig) -> Iterator[str]:
     for table in preview.tables:
         own = own_section(graph, table)
-        if not isinstance(table.schema, EdgeSchema) or own.timestamp not in table.parts[0].column_names:
+        if not isinstance(table.schema, EdgeSchema) or own.time_column not in table.parts[0].column_names:
             continue
         try:
-            found = [pc.min_max(part[own.timestamp]).as_py() for part in table.parts if part.num_rows]
+            found = [pc.min_max(part[own.time_column]).as_py() for part in table.parts if part.num_rows]
         except (pa.ArrowException, KeyError):  # no times
             continue
         held = [value for each in found for value in each.values() if value is not None]

@@ -52,7 +52,7 @@ class Forecast:
     """The forecast of a run: its stages in order, the seconds until workers are ready, and its rehearsals.
 
     uri: of the run's folder. one_in: each rehearsal had one node in so many; rehearsed_seconds: of all rehearsals.
-    budget: a sentence about `train.memory`, empty if that is not set. machine_memory: bytes of this machine;
+    budget: a sentence about `train.memory` or a hybrid rank's part, or empty. machine_memory: bytes of this machine;
     memory_limit: bytes that a worker may have, 0 for no limit.
     """
 

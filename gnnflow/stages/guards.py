@@ -157,7 +157,7 @@ def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) 
     if guards.psi is not None:
         drifts, gone = _drifts(new, old)
         if new.class_counts and old.class_counts:
-            drifts[config.label_column] = class_drift(*_class_counts(old, new))
+            drifts[_label_column(config, new)] = class_drift(*_class_counts(old, new))
         figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
         breaches += _psi_breaches(guards.psi, drifts, gone, config, new) + _kind_breaches(config, new, old)
     if breaches:
@@ -231,6 +231,10 @@ def _labelled_table(config: GraphConfig, graph: GraphFacts) -> str:
     return config.node_tables[config.schema.types[config.target_type]]
 
 
+def _label_column(config: GraphConfig, graph: GraphFacts) -> str:
+    return config.of_targets(edges=graph.targets == "edges").label_column
+
+
 def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[str]]:
     """Return the drift of each column that both graphs have, and the names of the other columns."""
     after, before = ({column.name: column for column in each.columns} for each in (new, old))
@@ -267,7 +271,7 @@ def _psi_breaches(
         chance = f" (of which {over[name].chance:.3g} may be chance)" if over[name].chance > limit / 10 else ""
         text = f"column {name} has changed: PSI {over[name].psi:.3g}{chance}, and {limit:.3g} is allowed"
         also = f"; also over the limit: {listed(worst[1:])}" if worst[1:] else ""
-        table = _labelled_table(config, graph) if name == config.label_column else _table_of(name, config)
+        table = _labelled_table(config, graph) if name == _label_column(config, graph) else _table_of(name, config)
         found.append(_Breach("psi", text + also, table))
     return found
 

@@ -51,7 +51,7 @@ def work(run: StageRun) -> Made:
     tables = read_tables(as_known, run.rounds, targets=targets, found=found, drawn=drawn)
     tables = fit_columns(tables, graph, run.rounds, given=run.resolved.states)
     if drawn is not None:
-        tell(f"splits: {drawn.text}; no column is read for them")
+        tell(f"splits: {drawn.text}")
     report_rounded_text(tables, list(tables_by_name(graph)), tell)
     report_missing_features(tables, graph, tell)
     report_missing_times(tables, graph, tell)
@@ -59,7 +59,10 @@ def work(run: StageRun) -> Made:
     _check_partitions(run, tables)
     _check_metric(run, tables.labelled)
     if schema.label_kind == "regression":
-        tell(f"column {graph.label!r} holds floats: numbers to predict. For classes set graph.num_classes.")
+        column = tables.labelled.config.label_column
+        tell(f"column {column!r} holds floats: numbers to predict. For classes set graph.classes: distinct.")
+    if tables.classes is not None:
+        tell(tables.classes.text)
     job = IngestJob(run.artifact, graph, tables, run.resolved.scales)
     if (version := find_scales(run.config)) is not None:
         _check_scales(job, version)
@@ -69,8 +72,10 @@ def work(run: StageRun) -> Made:
         job, run.rounds, check_rows=partial(check_bad_rows, graph=graph, artifact=run.artifact, tell=tell)
     )
     _refuse_changed_tables(run.resolved)
+    for name, rows in result.left_out.items():
+        tell(f"{name}: {rows:,} rows of its table are no edges of this relation")
     tell_of_bad_rows(result.facts.tables, run.artifact, tell)
-    _tell_of_classes(result, tell)
+    _tell_of_classes(result, tell, are_given=schema.labels_are_names or graph.classes_given is not None)
     if run.config.task.kind != "node":
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
     _tell_of_digits(result, tell)
@@ -86,13 +91,14 @@ def work(run: StageRun) -> Made:
     )
 
 
-def _tell_of_classes(result: IngestResult, tell: Callable[[str], None]) -> None:
-    """Report classes without rows, and labels that training cannot teach."""
+def _tell_of_classes(result: IngestResult, tell: Callable[[str], None], *, are_given: bool) -> None:
+    """Report classes without rows, and labels that training cannot teach. are_given: listed, counted or found."""
     if missing := [number for number, held in enumerate(result.facts.class_counts) if not held]:
         names = dict(enumerate(result.facts.class_names))
         shown = listed([names.get(number, str(number)) for number in missing])
         what = "row has class" if len(missing) == 1 else "row has any of the classes"
-        tell(f"no {what} {shown}: a model still has an output for each of {result.facts.num_classes:,}")
+        fix = "" if are_given else ". With graph.classes: distinct it has outputs for the labels of rows alone"
+        tell(f"no {what} {shown}: a model still has an output for each of {result.facts.num_classes:,}{fix}")
     if unlearnable := unlearnable_labels(result.facts).text:
         tell(f"{unlearnable}: no model can learn that, but metrics count it")
 
@@ -123,10 +129,10 @@ def _check_metric(run: StageRun, labelled: NodeTable | EdgeTable) -> None:
     metric, kind = run.config.train.metric, labelled.schema.label_kind
     if not labelled.schema.has_labels or metric in selection_metrics(kind):
         return
-    label, choices = run.config.graph.label, " or ".join(selection_metrics(kind))
+    label, choices = labelled.config.label_column, " or ".join(selection_metrics(kind))
     if kind == "regression":
         found = f"column {label!r} holds floats, numbers to predict, and train.metric is {metric}, a metric of classes"
-        fix = f"For classes set graph.num_classes, or write them as integers; for numbers set train.metric: {choices}."
+        fix = f"For classes set graph.classes: distinct; for numbers set train.metric: {choices}."
     else:
         found, fix = f"{metric} is not defined for {kind} labels", f"Set train.metric: {choices}."
     raise TableError(found, where=labelled.uri, fix=fix)

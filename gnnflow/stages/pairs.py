@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.config.column_names import own_name
 from gnnflow.graph.errors import ScoringError, StorageError, TableError
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.graph.schema import Relation
@@ -62,14 +63,16 @@ def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: s
     held = artifacts["infer"] if embeddings is None else _scored_by(artifacts["train"], embeddings)
     chunks = scan(absolute(table))
     _refuse_taken(out, files={chunk.uri for chunk in chunks}, folders=(uri, held, *artifacts.values()))
-    pairs = _read(chunks, table, graph["src"], graph["dst"])
-    ends = [combine(pairs[graph[name]]) for name in ("src", "dst")]
-    relation = Relation.parse(graph.get("target") or "")
+    target = graph.get("target") or ""
+    src, dst = (own_name(graph[name], target, default=name) for name in ("src", "dst"))
+    pairs = _read(chunks, table, src, dst)
+    ends = [combine(pairs[name]) for name in (src, dst)]
+    relation = Relation.parse(target)
     types = ("", "") if relation is None else (relation.source, relation.target)
     ends, vectors, rows = _rows_of(ends, held, types=types, where=table)
     scores = pair_logits(load_model(artifacts["train"]), vectors, rows)[:, 0]
     probability = 1 / (1 + np.exp(-scores.astype(np.float64)))
-    scored = {graph["src"]: ends[0], graph["dst"]: ends[1], "score": scores, "probability": probability}
+    scored = {src: ends[0], dst: ends[1], "score": scores, "probability": probability}
     return write_table(absolute(out), pa.table(scored))
 
 

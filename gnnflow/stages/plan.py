@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.partition_section import Clustered
-from gnnflow.config.train_section import GlobalBatchConfig, MiniBatchConfig, is_streamed
+from gnnflow.config.train_section import GlobalBatchConfig, MiniBatchConfig, is_hybrid, is_streamed
 from gnnflow.graph.errors import GnnflowError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.splits import SPLITS
@@ -215,9 +215,13 @@ def _without_paths(error: GnnflowError, folder: str) -> GnnflowError:
 def budget_text(rehearsed: StageContext, *, times: int, partitions: int) -> str:
     """Return a sentence about `train.memory` on a graph with `times` as many nodes; empty if it is not set.
 
+    With `train.parallel: hybrid` it tells the memory of a rank's part.
+
     rehearsed: a run that has its graph store and its neighbours. partitions: of the larger graph.
     """
     train = rehearsed.config.train
+    if is_hybrid(train):
+        return _share_text(rehearsed, times=times, partitions=partitions)
     if not is_streamed(train):
         return ""
     if train.workers > 1 or train.device != "cpu":
@@ -241,3 +245,34 @@ def budget_text(rehearsed: StageContext, *, times: int, partitions: int) -> str:
     files = bytes_text(made.disk_bytes)
     intervals = "1 interval" if made.intervals == 1 else f"{made.intervals} intervals"
     return f"train keeps train.memory with {intervals} of nodes and {files} of files on a local disk"
+
+
+def _share_text(rehearsed: StageContext, *, times: int, partitions: int) -> str:
+    """Return a sentence about the memory of a hybrid rank, as `budget_text` does: of the one with most partitions."""
+    from gnnflow.train.hybrid import open_task_source
+    from gnnflow.train.job import StoreJob
+    from gnnflow.train.minibatch import split_entries
+    from gnnflow.train.minibatch.memory import array_bytes
+
+    config, neighbors = rehearsed.config, neighbors_of(rehearsed)
+    facts, ranks = neighbors.store.facts, config.train.workers
+    job = StoreJob(
+        artifact=neighbors.store.artifact,
+        entries=split_entries(facts),
+        fanouts=neighbors.fanouts,
+        model=config.model,
+        inputs=model_inputs(facts, config.task),
+        label_kind=facts.label_kind,
+        num_classes=facts.num_classes,
+        train=config.train,
+        seed=config.seed,
+        sampling=neighbors.sampling,
+        neighbors=neighbors,
+        task=config.task,
+    )
+    # one rank has the whole graph and all rows of a batch, of which each of several has its share
+    with open_task_source(job) as source:
+        batch = array_bytes(source.step(0, 0).batch.tensors) // ranks
+        graph = source.part.num_bytes * times * -(-partitions // ranks) // partitions
+    whose = "the rank" if ranks == 1 else f"a rank of {ranks}"
+    return f"{whose} holds about {bytes_text(graph)} of the graph, and at least {bytes_text(batch)} of rows of a batch"

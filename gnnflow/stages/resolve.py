@@ -3,7 +3,8 @@
 A fingerprint is the name under which a stage's work is done once. It covers the stage's config keys, its inputs'
 fingerprints, its format version, the source of the user's code that it runs and, for the stage that reads the tables,
 the stamps of their files. All are computed here, from file names and stamps alone: no table is opened. A run keeps
-these names even if a table is replaced meanwhile; ingest then refuses to commit.
+these names even if a table is replaced meanwhile; ingest then refuses to commit. One file's head is read where the
+config leaves the split of nodes open.
 
 Columns can be scaled and encoded as they were for a published model (`graph.scaled_as`). A model learns the meaning of
 a number from the mean and deviation of its training tables; on later tables, `normalize: standard` would remove a shift
@@ -13,6 +14,7 @@ holds them: a version with the same figures is no reason to ingest again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,9 +23,10 @@ from gnnflow import registry
 from gnnflow.config import STAGES
 from gnnflow.config.base import published_name
 from gnnflow.config.cluster_section import LocalCluster, SynchronousCluster
-from gnnflow.config.graph_section import table_key, tables_by_name
+from gnnflow.config.graph_section import GraphConfig, table_key, tables_by_name
 from gnnflow.config.own_code import source_digest
 from gnnflow.config.stages import needs_of, stages_of
+from gnnflow.config.task_section import NodeColumnSplit, NodeRandomSplit, NodeTask
 from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import ConfigError, GnnflowError
@@ -31,12 +34,13 @@ from gnnflow.stages.start import find_start, start_of_version
 from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
 from gnnflow.storage.table_files import find_table_files, format_of
+from gnnflow.storage.user_tables import first_names
 from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gnnflow.config import ClusterConfig, Config, GraphConfig
+    from gnnflow.config import ClusterConfig, Config
     from gnnflow.graph.encodings import States
     from gnnflow.graph.scales import Scales
     from gnnflow.registry import Version
@@ -125,7 +129,7 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     if tables is None:
         tables = stamps_of(config.graph)
         _refuse_own_files(config)
-    config = _with_partitions(config, tables)
+    config = _with_split(_with_partitions(config, tables))
     scales: Scales = {}
     states: States = {}
     if (scaled := find_scales(config)) is not None:
@@ -226,6 +230,30 @@ def cluster_for(config: Config) -> ClusterConfig:
     except GnnflowError:  # the run itself says it
         return config.cluster
     return SynchronousCluster() if held <= SMALL_BYTES else config.cluster
+
+
+def _with_split(config: Config) -> Config:
+    """Return the config with a kind of split for `auto`: random where the nodes have labels and no split column.
+
+    A column that the config names is the split, there or not.
+    """
+    task, graph = config.task, config.graph
+    if not isinstance(task, NodeTask) or task.split.kind != "auto":
+        return config
+    split: NodeColumnSplit | NodeRandomSplit = NodeColumnSplit()
+    own = graph.of_targets(edges=False)
+    if graph.label is not None and graph.split == GraphConfig.model_fields["split"].default:
+        names = _names_of(graph.node_tables[graph.schema.types[graph.target_type]])
+        if own.label_column in names and own.split_column not in names:
+            split = NodeRandomSplit()
+    return config.model_copy(update={"task": task.model_copy(update={"split": split})})
+
+
+def _names_of(table: str) -> tuple[str, ...]:
+    """Return the column names of a table, none where its first file cannot be read: ingest says why."""
+    with suppress(GnnflowError):
+        return first_names(find_table_files(absolute(table)))
+    return ()
 
 
 def stamps_of(graph: GraphConfig) -> Tables:

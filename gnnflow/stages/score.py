@@ -163,10 +163,12 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
         )
     graph = _store_as_encoded(context, version)
     # the relations that it aggregates are known only after the select stage
-    _check_fits(version, replace(registry.signature_of(graph), neighbors=version.signature.neighbors), name)
+    signature = _named_signature(registry.signature_of(graph), graph, version)
+    _check_fits(version, replace(signature, neighbors=version.signature.neighbors), name)
     theirs = _theirs(context, version)
     make_inputs(theirs, version)
-    _check_fits(version, registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts)), name)
+    signature = registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts))
+    _check_fits(version, _named_signature(signature, graph, version), name)
     inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
     # a graph without labels does not tell their kind, but the version's signature does
     kind = version.signature.learned if graph.label_kind == "none" else graph.label_kind
@@ -188,6 +190,17 @@ def _store_as_encoded(context: StageContext, version: Version) -> GraphFacts:
     theirs = _theirs(context, version)
     make_store(theirs)
     return theirs.artifact(theirs.run.store_stage).facts(GraphFacts)
+
+
+def _named_signature(signature: Signature, graph: GraphFacts, version: Version) -> Signature:
+    """Return a graph's signature with the model's number of classes where these have names.
+
+    Today's tables may hold labels of fewer classes, or of others: predictions are of the model's own.
+    """
+    alike = signature.label_kind == version.signature.label_kind and bool(version.class_names)
+    if not alike or not (graph.class_names or not graph.labelled):
+        return signature
+    return replace(signature, num_classes=version.signature.num_classes)
 
 
 def _check_fits(version: Version, graph: Signature, name: str) -> None:

@@ -93,7 +93,8 @@ def find_start(config: Config) -> FoundStart | None:
 
 def _classes_differ(config: Config, graph: Mapping[str, Any]) -> bool:
     theirs, ours = graph.get("classes") or (), config.graph.classes or ()
-    return bool(theirs and ours) and [*theirs] != [*ours]
+    found = "distinct" in (theirs, ours)  # what they are, the tables say
+    return bool(theirs and ours) and not found and [*theirs] != [*ours]
 
 
 def start_of_version(config: Config, version: registry.Version) -> FoundStart | None:

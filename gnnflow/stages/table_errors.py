@@ -13,17 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.config import Config
+    from gnnflow.graph.encodings import States
     from gnnflow.graph.errors import GnnflowError
     from gnnflow.ingest.preview import Preview
 
 _ID = frozenset(("id", "uid", "key"))
 
 
-def preview_of(config: Config) -> Preview:
-    """Return a sample of the config's tables."""
+def preview_of(config: Config, *, states: States) -> Preview:
+    """Return a sample of the tables of a resolved run's config. states: of columns that a published model knows."""
     targets = EdgeTargets.of(config.task, config.graph, seed=config.seed)
     drawn = DrawnSplit.of(config.task, seed=config.seed)
-    return preview_schemas(config.graph, targets=targets, drawn=drawn)
+    return preview_schemas(config.graph, targets=targets, drawn=drawn, states=states)
 
 
 def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:

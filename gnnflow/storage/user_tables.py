@@ -73,6 +73,16 @@ def scan(table: str | TableFiles) -> list[Chunk]:
     return chunks or [_empty_chunk(file) for file in found.files]
 
 
+def first_names(table: TableFiles) -> tuple[str, ...]:
+    """Return the column names of a table's first file, the ones in folder names too. Reads the head of that file."""
+    if not table.files or format_of(table.files[0].name) is None:
+        return ()
+    chunk = _empty_chunk(table.files[0])
+    if chunk.format == "csv":
+        chunk = replace(chunk, csv=open_csv(chunk.uri))
+    return tuple(schema_of(chunk).names)
+
+
 def schema_of(chunk: Chunk) -> pa.Schema:
     """Return a chunk's schema. A text field's metadata has the first value that is no number or 64-bit integer."""
     if chunk.csv:

@@ -119,11 +119,11 @@ class FitRun:
         with closing(self.source.steps(self.state.epoch, since=self.state.step)) as steps:
             for step in steps:
                 self.watch.lap("wait")
-                loss, count = self._step(step)
+                taken = self._step(step)
                 now = time.perf_counter()
-                self.state = self.state.after_step(loss=loss, num_targets=count, seconds=now - last)
+                self.state = self.state.after_step(loss=taken.mean, num_targets=taken.num_targets, seconds=now - last)
                 last = now
-                self._report(count)
+                self._report(taken.num_targets)
                 self._write_if_due()
                 self.watch.start()
         self.state = replace(self.state, spent=self._spent())
@@ -144,7 +144,7 @@ class FitRun:
         """Return the seconds by part of the epoch so far, from before a restart too."""
         return since(self._measured(), self.spent_before)
 
-    def _step(self, step: Step) -> tuple[float, int]:
+    def _step(self, step: Step) -> StepLoss:
         step.seed()
         outputs = self._outputs(step)
         loss, count = self.objective.loss(outputs, step.labels)
@@ -156,7 +156,7 @@ class FitRun:
         taken = self._descend(loss, step, count)
         if not math.isfinite(taken.mean):  # the loss of another rank, which keeps its batch
             raise self._not_finite(taken.mean, kept="")
-        return taken.mean, taken.num_targets
+        return taken
 
     def _outputs(self, step: Step) -> Tensor:
         """Return a step's outputs in float32: so is its loss, whatever the layers computed in."""
@@ -267,8 +267,7 @@ class FitRun:
             name = f"valid_{self.options.metric}"
             fields[name] = self.state.history[-1][name]
         if (profile := self._profile()) and (waiting := longer_wait(profile)):
-            side, share = waiting
-            fields[f"{side}_waits_percent"] = 100 * share
+            fields[f"{waiting.side}_waits_percent"] = 100 * waiting.share
         self.ticker.tell(self.done, fields=fields, final=final)
 
     def _profile(self) -> Row:

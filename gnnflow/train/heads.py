@@ -2,22 +2,27 @@
 
 A node target needs none: its row holds its outputs. A pair target is scored by the model's decoder from two rows.
 
-Shapes: R rows, W width of a row, B pairs, K negatives of each (0 where edges have labels), C outputs of the decoder.
+Shapes: R rows, W width of a row, P stored pairs, B of them in a batch, K negatives of each (0 where edges have labels),
+C outputs of the decoder.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from torch import Tensor
 
 from gnnflow.config import InBatchNegatives, LinkTask, PairTask
 from gnnflow.executions.tensors import tensor
-from gnnflow.graph.arrays import FloatArray, IntArray, KeyArray
+from gnnflow.graph.arrays import BoolArray, FloatArray, IntArray
+from gnnflow.graphfeature.shards import PairShard
 from gnnflow.layers import FeatureTensors, TypedFeatureTensors
 from gnnflow.layers.model import Model
-from gnnflow.sampling.pairs import EVALUATION, AreEdges, draw_negatives
+from gnnflow.neighbors.link_candidates import KnownLinks
+from gnnflow.neighbors.pairs import StoredPairs
+from gnnflow.sampling.pairs import EVALUATION, draw_negatives
 
 
 @dataclass(frozen=True)
@@ -63,39 +68,57 @@ def scores_per_pair(task: PairTask, model: Model) -> int:
     return 1 + task.negatives.evaluation if isinstance(task, LinkTask) else decoder.num_outputs
 
 
-def draw_candidates(
-    task: PairTask,
-    keys: KeyArray,
-    sources: IntArray,
-    targets: IntArray,
-    *,
-    pool: IntArray,
-    seed: int,
-    epoch: int,
-    are_edges: AreEdges | None = None,
-    in_batch: IntArray | None = None,
-) -> IntArray:
-    """Return the targets of pairs and of their negatives [B, 1 + K], numbered as the pairs' ends are.
+@dataclass(frozen=True)
+class PairRule:
+    """The rule by which negatives of pairs are drawn.
 
-    pool [M]: nodes to draw from, unless the task draws from the batch. in_batch: the targets of the whole batch, where
-    the pairs are a part of it. `draw_negatives` tells of the other arguments.
+    known: edges that held-out pairs are not ranked against, where these are left out.
     """
-    if not isinstance(task, LinkTask):
-        return targets[:, None]
-    negatives, is_scored = task.negatives, epoch == EVALUATION
-    if isinstance(negatives, InBatchNegatives) and not is_scored:
-        pool = targets if in_batch is None else in_batch
-    drawn = draw_negatives(
-        keys,
-        sources,
-        targets,
-        candidates=pool,
-        count=negatives.evaluation if is_scored else negatives.per_edge,
-        seed=seed,
-        epoch=epoch,
-        are_edges=are_edges,
-    )
-    return np.concatenate([targets[:, None], drawn], axis=1)
+
+    task: PairTask
+    seed: int
+    known: KnownLinks | None = None
+
+    def candidates(
+        self,
+        pairs: StoredPairs | PairShard,
+        places: IntArray,
+        *,
+        pool: IntArray,
+        split: str,
+        epoch: int,
+        in_batch: IntArray | None = None,
+    ) -> IntArray:
+        """Return the targets and negatives of pairs at some places [B, 1 + K], numbered as the ends are.
+
+        pool [M]: nodes to draw from, unless the task draws from the batch. epoch: EVALUATION where pairs are scored.
+        in_batch: the targets of the whole batch, where the pairs are a part of it.
+        """
+        sources, targets = pairs.sources[places], pairs.targets[places]
+        if not isinstance(self.task, LinkTask):
+            return targets[:, None]
+        negatives, is_scored = self.task.negatives, epoch == EVALUATION
+        if isinstance(negatives, InBatchNegatives) and not is_scored:
+            pool = targets if in_batch is None else in_batch
+        # negatives of each pair [B, K]
+        drawn = draw_negatives(
+            pairs.keys[places],
+            sources,
+            targets,
+            candidates=pool,
+            count=negatives.evaluation if is_scored else negatives.per_edge,
+            seed=self.seed,
+            epoch=epoch,
+            are_edges=None if self.known is None or split == "train" else partial(_are_known, self.known, pairs),
+        )
+        return np.concatenate([targets[:, None], drawn], axis=1)
+
+
+def _are_known(known: KnownLinks, pairs: StoredPairs | PairShard, sources: IntArray, targets: IntArray) -> BoolArray:
+    """Return which pairs are edges, given by ends that are numbered as in `pairs`."""
+    if isinstance(pairs, PairShard):
+        sources, targets = pairs.shard.targets[sources], pairs.shard.targets[targets]
+    return known.are(sources, targets)
 
 
 def features_of(features: FeatureTensors | TypedFeatureTensors, head: PairHead | None) -> FeatureTensors:

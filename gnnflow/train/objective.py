@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,13 @@ from gnnflow.graph.labels import LABEL_KINDS, LabelKind, LabelUnit, check_class_
 from gnnflow.train.losses import LossFunction, loss_function
 from gnnflow.train.metrics import labelled_rows
 from gnnflow.train.optimizers import eager
+
+
+class BatchLoss(NamedTuple):
+    """The mean loss over the labelled targets of a batch, and their number."""
+
+    mean: Tensor
+    num_targets: int
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class Objective:
             return float(len(labels))
         return float(self.class_weight[torch.from_numpy(labels)].sum())
 
-    def loss(self, logits: Tensor, labels: Array) -> tuple[Tensor, int]:
+    def loss(self, logits: Tensor, labels: Array) -> BatchLoss:
         """Return the mean loss over the labelled targets of a batch and their number.
 
         logits [B, C] and labels as MiniBatch has them. Without a labelled target the loss is zero and has a
@@ -58,7 +66,7 @@ class Objective:
         kept = labelled_rows(labels)
         count = int(kept.sum())
         if count == 0:
-            return logits.sum() * 0.0, 0
+            return BatchLoss(logits.sum() * 0.0, 0)
         if count < len(kept):
             rows = torch.from_numpy(np.flatnonzero(kept)).to(logits.device)
             logits, labels = logits.index_select(0, rows), labels[kept]
@@ -66,7 +74,7 @@ class Objective:
         truth = torch.from_numpy(labels).to(logits.device)
         if self.unit is not None and not isinstance(self.config, OwnLoss):
             logits, truth = ((each - self.unit.mean) / self.unit.deviation for each in (logits, truth))
-        return self._function(logits, truth, weight), count
+        return BatchLoss(self._function(logits, truth, weight), count)
 
 
 # What labels of one part add to the counts of each class [C].

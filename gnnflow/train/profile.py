@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
+from typing import NamedTuple
 
 from gnnflow.graph.run_facts import READER_PARTS, READER_WAIT, STAGE_PARTS, TRAINER_PARTS, has_reader, has_stages
 from gnnflow.train.state import Row
@@ -67,15 +68,19 @@ def mean_profile(history: Sequence[Mapping[str, float]]) -> Row:
     return {key: value for key, value in found.items() if value > 0 or key == "seconds"}
 
 
-def longer_wait(profile: Mapping[str, float]) -> tuple[str, float] | None:
-    """Return the side that waits longer, `reader` or `trainer`, and its share of the time; None without a reader.
+class Wait(NamedTuple):
+    """The side that waits longer, `reader` or `trainer`, or `rank` for rows of others, and its share of the time."""
 
-    Where layers are computed together it is the `rank`, for rows of others.
-    """
+    side: str
+    share: float
+
+
+def longer_wait(profile: Mapping[str, float]) -> Wait | None:
+    """Return the longer wait; None without a reader, unless ranks compute layers together."""
     if has_stages(profile):
-        return "rank", min(1.0, profile.get("mirrors_seconds", 0.0) / max(profile["seconds"], 1e-9))
+        return Wait("rank", min(1.0, profile.get("mirrors_seconds", 0.0) / max(profile["seconds"], 1e-9)))
     if not has_reader(profile):
         return None
     waits = {side: profile.get(f"{key}_seconds", 0.0) for side, key in (("trainer", "wait"), ("reader", READER_WAIT))}
     side = max(waits, key=lambda name: waits[name])
-    return side, min(1.0, waits[side] / max(profile["seconds"], 1e-9))
+    return Wait(side, min(1.0, waits[side] / max(profile["seconds"], 1e-9)))

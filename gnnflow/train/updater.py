@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -63,10 +63,17 @@ class Updater(Protocol):
         """Put back what `state` of an updater of the same model and config returned."""
 
 
+class WeightedLoss(NamedTuple):
+    """The loss that a backward pass starts from, and its weight among the batches of the step."""
+
+    loss: Tensor
+    weight: float
+
+
 class Exchange(Protocol):
     """Replaces the gradients of one rank by the gradients of all ranks."""
 
-    def part(self, loss: Tensor, weight: float) -> tuple[Tensor, float]:
+    def part(self, loss: Tensor, weight: float) -> WeightedLoss:
         """Return the loss that the backward pass starts from, and its weight among the batches of the step.
 
         loss: this rank's mean over targets of a weight.
@@ -85,9 +92,9 @@ class Exchange(Protocol):
 class NoExchange:
     """One rank alone: its gradients need no exchange."""
 
-    def part(self, loss: Tensor, weight: float) -> tuple[Tensor, float]:
+    def part(self, loss: Tensor, weight: float) -> WeightedLoss:
         """Return both unchanged."""
-        return loss, weight
+        return WeightedLoss(loss, weight)
 
     def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
         """Keep the figures."""

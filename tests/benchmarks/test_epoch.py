@@ -120,6 +120,7 @@ def test_ratios_are_of_the_first_forms_median():
     ran = {"loss": 1.0, "mib": 1024.0}
     found = {("gnnflow", "base"): [{"times": [4.0, 6.0], **ran}], ("dgl", "as it is"): [{"times": [2.5], **ran}]}
     assert [row[5] for row in lines_of("gcn, 1", found)] == [1.0, 2.0]
+    assert not [*lines_of("gat, 1", {})]
 
 
 def test_a_split_of_a_graph_has_the_edges_with_both_ends_in_it(graph):

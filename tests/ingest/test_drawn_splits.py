@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.check import check_held_out
+from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import make_artifact
 from tests.command_line import run_cli
 from tests.hearing import Heard
@@ -128,9 +130,39 @@ def test_shares_leave_some_to_train_on(tmp_path: Path) -> None:
     assert "task.split.test: valid and test are 1 of all, and none is left" in run_cli(inputs.arguments()).message
 
 
-def test_without_a_column_the_refusal_names_the_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [{"graph": {"split": "part"}}, {"task": {"split": {"kind": "column"}}}])
+def test_a_column_that_is_named_and_missing_is_refused(tmp_path: Path, asked: dict[str, Any]) -> None:
     inputs = valid(tmp_path)
     del inputs.nodes["split"]
     inputs.command = ["run"]
+    inputs.config |= {**asked, "graph": inputs.config["graph"] | asked.get("graph", {})}
     inputs.write()
     assert "or set task.split to {kind: random}" in run_cli(inputs.arguments()).message
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_a_missing_split_is_drawn_told_and_recorded(tmp_path: Path, form: str) -> None:
+    inputs = valid(tmp_path)
+    del inputs.nodes["split"], inputs.nodes["x"]
+    inputs.nodes_format, inputs.command = form, ["run"]
+    inputs.config["graph"]["features"] = ["age"]
+    inputs.config["train"] = {"epochs": 1}
+    inputs.write()
+    shown = run_cli(inputs.arguments())
+    assert shown.code == 0, shown.err
+    assert "splits: drawn by id, 10% of labelled nodes for valid and 20% for test; no column" in shown.err
+    (record,) = inputs.workspace.glob("runs/*/*/run.json")
+    assert json.loads(record.read_text())["config"]["task"]["split"] == {"kind": "random", "valid": 0.1, "test": 0.2}
+    inputs.config["task"] = {"split": {"kind": "random"}}
+    inputs.config_file.write_text(json.dumps(inputs.config))
+    assert "ingest: started" not in run_cli(inputs.arguments()).err
+
+
+def test_a_split_of_a_column_or_of_no_label_is_as_before(tmp_path: Path) -> None:
+    write(tmp_path, column=True)
+    left, column = (config_of(tmp_path, split={"kind": kind}) for kind in ("auto", "column"))
+    assert resolve(left) == resolve(column)
+    write(tmp_path)
+    unlabelled = config_of(tmp_path, split={"kind": "auto"}, label=None)
+    assert resolve(unlabelled).config.task.split.kind == "column"
+    assert resolve(config_of(tmp_path, split={"kind": "auto"})).config.task.split.kind == "random"

@@ -330,7 +330,7 @@ def test_a_malformed_feature_dim_is_refused(tmp_path: Path, stated: str) -> None
 def test_whole_floats_are_classes_where_the_config_says_so(tmp_path: Path) -> None:
     nodes = write(tmp_path / "n.csv", node_columns(label=["0.0", "1.0", "2.0"] * 4))
     edges, tell = write(tmp_path / "e.csv", edge_columns()), Heard()
-    with pytest.raises(TableError, match=r"train\.metric is accuracy.*graph\.num_classes"):
+    with pytest.raises(TableError, match=r"train\.metric is accuracy.*graph\.classes: distinct"):
         ingest(tmp_path, nodes, edges)
     facts = ingest(tmp_path, nodes, edges, train={"metric": "loss"}, tell=tell).facts(GraphFacts)
     assert facts.label_kind == "regression"

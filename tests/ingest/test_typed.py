@@ -308,8 +308,8 @@ def test_columns_that_no_table_has_are_refused(tmp_path: Path, key: str, value: 
 @pytest.mark.parametrize(
     ("table", "column", "graph", "fix"),
     [
-        ("device", "id", {}, "Call the column 'id' here too, or set graph.id, which is one name for 3 tables"),
-        ("account__uses__device", "dst", {}, "Call the column 'dst' here too, or set graph.dst, which is one name"),
+        ("device", "id", {}, "Call the column 'id' here too, or name this table's own: graph.id: {device: COLUMN}"),
+        ("account__uses__device", "dst", {}, "own: graph.dst: {account__uses__device: COLUMN}"),
         (
             "account",
             "age",
@@ -336,7 +336,9 @@ def test_a_subsample_says_the_same_of_ids(tmp_path: Path) -> None:
     tables = typed_tables()
     tables["device"] = tables["device"].rename_columns({"id": "serial"})
     config = GraphConfig(**write_tables(tmp_path, tables))
-    with pytest.raises(TableError, match=r"Call the column 'id' here too, or set graph\.id, which is one name"):
+    with pytest.raises(
+        TableError, match=r"Call the column 'id' here too, or name this table's own: graph\.id: .device: COLUMN"
+    ):
         read_subsample(config, targets=None, smallest=1, largest=10, progress=Silent())
 
 

@@ -38,7 +38,8 @@ def _labels() -> Iterator[Case]:
     yield refused("label below -1", at(-2, "label"), NODES, "'label'", "out of range", "row 5")
     yield refused("label above num_classes", key("graph.num_classes", 1), NODES, "'label'", "out of range")
     yield refused("label above 2^63", node(label=pa.array([2**63 + 1] * 60, pa.uint64())), NODES, "label")
-    yield refused("labels of text", node(label=["cat", "dog"] * 30), NODES, "'label'", "integers from 0")
+    yield accepted("labels of text", both(node(label=["cat", "dog"] * 30), _expect_labels([0, 1] * 30)))
+    yield refused("labels of decimals as text", node(label=[f"{n},5" for n in range(60)]), NODES, "'label'", "'0,5'")
     yield refused("labels of dates", node(label=pa.array(range(60), pa.date32())), NODES, "'label'", "integers from 0")
     yield refused("labels that do not exist", key("graph.label", "risk"), NODES, "'risk'", "graph.label")
     yield either("labels of booleans", node(label=[n % 2 == 0 for n in range(60)]), NODES, "label")
@@ -94,6 +95,10 @@ def _multi(row: list[Any], kind: pa.DataType) -> Spoil:
     return both(node(label=pa.array(rows, pa.list_(pa.int64())).cast(pa.list_(kind))), key("train.metric", "micro_f1"))
 
 
+def _expect_labels(numbers: list[int]) -> Spoil:
+    return lambda inputs: inputs.expected.update(label=numbers)
+
+
 def _classes_not_numbers(inputs: Inputs, shown: Shown) -> list[str]:
     kind = manifest_of(inputs.workspace, "ingest")["facts"]["label_kind"]
     return [] if kind == "single" else [f"three classes became {kind}"]
@@ -119,7 +124,8 @@ def _splits() -> Iterator[Case]:
         kept = [each for each in ("train", "valid", "test") if each != missing]
         yield refused(f"no {missing} rows", both(node(split=kept * 30), command("run")), "'split'", f"'{missing}'")
     yield refused("every split null", both(node(split=pa.nulls(60, pa.string())), command("run")), "split")
-    yield refused("no split column", both(without("nodes", "split"), command("run")), "split")
+    missing_split = both(without("nodes", "split"), key("graph.split", "part"), command("run"))
+    yield refused("no split column", missing_split, "no split column 'part'", "kind: random")
     yield refused("split without label", at(None, "label"), NODES, "'split'", "no label", "row 5")
     one = node(split=["train", "valid", "test", *[None] * 57])
     yield refused(

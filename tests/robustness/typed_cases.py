@@ -61,11 +61,12 @@ def _targets() -> Iterator[Case]:
     table, everyone = "node table of user", ["test"] * USERS
     for name, change, *words in (
         ("a target type without labels", _drop("label"), table, "graph.label", "'label'", "set graph.target"),
-        ("a target type without splits", _drop("split"), table, "graph.split", "'split'", "Name the column"),
         ("no target to train on", _column("split", everyone), "user.parquet", "'split'", "'train'"),
         ("a negative class of a target", _put("label", 12, -4), "user.parquet", "'label'", "row 12"),
     ):
         yield refused(f"types: {name}", both(_typed("user", change), command("run")), *words, leaves=("runs",))
+    named = both(_typed("user", _drop("split")), key("graph.split", "part"), command("run"))
+    yield refused("types: a split that is not there", named, table, "graph.split", "'part'", "Name", leaves=("runs",))
 
 
 def _pairs() -> Iterator[Case]:

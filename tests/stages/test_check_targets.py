@@ -61,12 +61,15 @@ def text_config(folder: Path, *, without: str = "", labels: list[Any] | None = N
 @pytest.mark.parametrize(
     ("without", "said"),
     [
-        ("split", "graph.split: the node table has no split column 'split', so no node is marked as train"),
+        ("split", "graph.split: the node table has no split column 'parts', so no node is marked as train"),
         ("label", "graph.label: the node table has no label column 'label', so nothing can be trained"),
     ],
 )
 def test_a_column_that_text_lacks_is_named_before_ingest(tmp_path: Path, without: str, said: str) -> None:
-    stages, text = refused(text_config(tmp_path, without=without))
+    config = text_config(tmp_path, without=without)
+    if without == "split":
+        config = config.model_copy(update={"graph": config.graph.model_copy(update={"split": "parts"})})
+    stages, text = refused(config)
     assert stages == []
     assert said in text
 

@@ -22,12 +22,18 @@ from gnnflow.stages.forecast import Forecast, StageForecast, full_cost, growth_o
 from gnnflow.stages.plan import budget_text, plan_run
 from gnnflow.stages.rehearsal import Cost, Rehearsal
 from gnnflow.stages.running import make_artifact
+from gnnflow.train.hybrid import open_task_source
+from gnnflow.train.minibatch.memory import array_bytes
 from tests.command_line import run_cli
 from tests.small_graphs import graph_config, write_graph
+from tests.train.globalbatch.stepping import opened
+from tests.train.on_stores import job_of
+from tests.train.ranks.together import together
 from tests.typed_graphs import typed_tables, write_tables
 
 SHARDS = {"train": {"epochs": 5_000, "batch_size": 64}}
 GLOBAL = {"train": {"strategy": "global-batch", "epochs": 5_000}}
+HYBRID = {"train": {"parallel": "hybrid", "epochs": 5_000, "batch_size": 64}}
 LINKS = {"task": {"kind": "link"}, "train": {"metric": "mrr", "epochs": 2}}
 
 
@@ -41,7 +47,7 @@ def files(folder: Path) -> list[str]:
 
 @pytest.mark.table(2)
 @pytest.mark.slow
-@pytest.mark.parametrize("sections", [SHARDS, GLOBAL, LINKS], ids=["shards", "global-batch", "links"])
+@pytest.mark.parametrize("sections", [SHARDS, GLOBAL, HYBRID, LINKS], ids=["shards", "global-batch", "hybrid", "links"])
 def test_a_plan_says_what_each_stage_writes_and_leaves_nothing(tmp_path: Path, sections: dict[str, Any]) -> None:
     write_graph(tmp_path, num_nodes=2_000, num_edges=8_000)
     context = context_of(tmp_path, **sections)
@@ -92,6 +98,26 @@ def test_what_is_not_planned_of_a_budget_is_said(tmp_path: Path) -> None:
         found = budget_text(StageContext.of(config), times=1, partitions=4)
         assert said in found
         assert bool(found) == bool(said)
+
+
+def test_a_plan_tells_a_hybrid_ranks_memory(tmp_path: Path) -> None:
+    write_graph(tmp_path, num_nodes=4_000, num_edges=40_000, width=16)
+    train = {"parallel": "hybrid", "batch_size": 64, "workers": 2}
+    config = graph_config(tmp_path, train=train, cluster={"kind": "local", "workers": 2})
+    context, job = StageContext.of(config), job_of(config)
+
+    def on(group: Any) -> tuple[int, int]:
+        with opened(open_task_source, job, group) as source:
+            part, batch = source.shares[0].part, next(source.steps(0, since=0)).batch
+            return part.num_bytes, array_bytes(batch.tensors)
+
+    graph, batch = np.array(together(on, 2)).max(0)
+    for times in (1, 3):
+        said = budget_text(context, times=times, partitions=3)
+        assert said.startswith("a rank of 2 holds about ")
+        told = [float(size) * {"kB": 1e3, "MB": 1e6}[unit] for size, unit in re.findall(r"([\d.]+) (kB|MB)", said)]
+        assert told[0] == pytest.approx(times * graph, rel=0.1)
+        assert 0.4 * batch <= told[1] <= batch
 
 
 @pytest.mark.slow

@@ -90,6 +90,27 @@ def test_later_tables_are_scored_by_one_command_and_need_no_labels(
         pipeline.run(later)
 
 
+@pytest.mark.parametrize("now", [("low", "low"), ("low", "new"), ("x", "y", "low", "z", "w")])
+def test_later_tables_with_labels_of_other_classes_are_scored_as_those_of_the_model(
+    tmp_path: Path, now: tuple[str, ...]
+) -> None:
+    write_graph(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+
+    def write(names: tuple[str, ...]) -> None:
+        label = pa.array([names[each % len(names)] for each in nodes["label"].to_pylist()])
+        pq.write_table(nodes.set_column(2, "label", label), tmp_path / "nodes.parquet")
+
+    write(("low", "mid", "high", "top"))
+    context = StageContext.of(graph_config(tmp_path, train=TRAIN))
+    pipeline.run(context)
+    expected = pq.read_table(publish.run(context).predictions).sort_by("id")
+    write(now)
+    found = score.run(StageContext.of(graph_config(tmp_path, train=TRAIN)))
+    assert pq.read_table(found.predictions).sort_by("id").equals(expected)
+    assert set(expected["class"].to_pylist()) <= {"low", "mid", "high", "top"}
+
+
 @pytest.mark.table(3)
 @pytest.mark.parametrize("labels", ["nulls", "labels and splits", "nonsense"])
 def test_labels_that_are_there_are_not_read_where_none_are_asked_for(tmp_path: Path, labels: str) -> None:

@@ -55,10 +55,11 @@ def check_inputs(config: Sections) -> None:
     key, of, columns = "features", target, graph.features_of(target)
     if kind == "edge":
         key, of, columns = "edge_features", str(graph.target_edges), graph.edge_features_of(graph.target_edges)
+    own = graph.of_targets(edges=kind == "edge")
     for role in ("label", "split"):
-        if getattr(graph, role) in columns:
+        if getattr(own, role) in columns:
             raise problem(
-                f"{getattr(graph, role)!r} is the column of graph.{role}, and task.kind is {kind}",
+                f"{getattr(own, role)!r} is the column of graph.{role}, and task.kind is {kind}",
                 key=f"graph.{key}.{of}" if isinstance(getattr(graph, key), dict) else f"graph.{key}",
                 fix="Take it out of the list: a label would be its own input.",
             )

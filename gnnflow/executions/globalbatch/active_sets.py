@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -118,6 +119,7 @@ class Gathered:
 
     def rows_of(self, nodes: IntArray) -> IntArray:
         """Return where nodes lie, given by their dense ids, among the rows of the targets and then of the mirrors."""
+        # place of each node among the mirrors, and whether it is one of them
         place = np.searchsorted(self.mirrors, nodes)
         is_mirror = np.append(self.mirrors, -1)[place] == nodes
         return np.where(is_mirror, len(self.targets) + place, np.searchsorted(self.targets, nodes - self.first))
@@ -127,6 +129,7 @@ def gathered(nodes: IntArray, *, bounds: IntArray, exchange: Exchange) -> Gather
     """Return what a rank computes and sends, if each rank reads some nodes. nodes: dense ids, ascending, each once."""
     first = int(bounds[exchange.rank])
     reads = owned_and_asked(nodes, bounds=bounds, exchange=exchange)
+    # places of the own nodes that any rank reads, ascending [T], and which of them go to other ranks
     targets = distinct(np.concatenate([reads.own, reads.asked]) - first)
     count = np.array([len(reads.mirrors)], np.int64)
     traffic = Traffic(np.searchsorted(targets, reads.asked - first), reads.sent, reads.received)
@@ -149,6 +152,7 @@ def owned_and_asked(read: IntArray, *, bounds: IntArray, exchange: Exchange) -> 
 
     read: dense ids, ascending.
     """
+    # own nodes are a run of the ascending ids; the others are mirrors [M]
     begin, end = np.searchsorted(read, bounds[exchange.rank : exchange.rank + 2])
     own, mirrors = read[begin:end], np.concatenate([read[:begin], read[end:]])
     # how many mirrors each rank owns, and how many of this rank's nodes each reads
@@ -163,6 +167,7 @@ def numbered(
 ) -> ActiveLayer:
     """Return the in-edges of active nodes, their sources numbered as the rank's rows and mirrors lie."""
     block = edges.cut(active)
+    # dense id of each source, and whether this rank owns it [E]
     found = np.asarray(block.edges.sources, np.int64)
     is_own = (found >= first) & (found < first + len(place))
     sources = np.empty(len(found), np.int64)
@@ -176,6 +181,7 @@ def with_traffic(layer: ActiveLayer, reads: Reads, *, rows: IntArray, exchange: 
     """Return the layer with the rows that it sends, by their numbers, and what all ranks have in it together."""
     edges = layer.block.edges
     held = len(edges.sources) if edges.leaves is not None else edges.num_edges
+    # what this rank has in the layer, then the sums over all ranks [4]
     figures = np.array([layer.block.num_sources, layer.block.num_targets, held, len(layer.mirrors)], np.int64)
     totals = Totals(*told_by_all(exchange, figures).sum(0).tolist())
     traffic = Traffic(rows, reads.sent, reads.received) if totals.num_mirrors else None
@@ -188,12 +194,19 @@ def _same(layer: ActiveLayer, before: ActiveLayer) -> bool:
     return same and bool(np.array_equal(layer.mirrors, before.mirrors))
 
 
-def split_by_mirrors(layer: ActiveLayer) -> tuple[Block, Block]:
-    """Return the in-edges from own rows alone, and those that read a mirror.
+class SplitBlocks(NamedTuple):
+    """The in-edges from own rows alone, and those that read a mirror.
 
-    Sources of the first are the rank's rows; of the second the mirrors, or where edges have leaves the rows and then
-    the mirrors, since one edge may read both.
+    Sources of own are the rank's rows; of mirrored the mirrors, or where edges have leaves the rows and then the
+    mirrors, since one edge may read both.
     """
+
+    own: Block
+    mirrored: Block
+
+
+def split_by_mirrors(layer: ActiveLayer) -> SplitBlocks:
+    """Split a layer's in-edges by their sources."""
     block, edges = layer.block, layer.block.edges
     reads_mirror: Array = edges.sources >= layer.num_own
     if edges.leaves is not None:
@@ -204,11 +217,12 @@ def split_by_mirrors(layer: ActiveLayer) -> tuple[Block, Block]:
     if edges.leaves is None:
         moved = replace(mirrored.edges, sources=mirrored.edges.sources - layer.num_own)
         mirrored = replace(mirrored, edges=moved, num_sources=len(layer.mirrors))
-    return own, mirrored
+    return SplitBlocks(own, mirrored)
 
 
 def _edges_where(block: Block, kept: Array) -> Block:
     edges = block.edges
+    # positions of the kept edges, and the row that each leads to
     positions = np.flatnonzero(kept)
     rows = np.repeat(np.arange(len(edges.lengths)), edges.lengths)[positions]
     part = edges.take(positions, offsets=offsets_of(np.bincount(rows, minlength=len(edges.lengths))))

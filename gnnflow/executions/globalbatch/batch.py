@@ -162,6 +162,7 @@ def _degrees_of_mirrors(layer: ActiveLayer, nodes: Degrees, exchange: Exchange) 
     width = 1 if own.in_degree.ndim == 1 else own.in_degree.shape[1]
     columns = [each.reshape(len(own), width) for each in (own.in_degree, own.out_degree, own.in_weight)]
     packed = np.concatenate([*columns, types_of(own)[:, None]], 1).astype(np.float64)
+    # the same columns of this rank's mirrors [M, 3 R + 1]
     found = swapped(exchange, packed, sent=layer.traffic.sent, received=layer.traffic.received)
     shape = own.in_degree.shape[1:]
     held = [found[:, width * place : width * (place + 1)].reshape(len(found), *shape) for place in range(3)]

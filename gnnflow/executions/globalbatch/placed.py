@@ -129,6 +129,7 @@ def _merged(layer: Layer, state: State, arrived: State, terms: Terms, held: Plac
         # without any state to merge the first, of none, still ties the way back to the targets
         if len(run) or not number:
             part = {name: each[run[0] : run[-1] + 1] if len(run) else each[:0] for name, each in arrived.items()}
+            # the targets of one rank's states, and what these targets have so far
             places = held.places[run]
             mine = {name: each.index_select(0, places) for name, each in state.items()}
             found = layer.levels.instance.merge(mine, part)

@@ -18,13 +18,12 @@ import numpy as np
 from gnnflow.executions.globalbatch.active_sets import (
     ActiveLayer,
     ActiveRows,
-    Reads,
     numbered,
     owned_and_asked,
     with_traffic,
 )
 from gnnflow.executions.row_exchange import Exchange, swapped, told_by_all
-from gnnflow.graph.arrays import Array, IntArray, distinct
+from gnnflow.graph.arrays import IntArray, distinct
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
 
@@ -66,6 +65,7 @@ class PlacedLayer:
 def placed_layers(rows: ActiveRows, held: PlacedEdges, *, bounds: IntArray, exchange: Exchange) -> list[PlacedLayer]:
     """Return this rank's part of each layer where edges are placed. rows: the result of `active_rows`."""
     first, last = (int(each) for each in bounds[exchange.rank : exchange.rank + 2])
+    # the place of each own node among the rank's rows; N for a node that is not among them [N]
     place = np.full(last - first, last - first, np.int64)
     place[rows.rows] = np.arange(len(rows.rows))
     num_nodes = int(bounds[-1])
@@ -75,14 +75,18 @@ def placed_layers(rows: ActiveRows, held: PlacedEdges, *, bounds: IntArray, exch
         num_targets = layer.block.num_targets
         # where each node that others hold edges into lies among the rows, and whether it is a target of the layer
         at = place[asked.asked - first]
-        active, told = _told_active(at < num_targets, asked, exchange)
-        ghosts = np.flatnonzero(told)
+        is_active = (at < num_targets).astype(np.int64)[:, None]
+        # which of these nodes are active, and which of this rank's ghosts are: their owners say so
+        told = swapped(exchange, is_active, sent=asked.sent, received=asked.received)
+        active, ghosts = np.flatnonzero(is_active), np.flatnonzero(told)
         blocks = [(Block(held.near, num_nodes), rows.rows[:num_targets]), (Block(held.far, num_nodes), ghosts)]
+        # what the layer's edges read, into own targets and into ghosts
         reads = owned_and_asked(_sources(blocks), bounds=bounds, exchange=exchange)
         near, far = (
             numbered(block, some, place=place, first=first, num_own=layer.num_own, mirrors=reads.mirrors)
             for block, some in blocks
         )
+        # number of states for each rank, of all ranks together, and the edges into own targets with their traffic
         sent = np.diff(np.searchsorted(held.ghosts[ghosts], bounds))
         counted = told_by_all(exchange, np.array([len(ghosts)], np.int64)).sum()
         near = with_traffic(near, reads, rows=place[reads.asked - first], exchange=exchange)
@@ -90,12 +94,6 @@ def placed_layers(rows: ActiveRows, held: PlacedEdges, *, bounds: IntArray, exch
             PlacedLayer(near, far.block, at[active], tuple(sent.tolist()), _per_rank(active, asked.sent), int(counted))
         )
     return layers
-
-
-def _told_active(active: Array, asked: Reads, exchange: Exchange) -> tuple[IntArray, IntArray]:
-    """Return which of the nodes that others asked for are active, and which of this rank's ghosts [G]."""
-    told = swapped(exchange, active.astype(np.int64)[:, None], sent=asked.sent, received=asked.received)[:, 0]
-    return np.flatnonzero(active), told
 
 
 def _per_rank(active: IntArray, sent: Sequence[int]) -> tuple[int, ...]:

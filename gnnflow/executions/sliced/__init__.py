@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from gnnflow.executions.sliced.runs import gathered_runs, room_for
 from gnnflow.executions.sliced.slices import (
     Gathered,
     embedding_slice,
     encode_slice,
     finish_slice,
+    gathered_runs,
     kept_layout,
     layer_slice,
     partial_slice,
     prediction_slice,
     relations_slice,
+    room_for,
     term_slice,
 )
 from gnnflow.executions.sliced.states import MergedStates

@@ -16,13 +16,14 @@ with a target; of several its input row, from which the owner computes its terms
 target whose edges lie in several places gets one `partial_slice` each; `finish_slice` merges them in the order given,
 which must be the same in every run.
 
-Shapes: N nodes, T targets, T' of one type, S sources, W width, C outputs, K packed width of a node's source terms.
+Shapes: N nodes, T targets, n of a run, T' of one type, S sources, W width, C outputs, K packed width of a node's source
+terms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -166,6 +167,44 @@ def gathered_slice(model: Model, index: int, *, own: TermArrays, gathered: Gathe
     )
 
 
+def gathered_runs(
+    model: Model, index: int, *, own: TermArrays, gathered: Gathered, runs: Sequence[slice]
+) -> Iterator[FloatArray]:
+    """Yield layer `index`'s rows of each run of the T targets [n, W]: one run's are sent while the next is computed.
+
+    A row is the same as of `gathered_slice`, but for the last bits of matrix products, which may depend on how many
+    rows they have.
+
+    own and gathered: as for `gathered_slice`; a block's sources have `room_for(runs)` before them.
+    """
+    if len(runs) == 1:
+        yield gathered_slice(model, index, own=own, gathered=gathered)
+        return
+    for run in runs:
+        targets = {name: rows[run] for name, rows in own.items()}
+        yield gathered_slice(model, index, own=targets, gathered=_of_run(gathered, run))
+
+
+def room_for(runs: Sequence[slice]) -> int:
+    """Return how much room a block's sources need before them: none for one run, else the longest run's length."""
+    return max(run.stop - run.start for run in runs) if len(runs) > 1 else 0
+
+
+def _of_run(gathered: Gathered, run: slice) -> Gathered:
+    """Return the gathered edges of a run of targets, whose own source terms are copied to before all sources."""
+    if gathered.block is None:
+        of_targets = {name: rows[run] for name, rows in gathered.source.items()}
+        states = [{name: rows[run] for name, rows in state.items()} for state in gathered.states]
+        return replace(gathered, source=of_targets, states=states)
+    # the run's own source terms lie right before all sources [n + S, ...]
+    begin = gathered.room - (run.stop - run.start)
+    source = {}
+    for name, rows in gathered.source.items():
+        rows[begin : gathered.room] = rows[gathered.room :][run]
+        source[name] = rows[begin:]
+    return replace(gathered, source=source, block=gathered.block.run(run), room=0)
+
+
 @torch.no_grad()
 def relations_slice(
     model: Model, index: int, *, h: FloatArray, nodes: Degrees, gather: Callable[[int, SliceTerms], Gathered]
@@ -241,6 +280,7 @@ def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext, *, relation:
 
 def _rows(model: Model, index: int, terms: Terms, delivery: Delivery) -> FloatArray:
     own = dict(terms.target)
+    # the residual of the targets' rows [T, W], which was kept with their terms
     shortcut = own.pop(_SHORTCUT, None)
     layer = model.relations(index).layer(0)
     first = is_narrower_first(layer)

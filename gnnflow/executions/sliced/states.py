@@ -83,6 +83,7 @@ class MergedStates:
         return terms_to_arrays(self._state)
 
     def _merge(self, part: State, rows: Tensor) -> None:
+        # the states of these targets so far [n, ...]
         held = {name: each.index_select(0, rows) for name, each in self._state.items()}
         for name, merged in self._layer.levels.instance.merge(held, part).items():
             self._state[name].index_copy_(0, rows, merged)

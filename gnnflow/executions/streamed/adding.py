@@ -171,6 +171,7 @@ def _gates(fused: Fused, source: TermRows, target: TermRows, block: BlockTensors
     if block.edge_scale is not None:
         weight = block.edge_scale if weight is None else weight * block.edge_scale
     terms = target[fused.gate[1]], source[fused.gate[0]], source[fused.row]
+    # halves of targets and sources, and rows of sources, all heads side by side: [T, H D], [S, H D], [S, H D]
     own, other, rows = (each.detach().flatten(1).contiguous() for each in terms)
     return Gates(block.csr, own, other, rows, weight)
 

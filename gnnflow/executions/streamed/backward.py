@@ -196,6 +196,7 @@ class _Backward(EdgesBack):
         """Differentiate the last phase of an interval, a run of rows at a time."""
         run = self.run
         keys = [*(Key("state", of) for of in found.whole), *found.own.terms]
+        # the gradients of the interval's states, own terms and input rows, filled run by run [n, ...]
         made = room_for(run.graph.active(index + 1)[interval], found.own, grads, keys, run.device)
         for rows in run.runs(index + 1, interval):
             held, states = found.own.part(rows), slice_rows(found.whole, rows)
@@ -230,7 +231,10 @@ class _Backward(EdgesBack):
             at, logits = self.run.predicted(interval, rows, [out])
             outputs.append(logits)
             gradients.append(self.of_logits[at])
-        after = flat(self._next_terms(index, out, own, place=(interval, rows.start))) if found.terms else {}
+        after: dict[Name, Tensor] = {}
+        if found.terms:
+            assert own.nodes is not None
+            after = flat(self.run.terms(index + 1, out, own.nodes, place=(interval, rows.start)))
         for name, each in flat(found.terms).items():
             outputs.append(after[name])
             gradients.append(each[rows])
@@ -244,11 +248,6 @@ class _Backward(EdgesBack):
         """
         with torch.enable_grad():
             return [rows[:0]] if self.run.layers[0].joins.only is None else []
-
-    def _next_terms(self, index: int, out: Tensor, held: OwnRows, *, place: tuple[int, int]) -> OfNodes:
-        """Return the next layer's terms of a run of rows."""
-        assert held.nodes is not None
-        return self.run.terms(index + 1, out, held.nodes, place=place)
 
     def _add_target_gradients(self, index: int, relation: int, slopes: State, pulled: dict[Name, Tensor]) -> None:
         layer, edge = self.run.layers[index].layers[relation], self.run.graph.edge(index, relation)

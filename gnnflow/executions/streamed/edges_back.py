@@ -89,6 +89,7 @@ class EdgesBack:
         if not pairs:
             return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
         outs, given = zip(*pairs, strict=True)
+        # gradients of the leaves, then of all learned parameters; None where the outputs do not depend on one
         wanted = [*leaves.values(), *self.learned]
         found: tuple[Tensor | None, ...] = torch.autograd.grad(outs, wanted, given, allow_unused=True)
         for place, each in enumerate(found[len(leaves) :]):
@@ -232,6 +233,7 @@ class EdgesBack:
             by_target.write(piece.target, sums)
         left = read.of_targets.gradient
         if aggregation.takes_once:
+            # what is left of the whole state's gradient for other pieces [n, ...]
             left = {name: rows - of_part[name] for name, rows in left.items()}
             grads[Key("state", of.state_of(relation))].write(piece.target, left)
         return left

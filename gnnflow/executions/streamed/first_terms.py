@@ -91,6 +91,7 @@ class FirstTerms:
             h = run.input_rows(interval, features, nodes)
             return run.terms(0, h, nodes, place=(interval, 0))[_SOURCE]
         assert features.dense is not None
+        # terms in new memory; the value takes the memory of the features [n, H, D]
         made = Held(held.columns.without("value"), None).empty(len(features.dense), run.device)
         made["value"] = features.dense.view(-1, *held.columns.shapes[held.columns.names.index("value")])
         self._fill({_SOURCE: made}, interval, features, nodes)  # a run of rows is read before it is written

@@ -197,6 +197,7 @@ class WithoutValues:
         assert self.held.rows is not None
         columns = self.held.columns.without("value")
         run = self.held.rows.read(interval, columns.width)
+        # the interval's terms without values, and zeros in their place that take no memory [n, H, D]
         zeros = run.new_zeros(()).expand(self.sizes[interval], *self.held.columns.shapes[-1])
         return {**columns.split(run), "value": zeros}
 

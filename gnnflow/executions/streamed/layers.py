@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +35,13 @@ from gnnflow.kernels.draws import generator_of, seed_draws
 from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, State, Terms
 
 _PLACES = 0x9E3779B97F4A7C15  # odd: places in a graph give different numbers
+
+
+class Predicted(NamedTuple):
+    """A run of the targets, and their logits."""
+
+    targets: slice
+    logits: Tensor
 
 
 @dataclass
@@ -274,14 +282,16 @@ class StreamedLayers:
         of_relation = [relation] * (relation > 0)  # the first one's are as of a graph without types
         self.seeded("piece", index, piece.target, piece.source, piece.number, *of_relation)
 
-    def predicted(self, interval: int, rows: slice, outputs: Sequence[Tensor]) -> tuple[slice, Tensor]:
-        """Return which targets are among some rows of an interval, and their logits. outputs: the rows by layer."""
+    def predicted(self, interval: int, rows: slice, outputs: Sequence[Tensor]) -> Predicted:
+        """Return the targets among some rows of an interval, and their logits. outputs: the rows by layer."""
+        # where these rows begin and end among all nodes, and the run of targets between
         begin, end = self.firsts[interval] + rows.start, self.firsts[interval] + rows.stop
         at = slice(*np.searchsorted(self.targets, [begin, end]))
+        # places of these targets among the rows
         places = torch.from_numpy(self.targets[at] - begin).to(self.device)
         self.seeded("head", interval, rows.start)
         unread: list[Tensor | None] = [None] * (self.model.num_layers - len(outputs))
-        return at, self.model.predict([*unread, *(each.index_select(0, places) for each in outputs)])
+        return Predicted(at, self.model.predict([*unread, *(each.index_select(0, places) for each in outputs)]))
 
 
 @cache

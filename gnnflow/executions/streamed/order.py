@@ -28,7 +28,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, groupby, pairwise
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -109,6 +109,14 @@ def _batches(pieces: Iterable[Piece], most: int) -> list[tuple[Piece, ...]]:
     return [tuple(each) for each in found]
 
 
+class _PickedRows(NamedTuple):
+    """Picked rows in one interval: which run of the picked rows they are, and their places in the interval."""
+
+    interval: int
+    run: slice
+    places: Tensor
+
+
 @dataclass(frozen=True)
 class Sources:
     """Sources that are read at once. interval: may be EVERY. rows: reads which rows of all intervals are picked [S].
@@ -152,13 +160,14 @@ class Sources:
     def _firsts(self) -> list[int]:
         return [0, *accumulate(self.sizes)]
 
-    def _within(self, rows: Tensor) -> Iterator[tuple[int, slice, Tensor]]:
-        """Yield the intervals that have some of the rows: which they are, and their places in the interval."""
+    def _within(self, rows: Tensor) -> Iterator[_PickedRows]:
+        """Yield the picked rows of each interval that has some."""
         firsts = self._firsts
+        # where the picked rows of each interval begin among all picked rows
         bounds = np.searchsorted(rows.numpy(), firsts).tolist()
         for interval, (first, last) in enumerate(pairwise(bounds)):
             if first < last:
-                yield interval, slice(first, last), rows[first:last] - firsts[interval]
+                yield _PickedRows(interval, slice(first, last), rows[first:last] - firsts[interval])
 
     def _picked(self, held: Held, rows: Tensor) -> Named:
         made = held.empty(len(rows), rows.device)

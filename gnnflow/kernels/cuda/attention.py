@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gnnflow.kernels.attention_inputs import EdgeInputs, Halves
+from gnnflow.kernels.attention_inputs import EdgeInputs, Halves, SoftmaxSums
 from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.cuda.launch import Division, Tile, device_of, merge
 from gnnflow.kernels.cuda.sums import LOOPS, products, sums
@@ -24,16 +24,15 @@ _TILE = 512  # numbers of edges per program
 
 def softmax_sums(
     csr: Csr, logit: Tensor | Halves, value: Tensor, *, attributes: Tensor | None, factor: Tensor | None, drop: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the maximum [T, H], the denominator [T, H] and the mean [T, H, W]; see `kernels.softmax`.
+) -> SoftmaxSums:
+    """Return the sums of a softmax over in-edges; see `kernels.softmax`.
 
     logit: float32. value: float32 or half precision, to which the mean is rounded. Raises IndexError if an operand has
     too few or too many rows.
     """
     first, second = logit[:2] if isinstance(logit, Halves) else (logit, None)
     inputs = EdgeInputs.draw(csr, logit, attributes=attributes, factor=factor, drop=drop)
-    maximum, denominator, mean = _Attention.apply(inputs, first, second, value)  # type: ignore[no-untyped-call]
-    return maximum, denominator, mean
+    return SoftmaxSums(*_Attention.apply(inputs, first, second, value))  # type: ignore[no-untyped-call]
 
 
 class _Attention(torch.autograd.Function):
@@ -67,6 +66,7 @@ class _Attention(torch.autograd.Function):
         by_value, by_attributes = grad[:, :, : ctx.width], grad[:, :, ctx.width :]
         halves: tuple[Tensor | None, Tensor | None] = (None, None)
         if any(ctx.needs_input_grad[1:3]):
+            # the gradient of each edge's share after dropout [E, H]
             by_used = products(csr, by_value, value)
             if attributes is not None:
                 by_used += products(csr.edges, by_attributes, attributes[:, None])
@@ -163,5 +163,6 @@ def _softmax_gradient(
             )
     if second is None:
         return by_logit, None
+    # gradients of the edges' logits as rows of one head [E, 1, H], added up by source and by target
     rows = by_logit[:, None]
     return sums(csr.by_source, None, rows)[:, 0], sums(csr.edges, None, rows)[:, 0]

@@ -142,10 +142,15 @@ class Tile(NamedTuple):
         return Tile(min(max(_MULTIPLIED // (high * wide), 4), 64), high, wide)
 
 
-def launch(
-    division: Division, coefficient: Tensor | None, value: Tensor
-) -> tuple[tuple[int, int, int], dict[str, int]]:
-    """Return the grid of programs over edges, and the constants that they are compiled with.
+class Launch(NamedTuple):
+    """The grid of programs, and the constants that they are compiled with."""
+
+    grid: tuple[int, int, int]
+    constants: dict[str, int]
+
+
+def launch(division: Division, coefficient: Tensor | None, value: Tensor) -> Launch:
+    """Return how programs over edges are started.
 
     coefficient, value: as for `sums`.
     """
@@ -156,7 +161,8 @@ def launch(
     tile = Tile.added(heads, width)
     constants = {"HEADS": heads, "WIDTH": width, "VALUE_HEADS": value_heads, **division.options}
     constants |= {"TILE_TARGETS": tile.rows, "TILE_HEADS": tile.heads, "TILE_WIDTH": tile.width, "num_warps": 1}
-    return (division.programs(tile.rows), -(-heads // tile.heads), -(-width // tile.width)), constants
+    grid = division.programs(tile.rows), -(-heads // tile.heads), -(-width // tile.width)
+    return Launch(grid, constants)
 
 
 def merge(program: Any, hubs: Hubs, pieces: Sequence[Tensor | None], out: Sequence[Tensor]) -> None:

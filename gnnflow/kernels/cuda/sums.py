@@ -117,14 +117,14 @@ LOOPS = gradients.Loops(sums, products)
 gather_sources, gather_targets = LOOPS.gather_sources, LOOPS.gather_targets
 
 
-def _largest(csr: Csr, coefficient: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor]:
+def _largest(csr: Csr, coefficient: Tensor | None, value: Tensor) -> gradients.Maxima:
     from gnnflow.kernels.cuda.largest_programs import largest_pieces, largest_rows
 
     heads, width = value.shape[1] if coefficient is None else coefficient.shape[1], value.shape[2]
     largest = value.new_empty(csr.num_targets, heads, width, dtype=torch.float32)
     places = torch.empty_like(largest, dtype=torch.int32)
     if not largest.numel():
-        return largest, places
+        return gradients.Maxima(largest, places)
     division, found = Division.of(csr), [largest, places]
     pieces = [division.pieces(each) for each in found]
     grid, constants = launch(division, coefficient, value)
@@ -143,7 +143,7 @@ def _largest(csr: Csr, coefficient: Tensor | None, value: Tensor) -> tuple[Tenso
         )
         if division.hubs is not None:
             merge(largest_pieces, division.hubs, pieces, found)
-    return largest, places
+    return gradients.Maxima(largest, places)
 
 
 def _maximum_gradient(csr: Csr, coefficient: Tensor | None, places: Tensor, grad: Tensor, value_heads: int) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gnnflow.kernels.attention_inputs import EdgeInputs, Halves
+from gnnflow.kernels.attention_inputs import EdgeInputs, Halves, SoftmaxSums
 from gnnflow.kernels.core import call, index_args, row_args, source_args
 from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.memory import empty_rows
@@ -23,15 +23,14 @@ MOST_HEADS = 256
 
 def softmax_sums(
     csr: Csr, logit: Tensor | Halves, value: Tensor, *, attributes: Tensor | None, factor: Tensor | None, drop: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the maximum [T, H], the denominator [T, H] and the mean [T, H, W]; see `kernels.softmax`.
+) -> SoftmaxSums:
+    """Return the sums of a softmax over in-edges; see `kernels.softmax`.
 
     logit: float32, of at most MOST_HEADS heads. value: float32 or half precision, to which the mean is rounded.
     """
     first, second = logit[:2] if isinstance(logit, Halves) else (logit, None)
     inputs = EdgeInputs.draw(csr, logit, attributes=attributes, factor=factor, drop=drop)
-    maximum, denominator, mean = _Attention.apply(inputs, first, second, value)  # type: ignore[no-untyped-call]
-    return maximum, denominator, mean
+    return SoftmaxSums(*_Attention.apply(inputs, first, second, value))  # type: ignore[no-untyped-call]
 
 
 class _Attention(torch.autograd.Function):
@@ -119,6 +118,7 @@ def add_softmax_gradient(
     """
     csr, (_, heads, width) = of.csr, of.value.shape
     inputs = EdgeInputs.draw(csr, of.halves, factor=of.factor, drop=of.drop)
+    # gradients of the logits [E, H], and scratch space per target [T, 4, H]
     by_logit, scratch = empty_rows(csr.num_edges, heads), shift.new_empty(csr.num_targets, 4, heads)
     known = (*inputs.logits(of.halves.source, of.halves.target), inputs.factor, inputs.kept)
     whole = (rows_of(csr.num_targets, shift), None, None)

@@ -37,6 +37,7 @@ class _GatedSum(torch.autograd.Function):
     def forward(ctx: Any, edges: _Edges, own: Tensor, other: Tensor, rows: Tensor) -> Tensor:
         csr, weight = edges
         own, other, rows = rows_of(csr.num_targets, own), *(rows_of(csr.num_sources, each) for each in (other, rows))
+        # the sums [T, W], and for a backward pass the rows weighed by the gates' slopes [T, W]
         out = empty_rows(csr.num_targets, own.shape[1])
         slope = empty_rows(*out.shape) if any(ctx.needs_input_grad) else None
         given = (*index_args(csr.numbers, None), weight, own, other, rows, own.shape[1])

@@ -34,6 +34,7 @@ class _BinaryCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = logits.contiguous(), labels.contiguous()
+        # the gradient [B, C], and the sum of each run's losses [runs]
         gradient = empty_rows(*logits.shape)
         sums = torch.empty(-(-logits.numel() // _RUN), dtype=torch.float64)
         native = kernels()
@@ -60,6 +61,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None = None) 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        # logarithms of the classes' probabilities [B, C]
         log_chance = empty_rows(*logits.shape)
         torch.ops.aten._log_softmax.out(logits, 1, False, out=log_chance)  # noqa: FBT003, SLF001 - positional in aten
         loss, total = torch.ops.aten.nll_loss_forward(log_chance, labels, weight, _MEAN, _IGNORED)
@@ -70,6 +72,7 @@ class _CrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         log_chance, labels, weight, total = ctx.saved_tensors
+        # the gradient of log_chance, and then of the logits, in the same memory [B, C]
         made = empty_rows(*log_chance.shape)
         given = (grad, log_chance, labels, weight, _MEAN, _IGNORED, total)
         torch.ops.aten.nll_loss_backward.grad_input(*given, grad_input=made)

@@ -120,16 +120,18 @@ class _ScaledSum(torch.autograd.Function):
         return None, None, gradient.to(ctx.like.dtype), None
 
 
-def _largest(csr: Csr, coefficient: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor]:
+def _largest(csr: Csr, coefficient: Tensor | None, value: Tensor) -> gradients.Maxima:
     heads = value.shape[1] if coefficient is None else coefficient.shape[1]
+    # the maxima [T, H, D], and the place of the edge that each comes from
     largest = value.new_empty(csr.num_targets, heads, value.shape[2], dtype=torch.float32)
     places = torch.empty_like(largest, dtype=torch.int32)
     given = (*source_args(csr), coefficient, heads, *row_args(value), *value.shape[1:])
     call("gnnflow_maxima", csr, *given, largest, places)
-    return largest, places
+    return gradients.Maxima(largest, places)
 
 
 def _maximum_gradient(csr: Csr, coefficient: Tensor | None, places: Tensor, grad: Tensor, heads: int) -> Tensor:
+    # the gradient of the values [S, H, D]
     out = grad.new_empty(csr.num_sources, heads, grad.shape[2])
     given = (*index_args(csr.transposed.numbers, csr.by_source.numbers), csr.offsets, coefficient, grad.shape[1])
     call("gnnflow_maxima_gradient", csr.transposed, *given, places, grad, *out.shape[1:], out)

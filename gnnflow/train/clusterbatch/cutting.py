@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.config import InBatchNegatives, LinkTask, PairTask
+from gnnflow.config import InBatchNegatives, LinkTask
 from gnnflow.executions.clusterbatch import cluster_batch
 from gnnflow.executions.tensors import batch_tensors
 from gnnflow.graph.arrays import IntArray, distinct, ragged_ranges
@@ -28,7 +28,7 @@ from gnnflow.layers.model import Model
 from gnnflow.neighbors.pairs import PoolPlan
 from gnnflow.neighbors.whole import SplitTargets
 from gnnflow.sampling.pairs import pool_draws, pool_rows
-from gnnflow.train.heads import PairHead, draw_candidates
+from gnnflow.train.heads import PairHead, PairRule
 from gnnflow.train.minibatch.loader import Batch, Builder
 
 
@@ -100,8 +100,7 @@ class PairsOfClusters(Builder[IntArray]):
     clusters: Clusters
     train: PairShard
     degrees: Degrees
-    task: PairTask
-    seed: int
+    rule: PairRule
 
     def key(self, planned: IntArray, *, epoch: int) -> str:
         """Return no key: each epoch draws other negatives."""
@@ -113,20 +112,13 @@ class PairsOfClusters(Builder[IntArray]):
         # the clusters' nodes, and which training pairs lead to one of them [B]
         members, places = ragged_ranges(starts, lengths), within(self.train.targets, starts, lengths)
         sources, targets = self.train.sources[places], self.train.targets[places]
-        candidates = draw_candidates(
-            self.task,
-            self.train.keys[places],
-            sources,
-            targets,
-            pool=self._pool(members),
-            seed=self.seed,
-            epoch=epoch,
-        )
+        pool = self._pool(members)
+        candidates = self.rule.candidates(self.train, places, pool=pool, split="train", epoch=epoch)
         # ends of pairs and of negatives, each once, are the batch's targets; then the clusters' other nodes
         nodes = distinct(np.concatenate([sources, candidates.ravel()]))
         from_rows, to_rows = np.searchsorted(nodes, sources), np.searchsorted(nodes, candidates)
         batch = self.clusters.batch(nodes, distinct(np.concatenate([members, nodes])))
-        if not self.task.messages:
+        if not self.rule.task.messages:
             batch = without_pairs(batch, RowPairs(from_rows, to_rows[:, 0], len(nodes)))
         model, attributes = self.clusters.model, self.train.attributes
         return Batch(
@@ -138,9 +130,10 @@ class PairsOfClusters(Builder[IntArray]):
 
     def _pool(self, members: IntArray) -> IntArray:
         """Return the draws of members that a pair may lead to, which negatives of a batch are drawn from."""
-        facts, plan = self.clusters.facts, PoolPlan.of(self.task, seed=self.seed)
-        if not isinstance(self.task, LinkTask) or isinstance(self.task.negatives, InBatchNegatives):
+        facts, task = self.clusters.facts, self.rule.task
+        if not isinstance(task, LinkTask) or isinstance(task.negatives, InBatchNegatives):
             return members[:0]
+        plan = PoolPlan.of(task, seed=self.rule.seed)
         led_to = members[facts.book.type_of(members) == facts.pair_types[1]]
         degrees = self.degrees.relation(facts.pair_relation).in_degree[led_to] if plan.power else None
         return draw_pool(members, led_to, degrees, plan)

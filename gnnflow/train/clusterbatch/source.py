@@ -12,6 +12,7 @@ from gnnflow.graphfeature.blocks import new_scratch
 from gnnflow.layers.model import build_model
 from gnnflow.train.clusterbatch.cutting import Clusters, NodesOfClusters, PairsOfClusters
 from gnnflow.train.clusterbatch.plan import plan_clusters
+from gnnflow.train.heads import PairRule
 from gnnflow.train.job import StoreJob
 from gnnflow.train.minibatch import MiniBatchSource, open_store_source
 from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory, hold_graph
@@ -33,7 +34,8 @@ def open_cluster_source(job: StoreJob, *, edges: bool = True) -> MiniBatchSource
     if isinstance(job.task, PairTask):
         entry = next(entry for entry in job.entries if entry.split == "train")
         pairs = PairsInMemory(ShardsInMemory(job.neighbors, job.seed), job.task, job.seed)(entry)
-        build, nodes = PairsOfClusters(clusters, pairs, graph.neighborhood.degrees, job.task, job.seed), pairs.targets
+        rule = PairRule(job.task, job.seed)
+        build, nodes = PairsOfClusters(clusters, pairs, graph.neighborhood.degrees, rule), pairs.targets
     else:
         targets = graph.splits["train"]
         build, nodes = NodesOfClusters(clusters, targets), targets.nodes

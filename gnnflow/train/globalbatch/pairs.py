@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 
 from gnnflow.config import GlobalBatchConfig, PairTask
-from gnnflow.executions.globalbatch import PlacedEdges
+from gnnflow.executions.globalbatch import Gathered, PlacedEdges
 from gnnflow.executions.row_exchange import Exchange, joined, swapped, told_by_all
 from gnnflow.graph.arrays import IntArray, distinct
 from gnnflow.graph.batch import Block
@@ -26,11 +26,11 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_between
-from gnnflow.neighbors.link_candidates import KnownLinks
+from gnnflow.layers.model import Model
 from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights, read_pairs
 from gnnflow.sampling.pairs import EVALUATION, pair_keys
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.train.heads import draw_candidates
+from gnnflow.train.heads import PairHead, PairRule
 from gnnflow.train.job import StoreJob
 
 
@@ -39,16 +39,14 @@ class OwnPairs:
     """The pairs that lead to a rank's nodes.
 
     fold [P]: the step of an epoch that each is trained in. pools [S, Q, M]: dense ids that negatives are drawn from, of
-    each fold and then of each split's scoring, by the partition of the pair's target; the same on every rank. known:
-    edges that held-out pairs are not ranked against, where these are left out.
+    each fold and then of each split's scoring, by the partition of the pair's target; the same on every rank. rule: of
+    the pairs' negatives.
     """
 
     stored: StoredPairs
     fold: IntArray
     pools: IntArray
-    task: PairTask
-    seed: int
-    known: KnownLinks | None = None
+    rule: PairRule
 
     @property
     def num_folds(self) -> int:
@@ -61,7 +59,7 @@ class OwnPairs:
 
     def check_candidates(self) -> None:
         """Raise TrainingError where edges are left out of held-out pairs' candidates, and none is left for one."""
-        for split in SPLITS[1:] if self.known is not None else ():
+        for split in SPLITS[1:] if self.rule.known is not None else ():
             pool = self.num_folds + SPLITS.index(split)
             self.candidates(self.stored.of(split), pool=pool, epoch=EVALUATION)
 
@@ -74,18 +72,15 @@ class OwnPairs:
 
     def candidates(self, places: IntArray, *, pool: int, epoch: int) -> IntArray:
         """Return the targets of some pairs and of their negatives [B, 1 + K], as dense ids."""
-        stored, owners = self.stored, self.stored.partitions[places]
+        owners, split = self.stored.partitions[places], SPLITS[max(0, pool - self.num_folds)]
         parts = [np.flatnonzero(owners == owner) for owner in distinct(owners)] or [np.arange(0)]
         drawn = [
-            draw_candidates(
-                self.task,
-                stored.keys[places[some]],
-                stored.sources[places[some]],
-                stored.targets[places[some]],
+            self.rule.candidates(
+                self.stored,
+                places[some],
                 pool=self.pools[pool, owners[some[0]] if len(some) else 0],
-                seed=self.seed,
+                split=split,
                 epoch=epoch,
-                are_edges=None if self.known is None or pool < self.num_folds else self.known.are,
             )
             for some in parts
         ]
@@ -104,9 +99,16 @@ def own_pairs(job: StoreJob, partitions: Sequence[int], exchange: Exchange) -> O
     stored = read_pairs(store, partitions)
     ends = pair_keys(hash_integers(stored.sources), hash_integers(stored.targets))
     fold = combine(ends, seed_word("folds", job.seed)) % np.uint64(num_folds)
+    rule = PairRule(job.task, job.seed, job.known)
     plan, shape = PoolPlan.of(job.task, seed=job.seed), (num_folds + len(SPLITS), store.num_partitions)
     pools = _pools(store, partitions, np.arange(prod(shape)), plan, exchange=exchange)
-    return OwnPairs(stored, fold.astype(np.int64), pools.reshape(*shape, plan.size), job.task, job.seed, job.known)
+    return OwnPairs(stored, fold.astype(np.int64), pools.reshape(*shape, plan.size), rule)
+
+
+def pair_head(stored: StoredPairs, places: IntArray, candidates: IntArray, ends: Gathered, *, model: Model) -> PairHead:
+    """Return the head of pairs at some places. candidates [B, 1 + K]: dense ids. ends: has the rows that it scores."""
+    sources, scored = ends.rows_of(stored.sources[places]), ends.rows_of(candidates)
+    return PairHead.of(sources, scored, model=model, attributes=stored.attributes, places=places)
 
 
 def _pools(

@@ -36,8 +36,8 @@ from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.sampling.pairs import EVALUATION
 from gnnflow.train.globalbatch.graph import OwnPart, blocks_of, bounds_of, partitions_of, read_part, read_placed
-from gnnflow.train.globalbatch.pairs import OwnPairs, hidden_pairs, own_pairs
-from gnnflow.train.heads import PairHead, features_of_rows
+from gnnflow.train.globalbatch.pairs import OwnPairs, hidden_pairs, own_pairs, pair_head
+from gnnflow.train.heads import features_of_rows
 from gnnflow.train.job import StoreJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch, added
@@ -177,15 +177,9 @@ class GlobalBatchSource(Steps):
         rows = forward(model, batch.tensors, self.exchange, recompute=self.recompute, stages=stages)
         if self.pairs is None or batch.ends is None:
             return rows
-        stored, ends = self.pairs.stored, batch.ends
-        head = PairHead.of(
-            ends.rows_of(stored.sources[batch.places]),
-            ends.rows_of(self.pairs.candidates(batch.places, pool=batch.pool, epoch=epoch)),
-            model=self.model,
-            attributes=stored.attributes,
-            places=batch.places,
-        )
-        return to_device(self.device, head).scores(model, with_mirrors(rows, ends, self.exchange))
+        candidates = self.pairs.candidates(batch.places, pool=batch.pool, epoch=epoch)
+        head = pair_head(self.pairs.stored, batch.places, candidates, batch.ends, model=self.model)
+        return to_device(self.device, head).scores(model, with_mirrors(rows, batch.ends, self.exchange))
 
     def batch(self, key: int | str) -> GlobalBatch:
         """Return the batch of a fold, or of a split that is scored. All ranks make theirs together."""
@@ -208,7 +202,7 @@ class GlobalBatchSource(Steps):
         else:
             places, pool = pairs.stored.of(key), pairs.num_folds + SPLITS.index(key)
         blocks, placed = self.blocks, self.placed
-        if not pairs.task.messages:
+        if not pairs.rule.task.messages:
             sources, targets = pairs.stored.sources[places], pairs.stored.targets[places]
             hidden = hidden_pairs(sources, targets, bounds=self.bounds, exchange=self.exchange)
             if isinstance(key, str):

@@ -19,9 +19,9 @@ from gnnflow.graph.arrays import IntArray, distinct, ragged_ranges
 from gnnflow.graph.batch import LayerEdges
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graphfeature.clusters import EdgesAmong
-from gnnflow.neighbors.pairs import PoolPlan
+from gnnflow.neighbors.pairs import PoolPlan, StoredPairs
 from gnnflow.train.clusterbatch.cutting import draw_pool, within
-from gnnflow.train.hybrid.batches import PartPairs
+from gnnflow.train.heads import PairRule
 from gnnflow.train.hybrid.part import RankPart
 from gnnflow.train.minibatch.loader import Batch, Builder
 
@@ -65,10 +65,14 @@ class RankClusterNodes(Builder[IntArray]):
 
 @dataclass(frozen=True)
 class RankClusterPairs(Builder[IntArray]):
-    """Makes this rank's part of batches of the training pairs that lead to their clusters' nodes."""
+    """Makes this rank's part of batches of the training pairs that lead to their clusters' nodes.
+
+    rule: of the pairs' negatives.
+    """
 
     clusters: ClusterPart
-    pairs: PartPairs
+    stored: StoredPairs
+    rule: PairRule
 
     def key(self, planned: IntArray, *, epoch: int) -> str:
         """Return no key: each epoch draws other negatives."""
@@ -76,7 +80,7 @@ class RankClusterPairs(Builder[IntArray]):
 
     def __call__(self, clusters: IntArray, *, epoch: int) -> Batch:
         """Return this rank's part of the batch of some clusters, with the negatives of an epoch."""
-        part, stored, pairs = self.clusters.part, self.pairs.stored, self.pairs
+        part, stored = self.clusters.part, self.stored
         starts, lengths = self.clusters.facts.cluster_book.runs(clusters)
         train, members = stored.of("train"), ragged_ranges(starts, lengths)
         places = train[within(stored.targets[train], starts, lengths)]
@@ -85,15 +89,17 @@ class RankClusterPairs(Builder[IntArray]):
         begun = np.lexsort((lengths, starts))
         run = begun[np.searchsorted(starts[begun], ends[:, 1], side="right") - 1]
         ends = ends[np.argsort(run, kind="stable")]
-        pool, in_batch = self._pool(members), ends[:, 1]
-        candidates = pairs.candidates(places, pool=pool, in_batch=in_batch, split="train", epoch=epoch)
+        candidates = self.rule.candidates(
+            stored, places, pool=self._pool(members), split="train", epoch=epoch, in_batch=ends[:, 1]
+        )
         drawn = part.union(np.concatenate([ends[:, 0], candidates.ravel()]))
         nodes = distinct(np.concatenate([members, drawn]))
-        return pairs.batch(places, candidates, ends, self.clusters.layers(nodes), split="train")
+        layers, hidden = self.clusters.layers(nodes), None if self.rule.task.messages else ends
+        return part.batch_of_pairs(stored, places, candidates, layers, hidden=hidden)
 
     def _pool(self, members: IntArray) -> IntArray:
         """Return the draws of members that a pair may lead to, which negatives of a batch are drawn from."""
-        facts, part, task = self.clusters.facts, self.clusters.part, self.pairs.task
+        facts, part, task = self.clusters.facts, self.clusters.part, self.rule.task
         if not isinstance(task, LinkTask) or isinstance(task.negatives, InBatchNegatives):
             return members[:0]
         plan = PoolPlan.of(task, seed=part.seed)

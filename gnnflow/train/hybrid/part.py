@@ -1,6 +1,6 @@
 """A rank's part of the graph, and its part of each batch.
 
-Shapes: N own nodes, B targets or pairs of this rank in a batch.
+Shapes: N own nodes, B targets or pairs of this rank in a batch, K negatives of a pair.
 """
 
 from __future__ import annotations
@@ -12,20 +12,25 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from gnnflow.executions.globalbatch import Gathered, RankBatch, active_rows, forward, rank_batch, with_mirrors
+from gnnflow.executions.globalbatch import Gathered, RankBatch, active_rows, forward, gathered, rank_batch, with_mirrors
 from gnnflow.executions.row_exchange import Exchange, joined
 from gnnflow.executions.stages import UNTIMED, StageClock
 from gnnflow.graph.arrays import Array, IntArray, KeyArray, distinct
 from gnnflow.graph.batch import LayerEdges, SampledEdges
 from gnnflow.graph.edges import Fanout, InEdges
+from gnnflow.graph.splits import SPLITS
+from gnnflow.graphfeature.exclusion import RowPairs, WithoutPairs
 from gnnflow.layers.model import Model, build_model
+from gnnflow.neighbors.pairs import StoredPairs
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.neighbors.whole import draw_edges, read_keys
 from gnnflow.train.globalbatch.graph import OwnPart, bounds_of, read_part
+from gnnflow.train.globalbatch.pairs import pair_head
 from gnnflow.train.heads import PairHead
 from gnnflow.train.job import StoreJob
 from gnnflow.train.minibatch.batches import FIXED_VIEW
 from gnnflow.train.minibatch.loader import Batch
+from gnnflow.train.minibatch.memory import array_bytes
 
 _MOST_INT32 = 2**31 - 1
 
@@ -54,6 +59,11 @@ class RankPart:
         """Number of nodes of all ranks."""
         return int(self.bounds[-1])
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the own nodes and edges, and of the samples of edges that were drawn last."""
+        return array_bytes([self.own, self.keys, self._views])
+
     def owned(self, ids: IntArray) -> IntArray:
         """Return the places of this rank's nodes among some dense ids."""
         return np.flatnonzero((ids >= self.own.first) & (ids < self.own.first + len(self.own.nodes)))
@@ -62,10 +72,11 @@ class RankPart:
         """Return the ids that any rank gives, ascending."""
         return distinct(joined(self.exchange, distinct(ids)[:, None])[:, 0])
 
-    def count_before(self, counts: Sequence[int]) -> list[int]:
-        """Return the sums of some counts over the ranks before this one."""
-        sums: list[int] = joined(self.exchange, np.array([counts], np.int64))[: self.exchange.rank].sum(0).tolist()
-        return sums
+    def begins(self, targets: OwnPart | StoredPairs) -> dict[str, int]:
+        """Return the number of targets on the ranks before this one, by split."""
+        counts = np.array([[len(targets.of(split)) for split in SPLITS]], np.int64)
+        before = joined(self.exchange, counts)[: self.exchange.rank]
+        return dict(zip(SPLITS, before.sum(0).tolist(), strict=True))
 
     def layers(self, view: int = FIXED_VIEW) -> list[LayerEdges]:
         """Return the in-edges of each layer, first layer first; layers of the same fan-out share them."""
@@ -88,6 +99,30 @@ class RankPart:
         """Return this rank's part of a batch of nodes. rows [B]: of its labelled nodes, ascending."""
         targets = self.own.rows[rows]
         return self.batch(targets, layers, labels=self.own.labels[rows], ids=targets + self.own.first)
+
+    def batch_of_pairs(
+        self,
+        stored: StoredPairs,
+        places: IntArray,
+        candidates: IntArray,
+        layers: Sequence[LayerEdges],
+        *,
+        hidden: IntArray | None,
+    ) -> Batch:
+        """Return this rank's part of a batch of its pairs at some places [B].
+
+        candidates [B, 1 + K]: dense ids. hidden: ends [n, 2] of pairs of all ranks, whose edges are left out.
+        """
+        if hidden is not None:
+            keys = RowPairs(hidden[:, 0], hidden[:, 1], self.num_nodes).keys()
+            # layers that share edges still share them
+            made = {id(each): WithoutPairs(each, keys, self.num_nodes, self.own.first) for each in layers}
+            layers = [made[id(each)] for each in layers]
+        nodes = distinct(np.concatenate([stored.sources[places], candidates.ravel()]))
+        ends = gathered(nodes, bounds=self.bounds, exchange=self.exchange)
+        head = pair_head(stored, places, candidates, ends, model=self.model)
+        labels, ids = stored.labels[places], stored.targets[places]
+        return self.batch(ends.targets, layers, labels=labels, ids=ids, head=head, ends=ends)
 
     def batch(
         self,

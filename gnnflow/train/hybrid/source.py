@@ -13,12 +13,13 @@ from gnnflow.neighbors.pairs import read_pairs
 from gnnflow.train.clusterbatch.plan import plan_clusters
 from gnnflow.train.clusterbatch.source import scoring_config
 from gnnflow.train.globalbatch.graph import partitions_of
-from gnnflow.train.hybrid.batches import PartPairs, RankNodes, RankPairs
+from gnnflow.train.heads import PairRule
+from gnnflow.train.hybrid.batches import RankNodes, RankPairs
 from gnnflow.train.hybrid.clusters import ClusterPart, RankClusterNodes, RankClusterPairs
 from gnnflow.train.hybrid.part import RankPart, read_rank_part
 from gnnflow.train.job import StoreJob
 from gnnflow.train.minibatch.in_memory import pool_of_split
-from gnnflow.train.minibatch.loader import BatchLoader, SplitBuilder
+from gnnflow.train.minibatch.loader import BatchLoader
 from gnnflow.train.minibatch.opening import epoch_plans
 from gnnflow.train.minibatch.preparing import Preparing
 from gnnflow.train.minibatch.source import BatchStep, MiniBatchSource
@@ -53,14 +54,12 @@ def open_task_source(job: StoreJob, *, edges: bool = True, exchange: Exchange | 
     scored = train if isinstance(train, MiniBatchConfig) else scoring_config(job)
     draws_anew, partitions = edges and scored.resample == "epoch", partitions_of(ranks.rank, ranks.size, store.book)
     part = read_rank_part(job, partitions, edges=edges, draws_anew=draws_anew, exchange=ranks)
-    pairs: PartPairs | None = None
-    build: SplitBuilder
+    build: RankNodes | RankPairs
     if isinstance(task, PairTask):
-        pairs = PartPairs.of(part, read_pairs(store, partitions), task, job.known)
         pools = {each.split: pool_of_split(store, task, each.split, seed=job.seed) for each in job.entries}
-        build = RankPairs(pairs, pools)
+        build = RankPairs.of(part, read_pairs(store, partitions), PairRule(task, job.seed, job.known), pools)
     else:
-        build = RankNodes.of(part)
+        build = RankNodes(part, part.begins(part.own))
 
     def agreed(size: int) -> int:
         return int(told_by_all(ranks, np.array([size], np.int64)).max())
@@ -69,32 +68,23 @@ def open_task_source(job: StoreJob, *, edges: bool = True, exchange: Exchange | 
     if ranks.size > 1:  # ranks make batches together, so no thread makes them ahead
         preparing = replace(preparing, prefetch=0)
     loader = BatchLoader(build, model=part.model, preparing=preparing)
-    source = RankSource(
-        plan=epoch_plans(job, scored, draws_anew=draws_anew),
-        loader=loader,
-        entries=job.entries,
-        splits=job.splits,
-        build=build,
-        scoring=loader,
-        seed=job.seed,
-        eval_batch_size=scored.scoring_size,
-        part=part,
-    )
-    if edges:  # without them the candidates are the same
-        source.check_candidates()
+    plan = epoch_plans(job, scored, draws_anew=draws_anew)
+    source = RankSource.of(job, scored, plan=plan, loader=loader, build=build, edges=edges, part=part)
     if isinstance(train, MiniBatchConfig):
         return source
     clusters = ClusterPart(part, store.facts, train.boundary_hops)
-    nodes = part.own.rows[part.own.of("train")] + part.own.first
-    if pairs is not None:
-        nodes = pairs.stored.targets[pairs.stored.of("train")]
-    plan = plan_clusters(
+    made: RankClusterNodes | RankClusterPairs
+    if isinstance(build, RankPairs):
+        made = RankClusterPairs(clusters, build.stored, build.rule)
+        nodes = build.stored.targets[build.stored.of("train")]
+    else:
+        made, nodes = RankClusterNodes(clusters), part.own.rows[part.own.of("train")] + part.own.first
+    planned = plan_clusters(
         part.union(store.facts.cluster_book.number(nodes)),
         per_batch=train.clusters_per_batch,
         seed=job.seed,
         num_ranks=1,
     )
-    made = RankClusterNodes(clusters) if pairs is None else RankClusterPairs(clusters, pairs)
     # a cache that is not shared with scoring, and the same clock
     trained = BatchLoader(made, model=part.model, preparing=replace(preparing))
-    return replace(source, plan=lru_cache(2)(plan.groups), loader=trained)
+    return replace(source, plan=lru_cache(2)(planned.groups), loader=trained)

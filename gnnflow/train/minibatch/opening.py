@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from gnnflow.config import MiniBatchConfig, NodeTask, PairTask, TaskConfig
+from gnnflow.config import MiniBatchConfig, PairTask, TaskConfig
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.shards import read_pair_shard, read_shard
 from gnnflow.layers.model import Model, build_model
 from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.selected import Neighbors
+from gnnflow.train.heads import PairRule
 from gnnflow.train.job import StoreJob, TrainJob
 from gnnflow.train.minibatch.batches import FIXED_VIEW, EpochPlan, plan_epoch
 from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory, split_entries
@@ -43,31 +44,12 @@ def open_source(
     assert isinstance(train, MiniBatchConfig)
     preparing, model = Preparing.of(job, draws_anew=draws_anew), build_model(job.model, job.inputs).eval()
     stored = read_pair_shard if isinstance(job.task, PairTask) else read_shard
-    build = _builder(
-        read or partial(stored, job.artifact, was_read=preparing.was_read),
-        model=model,
-        preparing=preparing,
-        sample=Sample(job.fanouts, job.sampling) if edges else Sample.no_edges(model.num_layers),
-        task=job.task,
-        seed=job.seed,
-        known=job.known,
-    )
-    loader = BatchLoader(build, model=model, preparing=preparing)
-    source = MiniBatchSource(
-        plan=epoch_plans(job, train, draws_anew=draws_anew),
-        loader=loader,
-        entries=job.entries,
-        splits=job.splits,
-        build=build,
-        scoring=loader,
-        seed=job.seed,
-        eval_batch_size=train.scoring_size,
-        rank=job.rank,
-        world_size=job.num_ranks,
-    )
-    if edges:  # without them the candidates are the same
-        source.check_candidates()
-    return source
+    sample = Sample(job.fanouts, job.sampling) if edges else Sample.no_edges(model.num_layers)
+    read = read or partial(stored, job.artifact, was_read=preparing.was_read)
+    rule = PairRule(job.task, job.seed, job.known) if isinstance(job.task, PairTask) else None
+    build = _builder(read, model=model, preparing=preparing, sample=sample, rule=rule)
+    loader, plan = BatchLoader(build, model=model, preparing=preparing), epoch_plans(job, train, draws_anew=draws_anew)
+    return MiniBatchSource.of(job, train, plan=plan, loader=loader, build=build, edges=edges)
 
 
 def epoch_plans(job: TrainJob, train: MiniBatchConfig, *, draws_anew: bool) -> Callable[[int, int], EpochPlan]:
@@ -105,18 +87,11 @@ def outputs_on_shards(
     """Return a model's outputs for all targets of some shards of one split, in stored order.
 
     sample: GraphFlat's. train says how much memory, prefetching and which batch size that may take. task: None where
-    targets are nodes. seed, known: as `PairBatches` has them. Raises TrainingError where there are no labels.
+    targets are nodes. seed, known: as `PairRule` has them. Raises TrainingError where there are no labels.
     """
-    preparing = Preparing(train.cache, train.prefetch)
-    build = _builder(
-        read,
-        model=model,
-        preparing=preparing,
-        sample=sample.up_to(model.num_layers),
-        task=task or NodeTask(),
-        seed=seed,
-        known=known,
-    )
+    preparing, sample = Preparing(train.cache, train.prefetch), sample.up_to(model.num_layers)
+    rule = PairRule(task, seed, known) if isinstance(task, PairTask) else None
+    build = _builder(read, model=model, preparing=preparing, sample=sample, rule=rule)
     loader, split = BatchLoader(build, model=model, preparing=preparing), entries[0].split
     source = MiniBatchSource(
         plan=lambda _epoch, _share: (),
@@ -159,15 +134,8 @@ def outputs_on_store(
 
 
 def _builder(
-    read: Read,
-    *,
-    model: Model,
-    preparing: Preparing,
-    sample: Sample,
-    task: TaskConfig,
-    seed: int,
-    known: KnownLinks | None,
+    read: Read, *, model: Model, preparing: Preparing, sample: Sample, rule: PairRule | None
 ) -> NodeBatches | PairBatches:
-    if isinstance(task, PairTask):
-        return PairBatches(read, model, preparing, task, seed, sample, known)
-    return NodeBatches(read, model, preparing, sample)
+    if rule is None:
+        return NodeBatches(read, model, preparing, sample)
+    return PairBatches(read, model, preparing, rule, sample)

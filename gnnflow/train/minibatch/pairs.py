@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gnnflow.config import LinkTask, PairTask
+from gnnflow.config import LinkTask
 from gnnflow.executions.tensors import batch_tensors
 from gnnflow.graph.arrays import Array, IntArray, distinct
 from gnnflow.graph.batch import MiniBatch
@@ -25,9 +25,8 @@ from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_pairs
 from gnnflow.graphfeature.shards import PairShard
 from gnnflow.graphfeature.times import ALL_EARLIER, LateEdge, build_before, cuts, late_edge
 from gnnflow.layers.model import Model
-from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.sampling.pairs import EVALUATION
-from gnnflow.train.heads import PairHead, draw_candidates, scores_per_pair
+from gnnflow.train.heads import PairHead, PairRule, scores_per_pair
 from gnnflow.train.minibatch.batches import PlannedBatch
 from gnnflow.train.minibatch.loader import Batch, SplitBuilder
 from gnnflow.train.minibatch.nodes import without_edges
@@ -56,25 +55,24 @@ class PairBatches(SplitBuilder):
     Edges that a pair may not be scored from are left out of the blocks: later ones where edges have times, else the
     pairs' own where the split is train. Raises TrainingError where another one is found that would tell of a pair.
 
-    seed: of the negatives. known: edges that held-out pairs are not ranked against, where these are left out.
+    rule: of the pairs' negatives.
     """
 
     read: Callable[[ShardEntry], PairShard]
     model: Model
     preparing: Preparing
-    task: PairTask
-    seed: int
+    rule: PairRule
     sample: Sample = EVERY_EDGE
-    known: KnownLinks | None = None
 
     @property
     def width(self) -> int:
         """The number of scores of a pair."""
-        return scores_per_pair(self.task, self.model)
+        return scores_per_pair(self.rule.task, self.model)
 
     def labels(self, entry: ShardEntry) -> Array:
         """Return the labels of a shard's pairs; links need no shard."""
-        return np.zeros(entry.num_pairs, np.int64) if isinstance(self.task, LinkTask) else self._shard(entry).labels
+        is_ranked = isinstance(self.rule.task, LinkTask)
+        return np.zeros(entry.num_pairs, np.int64) if is_ranked else self._shard(entry).labels
 
     def key(self, planned: PlannedBatch, *, epoch: int) -> str:
         """Return the key of a batch that comes again: where it is scored."""
@@ -83,7 +81,8 @@ class PairBatches(SplitBuilder):
     def __call__(self, planned: PlannedBatch, *, epoch: int) -> Batch:
         """Return the batch of planned pairs, with the negatives of an epoch."""
         pairs, positions = self._shard(planned.entry), planned.positions
-        candidates = self._candidates(pairs, positions, split=planned.entry.split, epoch=epoch)
+        split = planned.entry.split
+        candidates = self.rule.candidates(pairs, positions, pool=pairs.pool, split=split, epoch=epoch)
         timed = positions if self.sample.has_edges else None
         rows = rows_of(pairs, timed, pairs.sources[positions], candidates)
         built = self._blocks(pairs, rows, positions, entry=planned.entry)
@@ -98,9 +97,10 @@ class PairBatches(SplitBuilder):
 
     def check_candidates(self, planned: PlannedBatch) -> None:
         """Raise TrainingError where edges are left out of a held-out pair's candidates, and none is left for it."""
-        if planned.entry.split != "train" and self.known is not None:
+        split = planned.entry.split
+        if split != "train" and self.rule.known is not None:
             pairs = self._shard(planned.entry)
-            self._candidates(pairs, planned.positions, split=planned.entry.split, epoch=EVALUATION)
+            self.rule.candidates(pairs, planned.positions, pool=pairs.pool, split=split, epoch=EVALUATION)
 
     def _shard(self, entry: ShardEntry) -> PairShard:
         found: PairShard = self.preparing.memory.shard(entry, self._open)
@@ -112,25 +112,11 @@ class PairBatches(SplitBuilder):
         self.preparing.watch.lap("decode")
         return pairs if self.sample.has_edges else replace(pairs, shard=without_edges(pairs.shard))
 
-    def _candidates(self, pairs: PairShard, positions: IntArray, *, split: str, epoch: int) -> IntArray:
-        """Return the candidates [B, 1 + K] of planned pairs, as numbers of the shard's targets."""
-        known, nodes = self.known if split != "train" else None, pairs.shard.targets
-        return draw_candidates(
-            self.task,
-            pairs.keys[positions],
-            pairs.sources[positions],
-            pairs.targets[positions],
-            pool=pairs.pool,
-            seed=self.seed,
-            epoch=epoch,
-            are_edges=None if known is None else lambda left, right: known.are(nodes[left], nodes[right]),
-        )
-
     def _blocks(self, pairs: PairShard, rows: Rows, positions: IntArray, *, entry: ShardEntry) -> MiniBatch:
         """Return the blocks of these rows of a shard. positions: of the pairs in it."""
-        carry = self.task.messages
+        carry = self.rule.task.messages
         if rows.cuts is not None:
-            if entry.split != "train" and not carry and self.task.split.kind == "time":
+            if entry.split != "train" and not carry and self.rule.task.split.kind == "time":
                 _check_held_out(pairs, positions, entry=entry)
             if rows.cuts.min() < ALL_EARLIER:
                 return self._timed(pairs, rows, rows.cuts, entry=entry)

@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gnnflow.config import MiniBatchConfig
 from gnnflow.executions.moving import Moved
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
+from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.batches import PlannedBatch, plan_evaluation
 from gnnflow.train.minibatch.loader import Batch, BatchLoader, SplitBuilder
 from gnnflow.train.outputs import Outputs
@@ -95,6 +97,40 @@ class MiniBatchSource(Steps):
     eval_batch_size: int
     rank: int = 0
     world_size: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        job: TrainJob,
+        train: MiniBatchConfig,
+        *,
+        plan: Callable[[int, int], Plan],
+        loader: BatchLoader[Any],
+        build: SplitBuilder,
+        edges: bool,
+        **more: Any,
+    ) -> Self:
+        """Return the source of a job whose loader trains and scores. more: fields of a subclass.
+
+        edges: False in the graph without its edges, where held-out links have the same candidates. Raises TrainingError
+        where a held-out link of this rank has no candidate left.
+        """
+        source = cls(
+            plan=plan,
+            loader=loader,
+            entries=job.entries,
+            splits=job.splits,
+            build=build,
+            scoring=loader,
+            seed=job.seed,
+            eval_batch_size=train.scoring_size,
+            rank=job.rank,
+            world_size=job.num_ranks,
+            **more,
+        )
+        if edges:
+            source.check_candidates()
+        return source
 
     @property
     def steps_per_epoch(self) -> int:

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.ranks.operations import Pending, take_turns, wait_all
-from gnnflow.train.updater import StepLoss
+from gnnflow.train.updater import StepLoss, WeightedLoss
 
 BUCKET_BYTES = 1 << 20
 _NUM_FIGURES = 4
@@ -115,14 +115,14 @@ class AllReduce:
             for parameter in bucket.parameters:
                 parameter.register_post_accumulate_grad_hook(partial(_call_if_set, came))  # type: ignore[no-untyped-call]
 
-    def part(self, loss: Tensor, weight: float) -> tuple[Tensor, float]:
+    def part(self, loss: Tensor, weight: float) -> WeightedLoss:
         """Return the loss and its weight; of a joint step, this rank's part of the mean and the weight of all ranks."""
         if not self._is_joint:
-            return loss, weight
+            return WeightedLoss(loss, weight)
         self._agree()
         total = self._group.all_reduce(torch.tensor([weight], dtype=torch.float64)).wait().item()
         factor = weight / (total or 1.0)
-        return loss if factor == 1.0 else loss * factor, total
+        return WeightedLoss(loss if factor == 1.0 else loss * factor, total)
 
     def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
         """Note a step's loss, before its backward pass; gradients are sent as they come from now on."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +35,16 @@ _PACKING = 4  # pieces that are read and sorted at once for a card, each in a th
 _ANY_DEPTH = -1  # no depth is less
 
 
+class _Segment(NamedTuple):
+    """Rows of an interval in a file: the first of them, where they lie, and how many they and their entries are."""
+
+    within: int
+    at: int
+    rows: int
+    entries: int
+    has_values: bool
+
+
 class FeatureFile:
     """Input features by interval, dense or sparse, as they are stored. dense: where they lie if they are."""
 
@@ -43,9 +54,7 @@ class FeatureFile:
         self._width = width
         self.dense = None if sparse or not width else NodeFile(scratch, tuple(sizes), width, own)
         self._sparse = scratch.file()
-        # of each interval: its rows from which one on, where they lie, how many they and their entries are, and whether
-        # these have values
-        self._segments: list[list[tuple[int, int, int, int, bool]]] = [[] for _ in sizes]
+        self._segments: list[list[_Segment]] = [[] for _ in sizes]
 
     def add(self, run: Run, features: Features, places: IntArray) -> None:
         """Write the features of a run's nodes. features: of the nodes at hand; places: the run's nodes among these."""
@@ -53,16 +62,16 @@ class FeatureFile:
             assert features.dense is not None
             self.dense.fill(run.interval, run.within, features.dense[places])
             return
-        self._segments[run.interval].append((run.within, *self._append(features.take(places))))
+        self._segments[run.interval].append(self._append(features.take(places), run.within))
 
-    def _append(self, features: Features) -> tuple[int, int, int, bool]:
+    def _append(self, features: Features, within: int) -> _Segment:
         assert features.offsets is not None
         assert features.index is not None
         at, value = self._sparse.size, features.value
         columns: list[Array] = [np.diff(features.offsets).astype(np.int32), features.index.astype(np.int32)]
         for column in [*columns, *([] if value is None else [np.ascontiguousarray(value, np.float32)])]:
             self._sparse.append(bytes_of(column))
-        return at, len(features), len(features.index), value is not None
+        return _Segment(within, at, len(features), len(features.index), value is not None)
 
     def read(self, interval: int, num_rows: int) -> Features:
         """Return the features of an interval's first rows."""
@@ -71,10 +80,10 @@ class FeatureFile:
                 self._width, dense=self.dense.read(interval, num_rows=num_rows).view(-1, self._width).numpy()
             )
         # an interval without nodes has no segment
-        segments = sorted(self._segments[interval]) or [(0, 0, 0, 0, False)]
-        lengths = np.concatenate([self._numbers(at, rows) for _, at, rows, _, _ in segments])
+        segments = sorted(self._segments[interval]) or [_Segment(0, 0, 0, 0, has_values=False)]
+        lengths = np.concatenate([self._numbers(each.at, each.rows) for each in segments])
         offsets = offsets_of(lengths[:num_rows])
-        index, value = _room(2 * offsets[-1]).view(np.int64), _room(offsets[-1]) if segments[0][4] else None
+        index, value = _room(2 * offsets[-1]).view(np.int64), _room(offsets[-1]) if segments[0].has_values else None
         first = 0
         for _, at, rows, entries, _ in segments:  # into their place, as entries are what there is most of
             begin, last = at + NUMBER * rows, min(first + entries, len(index))

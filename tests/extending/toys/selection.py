@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.graph import Instances
-from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish
+from gnnflow.neighbors.selection import Delivered, Selection, SelectionResult, deliver, finish
 
 if TYPE_CHECKING:
     from gnnflow.config.neighbors_section import ToyNeighbors
@@ -21,7 +21,7 @@ def run_rounds(job: Selection, section: ToyNeighbors, runner: RoundRunner) -> Se
     """Select in one round."""
     job, parts = job.of(section.relations(job.store.schema)), job.store.num_partitions
     records = runner.run(Round("toy", parts, parts, partial(select, job=job)))
-    return finish(job, runner, dict.fromkeys(range(len(job.relations)), ("toy", records)))
+    return finish(job, runner, dict.fromkeys(range(len(job.relations)), Delivered("toy", records)))
 
 
 def select(index: int, _: Inbox, *, job: Selection) -> TaskOutput:

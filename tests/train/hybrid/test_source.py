@@ -96,9 +96,9 @@ def pairs_config(folder: Path, case: str, strategy: str) -> Config:
 
 
 def ran(source: Any, job: Any, updater_of: Any) -> Any:
-    """Return the losses of two epochs' steps, the weights after them, and the outputs of each split."""
+    """Return the losses of three epochs' steps, the weights after them, and the outputs of each split."""
     model = fresh(job)
-    return stepped(source, model, Objective(job.label_kind, unit=job.inputs.unit), updater_of(model), epochs=2)
+    return stepped(source, model, Objective(job.label_kind, unit=job.inputs.unit), updater_of(model), epochs=3)
 
 
 def on_ranks(job: Any, size: int) -> list[Any]:
@@ -110,6 +110,12 @@ def on_ranks(job: Any, size: int) -> list[Any]:
     return together(on, size)
 
 
+def assert_close(found: Any, expected: Any) -> None:
+    """Assert that values differ by at most 1e-5 of the largest one: rounding alone makes about 1e-6."""
+    largest = float(np.abs(expected).max(initial=0.0))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * largest)
+
+
 def assert_equal_data_parallel(config: Config, size: int) -> None:
     job = job_of(config)
     with load_named(pipeline_of(job.train).source)(job, edges=True) as source:
@@ -117,11 +123,11 @@ def assert_equal_data_parallel(config: Config, size: int) -> None:
     for found in on_ranks(job_of(hybrid(config)), size):
         np.testing.assert_allclose(found[0], losses, rtol=1e-5)
         for name, value in weights.items():
-            torch.testing.assert_close(found[1][name], value, rtol=1e-4, atol=1e-5, msg=name)
+            assert_close(found[1][name].numpy(), value.numpy())
         for split, (targets, labels, logits) in outputs.items():
             assert np.array_equal(found[2][split][0], targets)
             assert np.array_equal(found[2][split][1], labels)
-            np.testing.assert_allclose(found[2][split][2], logits, rtol=1e-3, atol=1e-4)
+            assert_close(found[2][split][2], logits)
 
 
 @pytest.mark.table(10)
@@ -189,7 +195,7 @@ def test_batches_of_one_update_are_one_mean(tmp_path: Path):
     for found in together(on, 2):
         np.testing.assert_allclose(found[0], losses, rtol=1e-5)
         for name, value in weights.items():
-            torch.testing.assert_close(found[1][name], value, rtol=1e-4, atol=1e-5, msg=name)
+            assert_close(found[1][name].numpy(), value.numpy())
 
 
 @pytest.mark.parametrize("keys", [{**MINI, "resample": "epoch"}, CLUSTERS])
@@ -205,7 +211,7 @@ def test_a_rank_holds_its_part_of_the_graph_alone(tmp_path: Path, keys: dict[str
             part = source.shares[0].part
             for view in (0, 1):
                 part.layers(view)
-            return array_bytes([part.own, part.keys, part._views])
+            return part.num_bytes
 
     whole = hold_graph(job.neighbors, with_keys="resample" in keys)
     alone = array_bytes([whole.neighborhood.edges, whole.neighborhood.features, whole.neighborhood.degrees])
