@@ -127,7 +127,7 @@ def _with_schemas(
     targets: EdgeTargets | None,
     drawn: DrawnSplit | None,
 ) -> tuple[list[SampledTable], bool]:
-    """Return the tables with their schemas, and whether a column's type may not show in the first rows of its table."""
+    """Return the tables with their schemas, and whether later rows may show the type of a column."""
     nodes: dict[int, NodeSchema] = {}
     read: list[SampledTable] = []
     is_open = False

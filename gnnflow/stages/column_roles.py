@@ -24,6 +24,9 @@ _FEW = 20
 _RARE = 0.2  # share of the rarer of two classes below which accuracy says little
 _SEPARATED = 0.2  # share of texts with a separator
 _ALIKE = 0.9  # share of different texts above which a column names its row
+_NO_LABEL = frozenset(("unknown", "n/a", "na", "none", "?", "-", "unlabelled", "unlabeled", "missing"))
+_NUMBERS = 0.5  # share of texts that are numbers above which a column is meant as numbers
+_NUMBER = r"^\s*[+-]?[0-9]+([.,][0-9]+)*\s*$"
 _DATE = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.+Z-]*)?\s*$"
 
 
@@ -31,25 +34,25 @@ _DATE = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.+Z-]*)?\s*$"
 class LabelRole:
     """The label column, and why it is one.
 
-    kind: `class`, `number` or `several`. classes: the values of a column of text, in sorted order.
+    kind: `class`, `number` or `several`. is_counted: its values are the classes, and are no numbers from 0. none:
+    values that say that there is no label. is_rare: of two classes one is rare.
     """
 
     table: GivenTable
     column: str
     kind: str
     why: str
-    classes: tuple[str, ...] = ()
-    num_classes: int | None = None
+    is_counted: bool = False
+    none: tuple[str, ...] = ()
     is_rare: bool = False
 
 
 @dataclass(frozen=True)
 class FeatureRole:
-    """A feature column. kind: as in `graph.columns`. is_plain: its type says the kind, and no value is missing."""
+    """A feature column. kind, keys: as in `graph.columns`; keys are those that the column's type does not say."""
 
     column: str
     kind: str
-    is_plain: bool
     note: str = ""
     keys: dict[str, str] = field(default_factory=dict)
 
@@ -125,19 +128,22 @@ def _label_role(table: GivenTable, name: str, *, why: str) -> LabelRole:
     kind = plain(held.type)
     if holds_lists(kind):
         return LabelRole(table, name, "several", why)
+    none: tuple[str, ...] = ()
+    if holds_text(kind):
+        held = held.cast(pa.large_string())
+        held = held.filter(pc.not_equal(held, ""))
+        none = tuple(value for value in pc.unique(held).to_pylist() if value.strip().lower() in _NO_LABEL)
+        held = held.filter(pc.invert(pc.is_in(held, value_set=pa.array(none, pa.large_string()))))
     counts = pc.value_counts(held)
     least = (pc.min(counts.field("counts")).as_py() or 0) / max(len(held), 1)
     is_rare = len(counts) == len(("no", "yes")) and least < _RARE
-    if holds_text(kind):
-        classes = tuple(sorted(str(value) for value in pc.unique(held.cast(pa.large_string())).to_pylist()))
-        return LabelRole(table, name, "class", why, classes=classes, is_rare=is_rare)
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         numbers = held.cast(pa.float64())
-        whole = bool(pc.all(pc.equal(numbers, pc.round(numbers))).as_py()) and len(counts) <= _FEW
-        if not whole or pc.min(numbers).as_py() < 0:
+        is_whole = bool(pc.all(pc.equal(numbers, pc.round(numbers))).as_py())
+        if not is_whole or len(counts) > _FEW:
             return LabelRole(table, name, "number", why)
-        return LabelRole(table, name, "class", why, num_classes=1 + int(pc.max(numbers).as_py()), is_rare=is_rare)
-    return LabelRole(table, name, "class", why, is_rare=is_rare)
+        return LabelRole(table, name, "class", why, is_counted=True, is_rare=is_rare)
+    return LabelRole(table, name, "class", why, none=none, is_rare=is_rare)
 
 
 def find_split(table: GivenTable, taken: set[str]) -> str | None:
@@ -176,10 +182,9 @@ def _feature_of(table: GivenTable, name: str) -> FeatureRole | str:
     if not len(held):
         return "empty in the rows that were read"
     if holds_lists(kind):
-        is_numbers = holds_numbers(kind.value_type)
-        return FeatureRole(name, "embedding" if is_numbers else "multicategorical", is_numbers and not share, note)
+        return FeatureRole(name, "embedding" if holds_numbers(kind.value_type) else "multicategorical", note)
     if holds_times(kind):
-        return FeatureRole(name, "timestamp", is_plain=False, note=note, keys={"kind": "timestamp"})
+        return FeatureRole(name, "timestamp", note=note, keys={"kind": "timestamp"})
     if not (holds_numbers(kind) or holds_text(kind)):
         return f"of type {kind}, which is no feature"
     return _scalar_feature(name, column, note=note)
@@ -193,20 +198,22 @@ def _scalar_feature(name: str, column: pa.Array, *, note: str) -> FeatureRole | 
     if not holds_numbers(kind):
         return _text_feature(name, held, different=different, note=note)
     is_id = pa.types.is_integer(kind) and different == len(column) and split_words(name)[-1:] == ("id",)
-    return "different in each row" if is_id else FeatureRole(name, "numerical", not note, note)
+    return "different in each row" if is_id else FeatureRole(name, "numerical", note)
 
 
 def _text_feature(name: str, held: pa.Array, *, different: int, note: str) -> FeatureRole | str:
     text = held.cast(pa.large_string())
     if bool(pc.all(pc.match_substring_regex(text, _DATE)).as_py()):
-        return FeatureRole(name, "timestamp", is_plain=False, note=note, keys={"kind": "timestamp"})
+        return FeatureRole(name, "timestamp", note=note, keys={"kind": "timestamp"})
     separated = pc.mean(pc.match_substring(text, "|").cast(pa.float64())).as_py()
     if separated > _SEPARATED:
         keys = {"kind": "multicategorical", "separator": "|"}
-        return FeatureRole(name, "multicategorical", is_plain=False, note=note, keys=keys)
+        return FeatureRole(name, "multicategorical", note=note, keys=keys)
+    if pc.mean(pc.match_substring_regex(text, _NUMBER).cast(pa.float64())).as_py() > _NUMBERS:
+        return "of numbers with other words among them: write null for these, or name its kind in graph.columns"
     if different > _ALIKE * len(text) and different > _FEW:
         return "different in each row"
-    return FeatureRole(name, "categorical", is_plain=False, note=note)
+    return FeatureRole(name, "categorical", note=note)
 
 
 def type_name(name: str) -> str:

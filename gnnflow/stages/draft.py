@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from gnnflow.config.loading import load_config, read_config
+from gnnflow.config.loading import read_config
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages.column_roles import FeatureRole, LabelRole, find_features, find_label, find_split, type_name
 from gnnflow.stages.first_look import first_look
@@ -46,6 +46,12 @@ class _Graph:
         """True where the graph has several types or relations."""
         return len(self.nodes) > 1 or len(self.roles.edges) + len(self.roles.keys) > 1
 
+    def of_label(self, table: GivenTable) -> set[str]:
+        """Return the columns of the label and the split, where they are this table's, and of the weight."""
+        own = self.label is not None and self.label.table.uri == table.uri
+        label = "" if self.label is None else self.label.column
+        return {"weight", *([label, self.split or ""] if own else [])}
+
     @property
     def nodes(self) -> tuple[NodeRole, ...]:
         """The node tables."""
@@ -65,35 +71,12 @@ def draft_config(
     if twice := [each.name for each in given if [other.name for other in given].count(each.name) > 1]:
         raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
     roles = find_roles(given, ids=ids, ends=ends)
-    drafts = []
-    # keys and kinds that these tables may not support are left out of the later forms
-    for keys, only_plain in ((True, False), (False, False), (True, True), (False, True)):
-        graph = _chosen(given, _without_keys(roles, keys=keys), name=name, label=label, only_plain=only_plain)
-        text = "\n".join(_lines(graph)) + "\n"
-        stops = first_look(read_config(text)).stops
-        drafts.append(Draft(text, tuple(_told(graph)), stops))
-        if not stops:
-            return drafts[-1]
-    return min(drafts, key=lambda each: (not _loads(each.text), len(each.stops)))
+    graph = _chosen(roles, name=name, label=label)
+    text = "\n".join(_lines(graph)) + "\n"
+    return Draft(text, tuple(_told(graph)), first_look(read_config(text)).stops)
 
 
-def _loads(text: str) -> bool:
-    try:
-        load_config(text)
-    except ConfigError:
-        return False
-    return True
-
-
-def _without_keys(roles: Roles, *, keys: bool) -> Roles:
-    """Return the roles, without foreign keys and the node tables that only these reach where `keys` is False."""
-    if keys:
-        return roles
-    used = {end.nodes.table.uri for edge in roles.edges for end in (edge.src, edge.dst)}
-    return Roles(tuple(each for each in roles.nodes if each.table.uri in used), roles.edges)
-
-
-def _chosen(given: Sequence[GivenTable], roles: Roles, *, name: str, label: str, only_plain: bool) -> _Graph:
+def _chosen(roles: Roles, *, name: str, label: str) -> _Graph:
     taken: dict[str, set[str]] = {each.table.uri: {each.id} for each in roles.nodes}
     for edge in (*roles.edges, *roles.keys):
         taken.setdefault(edge.table.uri, set()).update((edge.src.column, edge.dst.column))
@@ -108,11 +91,7 @@ def _chosen(given: Sequence[GivenTable], roles: Roles, *, name: str, label: str,
         taken[found.table.uri] |= {split} if split else set()
     features, left = {}, {}
     for each in roles.nodes:
-        columns, left[each.table.uri] = find_features(each.table, taken[each.table.uri])
-        features[each.table.uri] = [column for column in columns if column.is_plain or not only_plain]
-        left[each.table.uri] |= {
-            c.column: c.note or f"{c.kind}, which is not read here" for c in columns if only_plain and not c.is_plain
-        }
+        features[each.table.uri], left[each.table.uri] = find_features(each.table, taken[each.table.uri])
     return _Graph(name or roles.edges[0].table.name, roles, found, split, features, left, kind)
 
 
@@ -194,10 +173,10 @@ def _label_lines(graph: _Graph) -> Iterator[str]:
     if label is None:
         return
     yield f"label: {_yaml(label.column)}  # {label.why}"
-    if label.classes:
-        yield f"classes: {_flow(label.classes)}  # in sorted order"
-    elif label.num_classes is not None:
-        yield f"num_classes: {label.num_classes}  # whole numbers, written with a decimal point"
+    if label.is_counted:
+        yield "classes: distinct  # the numbers in the column are the classes"
+    if label.none:
+        yield f"unlabelled: {_flow(label.none)}  # read as no label"
     if graph.split is not None and graph.split != "split":
         yield f"split: {_yaml(graph.split)}"
 
@@ -227,11 +206,15 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
     for table, _ in held:
         for name, why in graph.left[table.uri].items():
             yield f"# {table.name}.{name} is left out: {why}"
+    for edge in graph.roles.edges:
+        ends = {edge.src.column, edge.dst.column}
+        if unread := [name for name in edge.table.columns if name not in ends | graph.of_label(edge.table)]:
+            yield f"# not read of {edge.table.name}: {', '.join(unread)}; model kind gat_e reads graph.edge_features"
 
 
 def _task_lines(graph: _Graph) -> Iterator[str]:
     if graph.kind == "node" and graph.split is None:
-        yield "task: {split: {kind: random}}  # no column says train, valid and test: 10 % each for valid and test"
+        yield "task: {split: {kind: random}}  # no column says train, valid and test, so they are drawn"
     elif graph.kind == "link":
         yield "task: {kind: link, split: {kind: random}}  # which edges exist is learned: no label was named"
     elif graph.kind == "edge" and graph.split is None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _EXAMPLES, _LETTERS, _LIST = 3, 24, 3
 _OF_SHARDS = ("shard_size", "layout", "targets")
 _LEAST = 0.001  # the least share that one decimal shows
-_WIDTHS = (28, 14, 22, 9)
+_WIDTHS = (24, 14, 28, 9)
 
 
 @dataclass(frozen=True)
@@ -254,6 +254,11 @@ def _role_of(name: str, table: SampledTable, config: Config) -> str:
         roles[graph.split_column] = "split"
     if name in roles:
         return roles[name]
+    kinds = {
+        part.name: part.section.kind for part in ([] if schema is None else schema.parts) if part.section is not None
+    }
+    if name in kinds:
+        return f"{what} ({kinds[name]})"
     if name in features or any(name in (f"{each}_index", f"{each}_value") for each in features):
         return f"{what} ({kind_text(table.parts[0][name].type)})"
     return ""

@@ -246,9 +246,9 @@ def _id_score(name: str, table: str) -> int:
 
 
 def _references(table: GivenTable, nodes: Sequence[NodeRole], own: str | None) -> list[Reference]:
-    """Return the columns of a table whose values are ids of another table, each with the table that has most of them.
+    """Return the columns of a table whose values are ids of another table.
 
-    Numbers are often among ids by chance, so their column must be named as ids are.
+    Each has the table that holds most of its values. Numbers are often among ids by chance, so their column must be named as ids are.
     """
     found = []
     for name in table.columns:

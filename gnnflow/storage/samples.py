@@ -1,6 +1,6 @@
 """Samples of users' tables: the first rows of the first files, and about how many rows all files have.
 
-A sample is chunks like those of the whole table, so that everything that reads a table reads a sample too. At most
+A sample is chunks as a whole table's are, so that everything that reads a table reads a sample too. At most
 `MOST_ROWS` rows are read, or `_MOST_BYTES` of text, and the footers of `_MOST_FILES` files.
 """
 
