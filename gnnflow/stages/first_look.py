@@ -1,6 +1,7 @@
 """A first look at a config and its tables: columns, classes, sizes, and everything that would stop the run.
 
-Nothing is started and nothing is written: schemas and the first rows of the first files are read.
+Nothing is started: schemas and the first rows of the first files are read, and a file is written to the workspace and
+removed again.
 """
 
 from __future__ import annotations

@@ -143,6 +143,9 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
     reached = used | {uri for key in keys for uri in (key.table.uri, key.dst.nodes.table.uri)}
     lost = [table for table in tables if table.uri not in of_edges and table.uri not in reached]
     for table in lost:
+        if found[table.uri] is None and find_ends(table.columns) is None:
+            _ask_about(table, None)
+    for table in lost:
         _ask_for_nodes(table, found[table.uri], candidates)
     for table in lost:
         _ask_about(table, found[table.uri])
@@ -248,7 +251,8 @@ def _id_score(name: str, table: str) -> int:
 def _references(table: GivenTable, nodes: Sequence[NodeRole], own: str | None) -> list[Reference]:
     """Return the columns of a table whose values are ids of another table.
 
-    Each has the table that holds most of its values. Numbers are often among ids by chance, so their column must be named as ids are.
+    Each has the table that holds most of its values. Numbers are often among ids by chance, so their column must be
+    named as ids are.
     """
     found = []
     for name in table.columns:
