@@ -27,10 +27,14 @@ _CONNECT_SECONDS = 15
 
 
 class Cluster:
-    """A scheduler that starts lazily and stops with its `with` block. say hears what a person who waits should know."""
+    """A scheduler that starts lazily and stops with its `with` block.
 
-    def __init__(self, config: ClusterConfig, *, say: Callable[[str], None] = say_nothing) -> None:
+    say: hears what a person who waits should know. note: said when the first task needs the cluster.
+    """
+
+    def __init__(self, config: ClusterConfig, *, say: Callable[[str], None] = say_nothing, note: str = "") -> None:
         self.config = config
+        self._note = note
         self._say = say
         self._stack = ExitStack()
         self._scheduler: Scheduler | None = None
@@ -59,6 +63,8 @@ class Cluster:
     def scheduler(self) -> Scheduler:
         """Return the scheduler itself. Raises ClusterError where an address does not answer or workers cannot start."""
         if self._scheduler is None:
+            if self._note:
+                self._say(self._note)
             if self.config.kind == "synchronous":
                 self._scheduler = Synchronous()
             elif self.config.kind == "local":

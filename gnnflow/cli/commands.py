@@ -14,6 +14,7 @@ import typer
 
 from gnnflow import __version__
 from gnnflow.cli.boundary import listed
+from gnnflow.cli.checking import check, init
 from gnnflow.cli.models import models_app
 from gnnflow.cli.options import (
     AsJson,
@@ -32,6 +33,7 @@ from gnnflow.cli.tables import generate_app, import_tables
 from gnnflow.config import STAGES, Config, config_from_dict
 from gnnflow.config.deployment import default_workspace, refuse_unusable
 from gnnflow.config.experiments import read_experiment
+from gnnflow.config.loading import read_config
 from gnnflow.config.stages import stages_of
 from gnnflow.config.yaml_text import read_yaml
 from gnnflow.graph.errors import ConfigError
@@ -71,6 +73,8 @@ def build_app() -> typer.Typer:
     own: dict[str, Callable[..., None]] = {"run": run, "flat": flat, "publish": publish}
     for stage in STAGES.values():
         app.command(stage.name, help=stage.summary)(own.get(stage.name) or _stage_command(stage.name))
+    app.command()(init)
+    app.command()(check)
     app.command()(plan)
     app.command()(sweep)
     app.command(name="score-pairs")(score_pairs)
@@ -112,7 +116,10 @@ def run(
     config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
 ) -> None:
     """Run all stages and print the run's metrics."""
-    summary = perform(load(config, overrides, workspace), "run", config_uri=config).summary()
+    from gnnflow.stages.first_look import refuse_first
+
+    read = refuse_first(read_config(read_text(config), overrides=overrides or (), workspace=workspace, source=config))
+    summary = perform(read, "run", config_uri=config).summary()
     if as_json:
         show(summary, as_json=True)
         return

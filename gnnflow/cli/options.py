@@ -36,6 +36,11 @@ WorkspaceOption = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
 
+_NO_WORKERS = (
+    "the tables are small, so the work runs in this process; `cluster: {kind: local}` in the config starts workers"
+)
+
+
 def load(config: str, overrides: list[str] | None, workspace: str | None) -> Config:
     """Return the config a command names."""
     return load_config(read_text(config), overrides=overrides or (), workspace=workspace, source=config)
@@ -63,10 +68,13 @@ def perform(config: Config, *stages: str, config_uri: str = "") -> StageResult:
 def cluster_of(config: Config, progress: Progress) -> Cluster:
     """Return the config's cluster for a `with` block; it starts with the first task that needs it."""
     from gnnflow.cluster import Cluster
+    from gnnflow.stages.resolve import cluster_for
 
-    if config.cluster.kind == "local":
+    chosen = cluster_for(config)
+    if chosen.kind == "local":
         stopping.before_workers()
-    return Cluster(config.cluster, say=progress.message)
+    note = "" if chosen == config.cluster else _NO_WORKERS
+    return Cluster(chosen, say=progress.message, note=note)
 
 
 def run_stages(

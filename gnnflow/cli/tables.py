@@ -68,14 +68,19 @@ def import_tables(
 
 def _of_ends(ends: str) -> list[str]:
     """Return --ends as options. Raises ConfigError where it does not name two columns."""
-    names = [name.strip() for name in ends.split(",")] if ends else []
-    if names and (len(names) != _PAIR or not all(names)):
+    return [f"{end}={name}" for end, name in zip(("src", "dst"), parse_ends(ends), strict=True)] if ends else []
+
+
+def parse_ends(ends: str) -> tuple[str, str]:
+    """Return the two columns that --ends names. Raises ConfigError where it does not name two."""
+    names = [name.strip() for name in ends.split(",")]
+    if len(names) != _PAIR or not all(names):
         raise ConfigError(
             f"{ends!r} does not name two columns",
             where="--ends",
             fix="Write --ends SRC,DST; for a name with a comma, --option src=NAME --option dst=NAME.",
         )
-    return [f"{end}={name}" for end, name in zip(("src", "dst"), names, strict=False)]
+    return names[0], names[1]
 
 
 def _given(options: list[str]) -> dict[str, str]:

@@ -8,10 +8,10 @@ a user's own class, is listed as it is written: `package.module:Class`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, PydanticUndefined
 
@@ -36,6 +36,23 @@ class Section(BaseModel):
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, protected_namespaces=()
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_default_kinds(cls, raw: Any) -> Any:
+        """Give a section without a kind the default's, and leave out an empty section that has a default."""
+        if not isinstance(raw, dict):
+            return raw
+        filled = dict(raw)
+        for name, value in raw.items():
+            field = cls.model_fields.get(name)
+            if field is None or not isinstance(field.default, Section):
+                continue
+            if value is None and type(None) not in get_args(field.annotation):
+                del filled[name]
+            elif isinstance(value, dict) and field.default.tag not in value and tagged_members(field):
+                filled[name] = {field.default.tag: default_kind(field), **value}
+        return filled
+
 
 def problem(text: str, *, key: str = "", fix: str = "") -> PydanticCustomError:
     """Return an error to raise inside validators; `fix` says what to do.
@@ -44,6 +61,12 @@ def problem(text: str, *, key: str = "", fix: str = "") -> PydanticCustomError:
     the key it is about, as a path within the section.
     """
     return PydanticCustomError("gnnflow", "{text}", {"text": text, "key": key, "fix": fix})
+
+
+def together(found: Sequence[PydanticCustomError]) -> PydanticCustomError:
+    """Return one error of a section for several `problem`s."""
+    contexts = [error.context or {} for error in found]
+    return PydanticCustomError("gnnflow", "{text}", {**contexts[0], "others": contexts[1:]})
 
 
 def _refuse_boolean(value: Any) -> Any:

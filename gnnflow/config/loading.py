@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from gnnflow.config.base import published_name
 from gnnflow.config.cluster_section import AddressCluster
+from gnnflow.config.collecting import read_all
 from gnnflow.config.deployment import Deployment, anchored
 from gnnflow.config.edge_tables import EdgeTableConfig
 from gnnflow.config.environment import apply_overrides, expand, mask_values
 from gnnflow.config.graph_section import GraphConfig
-from gnnflow.config.messages import explain
+from gnnflow.config.messages import join_findings
 from gnnflow.config.root import Config
 from gnnflow.config.yaml_text import read_yaml, refuse_oversized
 from gnnflow.graph.errors import ConfigError
@@ -41,6 +43,13 @@ def load_config(
     errors; `environment` replaces the process's own. Raises ConfigError naming the YAML path, the value and
     what is allowed.
     """
+    raw = _mapping_of(text, source=source)
+    here = os.environ if environment is None else environment
+    return config_from_dict(raw, overrides=overrides, workspace=workspace, source=source, environment=here)
+
+
+def _mapping_of(text: str, *, source: str) -> dict[str, Any]:
+    """Return the keys of a YAML text. Raises ConfigError for another value, and for an experiment."""
     raw = read_yaml(text, source=source or "config")
     if not isinstance(raw, dict):
         found = "it is empty" if raw is None else f"it is {_KINDS.get(type(raw), 'something else')}"
@@ -53,8 +62,7 @@ def load_config(
             where=source,
             fix="Run them with `gnnflow sweep CONFIG`, or leave matrix out.",
         )
-    here = os.environ if environment is None else environment
-    return config_from_dict(raw, overrides=overrides, workspace=workspace, source=source, environment=here)
+    return raw
 
 
 def config_from_dict(
@@ -69,6 +77,59 @@ def config_from_dict(
 
     environment: the values of variables, for values of a file; None leaves every text as it is.
     """
+    values = _values_of(raw, overrides=overrides, workspace=workspace, source=source, environment=environment)
+    try:
+        config = Config.model_validate(values)
+    except ValidationError:
+        findings = read_all(values).findings
+        raise join_findings(findings, values, source=source) from None
+    try:
+        return _apply_deployment(config, Deployment.here())
+    except ConfigError as error:
+        raise mask_values(error, values) from None
+
+
+@dataclass(frozen=True)
+class PartialConfig:
+    """A config as far as it could be read; config is None where no tables are known.
+
+    removed: wrong keys that were left out.
+    """
+
+    config: Config | None
+    errors: tuple[ConfigError, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+def read_config(
+    text: str, *, overrides: Sequence[str] = (), workspace: str | None = None, source: str = ""
+) -> PartialConfig:
+    """Return the configuration of a YAML text without its wrong keys, and an error for each.
+
+    Raises ConfigError for a text that is no mapping of keys, and for variables that are not set.
+    """
+    raw = _mapping_of(text, source=source)
+    values = _values_of(raw, overrides=overrides, workspace=workspace, source=source, environment=os.environ)
+    reading = read_all(values)
+    errors = [mask_values(found.error(source=source), values) for found in reading.findings]
+    config = reading.config
+    if config is not None:
+        try:
+            config = _apply_deployment(config, Deployment.here())
+        except ConfigError as error:
+            config, errors = None, [*errors, mask_values(error, values)]
+    return PartialConfig(config, tuple(errors), reading.removed)
+
+
+def _values_of(
+    raw: Mapping[str, Any],
+    *,
+    overrides: Sequence[str],
+    workspace: str | None,
+    source: str,
+    environment: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """Return a config's values with overrides, variables and the workspace."""
     refuse_oversized(raw, source=source or "config")
     values = apply_overrides(dict(raw), overrides)
     if workspace is not None:
@@ -77,14 +138,7 @@ def config_from_dict(
         values = expand(values, environment)
     if workspace is not None:
         values = {**values, "workspace": workspace}
-    try:
-        config = Config.model_validate(values)
-    except ValidationError as error:
-        raise explain(error, values, model=Config, source=source) from None
-    try:
-        return _apply_deployment(config, Deployment.here())
-    except ConfigError as error:
-        raise mask_values(error, values) from None
+    return values
 
 
 def _apply_deployment(config: Config, deployment: Deployment) -> Config:

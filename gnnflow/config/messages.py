@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -52,6 +52,7 @@ _MUST_BE = {
     "too_long": "a list of at most {max_length}",
 }
 _LONGEST_VALUE = 100
+_MOST_HOMES = 4
 _Path = tuple[str | int, ...]
 
 
@@ -71,10 +72,21 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class _Finding:
+class Finding:
+    """One mistake in a config.
+
+    names_kind: the key chooses the section's kind, so the section's other keys are unknown.
+    """
+
     path: _Path
     problem: str
     fix: str
+    names_kind: bool = False
+
+    def error(self, *, source: str = "") -> ConfigError:
+        """Return it as an error of the file `source`."""
+        where = ": ".join(part for part in (source, path_text(self.path)) if part)
+        return ConfigError(self.problem, where=where, fix=self.fix)
 
 
 def explain(error: ValidationError, raw: Any, *, model: type[Section], source: str = "") -> ConfigError:
@@ -82,10 +94,19 @@ def explain(error: ValidationError, raw: Any, *, model: type[Section], source: s
 
     It shows variables by their names, never their values.
     """
-    return mask_values(_explain(error, raw, model=model, source=source), raw)
+    return join_findings(findings_of(error, raw, model=model), raw, source=source)
 
 
-def _explain(error: ValidationError, raw: Any, *, model: type[Section], source: str) -> ConfigError:
+def join_findings(findings: Sequence[Finding], raw: Any, *, source: str = "") -> ConfigError:
+    """Return one error for one finding or several, with variables by their names."""
+    if len(findings) == 1:
+        return mask_values(findings[0].error(source=source), raw)
+    lines = [str(found.error()) for found in findings]
+    return mask_values(ConfigError("\n  ".join([f"{len(findings)} keys are wrong:", *lines]), where=source), raw)
+
+
+def findings_of(error: ValidationError, raw: Any, *, model: type[Section]) -> list[Finding]:
+    """Return everything pydantic found in `raw`, the mapping validated as `model`."""
     places = [(_locate(model, raw, details["loc"]), details) for details in error.errors(include_url=False)]
     grouped: dict[_Path, tuple[_Place, list[ErrorDetails]]] = {}
     for place, details in places:
@@ -93,13 +114,7 @@ def _explain(error: ValidationError, raw: Any, *, model: type[Section], source: 
         path = place.path
         if not any(len(other.path) > len(path) and other.path[: len(path)] == path for other, _ in places):
             grouped.setdefault(place.path, (place, []))[1].append(details)
-    findings = [_describe(place, together) for place, together in grouped.values()]
-    if len(findings) == 1:
-        (found,) = findings
-        where = ": ".join(part for part in (source, path_text(found.path)) if part)
-        return ConfigError(found.problem, where=where, fix=found.fix)
-    lines = [str(ConfigError(found.problem, where=path_text(found.path), fix=found.fix)) for found in findings]
-    return ConfigError("\n  ".join([f"{len(findings)} keys are wrong:", *lines]), where=source)
+    return [found for place, together in grouped.values() for found in _describe(place, together, root=model)]
 
 
 def path_text(path: _Path) -> str:
@@ -160,21 +175,22 @@ def _holds(raw: Any, path: _Path, key: str) -> bool:
     return isinstance(value, dict) and key in value
 
 
-def _describe(place: _Place, errors: list[ErrorDetails]) -> _Finding:
+def _describe(place: _Place, errors: list[ErrorDetails], *, root: type[Section]) -> list[Finding]:
     kind, value = errors[0]["type"], errors[0]["input"]
     match kind:
         case "extra_forbidden":
-            return _describe_unknown(place)
+            return [_describe_unknown(place, root)]
         case "missing":
-            return _Finding(place.path, "required but missing", _about(place.field))
+            return [Finding(place.path, "required but missing", _about(place.field))]
         case "union_tag_invalid" | "union_tag_not_found" | "model_attributes_type" if place.tagged:
-            return _describe_kind(place, value)
+            return [_describe_kind(place, value)]
         case "gnnflow":
-            return _describe_problem(place, errors[0])
+            context = errors[0]["ctx"]
+            return [_describe_problem(place, value, each) for each in (context, *context.get("others", ()))]
     must = " or ".join(dict.fromkeys(_must_be(details) for details in errors))
     hint = _hint(value, _choices(place.field)) if kind == "literal_error" and isinstance(value, str) else ""
     problem = f"{show(value)} is not allowed: must be {must}"
-    return _Finding(place.path, problem, f"{hint} {_about(place.field)}".strip())
+    return [Finding(place.path, problem, f"{hint} {_about(place.field)}".strip())]
 
 
 def _hint(value: str, choices: Sequence[str]) -> str:
@@ -182,38 +198,59 @@ def _hint(value: str, choices: Sequence[str]) -> str:
     return f"Did you mean [{value}]?" if value in choices else nearest(value, choices)
 
 
-def _describe_unknown(place: _Place) -> _Finding:
+def _describe_unknown(place: _Place, root: type[Section]) -> Finding:
     assert place.owner is not None
     key, keys = str(place.path[-1]), list(place.owner.model_fields)
     here = f"Keys here: {', '.join(keys)}."
     if kinds := [kind for kind, section in place.siblings.items() if key in section.model_fields]:
+        tag = path_text((*place.path[:-1], tag_name(place.siblings)))
         own = next(kind for kind, section in place.siblings.items() if section is place.owner)
-        where = path_text((*place.path[:-1], tag_name(place.siblings)))
         fix = f"{here} Kinds with {key}: {', '.join(kinds)}."
-        return _Finding(place.path, f"unknown key where {where} is {own}", fix)
-    return _Finding(place.path, "unknown key", f"{nearest(key, keys)} {here}".lstrip())
+        return Finding(place.path, f"unknown key where {tag} is {own}", fix)
+    elsewhere = [path for path in _homes(root, key) if path != path_text(place.path)]
+    homes = f"{key} is a key elsewhere: {', '.join(elsewhere[:_MOST_HOMES])}." if elsewhere else ""
+    return Finding(place.path, "unknown key", " ".join(filter(None, (nearest(key, keys), homes, here))))
 
 
-def _describe_problem(place: _Place, details: ErrorDetails) -> _Finding:
-    context = details["ctx"]
+def _homes(section: type[Section], key: str, path: str = "") -> list[str]:
+    """Return the places of a key below a section, each with the kinds that have it where only some do."""
+    found = [f"{path}{key}"] if key in section.model_fields else []
+    for name, field in section.model_fields.items():
+        members = tagged_members(field)
+        if not members:
+            below = field.annotation
+            if isinstance(below, type) and issubclass(below, Section):
+                found += _homes(below, key, f"{path}{name}.")
+            continue
+        kinds = [kind for kind, member in members.items() if key in member.model_fields]
+        if kinds and key != tag_name(members):
+            some = f" ({tag_name(members)}: {', '.join(kinds)})" if len(kinds) < len(members) else ""
+            found.append(f"{path}{name}.{key}{some}")
+        below_kinds = (home for member in members.values() for home in _homes(member, key, f"{path}{name}."))
+        found += [home for home in below_kinds if not home.startswith(f"{path}{name}.{key}")]
+    return list(dict.fromkeys(found))
+
+
+def _describe_problem(place: _Place, value: Any, context: Mapping[str, Any]) -> Finding:
     if place.inside is None:
-        return _Finding(place.path, f"{show(details['input'])} {context['text']}", context["fix"])
+        return Finding(place.path, f"{show(value)} {context['text']}", context["fix"])
     below = context["key"].split(".") if context["key"] else []
-    return _Finding((*place.path, *below), context["text"], context["fix"])
+    return Finding((*place.path, *below), context["text"], context["fix"])
 
 
-def _describe_kind(place: _Place, value: Any) -> _Finding:
+def _describe_kind(place: _Place, value: Any) -> Finding:
     kinds, tag = ", ".join(place.tagged), tag_name(place.tagged)
     if not isinstance(value, dict):
         problem = f"{show(value)} is not allowed: must be a mapping of keys with a {tag}"
-        return _Finding(place.path, problem, f"Kinds: {kinds}.")
+        return Finding(place.path, problem, f"Kinds: {kinds}.")
     path = (*place.path, tag)
     if tag not in value:
-        return _Finding(path, "required but missing", f"Kinds: {kinds}.")
+        return Finding(path, "required but missing", f"Kinds: {kinds}.", names_kind=True)
     problem = f"{show(value[tag])} is not allowed: must be one of {kinds}"
     words = [kind for kind, section in place.tagged.items() if not is_free_text(section)]
     free = [section.model_fields[tag] for section in place.tagged.values() if is_free_text(section)]
-    return _Finding(path, problem, nearest(str(value[tag]), words) or " ".join(map(_about, free)))
+    fix = nearest(str(value[tag]), words) or " ".join(map(_about, free))
+    return Finding(path, problem, fix, names_kind=True)
 
 
 def _must_be(details: ErrorDetails) -> str:

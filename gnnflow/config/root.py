@@ -6,7 +6,8 @@ from typing import Self
 
 from pydantic import model_validator
 
-from gnnflow.config.checks import CHECKS
+from gnnflow.config.base import together
+from gnnflow.config.checks import problems_of
 from gnnflow.config.sections import Sections
 
 
@@ -15,6 +16,6 @@ class Config(Sections):
 
     @model_validator(mode="after")
     def _check_sections(self) -> Self:
-        for check in CHECKS:
-            check(self)
+        if found := problems_of(self):
+            raise together(found)
         return self

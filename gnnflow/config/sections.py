@@ -141,7 +141,11 @@ class Sections(Section):
     infer: InferConfig = Field(InferConfig(), description="Scoring.")
     guards: GuardsConfig = Field(GuardsConfig(), description="Checks that stop a scheduled run before it trains.")
     publish: PublishConfig = Field(PublishConfig(), description="Conditions for promoting a model.")
-    cluster: ClusterConfig = Field(LocalCluster(), description="Where the work runs.")
+    cluster: ClusterConfig = Field(
+        LocalCluster(),
+        description="Where the work runs. Without the section, tables of up to 64 MiB in memory are worked on "
+        "in this process, unless train.workers asks for ranks.",
+    )
 
     @field_validator("workspace")
     @classmethod

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gnnflow.graph.arrays import BoolArray, FloatArray, IntArray
+    from gnnflow.graph.facts import IdType
     from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.schema import EdgeSchema
@@ -145,13 +146,18 @@ def _resolve(
     if len(missing) and id_type == "string" and job.config.on_bad_rows == "fail":
         unknown = combine(rows[column].take(pa.array(first_rows(missing, place))))
         near = near_id(unknown, _ids_of_type(inbox, job, node_type=part % job.graph.num_types))
-    letters = "; ids are text here, compared letter by letter." if id_type == "string" else "."
-    fix = f"{near} Write both alike{letters}" if near else f"Add the node, or drop the edge{letters}"
-    fault = Fault(f"{side} is not an id of {of}", side, missing, fix, held_in=column)
+    fault = replace(end_fault(missing, side=side, of=of, id_type=id_type, near=near), held_in=column)
     checked = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     # local row of the node, for each edge that is kept
     local = to_numpy(found.fill_null(-1)).astype(np.int64)[checked.kept]
     return CheckedEnds(take_kept(rows, checked.kept), checked, local + book.start(part))
+
+
+def end_fault(rows: IntArray, *, side: str, of: str, id_type: IdType, near: str = "") -> Fault:
+    """Return the fault of edges whose end is no node. near: a sentence about an id that resembles one of them."""
+    letters = "; ids are text here, compared letter by letter." if id_type == "string" else "."
+    fix = f"{near} Write both alike{letters}" if near else f"Add the node, or drop the edge{letters}"
+    return Fault(f"{side} is not an id of {of}", side, rows, fix)
 
 
 def _ids_of_type(inbox: Inbox, job: IngestJob, *, node_type: int) -> Iterator[Any]:

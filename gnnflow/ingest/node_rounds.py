@@ -93,7 +93,7 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
     # rows with the same id as the row before them
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
-    fault = Fault("id appears more than once", source.config.id_column, repeated, "Keep one row per id.", held_in="id")
+    fault = replace(repeated_id_fault(repeated, column=source.config.id_column), held_in="id")
     if source.ends:
         rows, repeated = take_kept(rows, np.setdiff1d(np.arange(len(ids)), repeated)), np.zeros(0, np.int64)
         fault, place = replace(fault, rows=repeated), to_numpy(rows["place"])
@@ -107,6 +107,11 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
         files=job.set_aside(f"{source.stem}-sort-{partition:05d}", found.bad),
         counts={"rows_out": rows.num_rows, **found.counts, **_node_counts(rows, node_type, job)},
     )
+
+
+def repeated_id_fault(rows: IntArray, *, column: str) -> Fault:
+    """Return the fault of rows whose id an earlier row has."""
+    return Fault("id appears more than once", column, rows, "Keep one row per id.")
 
 
 def _node_counts(rows: pa.Table, node_type: int, job: IngestJob) -> dict[str, Any]:

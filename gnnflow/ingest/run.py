@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.job import IngestJob
+    from gnnflow.ingest.tables import EdgeTable, NodeTable
     from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.writing import FileEntry
@@ -151,7 +152,12 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts
     labelled = job.tables.labelled
     if not labelled.schema.has_split or not labelled.schema.has_labels:
         return
-    counts, is_drawn = count_splits(records), labelled.schema.drawn is not None
+    refuse_empty_splits(labelled, count_splits(records), aside=_set_aside(rows))
+
+
+def refuse_empty_splits(labelled: NodeTable | EdgeTable, counts: Mapping[str, int], *, aside: str) -> None:
+    """Raise TableError where no labelled node is in train or valid. aside: half a sentence about lost rows."""
+    is_drawn = labelled.schema.drawn is not None
     for name in ("train", "valid"):
         if not counts[name]:
             found = (
@@ -160,7 +166,7 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts
                 else f"column {labelled.config.split_column!r}: no row is in"
             )
             raise TableError(
-                f"{found} split {name!r} (counts: {counts}{_set_aside(rows)})",
+                f"{found} split {name!r} (counts: {counts}{aside})",
                 where=labelled.uri,
                 fix=f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
                 + _ALONE,

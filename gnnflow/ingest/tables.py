@@ -206,10 +206,10 @@ def tables_of(
         read_edge_schema(table, config, nodes=schemas, number=number, targets=targets, classes=classes)
         for number, table in enumerate(edges)
     ]
-    _refuse_unknown_columns(config, schemas, edge_schemas)
+    refuse_unknown_columns(config, schemas, edge_schemas)
     _refuse_unknown_patterns(config, schemas, edge_schemas)
     if targets is not None:
-        _refuse_other_times(edges, edge_schemas, config, target=targets.table)
+        refuse_other_times(edges, edge_schemas, config, target=targets.table)
     types = config.schema.types
     stems, firsts = _stems("nodes", types, config), _firsts(nodes)
     return Tables(
@@ -283,7 +283,7 @@ def _reverse(config: GraphConfig, relation: Relation) -> int | None:
     return config.schema.relations.index(config.reverses.get(relation, relation))
 
 
-def _refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
+def refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
     """Raise TableError where no table has a column that is named for all."""
     fix = "Name the column of weights, or leave the key out where edges have none."
     if isinstance(config.weight, str) and config.weight != _WEIGHT and not any(schema.has_weight for schema in edges):
@@ -335,7 +335,7 @@ def check_column_sections(tables: Tables, config: GraphConfig) -> None:
             raise TableError(f"no table has a column {name!r} that is read", where="graph.columns", fix=fix)
 
 
-def _refuse_other_times(
+def refuse_other_times(
     edges: Sequence[SourceTable], schemas: Sequence[EdgeSchema], config: GraphConfig, *, target: int
 ) -> None:
     """Raise TableError where a table's times have another unit than the targets'; they are compared as numbers."""

@@ -107,6 +107,11 @@ def settle_text(tables: Sequence[SourceTable], runner: RoundRunner) -> list[Sour
         [_survey_of(next(found).counts) if chunk.csv else survey(chunk, table.columns) for chunk in table.chunks]
         for table in tables
     ]
+    return with_agreed_types(tables, surveys)
+
+
+def with_agreed_types(tables: Sequence[SourceTable], surveys: Sequence[Sequence[Survey]]) -> list[SourceTable]:
+    """Return the tables with the types of their text. surveys: of the chunks of each table."""
     integers: dict[int, bool] = {}
     for table, held in zip(tables, surveys, strict=True):
         for column, node_type in table.ids.items():

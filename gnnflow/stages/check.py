@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic_core import PydanticCustomError
-
 from gnnflow.config import STAGES, MAGNNConfig, MiniBatchConfig, PlateauSchedule
-from gnnflow.config.checks import CHECKS
+from gnnflow.config.checks import problems_of
 from gnnflow.config.own_code import own_function
 from gnnflow.config.partition_section import PARTITIONERS
 from gnnflow.config.stage_keys import own_encoders
@@ -22,10 +21,13 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric
 from gnnflow.graph.splits import SPLITS, check_splits, too_few_targets
 from gnnflow.graph.train_labels import check_train_labels
+from gnnflow.ingest.preview import Errors
+from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.own import load_function
 from gnnflow.stages.bad_rows import check_bad_rows
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.start import check_start
+from gnnflow.stages.table_errors import errors_of_tables, preview_of
 from gnnflow.stages.train import check_log, model_inputs
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.graph_store import GraphStore
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Config
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.ingest.preview import Preview
     from gnnflow.ingest.text import SourceTable
     from gnnflow.stages.resolve import ResolvedRun
 
@@ -45,36 +48,70 @@ _PROBE = b"gnnflow tests that it can write here\n"
 
 
 def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
-    """Raise the GnnflowError that a remaining stage would raise much later, for everything that is known already.
+    """Raise one GnnflowError for everything that would stop a remaining stage and is known already.
 
-    stages: those that are about to run, by default all of the run. Built-in layers run on every execution, as the
-    contract suite shows. So torch is loaded only for custom layers and for the model of train.start, and not if nothing
-    is left to do; tables are opened only if training is left to do and there is no graph store yet.
+    stages: those that are about to run, by default all of the run.
     """
-    missing = _missing(run, stages or run.stages)
-    own = {name for stage in missing for name in STAGES[stage].own_code(run.config)}
-    if run.config.model.kind in own:
-        _check_own_layer(run.config)
-    if run.config.train.loss.kind in own:
+    if errors := errors_of_run(run, stages):
+        raise joined(errors)
+
+
+def errors_of_run(
+    run: ResolvedRun, stages: Sequence[str] | None = None, *, preview: Preview | None = None
+) -> list[GnnflowError]:
+    """Return the errors that remaining stages would raise much later. stages: as for `check_run`.
+
+    preview: a sample of the tables, which else is read here where ingest is left to do. Built-in layers run on every
+    execution, as the contract suite shows. So torch is loaded only for custom layers and for the model of train.start,
+    and not if nothing is left to do.
+    """
+    missing, config = _missing(run, stages or run.stages), run.config
+    errors = Errors()
+    if preview is None and "ingest" in missing:
+        preview = preview_of(config, states=run.states)
+    for error in () if preview is None else errors_of_tables(preview, config):
+        errors.add(error)
+    for check in (
+        partial(_check_own_code, config, missing),
+        partial(_check_devices, config, missing),
+        partial(_check_training, config, missing),
+        partial(_check_graph, run, missing, preview),
+        partial(_check_partitioner, config, missing),
+        partial(_check_workspace, run.workspace.uri, missing),
+        partial(_check_bad_rows, run),
+    ):
+        errors.attempt(check)
+    return list(errors.found.values())
+
+
+def joined(errors: Sequence[GnnflowError]) -> GnnflowError:
+    """Return one error for one or several; of several its kind is the first one's."""
+    if len(errors) == 1:
+        return errors[0]
+    lines = [f"{len(errors)} things would stop this run:", *map(str, errors)]
+    return type(errors[0])("\n  ".join(lines))
+
+
+def _check_own_code(config: Config, missing: Sequence[str]) -> None:
+    own = {name for stage in missing for name in STAGES[stage].own_code(config)}
+    if config.model.kind in own:
+        _check_own_layer(config)
+    if config.train.loss.kind in own:
         from gnnflow.train.losses import load_loss
 
-        load_loss(run.config.train.loss.kind)
-    if run.config.neighbors.kind in own:
-        load_function(run.config.neighbors.kind)
-    for encoder in own & {*own_encoders(run.config)}:
+        load_loss(config.train.loss.kind)
+    if config.neighbors.kind in own:
+        load_function(config.neighbors.kind)
+    for encoder in own & {*own_encoders(config)}:
         own_function(encoder, where="graph.columns", raises=ConfigError)
-    _check_devices(run.config, missing)
+
+
+def _check_training(config: Config, missing: Sequence[str]) -> None:
     if "train" in missing:
-        check_log(run.config)
-        _check_scratch(run.config)
-        outputs = run.config.graph.classes_given if run.config.task.kind == "node" else run.config.task.width
-        check_trained_size(run.config, outputs=outputs or 1)
-    _check_graph(run, missing)
-    if "partition" in missing:
-        _check_partitioner(run.config)
-    if missing:
-        _check_workspace(run.workspace.uri)
-    _check_bad_rows(run)
+        check_log(config)
+        _check_scratch(config)
+        outputs = config.graph.classes_given if config.task.kind == "node" else config.task.width
+        check_trained_size(config, outputs=outputs or 1)
 
 
 def check_store(run: ResolvedRun) -> None:
@@ -83,8 +120,10 @@ def check_store(run: ResolvedRun) -> None:
     _check_bad_rows(run)
 
 
-def _check_graph(run: ResolvedRun, missing: Sequence[str]) -> None:
+def _check_graph(run: ResolvedRun, missing: Sequence[str], preview: Preview | None = None) -> None:
     """Check the graph store, or else the tables, for the stages that are missing."""
+    if preview is not None and preview.read is None:
+        return  # the tables have errors, which are told
     trains = "train" in missing
     if not trains and ("flat" not in missing or run.config.flat.targets == "all"):
         return
@@ -104,9 +143,11 @@ def _check_bad_rows(run: ResolvedRun) -> None:
         check_bad_rows(facts.tables, run.config.graph, ingested)
 
 
-def _check_partitioner(config: Config) -> None:
+def _check_partitioner(config: Config, missing: Sequence[str]) -> None:
     """Raise ConfigError if the library of the partitioner is not installed here; clusters elsewhere are not checked."""
     kind = config.partition.kind
+    if "partition" not in missing:
+        return
     if kind in PARTITIONERS and config.cluster.kind != "address" and find_spec(PARTITIONERS[kind]) is None:
         raise ConfigError(
             f"{kind} is not allowed here: {PARTITIONERS[kind]} is not installed",
@@ -117,12 +158,9 @@ def _check_partitioner(config: Config) -> None:
 
 def _check_partitions(config: Config) -> None:
     """Raise ConfigError if the number of partitions, which follows from the tables, conflicts with other keys."""
-    try:
-        for check in CHECKS:
-            check(config)
-    except PydanticCustomError as error:
-        said = error.context or {}
-        raise ConfigError(said["text"], where=said["key"], fix=said["fix"]) from error
+    said = [error.context or {} for error in problems_of(config)]
+    if said:
+        raise joined([ConfigError(each["text"], where=each["key"], fix=each["fix"]) for each in said])
 
 
 def _check_scratch(config: Config) -> None:
@@ -182,8 +220,10 @@ def _check_start(run: ResolvedRun) -> None:
     check_start(run.config, inputs=None if facts is None else model_inputs(facts, run.config.task))
 
 
-def _check_workspace(uri: str) -> None:
-    """Write a file to the workspace and remove it again. Raises the storage's error."""
+def _check_workspace(uri: str, missing: Sequence[str]) -> None:
+    """Write a file to the workspace and remove it again, if a stage is left to do. Raises the storage's error."""
+    if not missing:
+        return
     probe = join(uri, f".probe-{uuid.uuid4().hex}")
     try:
         write_atomic(probe, _PROBE)
@@ -326,7 +366,6 @@ def _targets_of_tables(config: Config) -> _Targets:
     """Return the facts about targets that follow from the schemas of the tables."""
     from gnnflow.ingest.schema import NodeSchema
     from gnnflow.ingest.tables import sources_of, tables_of
-    from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 
     graph = config.graph
     targets = EdgeTargets.of(config.task, graph, seed=config.seed)

@@ -24,11 +24,12 @@ import pyarrow as pa
 from gnnflow import registry
 from gnnflow.config import STAGES
 from gnnflow.config.base import published_name
-from gnnflow.config.cluster_section import LocalCluster
+from gnnflow.config.cluster_section import LocalCluster, SynchronousCluster
 from gnnflow.config.graph_section import GraphConfig, table_key, tables_by_name
 from gnnflow.config.own_code import source_digest
 from gnnflow.config.stages import needs_of, stages_of
 from gnnflow.config.task_section import NodeColumnSplit, NodeRandomSplit, NodeTask
+from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.graph.labels import selection_metrics
@@ -42,7 +43,7 @@ from gnnflow.storage.workspace import RUN, Workspace
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gnnflow.config import Config
+    from gnnflow.config import ClusterConfig, Config
     from gnnflow.graph.encodings import States
     from gnnflow.graph.scales import Scales
     from gnnflow.registry import Version
@@ -56,6 +57,8 @@ SCALES_KEY = "graph.scaled_as"
 FEWEST_PARTITIONS, MOST_PARTITIONS = 4, 65536
 _PARTS_OF_MEMORY = 16
 _USUAL_MEMORY = 2 << 30
+SMALL_BYTES = 64 << 20
+"""The most bytes of tables in memory that no workers are started for, unless the config asks for them."""
 
 
 @dataclass(frozen=True)
@@ -204,15 +207,32 @@ def _with_partitions(config: Config, tables: Tables) -> Config:
     if config.graph.partitions is not None:
         return config
     limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
-    # a compressed file takes about four times its size in memory
-    held = sum(
+    count = -(-bytes_in_memory(tables) * _PARTS_OF_MEMORY // (limit or _USUAL_MEMORY))
+    graph = config.graph.model_copy(update={"partitions": min(max(count, FEWEST_PARTITIONS), MOST_PARTITIONS)})
+    return config.model_copy(update={"graph": graph})
+
+
+def bytes_in_memory(tables: Tables) -> int:
+    """Return about the bytes that tables take in memory: four times a compressed file's."""
+    return sum(
         each.size * (4 if format_of(each.name) == "parquet" or each.name.lower().endswith(".gz") else 1)
         for stamps in tables.values()
         for each in stamps
     )
-    count = -(-held * _PARTS_OF_MEMORY // (limit or _USUAL_MEMORY))
-    graph = config.graph.model_copy(update={"partitions": min(max(count, FEWEST_PARTITIONS), MOST_PARTITIONS)})
-    return config.model_copy(update={"graph": graph})
+
+
+def cluster_for(config: Config) -> ClusterConfig:
+    """Return the cluster that runs the rounds: the config's, or this process where a small graph's names none.
+
+    Workers take longer to start than a small graph's rounds. Ranks are tasks of workers, so these are started for them.
+    """
+    if "cluster" in config.model_fields_set or needs_ranks(config.train):
+        return config.cluster
+    try:
+        held = bytes_in_memory(stamps_of(config.graph))
+    except GnnflowError:  # the run itself says it
+        return config.cluster
+    return SynchronousCluster() if held <= SMALL_BYTES else config.cluster
 
 
 def _with_split(config: Config) -> Config:

@@ -86,6 +86,32 @@ def open_csv(uri: str, *, separator: str = ",", header: bool = True, comments: b
     return CsvFile(uri, names, start + len(line) * header, size, separator)
 
 
+def head_span(file: CsvFile, *, most: int) -> Span:
+    """Return a span of whole lines at a file's beginning of at most `most` bytes; the whole file where it is shorter.
+
+    The whole file, up to the size of a block, where quotes are among these bytes: they may hold line breaks.
+    """
+    data = _beginning(file, file.start + most + 1)
+    if len(data) <= file.start + most:
+        return Span(file.start, None)
+    if b'"' in data[file.start :] and (file.size is None or file.size - file.start <= BLOCK_BYTES):
+        return Span(file.start, None)
+    end = data.rfind(b"\n", file.start) + 1
+    return Span(file.start, end) if end > file.start else Span(file.start, None)
+
+
+def _beginning(file: CsvFile, stop: int) -> bytes:
+    """Return the first bytes of a file's text."""
+    if file.size is not None:
+        return _read(file.uri, 0, min(stop, file.size))
+    with open_input(file.uri) as stream:
+        try:
+            text: Any = gzip.GzipFile(fileobj=stream) if file.uri.lower().endswith(".gz") else stream
+            return bytes(text.read(stop))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise _no_gzip(file.uri) from error
+
+
 def read_text(file: CsvFile, span: Span, columns: Sequence[str], *, check: bool) -> pa.Table:
     """Return columns of one block as large_string, without nulls.
 
@@ -187,8 +213,10 @@ def _size(uri: str) -> int | None:
 def _block(file: CsvFile, span: Span) -> tuple[bytes, int]:
     """Return the lines that begin in a span, and the place of their first byte in the file."""
     start, stop = span
-    if file.size is None or stop is None:
+    if stop is None:
         return _whole(file.uri)[start:], start
+    if file.size is None:
+        return _beginning(file, stop)[start:], start
     # read one byte more before the span: if it ends a line, the span begins with a line
     before = start if start == file.start else start - 1
     data = _read(file.uri, before, stop)

@@ -34,7 +34,7 @@ class Chunk:
     """A piece of a user's table: one row group, record batch or block of a CSV file. first_row counts within the file.
 
     num_rows: None where it is unknown before the piece is read. keys: columns in folder names. types: of columns of
-    text; columns without one stay text.
+    text; columns without one stay text. is_head: only the piece's first `num_rows` rows are read.
     """
 
     uri: str
@@ -46,6 +46,7 @@ class Chunk:
     span: Span = WHOLE_FILE
     keys: Keys = ()
     types: Mapping[str, TextType] = field(default_factory=dict)
+    is_head: bool = False
 
     @property
     def place(self) -> str:
@@ -69,7 +70,7 @@ class Survey:
 def scan(table: str | TableFiles) -> list[Chunk]:
     """Return the chunks of a user's table, in file and row order. Raises TableError for a file that cannot be read."""
     found = find_table_files(table) if isinstance(table, str) else table
-    chunks = [chunk for file in found.files for chunk in _chunks_of(file)]
+    chunks = [chunk for file in found.files for chunk in chunks_of(file)]
     return chunks or [_empty_chunk(file) for file in found.files]
 
 
@@ -134,9 +135,14 @@ def _read_typed(chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:
             file = _parquet(stream)
             # without any column Arrow would lose the number of rows
             names = file.schema_arrow.names[:1] if columns is not None and not columns else columns
-            table = file.read_row_group(chunk.part, columns=None if names is None else list(names))
+            asked = None if names is None else list(names)
+            if chunk.is_head:
+                table = pa.Table.from_batches([next(file.iter_batches(chunk.num_rows, [chunk.part], asked))])
+            else:
+                table = file.read_row_group(chunk.part, columns=asked)
         else:
             table = pa.Table.from_batches([pa.ipc.open_file(stream).get_batch(chunk.part)])
+            table = table.slice(0, chunk.num_rows) if chunk.is_head else table
             table = table if not columns else table.select(list(columns))
     _refuse_broken_values(table, chunk.place)
     return table
@@ -263,7 +269,8 @@ def _empty_chunk(file: TableFile) -> Chunk:
     return Chunk(file.uri, found, 0, 0, 0, keys=file.keys)
 
 
-def _chunks_of(file: TableFile) -> Iterator[Chunk]:
+def chunks_of(file: TableFile) -> Iterator[Chunk]:
+    """Yield the chunks of one file. Raises TableError for a file that cannot be read."""
     found = format_of(file.name)
     if found is None:
         raise TableError(
@@ -283,6 +290,17 @@ def _chunks_of(file: TableFile) -> Iterator[Chunk]:
     for part, rows in enumerate(sizes):
         yield Chunk(file.uri, found, part, first, rows, keys=file.keys)
         first += rows
+
+
+def null_counts(chunk: Chunk) -> dict[str, int] | None:
+    """Return the nulls of each flat column of a chunk, as a Parquet file's footer counts them; None without counts."""
+    if chunk.format != "parquet" or not chunk.num_rows:
+        return None
+    with _decoding(chunk.uri, chunk.format), open_input(chunk.uri) as stream:
+        group = _parquet(stream).metadata.row_group(chunk.part)
+        columns = list(map(group.column, range(group.num_columns)))
+    held = [(each.path_in_schema, each.statistics) for each in columns if "." not in each.path_in_schema]
+    return {name: found.null_count for name, found in held if found is not None and found.has_null_count}
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def test_bytes_that_are_not_utf8_are_named() -> None:
         ("train.loss={kind: focl}", "train.loss.kind", "'focl' is not allowed: must be one of standard, focal, huber"),
         ("train.loss=focal", "train.loss", "'focal' is not allowed: must be a mapping of keys with a kind"),
         ("train.loss={kind: focal, delta: 1}", "train.loss.delta", "unknown key"),
-        ("train.loss={gamma: 1}", "train.loss.kind", "required but missing"),
+        ("train.loss={gamma: 1}", "train.loss.gamma", "unknown key where train.loss.kind is standard"),
         ("train.precision=float16", "train.precision", "'float16' is not allowed: must be 'float32' or 'bfloat16'"),
         ("train.accumulate=0", "train.accumulate", "0 is not allowed: must be at least 1"),
         ("train.clip_norm=0", "train.clip_norm", "0 is not allowed: must be greater than 0"),
@@ -94,7 +94,6 @@ def test_bytes_that_are_not_utf8_are_named() -> None:
             "'whole' is not allowed: must be 'mini-batch' or 'cluster-batch' or 'global-batch'",
         ),
         ("train=3", "train", "3 is not allowed: must be a mapping of keys"),
-        ("train=", "train", "null is not allowed: must be a mapping of keys"),
         ("seed=-1", "seed", "-1 is not allowed: must be at least 0"),
         ("seed=4294967296", "seed", "4294967296 is not allowed: must be at most 4294967295"),
         ("name=a/b", "name", "'a/b' is not allowed: must be letters, digits, dots, dashes and underscores"),
@@ -171,9 +170,33 @@ def test_a_key_of_another_strategy_says_which_strategy_is_set():
     assert error.fix.endswith("Kinds with batch_size: mini-batch.")
 
 
-def test_a_cluster_without_a_kind_is_of_the_default_one():
-    config = load_config(MINIMAL, overrides=("cluster.memory_limit=1GiB",), environment={})
+def test_a_section_without_a_kind_or_without_keys_is_of_the_default_one():
+    sections = ("cluster.memory_limit=1GiB", "model={hidden: 4}", "train={epochs: 2}", "partition=", "train.loss=")
+    config = load_config(MINIMAL, overrides=sections, environment={})
     assert config.cluster == LocalCluster(memory_limit=1 << 30)
+    named = ("model.kind=gcn", "model.hidden=4", "train.strategy=mini-batch", "train.epochs=2")
+    assert config.model_copy(update={"cluster": LocalCluster()}) == load_config(MINIMAL, overrides=named)
+
+
+@pytest.mark.parametrize(
+    ("extra", "homes"),
+    [
+        ("epochs: 3", "epochs is a key elsewhere: train.epochs."),
+        ("neighbors: {hops: 2}", "hops is a key elsewhere: flat.hops."),
+        ("train: {heads: 2}", "heads is a key elsewhere: model.heads (kind: gat, gat_e, han, hgt, magnn)."),
+        ("flat: {fanout: [2]}", "neighbors.sampling.fanout (kind: uniform, weighted, top_k)."),
+    ],
+)
+def test_an_unknown_key_says_in_which_section_and_kind_it_is(extra, homes):
+    assert homes in refusal(extra).fix
+
+
+def test_mistakes_that_others_hide_are_in_the_same_answer():
+    extra = "model: {layers: 0}\nflat: {hops: 1, layout: both}\ntrain: {workers: 9}\nseed: -1"
+    found = str(refusal(extra, overrides=("graph.features=[id]", "graph.split=label")))
+    assert found.startswith("7 keys are wrong:")
+    keys = ("graph.features", "graph.split", "model.layers", "flat.hops", "flat.layout", "train.workers", "seed")
+    assert all(f"\n  {key}: " in found for key in keys)
 
 
 def test_a_word_that_belongs_into_a_list_is_shown_in_one():
@@ -193,9 +216,9 @@ def test_a_word_that_belongs_into_a_list_is_shown_in_one():
         ),
         (
             "neighbors: {sampling: {fanout: [2, 2]}}",
-            "neighbors.sampling.kind",
-            "required but missing",
-            "Kinds: none, uniform, weighted, top_k.",
+            "neighbors.sampling.fanout",
+            "unknown key where neighbors.sampling.kind is none",
+            "Keys here: kind. Kinds with fanout: uniform, weighted, top_k.",
         ),
         (
             "neighbors: {sampling: uniform}",

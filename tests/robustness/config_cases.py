@@ -84,7 +84,7 @@ def _every_key() -> Iterator[Case]:
 
 
 def _choices() -> Iterator[Case]:
-    for value in ({"kind": "best"}, {}, 5, "uniform"):
+    for value in ({"kind": "best"}, 5, "uniform"):
         spoil = key("neighbors.sampling", value)
         yield refused(f"config neighbors.sampling is {value}", spoil, "neighbors.sampling", "uniform, weighted, top_k")
     for value in ({"kind": "uniform"}, {"kind": "uniform", "fanout": [0, 1]}):
@@ -141,7 +141,6 @@ def _ranks() -> Iterator[Case]:
             yield refused(f"config train.{name} {value}", key(f"train.{name}", value), f"train.{name}")
     for value in (
         "all_reduce",
-        {},
         {"kind": "gossip"},
         {"kind": "all_reduce", "servers": 2},
         {"kind": "parameter_server", "servers": 0},

@@ -1,12 +1,14 @@
 """The checks between sections: functions that raise where two sections contradict each other.
 
-Each raises `problem` with its key. They run in the order of `CHECKS`; the first one that raises ends them.
+Each raises `problem` with its key. `problems_of` runs them all in the order of `CHECKS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from pydantic_core import PydanticCustomError
 
 from gnnflow.config.checks import graph, neighbors, tasks, training
 
@@ -35,3 +37,17 @@ CHECKS: tuple[Callable[[Sections], None], ...] = (
     tasks.check_inputs,
     neighbors.check_target_neighbors,
 )
+
+
+def problems_of(config: Sections) -> list[PydanticCustomError]:
+    """Return the problems that all checks find, one for each key."""
+    found: dict[str, PydanticCustomError] = {}
+    for check in CHECKS:
+        try:
+            check(config)
+        except PydanticCustomError as error:
+            found.setdefault((error.context or {})["key"], error)
+        except (LookupError, ValueError):
+            if not found:  # a check may rely on what an earlier one has refused
+                raise
+    return list(found.values())

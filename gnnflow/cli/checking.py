@@ -1,0 +1,67 @@
+"""`gnnflow check` and `gnnflow init`: what there is to know about a run before it begins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gnnflow.cli.options import AsJson, ConfigPath, Overrides, WorkspaceOption, read_text
+from gnnflow.cli.tables import parse_ends
+from gnnflow.config.loading import read_config
+from gnnflow.graph.errors import ConfigError
+
+_STOPPED = 2
+
+
+def check(
+    config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
+) -> None:
+    """Show the tables' columns, and everything that would stop the run, from schemas and first rows; start nothing."""
+    from gnnflow.stages.first_look import first_look
+
+    text = read_text(config)
+    look = first_look(read_config(text, overrides=overrides or (), workspace=workspace, source=config))
+    if as_json:
+        typer.echo(json.dumps(look.as_json(), sort_keys=True, default=str))
+    else:
+        for line in look.lines():
+            typer.echo(line)
+    if look.stops:
+        raise typer.Exit(_STOPPED)
+
+
+def init(
+    tables: Annotated[list[str], typer.Argument(metavar="TABLES...", help="Tables of nodes and edges.")],
+    *,
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="The config to write.")] = "config.yaml",
+    name: Annotated[str, typer.Option("--name", help="Name of the runs; by default the first edge table's.")] = "",
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", metavar="[TABLE.]COLUMN", help="A node table's column of ids.")
+    ] = None,
+    label: Annotated[
+        str, typer.Option("--label", metavar="[TABLE.]COLUMN", help="The column to predict; none predicts edges.")
+    ] = "",
+    ends: Annotated[
+        list[str] | None,
+        typer.Option("--ends", metavar="SRC,DST", help="The columns of an edge's source and target."),
+    ] = None,
+) -> None:
+    """Write a config for tables: ids, ends, label, features and a model, with the reasons as comments."""
+    from gnnflow.stages.draft import draft_config
+
+    if Path(out).exists():
+        raise ConfigError("exists already", where=f"--out {out}", fix="Name another file, or delete this one.")
+    pairs = [parse_ends(each) for each in ends or ()]
+    draft = draft_config(tables, name=name, ids=ids or (), label=label, ends=pairs)
+    Path(out).write_text(draft.text, encoding="utf-8")
+    for line in draft.told:
+        typer.echo(line, err=True)
+    for error in draft.stops:
+        typer.echo(f"still to be mended: {error}", err=True)
+    typer.echo(out)
+    typer.echo(f"next: gnnflow check {out}, then gnnflow run {out}", err=True)
+    if draft.stops:
+        raise typer.Exit(_STOPPED)

@@ -1,0 +1,368 @@
+"""A graph's tables as a sample of their rows shows them, and everything in them that would stop ingest.
+
+The readers and rules are ingest's. An error of a table hides its other errors, so after one each column is read alone.
+`preview_rows.py` looks at the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from gnnflow.config.graph_section import tables_by_name
+from gnnflow.graph.errors import GnnflowError
+from gnnflow.ingest.classes import find_classes
+from gnnflow.ingest.encodings import fit_columns, sections_of
+from gnnflow.ingest.fields import id_type_of, shared_name_fix, split_is_text, weight_is_number
+from gnnflow.ingest.kinds import part_of
+from gnnflow.ingest.schema import EdgeSchema, NodeSchema, is_shared, read_edge_schema, read_node_schema
+from gnnflow.ingest.tables import SourceTables, Tables, refuse_other_times, refuse_unknown_columns, tables_of
+from gnnflow.ingest.text import edge_source, node_source, with_agreed_types
+from gnnflow.mapreduce.rounds import RoundRunner
+from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.storage.filesystem import absolute
+from gnnflow.storage.samples import Sample, sample_table
+from gnnflow.storage.user_tables import read_chunk, read_typed, schema_of, survey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gnnflow.config import GraphConfig
+    from gnnflow.graph.encodings import States
+    from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
+    from gnnflow.ingest.text import SourceTable
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class SampledTable:
+    """A sample of one table, with the types of its text.
+
+    name: as in facts, such as `nodes/user`. number: among the node tables, or the edge tables. is_plain: all of its
+    rows are nodes or edges. parts: the rows of each chunk, without columns whose names are there twice, and without
+    broken ones, which do not decode. schema: as ingest reads it, None where it cannot.
+    """
+
+    name: str
+    number: int
+    is_nodes: bool
+    is_plain: bool
+    sample: Sample
+    source: SourceTable
+    parts: tuple[pa.Table, ...] = ()
+    broken: Mapping[str, GnnflowError] = field(default_factory=dict)
+    schema: NodeSchema | EdgeSchema | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the table."""
+        return list(self.parts[0].column_names) if self.parts else []
+
+    def rows(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns of all rows of the sample, with one type for each."""
+        return read_typed(self.source.chunks, columns=columns)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The sampled tables, nodes first, and the errors of all tables.
+
+    tables: those that can be read. read: as ingest knows them; None where it would stop.
+    """
+
+    tables: tuple[SampledTable, ...]
+    errors: tuple[GnnflowError, ...]
+    read: Tables | None = None
+
+
+def own_section(config: GraphConfig, table: SampledTable) -> GraphConfig:
+    """Return the section as one table is read by it."""
+    if table.is_nodes:
+        return config.of_type(config.schema.types[table.number])
+    return config.of_relation(list(config.edge_tables)[table.number])
+
+
+class Errors:
+    """Collects errors, each once."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, GnnflowError] = {}
+
+    def add(self, error: GnnflowError) -> None:
+        """Keep an error."""
+        self.found.setdefault(str(error), error)
+
+    def attempt(self, work: Callable[[], Result]) -> Result | None:
+        """Return the result of some work; keep its error and return None where it raises one."""
+        try:
+            return work()
+        except GnnflowError as error:
+            self.add(error)
+            return None
+
+
+def preview_schemas(
+    config: GraphConfig, *, targets: EdgeTargets | None, drawn: DrawnSplit | None, states: States
+) -> Preview:
+    """Return the tables that a config names, sampled, with the errors of their files, columns and types.
+
+    states: of the columns that a published model knows.
+    """
+    errors, given = Errors(), config
+    config = sections_of(states, config)
+    tables = [found for found in _sampled(config, targets, errors) if found is not None]
+    read, is_open = _with_schemas(_settled(tables, errors), config, errors, targets=targets, drawn=drawn)
+    agreed = None if is_open else _agreed(read, config, errors, targets=targets, drawn=drawn)
+    fitted = None if agreed is None else errors.attempt(lambda: _fitted(agreed, given, states))
+    if fitted is not None:
+        schemas: list[NodeSchema | EdgeSchema] = [each.schema for each in fitted.nodes]
+        schemas += [each.schema for each in fitted.edges]
+        read = [replace(table, schema=schema) for table, schema in zip(read, schemas, strict=True)]
+    return Preview(tuple(read), tuple(errors.found.values()), fitted)
+
+
+def _with_schemas(
+    tables: Sequence[SampledTable],
+    config: GraphConfig,
+    errors: Errors,
+    *,
+    targets: EdgeTargets | None,
+    drawn: DrawnSplit | None,
+) -> tuple[list[SampledTable], bool]:
+    """Return the tables with their schemas, and whether later rows may show the type of a column."""
+    nodes: dict[int, NodeSchema] = {}
+    read: list[SampledTable] = []
+    is_open = False
+    for table in tables:
+        own = Errors()
+        if table.is_nodes:
+            schema: NodeSchema | EdgeSchema | None = _node_schema(table, config, own, targets=targets, drawn=drawn)
+            if isinstance(schema, NodeSchema):
+                nodes[table.number] = schema
+        else:
+            schema = _edge_schema(table, config, nodes, own, targets=targets)
+        blank = [error for error in own.found.values() if _is_of_blank_column(error, table)]
+        is_open = is_open or bool(blank)
+        broken = [] if schema is None else [e for name, e in table.broken.items() if name in table.source.columns]
+        for error in (*own.found.values(), *broken):
+            if error not in blank:
+                errors.add(error)
+        read.append(replace(table, schema=schema))
+    return read, is_open
+
+
+def _fitted(tables: Tables, config: GraphConfig, states: States) -> Tables:
+    """Return the tables with columns that are encoded as the sample shows them, or as a published model knows them."""
+    with TemporaryDirectory() as work:
+        return fit_columns(tables, config, RoundRunner(work, Synchronous()), given=states)
+
+
+def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -> list[SampledTable | None]:
+    found: list[SampledTable | None] = []
+    names = list(tables_by_name(config))
+    for number, uri in enumerate(config.node_tables.values()):
+        sample = errors.attempt(lambda uri=uri: sample_table(absolute(uri)))  # type: ignore[misc]
+        if sample is not None:
+            source = node_source(sample.chunks, config, node_type=number)
+            found.append(
+                SampledTable(names[number], number, is_nodes=True, is_plain=True, sample=sample, source=source)
+            )
+    for number, uri in enumerate(config.edge_tables.values()):
+        sample = errors.attempt(lambda uri=uri: sample_table(absolute(uri)))  # type: ignore[misc]
+        if sample is not None:
+            also = () if targets is None else targets.columns(config, table=number)
+            source = edge_source(sample.chunks, config, number=number, also=also)
+            name = names[len(config.node_tables) + number]
+            is_plain = config.edge_table_of(list(config.edge_tables)[number]) is None
+            found.append(SampledTable(name, number, is_nodes=False, is_plain=is_plain, sample=sample, source=source))
+    return found
+
+
+def _settled(tables: Sequence[SampledTable], errors: Errors) -> list[SampledTable]:
+    """Return the tables that can be read, with their rows and the types of their text."""
+    surveys = [
+        errors.attempt(lambda table=table: [survey(each, each.text_columns) for each in table.source.chunks])  # type: ignore[misc]
+        for table in tables
+    ]
+    held = [(table, found) for table, found in zip(tables, surveys, strict=True) if found is not None]
+    typed = with_agreed_types([table.source for table, _ in held], [found for _, found in held])
+    settled = []
+    for (table, _), source in zip(held, typed, strict=True):
+        found = errors.attempt(lambda source=source: _rows(source))  # type: ignore[misc]
+        if found is not None:
+            settled.append(replace(table, source=source, parts=found[0], broken=found[1]))
+    return settled
+
+
+def _rows(source: SourceTable) -> tuple[tuple[pa.Table, ...], dict[str, GnnflowError]]:
+    """Return the rows of each chunk, and the errors of columns that do not decode, which no part has."""
+    names: dict[str, list[str]] = {}
+    for chunk in source.chunks:
+        if chunk.uri not in names:
+            held = schema_of(chunk).names
+            names[chunk.uri] = [name for name in held if held.count(name) == 1]
+    try:
+        return tuple(read_chunk(chunk, names[chunk.uri]) for chunk in source.chunks), {}
+    except GnnflowError:
+        errors = {name: error for name in names[source.chunks[0].uri] if (error := _error_of(source, name)) is not None}
+        if not errors:
+            raise
+    kept = {uri: [name for name in held if name not in errors] for uri, held in names.items()}
+    return tuple(read_chunk(chunk, kept[chunk.uri]) for chunk in source.chunks), errors
+
+
+def _error_of(source: SourceTable, name: str) -> GnnflowError | None:
+    """Return the error of a column that does not decode."""
+    try:
+        for chunk in source.chunks:
+            read_chunk(chunk, [name])
+    except GnnflowError as error:
+        return error
+    except KeyError:  # another file lacks the column, which the schema says
+        return None
+    return None
+
+
+def _node_schema(
+    table: SampledTable,
+    config: GraphConfig,
+    errors: Errors,
+    *,
+    targets: EdgeTargets | None,
+    drawn: DrawnSplit | None,
+) -> NodeSchema | None:
+    """Return the schema of a node table, without the columns that cannot be read; None without ids."""
+
+    def read(graph: GraphConfig) -> NodeSchema | None:
+        return errors.attempt(
+            lambda: read_node_schema(table.source, graph, node_type=table.number, targets=targets, drawn=drawn)
+        )
+
+    if (schema := read(config)) is not None:
+        return schema
+    kind = config.schema.types[table.number]
+    bare = config.model_copy(update={"features": {}, "label": None})
+    if read(bare) is None:
+        _check_columns_alone(table, config, errors)
+        return None
+    good: list[str] = []
+    for name in config.feature_names(kind, table.names):
+        names = (*good[:1], name) if is_shared(config.features, config) else (name,)
+        alone = {"features": names if is_shared(config.features, config) else {kind: (name,)}}
+        if not config.schema.is_typed:
+            alone = {"features": (name,)}
+        if (found := read(bare.model_copy(update=alone))) is not None and found.has_features:
+            good.append(name)
+    read(config.model_copy(update={"features": {}}))
+    if table.number in config.target_types and targets is None and config.label is not None:
+        split = own_section(config, table).split_column
+        errors.attempt(lambda: split_is_text(table.source.schema(), table.source.chunks[0], split))
+    return Errors().attempt(
+        lambda: read_node_schema(
+            table.source, bare.model_copy(update={"features": {kind: tuple(good)}}), node_type=table.number
+        )
+    )
+
+
+def _check_columns_alone(table: SampledTable, config: GraphConfig, errors: Errors) -> None:
+    """Keep the errors of the features of a table without readable ids."""
+    found = errors.attempt(table.source.schema)
+    if found is None:
+        return
+    names = config.feature_names(config.schema.types[table.number], found.names)
+    if any(f"{name}_index" in found.names for name in names):
+        return
+    there = [name for name in names if name in found.names]
+    owner = config.column_owner(config.schema.types[table.number], "nodes")
+    for name in names if there or not is_shared(config.features, config) else ():
+        section = config.column_section(owner, name)
+        errors.attempt(lambda n=name, s=section: part_of(found, table.source.chunks, n, "graph.features", section=s))  # type: ignore[misc]
+
+
+def _edge_schema(
+    table: SampledTable,
+    config: GraphConfig,
+    nodes: Mapping[int, NodeSchema],
+    errors: Errors,
+    *,
+    targets: EdgeTargets | None,
+) -> EdgeSchema | None:
+    """Return the schema of an edge table; keep all of its errors where there is one."""
+    own = own_section(config, table)
+    ends = [table.source.ids[name] for name in (own.src_column, own.dst_column)]
+    if all(end in nodes for end in ends):
+        listed = [nodes.get(number, NodeSchema()) for number in range(len(config.node_tables))]
+        schema = errors.attempt(
+            lambda: read_edge_schema(table.source, config, nodes=listed, number=table.number, targets=targets)
+        )
+        if schema is not None:
+            return schema
+    found, chunks = errors.attempt(table.source.schema), table.source.chunks
+    if found is None:
+        return None
+    relation = list(config.edge_tables)[table.number]
+    is_own = config.edge_table_of(relation) is not None
+    for role, column in (("graph.src", own.src_column), ("graph.dst", own.dst_column)):
+        if is_own and column in found.names and pa.types.is_floating(found.field(column).type):
+            continue  # a foreign key with gaps
+        fix = shared_name_fix(role, column, config.schema, relation)
+        errors.attempt(lambda r=role, c=column, f=fix: id_type_of(found, chunks[0], c, r, fix=f))  # type: ignore[misc]
+    errors.attempt(lambda: weight_is_number(found, chunks, own.weight_column))
+    owner = config.column_owner(relation, "edges")
+    for name in config.edge_feature_names(relation, found.names):
+        if name in found.names or not is_shared(config.edge_features, config):
+            section = config.column_section(owner, name)
+            errors.attempt(lambda n=name, s=section: part_of(found, chunks, n, "graph.edge_features", section=s))  # type: ignore[misc]
+    return None
+
+
+def _is_of_blank_column(error: GnnflowError, table: SampledTable) -> bool:
+    """Return whether an error is about a column that only later rows may fill, in a table that goes on."""
+    if table.sample.is_whole:
+        return False
+    names = {*table.parts[0].column_names}.intersection(*(part.column_names for part in table.parts))
+    blank = (name for name in names if all(part[name].null_count == part.num_rows for part in table.parts))
+    return any(f"column {name!r} is" in error.problem for name in blank)
+
+
+def _agreed(
+    tables: Sequence[SampledTable],
+    config: GraphConfig,
+    errors: Errors,
+    *,
+    targets: EdgeTargets | None,
+    drawn: DrawnSplit | None,
+) -> Tables | None:
+    """Return the tables as ingest knows them; keep the errors that it finds by comparing them."""
+    nodes = [each for each in tables if each.is_nodes]
+    edges = [each for each in tables if not each.is_nodes]
+    schemas = [each.schema for each in nodes if isinstance(each.schema, NodeSchema)]
+    edge_schemas = [each.schema for each in edges if isinstance(each.schema, EdgeSchema)]
+    if len(schemas) < len(config.node_tables) or len(edge_schemas) < len(config.edge_tables):
+        return None
+    if not errors.found:
+        sources = SourceTables([each.source for each in nodes], [each.source for each in edges])
+        return errors.attempt(lambda: _compared(sources, config, targets=targets, drawn=drawn))
+    if not any("graph.features" in text for text in errors.found):
+        errors.attempt(lambda: refuse_unknown_columns(config, schemas, edge_schemas))
+    if targets is not None:
+        known = [each.source for each in edges]
+        errors.attempt(lambda: refuse_other_times(known, edge_schemas, config, target=targets.table))
+    return None
+
+
+def _compared(
+    sources: SourceTables, config: GraphConfig, *, targets: EdgeTargets | None, drawn: DrawnSplit | None
+) -> Tables:
+    """Return the tables of sampled sources, with the classes of labels that are names."""
+    classes = None
+    if config.label is not None and (targets is None or targets.have_labels):
+        labelled = sources.nodes[config.target_type] if targets is None else sources.edges[targets.table]
+        with TemporaryDirectory() as work:
+            own = config.of_targets(edges=targets is not None)
+            classes = find_classes(labelled, own, RoundRunner(work, Synchronous()))
+    return tables_of(*sources, config, targets=targets, drawn=drawn, classes=classes)

@@ -1,0 +1,221 @@
+"""Proposes the label, the split and the features of a graph's tables, by the names and the values of columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.datasets.edge_headers import split_words
+from gnnflow.graph.errors import ConfigError, listed
+from gnnflow.graph.splits import SPLITS
+from gnnflow.stages.table_roles import GivenTable
+from gnnflow.storage.columns import combine
+from gnnflow.storage.user_tables import holds_lists, holds_numbers, holds_text, holds_times, plain
+
+_STRONG = {("label",), ("labels",), ("y",), ("class",), ("target",), ("is", "label")}
+_LABEL_WORDS = frozenset(("label", "class", "churn", "churned", "fraud", "fraudulent", "illicit", "outcome", "default"))
+_SPLIT = {("split",), ("fold",), ("subset",), ("set",), ("partition",)}
+_MOST_CLASSES = 1000
+_FEW = 20
+_RARE = 0.2  # share of the rarer of two classes below which accuracy says little
+_SEPARATED = 0.2  # share of texts with a separator
+_ALIKE = 0.9  # share of different texts above which a column names its row
+_NO_LABEL = frozenset(("unknown", "n/a", "na", "none", "?", "-", "unlabelled", "unlabeled", "missing"))
+_NUMBERS = 0.5  # share of texts that are numbers above which a column is meant as numbers
+_NUMBER = r"^\s*[+-]?[0-9]+([.,][0-9]+)*\s*$"
+_DATE = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.+Z-]*)?\s*$"
+
+
+@dataclass(frozen=True)
+class LabelRole:
+    """The label column, and why it is one.
+
+    kind: `class`, `number` or `several`. is_counted: its values are the classes, and are no numbers from 0. none:
+    values that say that there is no label. is_rare: of two classes one is rare.
+    """
+
+    table: GivenTable
+    column: str
+    kind: str
+    why: str
+    is_counted: bool = False
+    none: tuple[str, ...] = ()
+    is_rare: bool = False
+
+
+@dataclass(frozen=True)
+class FeatureRole:
+    """A feature column. kind, keys: as in `graph.columns`; keys are those that the column's type does not say."""
+
+    column: str
+    kind: str
+    note: str = ""
+    keys: dict[str, str] = field(default_factory=dict)
+
+
+def find_label(tables: Sequence[GivenTable], taken: dict[str, set[str]], *, asked: str) -> LabelRole | None:
+    """Return the label column; None where `asked` is none. taken: the columns of each table that have a role.
+
+    Raises ConfigError where no column or several may be the label.
+    """
+    if asked == "none":
+        return None
+    free = [(table, name) for table in tables for name in table.columns if name not in taken.get(table.uri, set())]
+    if asked:
+        owner, _, column = asked.rpartition(".")
+        held = [(t, name) for t, name in free if name in (column, asked) and owner in ("", t.name, t.uri)]
+        held = held or [(t, name) for t, name in free if name == asked]
+        if len(held) != 1:
+            found = "no table has" if not held else f"{len(held)} tables have"
+            raise ConfigError(
+                f"{found} a column {asked!r} without another role",
+                where="--label",
+                fix=f"Write --label TABLE.COLUMN: columns are {listed(_names(free, tables), at_most=30)}.",
+            )
+        return _label_role(*held[0], why="as --label says")
+    able = [(table, name) for table, name in free if _can_be_label(table, name)]
+    for why, says in (("by its name", _is_strong), ("by its name and its few values", _is_likely)):
+        named = [(table, name) for table, name in able if says(table, name)]
+        if len(named) == 1:
+            return _label_role(*named[0], why=why)
+        if named:
+            raise _ask_label(f"{listed(_names(named, tables))} may each be the label", named, tables)
+    raise _ask_label("no column is named as a label is", able or free, tables)
+
+
+def _names(held: Sequence[tuple[GivenTable, str]], tables: Sequence[GivenTable]) -> list[str]:
+    return [f"{table.name}.{name}" if len(tables) > 1 else name for table, name in held]
+
+
+def _ask_label(problem: str, held: Sequence[tuple[GivenTable, str]], tables: Sequence[GivenTable]) -> ConfigError:
+    shown = listed(_names(held, tables), at_most=12) or "none"
+    return ConfigError(
+        problem,
+        where="gnnflow init",
+        fix=f"Name it: --label COLUMN (possible here: {shown}); or --label none, to predict edges.",
+    )
+
+
+def _is_strong(table: GivenTable, name: str) -> bool:
+    del table
+    return split_words(name) in _STRONG
+
+
+def _is_likely(table: GivenTable, name: str) -> bool:
+    words = split_words(name)
+    return bool(_LABEL_WORDS & {*words}) and len(pc.unique(combine(table.rows[name]).drop_null())) <= _FEW
+
+
+def _can_be_label(table: GivenTable, name: str) -> bool:
+    held = combine(table.rows[name]).drop_null()
+    kind = plain(held.type)
+    if holds_lists(kind):
+        return holds_numbers(kind.value_type) and split_words(name) in _STRONG
+    if not (holds_numbers(kind) or holds_text(kind)):
+        return False
+    different = len(pc.unique(held))
+    if holds_text(kind) and different > _MOST_CLASSES:
+        return False
+    return different > 1
+
+
+def _label_role(table: GivenTable, name: str, *, why: str) -> LabelRole:
+    held = combine(table.rows[name]).drop_null()
+    kind = plain(held.type)
+    if holds_lists(kind):
+        return LabelRole(table, name, "several", why)
+    none: tuple[str, ...] = ()
+    if holds_text(kind):
+        held = held.cast(pa.large_string())
+        held = held.filter(pc.not_equal(held, ""))
+        none = tuple(value for value in pc.unique(held).to_pylist() if value.strip().lower() in _NO_LABEL)
+        held = held.filter(pc.invert(pc.is_in(held, value_set=pa.array(none, pa.large_string()))))
+    counts = pc.value_counts(held)
+    least = (pc.min(counts.field("counts")).as_py() or 0) / max(len(held), 1)
+    is_rare = len(counts) == len(("no", "yes")) and least < _RARE
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        numbers = held.cast(pa.float64())
+        is_whole = bool(pc.all(pc.equal(numbers, pc.round(numbers))).as_py())
+        if not is_whole or len(counts) > _FEW:
+            return LabelRole(table, name, "number", why)
+        return LabelRole(table, name, "class", why, is_counted=True, is_rare=is_rare)
+    return LabelRole(table, name, "class", why, none=none, is_rare=is_rare)
+
+
+def find_split(table: GivenTable, taken: set[str]) -> str | None:
+    """Return the column that says train, valid or test; None without one."""
+    for name in table.columns:
+        held = combine(table.rows[name])
+        if name in taken or split_words(name) not in _SPLIT or not holds_text(plain(held.type)):
+            continue
+        values = set(pc.unique(held.drop_null().cast(pa.large_string())).to_pylist())
+        if values and values <= {*SPLITS} and {"train", "valid"} <= values:
+            return name
+    return None
+
+
+def find_features(table: GivenTable, taken: set[str]) -> tuple[list[FeatureRole], dict[str, str]]:
+    """Return the feature columns of a table, and for every other free column the reason why it is none."""
+    found: list[FeatureRole] = []
+    left: dict[str, str] = {}
+    for name in table.columns:
+        if name in taken:
+            continue
+        role = _feature_of(table, name)
+        if isinstance(role, str):
+            left[name] = role
+        else:
+            found.append(role)
+    return found, left
+
+
+def _feature_of(table: GivenTable, name: str) -> FeatureRole | str:
+    """Return the role of a column as a feature, or the reason why it is none."""
+    column = combine(table.rows[name])
+    held, kind = column.drop_null(), plain(column.type)
+    share = column.null_count / max(len(column), 1)
+    note = f"{share:.0%} missing" if share else ""
+    if not len(held):
+        return "empty in the rows that were read"
+    if holds_lists(kind):
+        return FeatureRole(name, "embedding" if holds_numbers(kind.value_type) else "multicategorical", note)
+    if holds_times(kind):
+        return FeatureRole(name, "timestamp", note=note, keys={"kind": "timestamp"})
+    if not (holds_numbers(kind) or holds_text(kind)):
+        return f"of type {kind}, which is no feature"
+    return _scalar_feature(name, column, note=note)
+
+
+def _scalar_feature(name: str, column: pa.Array, *, note: str) -> FeatureRole | str:
+    held, kind = column.drop_null(), plain(column.type)
+    different = len(pc.unique(held))
+    if different == 1 and not note:
+        return "the same in all rows that were read"
+    if not holds_numbers(kind):
+        return _text_feature(name, held, different=different, note=note)
+    is_id = pa.types.is_integer(kind) and different == len(column) and split_words(name)[-1:] == ("id",)
+    return "different in each row" if is_id else FeatureRole(name, "numerical", note)
+
+
+def _text_feature(name: str, held: pa.Array, *, different: int, note: str) -> FeatureRole | str:
+    text = held.cast(pa.large_string())
+    if bool(pc.all(pc.match_substring_regex(text, _DATE)).as_py()):
+        return FeatureRole(name, "timestamp", note=note, keys={"kind": "timestamp"})
+    separated = pc.mean(pc.match_substring(text, "|").cast(pa.float64())).as_py()
+    if separated > _SEPARATED:
+        keys = {"kind": "multicategorical", "separator": "|"}
+        return FeatureRole(name, "multicategorical", note=note, keys=keys)
+    if pc.mean(pc.match_substring_regex(text, _NUMBER).cast(pa.float64())).as_py() > _NUMBERS:
+        return "of numbers with other words among them: write null for these, or name its kind in graph.columns"
+    if different > _ALIKE * len(text) and different > _FEW:
+        return "different in each row"
+    return FeatureRole(name, "categorical", note=note)
+
+
+def type_name(name: str) -> str:
+    """Return a table's name as the name of a type, which is part of file names and of relations."""
+    return re.sub(r"_+", "_", name)

@@ -1,0 +1,265 @@
+"""Writes a config from tables: roles that names and values show, a model of usual size, and comments that say why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from gnnflow.config.loading import read_config
+from gnnflow.graph.errors import ConfigError, GnnflowError
+from gnnflow.stages.column_roles import FeatureRole, LabelRole, find_features, find_label, find_split, type_name
+from gnnflow.stages.first_look import first_look
+from gnnflow.stages.resolve import SMALL_BYTES
+from gnnflow.stages.table_roles import EdgeRole, GivenTable, NodeRole, Pair, Roles, find_roles, read_given
+
+_MANY = 200_000  # nodes above which neighbours are sampled
+_SMALL_BATCH, _LARGE_BATCH = 256, 1024
+_TEXT_IN_MEMORY = 4  # bytes in memory of a byte of a compressed file
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A config as text, what was chosen (for stderr), and what would still stop its run."""
+
+    text: str
+    told: tuple[str, ...]
+    stops: tuple[GnnflowError, ...]
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """The chosen roles of all tables. kind: of the task."""
+
+    name: str
+    roles: Roles
+    label: LabelRole | None
+    split: str | None
+    features: dict[str, list[FeatureRole]]
+    left: dict[str, dict[str, str]]
+    kind: str
+
+    @property
+    def is_typed(self) -> bool:
+        """True where the graph has several types or relations."""
+        return len(self.nodes) > 1 or len(self.roles.edges) + len(self.roles.keys) > 1
+
+    def of_label(self, table: GivenTable) -> set[str]:
+        """Return the columns of the label and the split, where they are this table's, and of the weight."""
+        own = self.label is not None and self.label.table.uri == table.uri
+        label = "" if self.label is None else self.label.column
+        return {"weight", *([label, self.split or ""] if own else [])}
+
+    @property
+    def nodes(self) -> tuple[NodeRole, ...]:
+        """The node tables."""
+        return self.roles.nodes
+
+
+def draft_config(
+    tables: Sequence[str],
+    *,
+    name: str = "",
+    ids: Sequence[str] = (),
+    label: str = "",
+    ends: Sequence[Pair] = (),
+) -> Draft:
+    """Return a config for tables. ids, label, ends: the user's choices. Raises ConfigError where it has to ask."""
+    given = [read_given(uri) for uri in tables]
+    if twice := [each.name for each in given if [other.name for other in given].count(each.name) > 1]:
+        raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
+    roles = find_roles(given, ids=ids, ends=ends)
+    graph = _chosen(roles, name=name, label=label)
+    text = "\n".join(_lines(graph)) + "\n"
+    return Draft(text, tuple(_told(graph)), first_look(read_config(text)).stops)
+
+
+def _chosen(roles: Roles, *, name: str, label: str) -> _Graph:
+    taken: dict[str, set[str]] = {each.table.uri: {each.id} for each in roles.nodes}
+    for edge in (*roles.edges, *roles.keys):
+        taken.setdefault(edge.table.uri, set()).update((edge.src.column, edge.dst.column))
+    tables = [each.table for each in roles.nodes] + [each.table for each in roles.edges]
+    found = find_label(tables, taken, asked=label)
+    of_nodes = found is not None and found.table.uri in {each.table.uri for each in roles.nodes}
+    kind = "link" if found is None else "node" if of_nodes else "edge"
+    split = None
+    if found is not None:
+        taken.setdefault(found.table.uri, set()).add(found.column)
+        split = find_split(found.table, taken[found.table.uri])
+        taken[found.table.uri] |= {split} if split else set()
+    features, left = {}, {}
+    for each in roles.nodes:
+        features[each.table.uri], left[each.table.uri] = find_features(each.table, taken[each.table.uri])
+    return _Graph(name or roles.edges[0].table.name, roles, found, split, features, left, kind)
+
+
+def _told(graph: _Graph) -> Iterator[str]:
+    for each in graph.nodes:
+        yield f"{each.table.uri}: nodes, ids in {each.id!r}, about {each.table.num_rows:,} rows"
+    for edge in (*graph.roles.edges, *graph.roles.keys):
+        ends = (
+            f"{end.column!r} ({end.share:.0%} of its values are ids of {end.nodes.table.name})" for end in _ends(edge)
+        )
+        yield f"{edge.table.uri}: edges from {' to '.join(ends)}"
+    if graph.label is not None:
+        yield f"label: {graph.label.column!r} of {graph.label.table.name}, {graph.label.why}"
+
+
+def _ends(edge: EdgeRole) -> tuple[Any, Any]:
+    return edge.src, edge.dst
+
+
+def _relation(edge: EdgeRole) -> str:
+    middle = type_name(edge.dst.column) if edge.is_key else type_name(edge.table.name)
+    return f"{type_name(edge.src.nodes.table.name)}__{middle}__{type_name(edge.dst.nodes.table.name)}"
+
+
+def _lines(graph: _Graph) -> Iterator[str]:
+    """Yield the lines of the YAML."""
+    yield f"name: {_yaml(graph.name)}"
+    yield "graph:"
+    yield from (f"  {line}" for line in _table_lines(graph))
+    yield from (f"  {line}" for line in _label_lines(graph))
+    yield from (f"  {line}" for line in _feature_lines(graph))
+    yield "  normalize: standard  # numbers of different sizes are made comparable"
+    yield "  reverse_edges: true  # information flows along edges in both directions"
+    yield from _task_lines(graph)
+    yield from _training_lines(graph)
+    yield from _cluster_lines(graph)
+
+
+def _table_lines(graph: _Graph) -> Iterator[str]:
+    edges = (*graph.roles.edges, *graph.roles.keys)
+    if not graph.is_typed:
+        yield f"nodes: {_yaml(graph.nodes[0].table.uri)}"
+        yield f"edges: {_yaml(edges[0].table.uri)}"
+    else:
+        yield "nodes:"
+        for each in graph.nodes:
+            yield f"  {type_name(each.table.name)}: {_yaml(each.table.uri)}"
+        yield "edges:"
+        for edge in edges:
+            keys = {"table": edge.table.uri, "src": edge.src.column, "dst": edge.dst.column}
+            yield f"  {_relation(edge)}: {_flow(keys) if edge.is_key else _yaml(edge.table.uri)}"
+    ids = {type_name(each.table.name): each.id for each in graph.nodes}
+    yield from _names_of("id", ids, note="different in each row")
+    for key in ("src", "dst"):
+        own = {_relation(edge): getattr(edge, key) for edge in graph.roles.edges}
+        shares = ", ".join(dict.fromkeys(f"{end.share:.0%}" for end in own.values()))
+        note = f"{shares} of a sample of its values are ids of {'its nodes' if graph.is_typed else 'nodes'}"
+        yield from _names_of(key, {name: end.column for name, end in own.items()}, note=note)
+
+
+def _names_of(key: str, names: dict[str, str], *, note: str) -> Iterator[str]:
+    """Yield the line of a column's name: one for all tables, or a map."""
+    different = set(names.values())
+    value = _yaml(different.pop()) if len(different) == 1 else _flow(names)
+    yield f"{key}: {value}  # {note}"
+
+
+def _label_lines(graph: _Graph) -> Iterator[str]:
+    label = graph.label
+    if graph.is_typed:
+        edges = graph.roles.edges
+        if graph.kind == "node":
+            assert label is not None, "nodes have labels"
+            target = type_name(label.table.name)
+        else:
+            named = [each for each in edges if label is not None and each.table.uri == label.table.uri]
+            target = _relation((named or list(edges))[0])
+        yield f"target: {_yaml(target)}"
+    if label is None:
+        return
+    yield f"label: {_yaml(label.column)}  # {label.why}"
+    if label.is_counted:
+        yield "classes: distinct  # the numbers in the column are the classes"
+    if label.none:
+        yield f"unlabelled: {_flow(label.none)}  # read as no label"
+    if graph.split is not None and graph.split != "split":
+        yield f"split: {_yaml(graph.split)}"
+
+
+def _feature_lines(graph: _Graph) -> Iterator[str]:
+    kinds: dict[str, dict[str, str]] = {}
+    held = [(each.table, graph.features[each.table.uri]) for each in graph.nodes]
+    if graph.is_typed:
+        yield "features:"
+        for table, columns in held:
+            yield f"  {type_name(table.name)}: {_flow([column.column for column in columns])}"
+            kinds |= {f"{type_name(table.name)}.{each.column}": each.keys for each in columns if each.keys}
+    else:
+        ((table, columns),) = held
+        if not columns:
+            raise ConfigError(
+                f"no column of {table.uri} can be a feature",
+                where="gnnflow init",
+                fix="Add a column of numbers or of text with repeated values, if need be one that is 1 in each row.",
+            )
+        yield f"features: {_flow([column.column for column in columns])}"
+        kinds |= {each.column: each.keys for each in columns if each.keys}
+    if kinds:
+        yield "columns:  # kinds that the types of columns do not say"
+        for name, keys in kinds.items():
+            yield f"  {_yaml(name)}: {_flow(keys)}"
+    for table, _ in held:
+        for name, why in graph.left[table.uri].items():
+            yield f"# {table.name}.{name} is left out: {why}"
+    for edge in graph.roles.edges:
+        ends = {edge.src.column, edge.dst.column}
+        if unread := [name for name in edge.table.columns if name not in ends | graph.of_label(edge.table)]:
+            yield f"# not read of {edge.table.name}: {', '.join(unread)}; model kind gat_e reads graph.edge_features"
+
+
+def _task_lines(graph: _Graph) -> Iterator[str]:
+    if graph.kind == "node" and graph.split is None:
+        yield "task: {split: {kind: random}}  # no column says train, valid and test, so they are drawn"
+    elif graph.kind == "link":
+        yield "task: {kind: link, split: {kind: random}}  # which edges exist is learned: no label was named"
+    elif graph.kind == "edge" and graph.split is None:
+        yield "task: {kind: edge, split: {kind: random}}  # labels of edges; no column says train, valid and test"
+    elif graph.kind == "edge":
+        yield "task: {kind: edge}  # labels of edges"
+
+
+def _training_lines(graph: _Graph) -> Iterator[str]:
+    nodes = sum(each.table.num_rows for each in graph.nodes)
+    yield "model: {kind: sage, hidden: 64, layers: 2, dropout: 0.3}  # looks two edges far"
+    if nodes > _MANY:
+        yield "neighbors: {sampling: {kind: uniform, fanout: [15, 10]}}  # 15 neighbours, and 10 of each of these"
+    label, metric = graph.label, ""
+    if graph.kind == "link":
+        metric = ", metric: mrr"
+    elif label is not None and label.kind == "number":
+        metric = ", metric: mae"
+    elif label is not None and label.kind == "several":
+        metric = ", metric: micro_f1"
+    elif label is not None and label.is_rare:
+        metric = ", metric: roc_auc"
+    batch, epochs = (_LARGE_BATCH, 20) if nodes > _MANY else (_SMALL_BATCH, 100)
+    why = "  # one class is rare, so accuracy says little" if "roc_auc" in metric else ""
+    yield "train: {" + f"epochs: {epochs}, patience: 20, batch_size: {batch}, lr: 0.01{metric}" + "}" + why
+
+
+def _cluster_lines(graph: _Graph) -> Iterator[str]:
+    tables = {each.uri: each for each in [*(e.table for e in graph.nodes), *(e.table for e in graph.roles.edges)]}
+    held = sum(
+        table.sample.num_bytes * (1 if any(chunk.csv for chunk in table.chunks) else _TEXT_IN_MEMORY)
+        for table in tables.values()
+    )
+    if held <= SMALL_BYTES:
+        yield "# no cluster section: a small graph needs no worker processes"
+    else:
+        yield "cluster: {kind: local, workers: 2, memory_limit: 2GiB}"
+
+
+def _yaml(text: str) -> str:
+    """Return a text as a YAML scalar, quoted where needed."""
+    return _flow(text)
+
+
+def _flow(value: Any) -> str:
+    listed = list(value) if isinstance(value, tuple) else value
+    text = yaml.safe_dump(listed, default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False)
+    return str(text).removesuffix("\n").removesuffix("\n...")

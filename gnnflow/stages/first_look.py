@@ -1,0 +1,358 @@
+"""A first look at a config and its tables: columns, classes, sizes, and everything that would stop the run.
+
+Nothing is started: schemas and the first rows of the first files are read, and a file is written to the workspace and
+removed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.config.base import tag_name, tagged_members
+from gnnflow.config.graph_section import table_key
+from gnnflow.config.messages import show
+from gnnflow.config.root import Config
+from gnnflow.config.stages import stages_of
+from gnnflow.config.train_section import trains_from_shards
+from gnnflow.graph.errors import GnnflowError
+from gnnflow.ingest.preview import Errors, own_section
+from gnnflow.ingest.preview_rows import Counted, count_targets
+from gnnflow.ingest.schema import EdgeSchema, NodeSchema
+from gnnflow.report.formats import bytes_text
+from gnnflow.stages.check import errors_of_run, joined
+from gnnflow.stages.resolve import ResolvedRun, cluster_for, resolve
+from gnnflow.stages.table_errors import errors_of_tables, preview_of
+from gnnflow.storage.columns import combine
+from gnnflow.storage.user_tables import holds_lists, holds_numbers, holds_text, holds_times
+
+if TYPE_CHECKING:
+    from gnnflow.config import GraphConfig
+    from gnnflow.config.base import Section
+    from gnnflow.config.loading import PartialConfig
+    from gnnflow.ingest.preview import Preview, SampledTable
+
+_EXAMPLES, _LETTERS, _LIST = 3, 24, 3
+_OF_SHARDS = ("shard_size", "layout", "targets")
+_LEAST = 0.001  # the least share that one decimal shows
+_WIDTHS = (24, 14, 28, 9)
+
+
+@dataclass(frozen=True)
+class ColumnLook:
+    """One column. role: its part in the run, or its kind where it is not read. missing: the share of nulls."""
+
+    name: str
+    type: str
+    role: str
+    missing: float
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TableLook:
+    """One table. rows: all of them, estimated where is_exact is false. sampled: the rows that were read."""
+
+    key: str
+    uri: str
+    files: int
+    num_bytes: int
+    rows: int
+    is_exact: bool
+    sampled: int
+    columns: tuple[ColumnLook, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """All that is known about a run before it begins.
+
+    stops: what would stop it. keys: for each section the keys that apply, with the kind that was chosen.
+    """
+
+    name: str
+    stops: tuple[GnnflowError, ...]
+    tables: tuple[TableLook, ...] = ()
+    targets: Counted = field(default_factory=Counted)
+    target_text: str = ""
+    splits_text: str = ""
+    times: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    cluster: str = ""
+    keys: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        stops = [error.document() for error in self.stops]
+        held = {name: getattr(self, name) for name in ("name", "times", "stages", "cluster", "keys")}
+        return {
+            **held,
+            "stops": stops,
+            "tables": [asdict(table) for table in self.tables],
+            "targets": asdict(self.targets),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that a person reads."""
+        for table in self.tables:
+            yield from _table_lines(table)
+            yield ""
+        for name, text in (
+            ("targets", self.target_text),
+            ("classes", _counts_text(self.targets.classes)),
+            ("splits", self.splits_text or _counts_text(self.targets.splits)),
+            ("times", "; ".join(self.times)),
+            ("stages", ", ".join(self.stages)),
+            ("cluster", self.cluster),
+        ):
+            if text:
+                yield f"{name:10}{text}"
+        for line in self.keys:
+            yield f"{'keys':10}{line}"
+        yield ""
+        if not self.stops:
+            yield "Nothing that can be seen in the config and in these rows stops the run."
+            return
+        yield f"{len(self.stops)} thing{'s' * (len(self.stops) > 1)} would stop the run:"
+        for number, error in enumerate(self.stops, 1):
+            yield f"{number:3}. {error}"
+
+
+def first_look(read: PartialConfig) -> Look:
+    """Return all that is known about a run before it begins."""
+    errors, given = Errors(), read.config
+    for error in read.errors:
+        errors.add(error)
+    if given is None:
+        return Look("", tuple(errors.found.values()))
+    run = Errors().attempt(lambda: resolve(given))
+    config = given if run is None else run.config
+    preview = preview_of(config, states={} if run is None else run.states)
+    for found in _errors_of(config, run, preview):
+        if not any(key in str(found) for key in read.removed):  # it follows from a mistake that is told
+            errors.add(found)
+    counted = count_targets(preview, config.graph)
+    return Look(
+        name=config.name,
+        stops=tuple(errors.found.values()),
+        tables=tuple(_table_look(table, config) for table in preview.tables),
+        targets=counted,
+        target_text=_target_text(config, preview, counted),
+        splits_text=_splits_text(config),
+        times=tuple(_times(preview, config.graph)),
+        stages=tuple(stages_of(config)),
+        cluster=_cluster_text(config),
+        keys=tuple(_keys_of(config)),
+    )
+
+
+def refuse_first(read: PartialConfig) -> Config:
+    """Return the config. Raises one error for all that stops a run, where the config or a missing table does.
+
+    What else would stop a run is said by its first check, which looks at the tables too.
+    """
+    if not read.errors and read.config is not None:
+        try:
+            resolve(read.config)
+        except GnnflowError as error:
+            raise joined(first_look(read).stops or [error]) from error
+        return read.config
+    raise joined(first_look(read).stops)
+
+
+def _errors_of(config: Config, run: ResolvedRun | None, preview: Preview) -> list[GnnflowError]:
+    errors = Errors()
+    for error in errors_of_tables(preview, config):
+        errors.add(error)
+    if run is None:
+        errors.attempt(lambda: resolve(config))
+    else:
+        for error in errors.attempt(lambda: errors_of_run(run, preview=preview)) or ():
+            errors.add(error)
+    return list(errors.found.values())
+
+
+def _table_look(table: SampledTable, config: Config) -> TableLook:
+    rows = sum(part.num_rows for part in table.parts)
+    sample = table.sample
+    return TableLook(
+        key=table_key(table.name),
+        uri=table.source.uri,
+        files=len(sample.files.files),
+        num_bytes=sample.num_bytes,
+        rows=sample.about_rows(rows),
+        is_exact=sample.is_whole or (sample.counted is not None and sample.counted_share >= 1),
+        sampled=rows,
+        columns=tuple(_column_look(name, table, config) for name in table.parts[0].column_names),
+    )
+
+
+def _column_look(name: str, table: SampledTable, config: Config) -> ColumnLook:
+    columns = [combine(part[name]) for part in table.parts if name in part.column_names]
+    rows = sum(len(column) for column in columns)
+    missing = sum(column.null_count for column in columns) / rows if rows else 0.0
+    if table.sample.missing_of and name in table.sample.missing:
+        missing = table.sample.missing[name] / table.sample.missing_of
+    role = _role_of(name, table, config) or f"not read ({kind_text(columns[0].type)})"
+    return ColumnLook(name, str(columns[0].type), role, missing, examples_of(columns[0]))
+
+
+def kind_text(found: pa.DataType) -> str:
+    """Return the kind of value that a column holds, as a feature."""
+    if holds_times(found):
+        return "timestamp"
+    if holds_numbers(found):
+        return "numerical"
+    if holds_text(found):
+        return "categorical"
+    if holds_lists(found):
+        return "embedding" if holds_numbers(found.value_type) else "multicategorical"
+    return "empty" if pa.types.is_null(found) else "of no kind"
+
+
+def examples_of(column: pa.Array) -> tuple[str, ...]:
+    """Return the first different values of a column, shortened."""
+    head = column.slice(0, 100)
+    if holds_text(head.type):
+        head = head.cast(pa.large_string())
+    head = head.drop_null()
+    try:
+        head = pc.unique(head)
+    except pa.ArrowException:  # lists and structures
+        head = head.slice(0, 1)
+    return tuple(_short(value) for value in head.slice(0, _EXAMPLES).to_pylist())
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        more = ", ..." if len(value) > _LIST else ""
+        return f"[{', '.join(_short(each) for each in value[:_LIST])}{more}] ({len(value)})"
+    text = repr(value) if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}..."
+
+
+def _role_of(name: str, table: SampledTable, config: Config) -> str:
+    """Return the part of a column in the run; "" where it is not read."""
+    graph, schema = own_section(config.graph, table), table.schema
+    if isinstance(schema, NodeSchema) or (schema is None and table.is_nodes):
+        roles = {graph.id_column: "id"}
+        features = graph.feature_names(graph.schema.types[table.number], table.names)
+        what = "feature"
+    else:
+        roles = {graph.src_column: "source", graph.dst_column: "target", graph.weight_column: "weight"}
+        features = graph.edge_feature_names(list(graph.edge_tables)[table.number], table.names)
+        what = "attribute"
+        if isinstance(schema, EdgeSchema) and schema.has_time:
+            roles[graph.time_column] = "time"
+    is_target = schema is not None and schema.has_labels
+    if is_target or (schema is None and name in table.source.columns):
+        roles[graph.label_column] = "label"
+    if schema is not None and schema.reads_split:
+        roles[graph.split_column] = "split"
+    if name in roles:
+        return roles[name]
+    kinds = {
+        part.name: part.section.kind for part in ([] if schema is None else schema.parts) if part.section is not None
+    }
+    if name in kinds:
+        return f"{what} ({kinds[name]})"
+    if name in features or any(name in (f"{each}_index", f"{each}_value") for each in features):
+        return f"{what} ({kind_text(table.parts[0][name].type)})"
+    return ""
+
+
+def _target_text(config: Config, preview: Preview, counted: Counted) -> str:
+    kind, graph = config.task.kind, config.graph
+    of = "" if graph.target is None else f" of {graph.target}"
+    if preview.read is None:
+        return f"{kind}s{of}"
+    label = preview.read.labelled.schema.label_kind
+    rows = sum(
+        p.num_rows for each in preview.tables if each.source.uri == preview.read.labelled.uri for p in each.parts
+    )
+    if not counted.labelled:
+        return f"{kind}s{of}, labels: {label}"
+    return f"{kind}s{of}, labels: {label}; {counted.labelled:,} of the {rows:,} rows that were read have one"
+
+
+def _splits_text(config: Config) -> str:
+    split: Any = config.task.split
+    return "" if split.kind == "column" else f"made by the run: task.split is {split.kind}"
+
+
+def _times(preview: Preview, graph: GraphConfig) -> Iterator[str]:
+    for table in preview.tables:
+        own = own_section(graph, table)
+        if not isinstance(table.schema, EdgeSchema) or own.time_column not in table.parts[0].column_names:
+            continue
+        try:
+            found = [pc.min_max(part[own.time_column]).as_py() for part in table.parts if part.num_rows]
+        except (pa.ArrowException, KeyError):  # no times
+            continue
+        held = [value for each in found for value in each.values() if value is not None]
+        if held and not isinstance(held[0], list | dict):
+            is_read = "read" if table.schema.has_time else "not read, see task.split"
+            yield f"{table.name}: {_short(min(held))} to {_short(max(held))} in the rows that were read ({is_read})"
+
+
+def _cluster_text(config: Config) -> str:
+    chosen = cluster_for(config)
+    if chosen.kind == "synchronous":
+        return "none: the work runs in this process"
+    return f"{chosen.kind}, {chosen.workers} workers" if chosen.kind == "local" else f"{chosen.kind} {chosen.address}"
+
+
+def _keys_of(config: Config) -> Iterator[str]:
+    """Yield a line for each section: its kind, its keys, and the values that the config gives."""
+    for name, described in Config.model_fields.items():
+        section: Any = getattr(config, name)
+        if not hasattr(section, "model_fields_set"):
+            continue
+        members = tagged_members(described)
+        chosen = f" ({tag_name(members)}: {getattr(section, tag_name(members))})" if members else ""
+        skipped = {tag_name(members)} if members else set()
+        if name == "flat" and not trains_from_shards(config.train):
+            skipped |= {*_OF_SHARDS}
+        keys = [key for key in type(section).model_fields if key not in skipped]
+        yield f"{name}{chosen}: {', '.join(_key_text(section, key) for key in keys) or 'no more keys'}"
+
+
+def _key_text(section: Section, key: str) -> str:
+    value: Any = getattr(section, key)
+    if key not in section.model_fields_set or isinstance(value, dict) or hasattr(value, "model_fields_set"):
+        return key
+    return f"{key}={show(value)}"
+
+
+def _table_lines(table: TableLook) -> Iterator[str]:
+    rows = f"{table.rows:,} rows" if table.is_exact else f"about {table.rows:,} rows"
+    files = f"{table.files} file{'s' * (table.files != 1)}"
+    read = "" if table.is_exact and table.sampled == table.rows else f", the first {table.sampled:,} rows read"
+    yield f"{table.key}  {table.uri}: {rows}, {bytes_text(table.num_bytes)}, {files}{read}"
+    heads = ("column", "type", "role", "missing")
+    yield "  " + "".join(f"{head:{width}}" for head, width in zip(heads, _WIDTHS, strict=True)) + "examples"
+    for column in table.columns:
+        cells = (column.name, column.type, column.role, _share_text(column.missing))
+        line = "".join(f"{_fit(cell, width):{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))
+        yield f"  {line}{', '.join(column.examples)}".rstrip()
+
+
+def _fit(text: str, width: int) -> str:
+    return text if len(text) < width else f"{text[: width - 4]}... "
+
+
+def _share_text(share: float) -> str:
+    if not share:
+        return "-"
+    return "<0.1 %" if share < _LEAST else f"{share:.1%}".replace("%", " %")
+
+
+def _counts_text(counts: Any) -> str:
+    shown: Sequence[tuple[str, int]] = list(counts.items())[:10]
+    more = f" and {len(counts) - len(shown)} more" if len(counts) > len(shown) else ""
+    text = ", ".join(f"{name} {count:,}" for name, count in shown)
+    return f"{text}{more} (in the rows that were read)" if text else ""

@@ -1,0 +1,351 @@
+"""Proposes which tables hold nodes and which edges, from column names and from the values they share.
+
+Nothing is guessed: where names and values do not show a role, an error names the option that gives it. The names of
+ends are read as `gnnflow import` reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.datasets.edge_headers import find_ends, split_words
+from gnnflow.graph.errors import ConfigError, listed
+from gnnflow.storage.columns import combine
+from gnnflow.storage.filesystem import absolute
+from gnnflow.storage.samples import Sample, sample_table
+from gnnflow.storage.user_tables import (
+    Chunk,
+    chunks_of,
+    holds_text,
+    plain,
+    read_chunk,
+    read_typed,
+    schema_of,
+    survey,
+    with_types,
+)
+
+Pair = tuple[str, str]
+
+_ID_WORDS = frozenset(("id", "ids", "uid", "key", "idx", "index"))
+_FOUND = 0.5  # share of a column's values among a table's ids that makes it an end, with a name that says so
+_SURE = 0.9  # the same without such a name, for text
+_MOST_READ = 256 << 20  # bytes of a table whose ids are read as a whole
+_HERE = "gnnflow init"
+_PAIR = 2
+
+
+@dataclass(frozen=True)
+class GivenTable:
+    """A sampled table. name: of its file or folder, which becomes a type's or a relation's."""
+
+    uri: str
+    name: str
+    sample: Sample
+    chunks: tuple[Chunk, ...]
+    rows: pa.Table
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return list(self.rows.column_names)
+
+    @property
+    def num_rows(self) -> int:
+        """About the number of its rows."""
+        return self.sample.about_rows(self.rows.num_rows)
+
+    def values(self, column: str) -> pa.Array:
+        """Return the sample of a column that can be an id, as text; empty for other columns."""
+        held = combine(self.rows[column])
+        kind = plain(held.type)
+        if not (pa.types.is_integer(kind) or holds_text(kind)):
+            return pa.array([], pa.large_string())
+        return held.cast(pa.large_string()).drop_null()
+
+
+@dataclass(frozen=True)
+class NodeRole:
+    """A table of nodes, and its column of ids."""
+
+    table: GivenTable
+    id: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A column whose values are ids of a node table. share: of a sample of its values that are among these ids."""
+
+    column: str
+    nodes: NodeRole
+    share: float
+
+
+@dataclass(frozen=True)
+class EdgeRole:
+    """A table of edges between two node tables; is_key: a node table, whose second end is a foreign key."""
+
+    table: GivenTable
+    src: Reference
+    dst: Reference
+    is_key: bool = False
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The tables of a graph, and the foreign keys of its node tables."""
+
+    nodes: tuple[NodeRole, ...]
+    edges: tuple[EdgeRole, ...]
+    keys: tuple[EdgeRole, ...] = ()
+
+
+def read_given(uri: str) -> GivenTable:
+    """Return a table with its sampled rows. Raises TableError and StorageError as ingest does."""
+    sample = sample_table(absolute(uri))
+    surveys = [survey(chunk, chunk.text_columns) for chunk in sample.chunks]
+    chunks = with_types(sample.chunks, surveys, {})
+    names = schema_of(chunks[0]).names
+    rows = read_typed(chunks, columns=[name for name in names if names.count(name) == 1])
+    return GivenTable(uri, _name_of(uri), sample, tuple(chunks), rows)
+
+
+def _name_of(uri: str) -> str:
+    last = uri.rstrip("/").rsplit("/", 1)[-1]
+    stem = re.sub(r"(\.(csv|parquet|pq|arrow|feather|ipc|gz))+$", "", last, flags=re.IGNORECASE)
+    return re.sub(r"[^A-Za-z0-9]+", "_", stem).strip("_") or "table"
+
+
+def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequence[Pair]) -> Roles:
+    """Return the roles of tables. ids: columns that the user names, COLUMN or TABLE.COLUMN; ends: pairs of columns.
+
+    Raises ConfigError where the names and values do not show a role.
+    """
+    _refuse_unknown(tables, ids, ends)
+    found = {table.uri: _id_of(table, ids) for table in tables}
+    candidates = [NodeRole(table, name) for table in tables if (name := found[table.uri]) is not None]
+    references = {table.uri: _references(table, candidates, found[table.uri]) for table in tables}
+    edges = [edge for table in tables if (edge := _edge_of(table, found, references, ends, candidates)) is not None]
+    of_edges = {edge.table.uri for edge in edges}
+    used = {end.nodes.table.uri for edge in edges for end in (edge.src, edge.dst)}
+    nodes = [each for each in candidates if each.table.uri not in of_edges]
+    keys = [
+        EdgeRole(each.table, Reference(each.id, each, 1.0), reference, is_key=True)
+        for each in nodes
+        for reference in references[each.table.uri]
+        if reference.nodes.table.uri not in of_edges
+    ]
+    reached = used | {uri for key in keys for uri in (key.table.uri, key.dst.nodes.table.uri)}
+    lost = [table for table in tables if table.uri not in of_edges and table.uri not in reached]
+    for table in lost:
+        if found[table.uri] is None and find_ends(table.columns) is None:
+            _ask_about(table, None)
+    for table in lost:
+        _ask_for_nodes(table, found[table.uri], candidates)
+    for table in lost:
+        _ask_about(table, found[table.uri])
+    if not edges:
+        raise ConfigError(
+            f"no table of edges is among {listed([table.name for table in tables])}",
+            where=_HERE,
+            fix="Give one more table, or name the columns of an edge's source and target: --ends SRC,DST.",
+        )
+    return Roles(tuple(nodes), tuple(edges), tuple(keys))
+
+
+def _refuse_unknown(tables: Sequence[GivenTable], ids: Sequence[str], ends: Sequence[Pair]) -> None:
+    """Raise ConfigError where an option names no column of the tables."""
+    for given in ids:
+        owner, _, column = given.rpartition(".")
+        if not any(owner in ("", each.name, each.uri) and column in each.columns for each in tables):
+            raise _unknown("--id", given, tables)
+    for pair in ends:
+        if not any({*pair} <= {*each.columns} for each in tables):
+            raise _unknown("--ends", ",".join(pair), tables)
+
+
+def _unknown(option: str, given: str, tables: Sequence[GivenTable]) -> ConfigError:
+    held = "; ".join(f"{each.name} has {listed(each.columns, at_most=20)}" for each in tables)
+    return ConfigError(f"no table has {given!r}", where=option, fix=f"Name columns of one table: {held}.")
+
+
+def _ask_for_nodes(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> None:
+    """Raise ConfigError where the names of a table's columns show ends whose nodes no table holds."""
+    pair = find_ends([name for name in table.columns if name != own])
+    others = [each for each in nodes if each.table.uri != table.uri]
+    if pair is None:
+        return
+    shares = [_best_end(table, name, others).share if others else 0.0 for name in pair]
+    lacking = [f"{name!r} ({share:.0%})" for name, share in zip(pair, shares, strict=True) if share < _FOUND]
+    raise ConfigError(
+        f"{table.uri} has the ends of edges, and no table holds the nodes of {' and '.join(lacking)}: in brackets the "
+        "share of values that are ids of another table",
+        where=_HERE,
+        fix="Give the table of these nodes too, or name its column of ids: --id TABLE.COLUMN.",
+    )
+
+
+def _ask_about(table: GivenTable, own: str | None) -> None:
+    if own is None:
+        raise ConfigError(
+            f"no column of {table.uri} is shown to hold ids of nodes; it has {listed(table.columns, at_most=20)}",
+            where=_HERE,
+            fix=f"Name it: --id {table.name}.COLUMN, or for a table of edges --ends SRC,DST.",
+        )
+    raise ConfigError(
+        f"no other table holds the ids of {table.uri} (column {own!r})",
+        where=_HERE,
+        fix="Give a table of edges too, or name its columns of ends: --ends SRC,DST. Or leave this table out.",
+    )
+
+
+def _stems(name: str) -> set[tuple[str, ...]]:
+    """Return the words of a table's name, and of its singular."""
+    lower = name.lower()
+    forms = {lower, lower.removesuffix("s"), lower.removesuffix("es")}
+    forms |= {f"{lower.removesuffix('ies')}y"} if lower.endswith("ies") else set()
+    return {split_words(form) for form in forms}
+
+
+def _id_of(table: GivenTable, ids: Sequence[str]) -> str | None:
+    """Return the column of a table's ids, by the user's option or else by names and values."""
+    for given in ids:
+        owner, _, column = given.rpartition(".")
+        if owner in ("", table.name, table.uri) and column in table.columns:
+            return column
+    scores: dict[str, int] = {}
+    for name in table.columns:
+        values = table.values(name)
+        if len(values) and len(values) == table.rows.num_rows and len(pc.unique(values)) == len(values):
+            scores[name] = _id_score(name, table.name)
+    best = max(scores.values(), default=0)
+    chosen = [name for name, score in scores.items() if score == best]
+    if not best:
+        return None
+    if len(chosen) > 1:
+        raise ConfigError(
+            f"{listed(chosen)} may each be the ids of {table.uri}",
+            where=_HERE,
+            fix=f"Name one: --id {table.name}.{chosen[0]}",
+        )
+    return chosen[0]
+
+
+def _id_score(name: str, table: str) -> int:
+    words = split_words(name)
+    if not words:
+        return 0
+    subject = words[:-1] if words[-1] in _ID_WORDS else words
+    if words[-1] in _ID_WORDS and (not subject or subject in _stems(table)):
+        return 3
+    if words in _stems(table) or words in {("node",), ("name",)}:
+        return 2
+    return 1 if words[-1] in _ID_WORDS else 0
+
+
+def _references(table: GivenTable, nodes: Sequence[NodeRole], own: str | None) -> list[Reference]:
+    """Return the columns of a table whose values are ids of another table.
+
+    Each has the table that holds most of its values. Numbers are often among ids by chance, so their column must be
+    named as ids are.
+    """
+    found = []
+    for name in table.columns:
+        values = pc.unique(table.values(name))
+        if name == own or not len(values):
+            continue
+        best = max((_reference(name, values, each, table) for each in nodes), key=lambda each: each[0], default=None)
+        if best is not None and best[1] is not None:
+            found.append(best[1])
+    return found
+
+
+def _reference(
+    name: str, values: pa.Array, nodes: NodeRole, table: GivenTable
+) -> tuple[tuple[bool, float], Reference | None]:
+    words = split_words(name)
+    subject = tuple(word for word in words if word not in _ID_WORDS)
+    is_named = subject in _stems(nodes.table.name)
+    says_id = bool(words) and words[-1] in _ID_WORDS
+    if nodes.table.uri == table.uri and not says_id:
+        return (False, 0.0), None
+    share = _share_among(values, nodes)
+    is_text = holds_text(plain(table.rows.schema.field(name).type))
+    least = _FOUND if is_named or says_id else _SURE if is_text else 2.0
+    return (is_named, share), Reference(name, nodes, share) if share >= least else None
+
+
+def _share_among(values: pa.Array, nodes: NodeRole) -> float:
+    """Return the share of different values that are among a node table's ids."""
+    return float(pc.mean(pc.is_in(values, value_set=all_values(nodes.table, nodes.id)).cast(pa.float64())).as_py() or 0)
+
+
+def all_values(table: GivenTable, column: str) -> pa.Array:
+    """Return the values of a column of ids as text: of the whole table, or of its sample where the table is large."""
+    if table.sample.is_whole or table.sample.num_bytes > _MOST_READ:
+        return table.values(column)
+    chunks = [chunk for file in table.sample.files.files for chunk in chunks_of(file)]
+    parts = [read_chunk(chunk, [column])[column] for chunk in chunks]
+    return pa.concat_arrays([combine(part).cast(pa.large_string()).drop_null() for part in parts])
+
+
+def _edge_of(
+    table: GivenTable,
+    ids: Mapping[str, str | None],
+    references: Mapping[str, Sequence[Reference]],
+    ends: Sequence[Pair],
+    nodes: Sequence[NodeRole],
+) -> EdgeRole | None:
+    """Return a table's role as edges; None where it holds nodes."""
+    own = ids[table.uri]
+    given = next((pair for pair in ends if {*pair} <= {*table.columns}), None)
+    others = [each for each in nodes if each.table.uri != table.uri]
+    if given is not None:
+        return EdgeRole(table, _given_end(table, given[0], others), _given_end(table, given[1], others))
+    is_referred_to = any(
+        each.nodes.table.uri == table.uri for uri, held in references.items() if uri != table.uri for each in held
+    )
+    if is_referred_to:
+        return None
+    pair = find_ends([name for name in table.columns if name != own])
+    if pair is not None and others:
+        src, dst = (_best_end(table, name, others) for name in pair)
+        if min(src.share, dst.share) >= _FOUND:
+            return EdgeRole(table, src, dst)
+    held = [each for each in references[table.uri] if each.nodes.table.uri != table.uri]
+    if len(held) == _PAIR:
+        return EdgeRole(table, held[0], held[1])
+    if len(held) > _PAIR:
+        raise ConfigError(
+            f"columns {listed([each.column for each in held])} of {table.uri} each hold ids of nodes",
+            where=_HERE,
+            fix=f"Name an edge's source and target: --ends {held[0].column},{held[1].column}",
+        )
+    return None
+
+
+def _best_end(table: GivenTable, name: str, nodes: Sequence[NodeRole]) -> Reference:
+    values = pc.unique(table.values(name))
+    shares = [Reference(name, each, _share_among(values, each) if len(values) else 0.0) for each in nodes]
+    subject = {word for word in split_words(name) if word not in _ID_WORDS}
+
+    def order(each: Reference) -> tuple[bool, float]:
+        is_named = any({*stem} <= subject for stem in _stems(each.nodes.table.name))
+        return is_named and each.share >= _FOUND, each.share
+
+    return max(shares, key=order)
+
+
+def _given_end(table: GivenTable, name: str, nodes: Sequence[NodeRole]) -> Reference:
+    if not nodes:
+        raise ConfigError(
+            f"no table holds the nodes whose ids are in column {name!r} of {table.uri}",
+            where=_HERE,
+            fix="Give the table of nodes too, with the column of its ids: --id COLUMN.",
+        )
+    return _best_end(table, name, nodes)

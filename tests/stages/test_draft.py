@@ -1,0 +1,166 @@
+"""`gnnflow init` writes a config that runs as it is, and asks by an option where tables do not show a role."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gnnflow.config import load_config
+from gnnflow.graph.errors import ConfigError
+from gnnflow.stages import pipeline
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.draft import draft_config
+
+_ROWS = 60
+
+
+def _write(folder: Path, name: str, columns: dict[str, Sequence[Any]]) -> str:
+    """Write a CSV file and return its path."""
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    path = folder / f"{name}.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def _ids(letter: str, rows: int = _ROWS) -> list[str]:
+    return [f"{letter}{number:03d}" for number in range(rows)]
+
+
+def _accounts(folder: Path, **more: Sequence[Any]) -> str:
+    columns: dict[str, Sequence[Any]] = {
+        "account_id": _ids("A"),
+        "country": ["DE", "FR", "US"] * (_ROWS // 3),
+        "age": ["" if number % 7 == 0 else 20 + number for number in range(_ROWS)],
+        "opened": [f"2021-01-{1 + number % 28:02d}" for number in range(_ROWS)],
+        "owner": [f"name {number}" for number in range(_ROWS)],
+        "is_fraud": [("yes", "no", "no", "no", "")[number % 5] for number in range(_ROWS)],
+    }
+    return _write(folder, "accounts", columns | more)
+
+
+def _payments(folder: Path) -> str:
+    ids = _ids("A")
+    columns = {"payment_id": range(_ROWS), "from_account": ids, "to_account": ids[7:] + ids[:7], "amount": range(_ROWS)}
+    return _write(folder, "payments", columns)
+
+
+def _content(text: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
+
+
+def _run(text: str, folder: Path) -> dict[str, float]:
+    """Run a drafted config for two epochs."""
+    overrides = ("train.epochs=2", "train.baseline=false", "infer.parity_samples=4", "cluster={kind: synchronous}")
+    config = load_config(text, workspace=str(folder / "work"), overrides=overrides)
+    return pipeline.run(StageContext.of(config)).metrics
+
+
+def test_exports_of_accounts_and_payments_run_as_they_are(tmp_path):
+    draft = draft_config([_accounts(tmp_path), _payments(tmp_path)])
+    assert not draft.stops
+    content = _content(draft.text)
+    graph = content["graph"]
+    assert {key: graph[key] for key in ("id", "src", "dst", "label")} == {
+        "id": "account_id",
+        "src": "from_account",
+        "dst": "to_account",
+        "label": "is_fraud",
+    }
+    assert graph["features"] == ["country", "age", "opened"]
+    assert graph["columns"] == {"opened": {"kind": "timestamp"}}
+    assert "owner is left out: different in each row" in draft.text
+    assert "100% of a sample of its values are ids of nodes" in draft.text
+    assert content["task"] == {"split": {"kind": "random"}}
+    assert "cluster" not in content
+    assert "test.accuracy" in _run(draft.text, tmp_path)
+
+
+def test_exports_of_a_shop_become_a_typed_graph_with_its_foreign_key(tmp_path):
+    users = _write(
+        tmp_path,
+        "users",
+        {"user_id": _ids("U"), "age": range(20, 20 + _ROWS), "churned": ["True", "False", "False"] * (_ROWS // 3)},
+    )
+    items = _write(
+        tmp_path,
+        "items",
+        {
+            "item_id": _ids("I"),
+            "category_id": ["C0", "C1"] * (_ROWS // 2),
+            "tags": ["a|b", "c", "b|c"] * (_ROWS // 3),
+        },
+    )
+    categories = _write(tmp_path, "categories", {"category_id": ["C0", "C1"], "margin": [0.5, 0.25]})
+    orders = _write(
+        tmp_path,
+        "orders",
+        {"order_id": range(_ROWS), "user_id": _ids("U"), "item_id": _ids("I"), "quantity": [1, 2, 3] * (_ROWS // 3)},
+    )
+    draft = draft_config([users, items, categories, orders], name="shop")
+    assert not draft.stops
+    graph = _content(draft.text)["graph"]
+    assert graph["id"] == {"users": "user_id", "items": "item_id", "categories": "category_id"}
+    assert graph["edges"] == {
+        "users__orders__items": orders,
+        "items__category_id__categories": {"table": items, "src": "item_id", "dst": "category_id"},
+    }
+    assert (graph["target"], graph["label"]) == ("users", "churned")
+    assert graph["features"] == {"users": ["age"], "items": ["tags"], "categories": ["margin"]}
+    assert graph["columns"] == {"items.tags": {"kind": "multicategorical", "separator": "|"}}
+    assert "test.accuracy" in _run(draft.text, tmp_path)
+
+
+def test_labels_of_edges_a_split_column_and_no_label_choose_the_task(tmp_path):
+    nodes = _write(tmp_path, "nodes", {"id": range(_ROWS), "size": [1.5, 2.5] * (_ROWS // 2)})
+    ends = {"src": range(_ROWS), "dst": [*range(1, _ROWS), 0]}
+    split = ["train", "valid", "test"] * (_ROWS // 3)
+    edges = _write(tmp_path, "edges", {**ends, "label": [0, 1] * (_ROWS // 2), "split": split})
+    labelled = _content(draft_config([nodes, edges]).text)
+    assert labelled["task"] == {"kind": "edge"}
+    assert _content(draft_config([nodes, edges], label="none").text)["task"]["kind"] == "link"
+    scored = _write(
+        tmp_path,
+        "scored",
+        {"id": range(_ROWS), "size": [1.5, 2.5] * (_ROWS // 2), "label": range(_ROWS), "split": split},
+    )
+    content = _content(draft_config([scored, _write(tmp_path, "bare", ends)], label="label").text)
+    assert "task" not in content
+    assert "split" not in content["graph"]["features"]
+
+
+def test_an_option_says_what_tables_do_not_show(tmp_path):
+    nodes = _write(
+        tmp_path,
+        "nodes",
+        {"code": _ids("N"), "key": range(_ROWS), "old_key": range(_ROWS), "risk": ["hi", "lo"] * (_ROWS // 2)},
+    )
+    links = _write(tmp_path, "links", {"a": _ids("N"), "b": _ids("N")[::-1], "c": _ids("N")})
+    draft = draft_config([nodes, links], ids=["nodes.code"], label="risk", ends=[("a", "c")])
+    graph = _content(draft.text)["graph"]
+    assert (graph["id"], graph["src"], graph["dst"], graph["label"]) == ("code", "a", "c", "risk")
+    assert not draft.stops
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "options", "said"),
+    [
+        ({"own_key": [0, 1], "old_key": [0, 1]}, {}, {}, "may each be the ids of .*--id nodes.own_key"),
+        ({"size": [1.5, 1.5]}, {}, {}, "no column of .* is shown to hold ids.*--id nodes.COLUMN"),
+        ({"id": [0, 1], "size": [1, 2]}, {"src": [5, 6], "dst": [7, 8]}, {}, "no table holds the nodes of 'src'"),
+        ({"id": [0, 1], "size": [1, 2]}, {}, {}, "no column is named as a label is.*--label COLUMN .*nodes.size"),
+        ({"id": [0, 1], "y": [0, 1], "label": [0, 1]}, {}, {}, "nodes.y, nodes.label may each be the label"),
+        ({"id": [0, 1], "label": [0, 1]}, {}, {"label": "labl"}, "--label: no table has a column 'labl'"),
+        ({"id": [0, 1], "label": [0, 1]}, {}, {"ids": ["nr"]}, "--id: no table has 'nr'"),
+        ({"id": [0, 1], "label": [0, 1]}, {}, {"ends": [("a", "b")]}, "--ends: no table has 'a,b'"),
+        ({"id": [0, 1], "label": [0, 1]}, {}, {}, "no column of .* can be a feature"),
+    ],
+)
+def test_it_asks_by_an_option_instead_of_guessing(tmp_path, nodes, edges, options, said):
+    tables = [_write(tmp_path, "nodes", nodes), _write(tmp_path, "edges", edges or {"src": [0, 1], "dst": [1, 0]})]
+    with pytest.raises(ConfigError, match=said):
+        draft_config(tables, **options)
