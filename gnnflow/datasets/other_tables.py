@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.json as pa_json
 
 from gnnflow.datasets.text_files import refuse_repeated
 from gnnflow.graph.errors import ConfigError, TableError, listed
 from gnnflow.storage.filesystem import absolute, open_input
+from gnnflow.storage.json_lines import read_json_lines
 from gnnflow.storage.table_files import require_file
 from gnnflow.storage.user_tables import agreed_schema, read_whole, scan, schema_of
 
@@ -46,33 +46,8 @@ def _read_files(path: str, _: str) -> pa.Table:
 
 
 def _read_json_lines(path: str, _: str) -> pa.Table:
-    """Return JSON lines; text that looks like a time stays text."""
     require_file(path)
-    try:
-        table = _parsed(path, None)
-        if any(pa.types.is_timestamp(field.type) for field in table.schema):
-            table = _parsed(path, pa.schema([_as_text(field) for field in table.schema]))
-    except (pa.ArrowException, ValueError) as error:
-        raise TableError(
-            "cannot be read as JSON lines", where=path, fix="Write one object a line, a key with one type in all lines."
-        ) from error
-    return table
-
-
-def _parsed(path: str, schema: pa.Schema | None) -> pa.Table:
-    with open_input(path) as stream:
-        text = pa.CompressedInputStream(stream, "gzip") if path.lower().endswith(".gz") else stream
-        content = text.read()
-    return pa_json.read_json(
-        pa.BufferReader(content),
-        # one block where it can be: later blocks must have the first one's types
-        read_options=pa_json.ReadOptions(block_size=min(len(content) + 1, 1 << 30), use_threads=False),
-        parse_options=pa_json.ParseOptions(explicit_schema=schema),
-    )
-
-
-def _as_text(field: pa.Field) -> pa.Field:
-    return field.with_type(pa.string()) if pa.types.is_timestamp(field.type) else field
+    return read_json_lines(path)
 
 
 def _read_sqlite(path: str, name: str) -> pa.Table:

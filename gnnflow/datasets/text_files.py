@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gnnflow.datasets.edge_headers import are_numbers, find_ends
 from gnnflow.graph.errors import ConfigError, TableError
-from gnnflow.storage.csv_blocks import CsvFile, open_csv, read_sample, sniff_csv, with_decimals
+from gnnflow.storage.csv_blocks import CsvFile, open_csv
 from gnnflow.storage.csv_dialects import Dialect
+from gnnflow.storage.csv_forms import sample_rows, sniff_csv, with_decimals
 
 _DECIMALS = ("", "comma", "point")
-_MOST_ROWS = 1000
 _PAIR = 2
 
 
@@ -87,8 +85,7 @@ def _has_header(file: CsvFile) -> bool:
         return False
     if find_ends(file.names) is not None:
         return True
-    rows = list(csv.reader(io.StringIO(read_sample(file)), delimiter=file.separator))[:_MOST_ROWS]
-    columns = list(zip(*(row for row in rows if len(row) == len(file.names)), strict=True))
+    columns = list(zip(*(row for row in sample_rows(file) if len(row) == len(file.names)), strict=True))
     numbers = [
         name for name, held in zip(file.names, columns, strict=False) if are_numbers([name]) and are_numbers(held)
     ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import re
 import zlib
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.csv_dialects import Dialect, decimal_commas, rewrite, separator_of, sniff
+from gnnflow.storage.csv_dialects import Dialect, rewrite, separator_of
 from gnnflow.storage.filesystem import open_input, resolve
 
 if TYPE_CHECKING:
@@ -35,13 +34,12 @@ _LONGEST_LINE = 1 << 24
 _NEWLINE, _RETURN = 10, 13
 _COMMENTS = (b"#", b"%")
 _LINE_ENDS = (b"\r", b"\n")
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_GZIP = b"\x1f\x8b"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+GZIP_MARK = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"
-_SAMPLE_BYTES = 1 << 20
 # 1,5 and 1.234,5; 1.234 has a point for thousands in a column of such
 _NUMBER_WITH_COMMA = r"^\s*[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+([eE][+-]?[0-9]+)?)?\s*$"
-_REWRITE = "Write the table again as UTF-8 CSV, or as Parquet."
+REWRITE = "Write the table again as UTF-8 CSV, or as Parquet."
 
 
 class Span(NamedTuple):
@@ -80,41 +78,6 @@ class CsvFile:
         return [Span(*each) for each in pairwise(cuts)]
 
 
-def sniff_csv(uri: str, *, separator: str | None = None, encoding: str | None = None) -> Dialect:
-    """Return the dialect of a file, found in its first bytes. Raises TableError where it cannot be known.
-
-    separator, encoding: chosen by the caller; None to find them.
-    """
-    content = _head(uri, zipped=_is_zipped(uri), least=_SAMPLE_BYTES)
-    if content.startswith(_GZIP) or (b"\0" in content and encoding is None):
-        _refuse_foreign(uri, content, mark=True)
-    if len(content) >= _SAMPLE_BYTES and not content.startswith(_UTF16):
-        content = content[: content.rfind(b"\n") + 1]
-    elif content.startswith(_UTF16):
-        content = content[: len(content) // 2 * 2]
-    return sniff(content, separator=separator, encoding=encoding, where=uri)
-
-
-def with_decimals(file: CsvFile, *, decimal: str, columns: Sequence[str]) -> CsvFile:
-    """Return a file with the columns, of those given, whose numbers have a decimal comma in its first lines.
-
-    decimal: comma, point, or "" to find it. Raises TableError where numbers may be fractions or thousands.
-    """
-    if file.separator == "," and not decimal:
-        return file
-    fields = [row for row in csv.reader(io.StringIO(read_sample(file)), delimiter=file.separator) if row]
-    found = decimal_commas(fields, file.names, decimal=decimal, where=file.uri, columns=columns)
-    return replace(file, commas=tuple(found))
-
-
-def read_sample(file: CsvFile) -> str:
-    """Return the first whole lines below the header."""
-    found = _whole(file) if file.dialect else _head(file.uri, zipped=_is_zipped(file.uri), least=_SAMPLE_BYTES)
-    sample = found[file.start : file.start + _SAMPLE_BYTES]
-    ends_within = file.start + len(sample) < len(found) or (not file.dialect and len(found) >= _SAMPLE_BYTES)
-    return (sample[: sample.rfind(b"\n") + 1] if ends_within else sample).decode(errors="replace")
-
-
 def open_csv(
     uri: str,
     *,
@@ -128,10 +91,10 @@ def open_csv(
     dialect: of a file that has to be rewritten as UTF-8 CSV; it has precedence over separator. Raises TableError for an
     empty file, one that is not text, and a header that does not end.
     """
-    zipped = _is_zipped(uri)
+    zipped = is_zipped(uri)
     file = CsvFile(uri, (), 0, None, separator if dialect is None else separator_of(dialect), dialect)
-    content = _head(uri, zipped=zipped) if dialect is None else _whole(file)
-    _refuse_foreign(uri, content)
+    content = read_head(uri, zipped=zipped) if dialect is None else read_all(file)
+    refuse_foreign(uri, content)
     start = len(_MARK) if content.startswith(_MARK) else 0
     skipped = (_COMMENTS if comments else ()) + (_LINE_ENDS if dialect else ())
     while content[start : start + 1] in skipped:
@@ -154,7 +117,7 @@ def read_text(file: CsvFile, span: Span, columns: Sequence[str], *, check: bool)
     """
     data, begin = _block(file, span)
     if check:
-        _refuse_foreign(file.uri, data)
+        refuse_foreign(file.uri, data)
         _decode(file, data, begin)
     if not data.strip():
         return pa.table({name: pa.array([], pa.large_string()) for name in columns})
@@ -203,11 +166,12 @@ def _parsed(file: CsvFile, data: bytes, columns: Sequence[str], *, ragged: list[
     )
 
 
-def _is_zipped(uri: str) -> bool:
+def is_zipped(uri: str) -> bool:
+    """Return whether a file is gzipped, by its name."""
     return uri.lower().endswith(".gz")
 
 
-def _head(uri: str, *, zipped: bool, least: int = _HEAD_BYTES) -> bytes:
+def read_head(uri: str, *, zipped: bool, least: int = _HEAD_BYTES) -> bytes:
     """Return the first bytes of the text, and all of its first line where that is long."""
     with open_input(uri) as stream:
         try:
@@ -237,7 +201,7 @@ def _first_line(uri: str, content: bytes) -> bytes:
         if content.count(b'"', 0, end) % 2 == 0:
             return content[:end]
     if len(content) >= _LONGEST_LINE:
-        raise TableError("has no end of its first line", where=uri, fix=_REWRITE)
+        raise TableError("has no end of its first line", where=uri, fix=REWRITE)
     return content
 
 
@@ -246,9 +210,9 @@ def _names(uri: str, line: bytes, separator: str) -> tuple[str, ...]:
         text = line.decode()
         return tuple(next(csv.reader([text.rstrip("\r\n")], delimiter=separator)))
     except UnicodeDecodeError as error:
-        raise TableError("line 1 is not UTF-8", where=uri, fix=_REWRITE) from error
+        raise TableError("line 1 is not UTF-8", where=uri, fix=REWRITE) from error
     except csv.Error as error:
-        raise TableError("its first line is not a header", where=uri, fix=_REWRITE) from error
+        raise TableError("its first line is not a header", where=uri, fix=REWRITE) from error
 
 
 def _size(uri: str) -> int | None:
@@ -261,7 +225,7 @@ def _block(file: CsvFile, span: Span) -> tuple[bytes, int]:
     """Return the lines that begin in a span, and the place of their first byte in the file."""
     start, stop = span
     if file.size is None or stop is None:
-        return _whole(file)[start:], start
+        return read_all(file)[start:], start
     # read one byte more before the span: if it ends a line, the span begins with a line
     before = start if start == file.start else start - 1
     data = _read(file.uri, before, stop)
@@ -279,12 +243,12 @@ def _block(file: CsvFile, span: Span) -> tuple[bytes, int]:
     return data, before
 
 
-def _whole(file: CsvFile) -> bytes:
+def read_all(file: CsvFile) -> bytes:
     """Return all bytes of a file, unzipped and rewritten."""
     with open_input(file.uri) as stream:
         content = stream.read()
     try:
-        content = gzip.decompress(content) if _is_zipped(file.uri) else content
+        content = gzip.decompress(content) if is_zipped(file.uri) else content
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _no_gzip(file.uri) from error
     return content if file.dialect is None else rewrite(content, file.dialect, where=file.uri)
@@ -297,12 +261,12 @@ def _read(uri: str, start: int, stop: int) -> bytes:
     return found if len(found) <= stop - start else found[start:stop]
 
 
-def _refuse_foreign(uri: str, content: bytes, *, mark: bool = False) -> None:
+def refuse_foreign(uri: str, content: bytes, *, mark: bool = False) -> None:
     """Raise TableError for gzip, and for UTF-16 (mark: without a mark) and other binary content."""
-    if content.startswith(_GZIP):
+    if content.startswith(GZIP_MARK):
         raise TableError("is gzip, not text", where=uri, fix="Give it a name that ends in .csv.gz.")
-    if (not mark and content.startswith(_UTF16)) or (b"\0" in content and not content.startswith(_UTF16)):
-        raise TableError("is not UTF-8 text, but UTF-16 or binary", where=uri, fix=_REWRITE)
+    if (not mark and content.startswith(UTF16_MARKS)) or (b"\0" in content and not content.startswith(UTF16_MARKS)):
+        raise TableError("is not UTF-8 text, but UTF-16 or binary", where=uri, fix=REWRITE)
 
 
 def _decode(file: CsvFile, data: bytes, begin: int) -> None:
@@ -310,14 +274,14 @@ def _decode(file: CsvFile, data: bytes, begin: int) -> None:
         data.decode()
     except UnicodeDecodeError as error:
         line = _line_of(file, begin, data, error.start)
-        raise TableError(f"line {line} is not UTF-8", where=file.uri, fix=_REWRITE) from error
+        raise TableError(f"line {line} is not UTF-8", where=file.uri, fix=REWRITE) from error
 
 
 def _line_of(file: CsvFile, begin: int, data: bytes, offset: int) -> int:
     """Return the number of the line that holds a byte of a block, from 1. Reads the bytes before the block again."""
     line = 1 + data.count(b"\n", 0, offset)
     if file.size is None:
-        return line + _whole(file).count(b"\n", 0, begin)
+        return line + read_all(file).count(b"\n", 0, begin)
     starts = range(0, begin, BLOCK_BYTES)
     return line + sum(_read(file.uri, at, min(at + BLOCK_BYTES, begin)).count(b"\n") for at in starts)
 
@@ -353,7 +317,7 @@ def _refuse_quotes(file: CsvFile, span: Span, data: bytes, begin: int) -> None:
 
 def _ragged(file: CsvFile, data: bytes, begin: int, ragged: Sequence[Any]) -> TableError:
     if not ragged or ragged[0].number is None:
-        return TableError("cannot be read as CSV", where=file.uri, fix=_REWRITE)
+        return TableError("cannot be read as CSV", where=file.uri, fix=REWRITE)
     # the first byte of the row, if every row is one line
     ends = [match.start() for match in re.finditer(rb"\n+", data)]
     offset = ends[min(ragged[0].number - 2, len(ends) - 1)] + 1 if ragged[0].number > 1 and ends else 0

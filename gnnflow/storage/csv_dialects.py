@@ -46,7 +46,7 @@ class Dialect:
 
     @property
     def is_plain(self) -> bool:
-        """Whether blocks of the file can be read as they are."""
+        """True where blocks of the file can be read as they are."""
         plain = not self.runs and self.quote == '"' and len(self.separator) == 1
         return plain and self.encoding in ("utf-8", "utf-8-sig") and not self.comment
 
@@ -61,7 +61,7 @@ class Dialect:
 
 
 def rewrite(content: bytes, dialect: Dialect, *, where: str) -> bytes:
-    """Return a file's bytes as UTF-8 CSV with one separator of one letter, `"` as quote, and every line in its place.
+    """Return a file's bytes as UTF-8 CSV with a separator of one letter and `"` as quote. Lines keep their places.
 
     Raises TableError where the bytes are not in the dialect's encoding.
     """
@@ -108,7 +108,7 @@ def sniff(content: bytes, *, separator: str | None, encoding: str | None, where:
     mark = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "utf-8")
     encoding = encoding or mark
     text = decode(content, encoding, where=where)
-    lines = [line for line in text.splitlines() if line.strip()][:_MOST_LINES]
+    lines = [line for line in re.split(r"\r\n|\r|\n", text) if line.strip()][:_MOST_LINES]
     comment = next((sign for sign in _COMMENTS if lines and lines[0].startswith(sign)), "")
     rows = [line for line in lines if not comment or not line.startswith(comment)]
     dialect = Dialect(encoding=encoding)
