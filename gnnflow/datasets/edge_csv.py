@@ -24,9 +24,9 @@ from gnnflow.graph.errors import TableError
 from gnnflow.storage.columns import combine
 from gnnflow.storage.table_files import require_file
 from gnnflow.storage.text_types import beyond_integers
-from gnnflow.storage.user_tables import csv_chunks, holds_text, read_typed, settled
+from gnnflow.storage.user_tables import csv_chunks, holds_numbers, holds_text, read_typed, settled
 
-_TRIPLE = 3
+_PAIR, _TRIPLE = 2, 3
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ def from_edge_csv(
     header: bool | None = None,
     encoding: str | None = None,
     decimal: str = "",
+    counts: bool | None = None,
     weight: Column | None = None,
     time: Column | None = None,
     relation: Column | None = None,
@@ -63,13 +64,14 @@ def from_edge_csv(
     Arguments that are left out are read from the header (ends, weight, time, types, relation) or from the first lines
     (the separator, quotes, decimal commas, and whether there is a header). Without a header the first two columns are
     the ends. types: one name for nodes of one type, two for the types of sources and targets. Other columns stay as
-    edge attributes. relation: each of its values is a relation; "" keeps such a column as an attribute. decimal: comma
-    or point. tell: is called with what was found. nodes are node tables (Parquet, CSV or Arrow IPC): for nodes of one
-    type one, whose column node_id becomes `id`; for two types each has its ids in a column called as an end. Without
-    them the nodes are the ends of the edges in sorted order, with their degrees as inputs where nodes have one type.
-    Nodes of two types, and several relations, give typed tables. Raises TableError where the header does not give the
-    ends or their types, for lines that do not parse, a missing column, an empty id, and ids of another type than the
-    node table's.
+    edge attributes. counts: without a header, True where the first line has the numbers of nodes and edges; None asks
+    where it may have. relation: each of its values is a relation; "" keeps such a column as an attribute. decimal:
+    comma or point. tell: is called with what was found. nodes are node tables (Parquet, CSV or Arrow IPC): for nodes of
+    one type one, whose column node_id becomes `id`; for two types each has its ids in a column called as an end.
+    Without them the nodes are the ends of the edges in sorted order, with their degrees as inputs where nodes have one
+    type. Nodes of two types, and several relations, give typed tables. Raises TableError where the header does not give
+    the ends or their types, for lines that do not parse, a missing column, an empty id, and ids of another type than
+    the node table's.
     """
     require_file(path)
     form = TextChoices(sep, header, encoding, decimal)
@@ -78,11 +80,14 @@ def from_edge_csv(
     columns = find_columns(opened.file.names, said, has_header=opened.has_header, path=path)
     places = (nodes,) if isinstance(nodes, str) else tuple(nodes or ())
     _refuse_one_table(columns, places, path)
-    given = read_nodes(places, columns, node_id=node_id, said=replace(form, header=None))
+    given = read_nodes(places, columns, node_id=node_id, said=replace(form, sep=None, header=None))
     text = any(not pa.types.is_integer(table.schema.field("id").type) for table in given.values())
     file = with_decimal_commas(opened, form, ids=(columns.src, columns.dst))
     chunks = settled(list(csv_chunks(file)), ids=(columns.src, columns.dst), text_ids=text or columns.types != ONE_TYPE)
     table = read_typed(chunks, columns=[name for name in file.names if name not in columns.ignored])
+    if not opened.has_header and counts is None:
+        _refuse_counts(table, columns, path)
+    table = table.slice(1) if counts and not opened.has_header else table
     if not opened.has_header and said == EdgeChoices(weight=weight, time=time):
         _refuse_triples(table, path)
     if opened.has_header and header is None:
@@ -134,6 +139,24 @@ def _refuse_one_table(columns: EdgeColumns, places: Sequence[str], path: str) ->
             f"nodes have one type, and there are {len(places)} node tables",
             where=path,
             fix="Join them, or give --types SRC,DST for nodes of two types.",
+        )
+
+
+def _refuse_counts(table: pa.Table, columns: EdgeColumns, path: str) -> None:
+    """Raise TableError where the first line may have the numbers of nodes and edges, as some lists begin."""
+    ends = [columns.src, columns.dst]
+    numbers = [name for name in table.column_names if holds_numbers(table.schema.field(name).type)]
+    are_whole = all(pa.types.is_integer(table.schema.field(end).type) for end in ends)
+    if table.num_rows < _PAIR or numbers[:_PAIR] != ends or not are_whole:
+        return
+    first, rest = table.slice(0, 1).to_pylist()[0], table.slice(1)
+    ids = pc.unique(pa.chunked_array([chunk for end in ends for chunk in rest[end].chunks]))
+    if rest.num_rows in [first[name] for name in numbers[1:_TRIPLE]] and first[columns.src] >= len(ids):
+        line = " ".join(f"{first[name]:g}" for name in numbers[:_TRIPLE])
+        raise TableError(
+            f"the first line, {line}, may be an edge or the numbers of nodes and edges",
+            where=path,
+            fix="Give --option counts=true where it has such numbers, --option counts=false where it is an edge.",
         )
 
 

@@ -17,6 +17,7 @@ from gnnflow.datasets.edge_headers import (
     find_types,
     find_weight,
     neo4j_header,
+    neo4j_nodes,
 )
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables, type_name
 from gnnflow.graph.errors import ConfigError, TableError, listed
@@ -84,6 +85,12 @@ def find_columns(names: Sequence[str], said: EdgeChoices, *, has_header: bool, p
     asked["relation"] = said.relation or None
     found = {role: column_name(names, column, path) for role, column in asked.items() if column is not None}
     neo4j = neo4j_header(names) if has_header else None
+    if has_header and neo4j is None and neo4j_nodes(names) is not None and not {"src", "dst"} <= {*found}:
+        raise TableError(
+            "has a header of Neo4j's nodes, not of relationships",
+            where=path,
+            fix="Name the folder of the export: gnnflow import neo4j:FOLDER.",
+        )
     src, dst = _ends(names, found, neo4j, has_header=has_header, path=path)
     others = [name for name in names if name not in (src, dst, *found.values())] if has_header else []
     weight, time = found.get("weight", find_weight(others)), found.get("time", find_time(others))

@@ -71,6 +71,7 @@ def import_spec(
 def _load_csv(path: str, options: Options, tell: Tell) -> GraphTables | TypedGraphTables:
     sep = options.take("sep", "") if options.has("sep") else None
     header = options.boolean("header", default=True) if options.has("header") else None
+    counts = options.boolean("counts", default=False) if options.has("counts") else None
     encoding, decimal = options.take("encoding", ""), options.take("decimal", "")
     said, nodes, node_id = _choices(options), options.names("nodes"), options.take("node_id", USUAL_ID)
     options.finish()
@@ -83,6 +84,7 @@ def _load_csv(path: str, options: Options, tell: Tell) -> GraphTables | TypedGra
         header=header,
         encoding=encoding or None,
         decimal=decimal,
+        counts=counts,
         weight=said.weight,
         time=said.time,
         relation=said.relation,

@@ -27,6 +27,7 @@ _MOST_LINES = 1000
 _PAIR = 2
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+),[0-9]+([eE][+-]?[0-9]+)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DECIMALS = re.compile(r"[+-]?[0-9]+([.,][0-9]+)?")
 _GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")  # a decimal comma, or thousands
 _PLAIN = re.compile(r"[+-]?[0-9]{1,3}(\.[0-9]{3})+|[+-]?[0-9]+|null|NULL|")
 
@@ -114,44 +115,46 @@ def sniff(content: bytes, *, separator: str | None, encoding: str | None, where:
     dialect = Dialect(encoding=encoding)
     if not rows:
         return replace(dialect, separator=separator or ",")
-    if separator is None:
-        dialect = replace(dialect, **_choose(rows, where=where))
-    else:
-        dialect = replace(dialect, separator=separator, runs=separator == " " and not _fits(rows, " ", '"'))
-    later = lines[lines.index(rows[0]) :]
+    dialect = replace(dialect, **_choose(rows, separator, where=where))
+    first = lines.index(rows[0])
+    # "# from<TAB>to" is a comment as published lists have it
+    heads = [line for line in lines[:first] if line[1:2] not in (" ", "\t", "")]
+    _refuse_unclear([rows[0], *heads], replace(dialect, comment=comment or _COMMENTS[0]), where=where)
+    later = lines[first:]
     if comment and any(line.startswith(comment) for line in later):
         dialect = replace(dialect, comment=comment)
         _refuse_unclear(later, dialect, where=where)
     return dialect
 
 
-def _choose(rows: Sequence[str], *, where: str) -> dict[str, Any]:
-    """Return the separator, runs and quotes that give all rows the same number of fields."""
+def _choose(rows: Sequence[str], given: str | None, *, where: str) -> dict[str, Any]:
+    """Return the separator, runs and quotes that give all rows the same number of fields. given: the separator."""
     said = _of_library(rows)
     for quote in ("'", '"') if said is not None and said[1] == "'" else ('"',):
-        fit = [each for each in _STRONG if _fits(rows, each, quote)]
-        if "," in fit and ";" in fit:
-            raise TableError(
-                "commas and semicolons both give every line the same number of fields",
-                where=where,
-                fix="Give --option sep=semicolon or --option sep=comma.",
-            )
-        if fit == ["\t"] and _is_aligned(rows):
+        fit = [each for each in ((given,) if given else _STRONG) if _fits(rows, each, quote)]
+        if fit == ["\t"] and not given and _is_aligned(rows):
             return {"separator": " ", "runs": True}
+        if fit and not given and _fits(rows, " ", quote) and all(map(_DECIMALS.fullmatch, " ".join(rows).split())):
+            fit.append(" ")
+        if len(fit) > 1:
+            names = [_NAMES[each] for each in fit]
+            raise TableError(
+                f"each of {', '.join(names)} gives every line the same number of fields",
+                where=where,
+                fix=f"Give --option sep={' or --option sep='.join(names)}.",
+            )
         if fit:
-            chosen = said[0] if said is not None and said[0] in fit and fit[0] != "\t" else fit[0]
-            return {"separator": chosen, "quote": quote}
+            return {"separator": fit[0], "quote": quote}
+    if given not in (None, " "):
+        return {"separator": given}
     if _fits(rows, " ", '"'):
         return {"separator": " "}
-    if (
-        all('"' not in row for row in rows)
-        and len({len(row.split()) for row in rows}) == 1
-        and len(rows[0].split()) > 1
-    ):
+    widths = {len(row.split()) for row in rows}
+    if all('"' not in row for row in rows) and len(widths) == 1 and min(widths) >= _PAIR:
         return {"separator": " ", "runs": True}
     # lines of different lengths, which reading refuses by their number
-    found = next((each for each in (",", "\t", ";", "|", " ") if each in rows[0]), ",")
-    return {"separator": found}
+    found = said[0] if said is not None and said[0] in rows[0] else None
+    return {"separator": given or found or next((each for each in (",", "\t", ";", "|", " ") if each in rows[0]), ",")}
 
 
 def _is_aligned(rows: Sequence[str]) -> bool:
@@ -209,13 +212,12 @@ def _of_duckdb(text: str) -> tuple[str, str] | None:
 
 def _refuse_unclear(lines: Sequence[str], dialect: Dialect, *, where: str) -> None:
     """Raise TableError where a line that begins as a comment has as many fields as the first row."""
-    width = lines[0].count(dialect.separator)
-    for line in lines:
-        if dialect.separator != " " and line.startswith(dialect.comment) and line.count(dialect.separator) == width:
+    for line in lines[1:] if dialect.separator != " " else ():
+        if line.startswith(dialect.comment) and _fits([lines[0], line], dialect.separator, dialect.quote):
             raise TableError(
-                f"a line below the first row begins with {dialect.comment!r} and may be a row: {line[:40]!r}",
+                f"a line begins with {dialect.comment!r} and may be a comment, a row or a header: {line[:40]!r}",
                 where=where,
-                fix=f"Quote that field, or take the lines with {dialect.comment!r} out.",
+                fix=f"Take it out, or its {dialect.comment!r} if it is the header; quote the field if it is a row.",
             )
 
 

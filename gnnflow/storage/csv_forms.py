@@ -60,10 +60,12 @@ def sniff_csv(uri: str, *, separator: str | None = None, encoding: str | None = 
     content = read_head(uri, zipped=is_zipped(uri), least=_SAMPLE_BYTES)
     if content.startswith(GZIP_MARK) or (b"\0" in content and encoding is None):
         refuse_foreign(uri, content, mark=True)
-    if len(content) >= _SAMPLE_BYTES and not content.startswith(UTF16_MARKS):
-        content = content[: content.rfind(b"\n") + 1]
-    elif content.startswith(UTF16_MARKS):
-        content = content[: len(content) // 2 * 2]
+    encoding = encoding or ("utf-16" if content.startswith(UTF16_MARKS) else None)
+    if len(content) >= _SAMPLE_BYTES:
+        with suppress(LookupError):  # an unknown encoding is refused below
+            # the sample may end within a letter
+            text = content.decode(encoding or "latin-1", errors="ignore")
+            content = text[: text.rfind("\n") + 1].encode(encoding or "latin-1")
     return sniff(content, separator=separator, encoding=encoding, where=uri)
 
 

@@ -102,11 +102,16 @@ def test_decimal_commas_are_numbers_and_ids_and_text_stay(write, name, encoding)
 @pytest.mark.parametrize(
     ("text", "fix", "options"),
     [
-        ("1,5;2,5\n3,5;4,5\n", "sep=semicolon or --option sep=comma", {"sep": "semicolon"}),
+        ("1,5;2,5\n3,5;4,5\n", "sep=comma or --option sep=semicolon", {"sep": "semicolon"}),
+        ("1 2,5\n3 4,5\n", "sep=comma or --option sep=space", {"sep": "space"}),
+        ("1|1|0,5\n1|2|0,5\n", "sep=comma or --option sep=pipe", {"sep": "pipe"}),
         ("src;dst;n\n1;2;1,234\n", "decimal=comma or --option decimal=point", {"decimal": "comma"}),
         ("src,dst\nM\xfcller,b\n".encode("latin-1"), "encoding=cp1252", {"encoding": "latin-1"}),
         ("a\tlikes\tb\nb\tknows\tc\n", "--ends SRC,DST", {"header": "no", "src": "0", "dst": "2"}),
-        ("# c\n1,2\n#3,4\n", "Quote that field", None),
+        ("3 2\n0 1\n1 2\n", "counts=true where it has", {"counts": "yes"}),
+        ("%%MatrixMarket matrix\n% c\n3 3 2\n1 2 0.5\n2 3 1\n", "counts=false where it is an edge", {"counts": "yes"}),
+        ("# c\n1,2\n#3,4\n", "quote the field if it is a row", None),
+        ("#node1\tnode2\na\tb\n", "its '#' if it is the header", None),
     ],
 )
 def test_a_form_that_cannot_be_known_is_asked_for(write, text, fix, options):
