@@ -33,30 +33,43 @@ generate_app = typer.Typer(help="Make an example graph.", no_args_is_help=True)
 
 
 def import_tables(
-    spec: Annotated[str, typer.Argument(help="pyg:Planetoid/Cora, csv:edges.csv, networkx:graph.graphml, ...")],
+    spec: Annotated[
+        str, typer.Argument(help="pyg:Planetoid/Cora, csv:edges.csv, networkx:graph.gexf, sqlite:file.db, ...")
+    ],
     out: Out,
     *,
     ends: Annotated[
-        str, typer.Option("--ends", metavar="SRC,DST", help="For a CSV: the columns of an edge's source and target.")
+        str, typer.Option("--ends", metavar="SRC,DST", help="For a table: the columns of an edge's source and target.")
     ] = "",
     types: Annotated[
         str,
         typer.Option(
-            "--types", metavar="NAME|SRC,DST", help="For a CSV: one name for nodes of one type, or two for both ends."
+            "--types", metavar="NAME|SRC,DST", help="For a table: one name for nodes of one type, or two for both ends."
         ),
+    ] = "",
+    nodes: Annotated[
+        str,
+        typer.Option(
+            "--nodes", metavar="PLACE[,PLACE]", help="For a table: node tables; of a database or workbook, their names."
+        ),
+    ] = "",
+    edges: Annotated[
+        str, typer.Option("--edges", metavar="NAME", help="For a database or workbook: its table or sheet of edges.")
     ] = "",
     options: Annotated[
         list[str] | None,
         typer.Option("--option", metavar="KEY=VALUE", help="For the importer, e.g. root=downloads."),
     ] = None,
 ) -> None:
-    """Turn a PyG data set, a NetworkX file or an edge list in CSV into node and edge tables.
+    """Turn a data set, a graph file, an edge list or another program's table into node and edge tables.
 
     Prints the chosen roles of columns on stderr, and the tables on stdout (a typed graph as a config's graph section).
     """
     from gnnflow.datasets import GraphTables, import_spec, save_tables
 
-    given = _given([*_of_ends(ends), *([f"types={types}"] if types else []), *(options or ())])
+    flags = {"types": types, "nodes": nodes, "edges": edges}
+    said = [f"{name}={value}" for name, value in flags.items() if value]
+    given = _given([*_of_ends(ends), *said, *(options or ())])
     tables = import_spec(spec, options=given, tell=partial(typer.echo, err=True))
     written = save_tables(tables, out)
     if isinstance(tables, GraphTables):

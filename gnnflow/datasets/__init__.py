@@ -1,9 +1,11 @@
 """Graphs as node and edge tables, from other libraries and file formats or generated.
 
-Read `tables.py` first, which has the result. `pyg.py`, `dgl.py`, `networkx.py` and `edge_csv.py` each read one kind of
-graph; `specs.py` names a graph in one line for the command line; `payments.py`, `typed_payments.py` and `power_law.py`
-make seeded graphs to learn on and to measure with, and `exports.py` tables as people have them. No foreign library is
-imported before its first use, and no pickle is read.
+Read `tables.py` first, which has the result. `pyg.py`, `dgl.py`, `networkx.py` and `networkx_files.py` read graphs;
+`edge_csv.py` and `other_tables.py` tables of edges, whose columns get their roles in `edge_roles.py` and become a graph
+in `edge_building.py`; `triples.py`, `neo4j.py`, `ogb.py` and `elliptic.py` folders of a known form. `specs.py` names a
+graph in one line for the command line; `payments.py`, `typed_payments.py` and `power_law.py` make seeded graphs to
+learn on and to measure with, and `exports.py` tables as people have them. No foreign library is imported before its
+first use, and no pickle is read.
 """
 
 from __future__ import annotations

@@ -48,13 +48,15 @@ _RELATIVES = frozenset(("friend", "follower", "parent", "child", "manager", "bos
 _RELATIVES |= {"neighbor", "neighbour", "contact", "other", "referrer"}
 _WEIGHT = frozenset((("weight",), ("weights",), ("edge", "weight")))
 _TIME = frozenset((("timestamp",), ("time",), ("datetime",), ("date",), ("ts",), ("unixtime",), ("unix", "time")))
+_RELATION = frozenset((("relation",), ("rel",), ("predicate",), ("relationship",), ("relation", "type")))
 _NEO4J = re.compile(r"(?P<name>[^:]*):(?P<field>[A-Za-z_]+)(?:\((?P<group>[^)]*)\))?(?:\{.*\})?(?:\[\])?")
+_NEO4J_FIELDS = ("ID", "START_ID", "END_ID", "LABEL", "TYPE", "IGNORE")
 _PAIR = 2
 
 
 @dataclass(frozen=True)
 class Neo4jHeader:
-    """A header as `neo4j-admin import` reads it: ends, the id groups of both, and the roles of other columns.
+    """A header of relationships as `neo4j-admin import` reads it: ends, their id groups, and other columns' roles.
 
     kind: the column of relationship types. names: other columns' names without their types. ignored: columns to leave
     out.
@@ -82,6 +84,47 @@ def neo4j_header(names: Sequence[str]) -> Neo4jHeader | None:
         names={name: match["name"] for name, match in others if match["name"]},
         ignored=tuple(name for name, match in others if match["field"].upper() == "IGNORE"),
     )
+
+
+@dataclass(frozen=True)
+class Neo4jNodes:
+    """A header of nodes as `neo4j-admin import` reads it: the column of ids, their group, and other columns' roles.
+
+    label: the column of labels. names: other columns' names without their types.
+    """
+
+    ids: str
+    group: str
+    label: str | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+
+
+def neo4j_nodes(names: Sequence[str]) -> Neo4jNodes | None:
+    """Return the parts of a header of Neo4j's nodes; None where :ID is missing or there twice."""
+    found = [(name, match) for name in names if (match := _NEO4J.fullmatch(name.strip()))]
+    ids = [each for each in found if each[1]["field"].upper() == "ID"]
+    if len(ids) != 1:
+        return None
+    ((column, match),) = ids
+    others = [each for each in found if each[0] != column]
+    return Neo4jNodes(
+        column,
+        match["group"] or "",
+        label=next((name for name, held in others if held["field"].upper() == "LABEL"), None),
+        names={name: held["name"] for name, held in others if held["name"]},
+        ignored=tuple(name for name, held in others if held["field"].upper() == "IGNORE"),
+    )
+
+
+def neo4j_types(names: Sequence[str]) -> dict[str, str]:
+    """Return the types that a header of Neo4j gives, with `[]` at the end for lists, by column."""
+    found = {name: match for name in names if (match := _NEO4J.fullmatch(name.strip()))}
+    return {
+        name: match["field"].lower() + "[]" * name.strip().endswith("[]")
+        for name, match in found.items()
+        if match["field"].upper() not in _NEO4J_FIELDS
+    }
 
 
 def find_ends(names: Sequence[str]) -> Pair | None:
@@ -122,6 +165,11 @@ def find_weight(names: Sequence[str]) -> str | None:
 def find_time(names: Sequence[str]) -> str | None:
     """Return the only column named timestamp, time or date; None without one or with several."""
     return _choose([name for name in names if split_words(name) in _TIME], exact="timestamp")
+
+
+def find_relation(names: Sequence[str]) -> str | None:
+    """Return the only column named relation or predicate; None without one or with several."""
+    return _choose([name for name in names if split_words(name) in _RELATION], exact="relation")
 
 
 def is_header(names: Sequence[str]) -> bool:

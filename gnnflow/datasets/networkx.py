@@ -34,10 +34,10 @@ def from_networkx(
     """Return the tables of a NetworkX graph with integer or string node ids.
 
     node_attributes and edge_attributes name the columns to write; None takes all. Attributes are numbers, lists of one
-    length, or text (written, but not an input of a model). label, split and weight are used where any node or edge has
-    them; a node may lack label and split. Labels given as text are numbered in sorted order, their names kept in the
-    table's metadata. The edges of an undirected graph are written in both directions, a self-loop once. Raises
-    TableError for a missing attribute, ragged lists, and ids of other or mixed types.
+    length, or text; numbers and text that an element lacks are null. label, split and weight are used where any node
+    or edge has them; a node may lack label and split. Labels given as text are numbered in sorted order, their names
+    kept in the table's metadata. The edges of an undirected graph are written in both directions, a self-loop once.
+    Raises TableError for a missing list, ragged lists, and ids of other or mixed types.
     """
     nodes, metadata = _node_columns(graph, node_attributes, label, split)
     edges = _edge_table(graph, edge_attributes, weight)
@@ -119,9 +119,15 @@ def _values(name: str, found: Sequence[Mapping[str, Any]], elements: Sequence[st
 
 
 def _column(name: str, found: Sequence[Mapping[str, Any]], elements: Sequence[str]) -> dict[str, pa.Array]:
-    values = _values(name, found, elements)
-    if values and all(isinstance(value, str) for value in values):
+    values = [stored.get(name) for stored in found]
+    given = [value for value in values if value is not None]
+    if given and all(isinstance(value, str) for value in given):
         return {free_name(name): pa.array(values, pa.string())}
+    if given and len(given) < len(values) and all(isinstance(value, Real) for value in given):
+        whole = all(isinstance(value, Integral) for value in given)
+        numbers = [None if value is None else (int if whole else float)(value) for value in values]
+        return {free_name(name): pa.array(_int64(numbers) if whole else numbers)}
+    values = _values(name, found, elements)
     for value, element in zip(values, elements, strict=True):
         if _length(value) != _length(values[0]):
             raise TableError(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gnnflow.graph.errors import ConfigError
+
+Tell = Callable[[str], None]
+"""Receives a sentence about what an importer found and chose."""
 
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _DIGITS = 9  # the most digits of a number

@@ -1,35 +1,32 @@
-"""A graph named in one line: `pyg:Planetoid/Cora`, `csv:edges.csv`, `networkx:graph.graphml`.
+"""A graph named in one line: `pyg:Planetoid/Cora`, `csv:edges.csv`, `networkx:graph.graphml`, `sqlite:file.db`.
 
-Pickles are refused by name, because loading a pickle runs any code that its author put in it. NetworkX reads only
-formats of text here: GraphML, GML and edge lists.
+Pickles are refused by name, because loading a pickle runs any code that its author put in it.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
 
-from gnnflow.datasets.edge_csv import from_edge_csv
-from gnnflow.datasets.edge_headers import is_header
-from gnnflow.datasets.networkx import from_networkx
-from gnnflow.datasets.options import Options
+import pyarrow as pa
+
+from gnnflow.datasets.edge_csv import NodePlaces, from_edge_csv, from_edge_table
+from gnnflow.datasets.edge_roles import Column, EdgeChoices
+from gnnflow.datasets.elliptic import load_elliptic
+from gnnflow.datasets.neo4j import load_neo4j
+from gnnflow.datasets.networkx_files import load_networkx
+from gnnflow.datasets.node_files import USUAL_ID
+from gnnflow.datasets.ogb import load_ogb
+from gnnflow.datasets.options import Options, Tell
+from gnnflow.datasets.other_tables import READERS, WITH_TABLES
 from gnnflow.datasets.pyg import load_pyg
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables, save_tables
+from gnnflow.datasets.triples import load_triples
 from gnnflow.graph.errors import ConfigError, TableError
-from gnnflow.graph.libraries import load_library
-from gnnflow.storage.filesystem import read_bytes
-from gnnflow.storage.table_files import require_file
 
 _SEPARATORS = {"comma": ",", "tab": "\t", "space": " ", "semicolon": ";", "pipe": "|"}
 _PICKLES = (".gpickle", ".pickle", ".pkl", ".pt", ".pth", ".joblib")
-
-_FORMATS = (".graphml", ".gml", ".edgelist")
-# Errors of NetworkX for a file of another format than its name says; its message may quote the file.
-_PARSING = (ArithmeticError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError)
-
-Tell = Callable[[str], None]
-"""Receives a sentence about the roles that an importer chose."""
+_KINDS = "pyg:CLASS/NAME, csv:PATH or networkx:PATH"
 
 
 def import_graph(
@@ -46,7 +43,7 @@ def import_graph(
 def import_spec(
     spec: str, *, options: Mapping[str, str] | None = None, tell: Tell | None = None
 ) -> GraphTables | TypedGraphTables:
-    """Return the tables of the graph a spec names: `pyg:CLASS[/ARGUMENT...]`, `csv:PATH` or `networkx:PATH`."""
+    """Return the tables of the graph a spec names: `KIND:PLACE`, such as `csv:PATH` or `pyg:CLASS[/ARGUMENT...]`."""
     source, colon, name = spec.partition(":")
     if source == "pyg-file" or name.lower().endswith(_PICKLES):
         raise TableError(
@@ -61,10 +58,11 @@ def import_spec(
             if source == "dgl"
             else ""
         )
+        others = [kind for kind in _LOADERS if kind not in ("pyg", "csv", "networkx")]
         raise ConfigError(
             f"{spec!r} does not name a graph",
             where="import",
-            fix=f"Use pyg:CLASS/NAME, csv:PATH or networkx:PATH.{extra}",
+            fix=f"Use {_KINDS}; other kinds with a path: {', '.join(others)}.{extra}",
         )
     left = Options(options or {}, where=spec)
     return _LOADERS[source](name, left, tell or (lambda _: None))
@@ -73,118 +71,66 @@ def import_spec(
 def _load_csv(path: str, options: Options, tell: Tell) -> GraphTables | TypedGraphTables:
     sep = options.take("sep", "") if options.has("sep") else None
     header = options.boolean("header", default=True) if options.has("header") else None
-    src, dst, weight, time = (options.column(name, "") for name in ("src", "dst", "weight", "time"))
-    types, nodes, node_id = options.names("types"), options.take("nodes", ""), options.take("node_id", "id")
+    counts = options.boolean("counts", default=False) if options.has("counts") else None
+    encoding, decimal = options.take("encoding", ""), options.take("decimal", "")
+    said, nodes, node_id = _choices(options), options.names("nodes"), options.take("node_id", USUAL_ID)
     options.finish()
     return from_edge_csv(
         path,
-        src=None if src == "" else src,
-        dst=None if dst == "" else dst,
-        types=types or (),
+        src=said.src,
+        dst=said.dst,
+        types=said.types,
         sep=None if sep is None else _SEPARATORS.get(sep, sep),
         header=header,
-        weight=None if weight == "" else weight,
-        time=None if time == "" else time,
-        nodes=nodes or None,
+        encoding=encoding or None,
+        decimal=decimal,
+        counts=counts,
+        weight=said.weight,
+        time=said.time,
+        relation=said.relation,
+        nodes=nodes,
         node_id=node_id,
         tell=tell,
     )
 
 
-def _load_networkx(path: str, options: Options, tell: Callable[[str], None]) -> GraphTables:
-    """Return the tables of a GraphML, GML or edge-list file.
+def _choices(options: Options) -> EdgeChoices:
+    """Return the roles of columns among the options."""
 
-    Options: node_attributes and edge_attributes (names separated by commas; all where not given), label, split, weight;
-    for GML `ids` (the attribute that names a node: id, label or another); for edge lists `directed`. Raises TableError
-    for another format and for a file that does not parse.
+    def column(name: str) -> Column | None:
+        return found if (found := options.column(name, "")) != "" else None
+
+    relation = options.column("relation", "") if options.has("relation") else None
+    ends, types = (column("src"), column("dst")), options.names("types") or ()
+    return EdgeChoices(*ends, column("weight"), column("time"), relation, types)
+
+
+def _load_table(path: str, options: Options, tell: Tell, *, kind: str) -> GraphTables | TypedGraphTables:
+    """Return the tables of edges in a format of its kind, and of node tables in the same format.
+
+    Options: the roles of columns as of a CSV; nodes (places, or names of tables in the file) and node_id; edges: the
+    table of edges, where one file holds several tables.
     """
-    suffix = next((suffix for suffix in _FORMATS if path.endswith(suffix)), None)
-    if suffix is None:
-        raise TableError(f"is not one of {', '.join(_FORMATS)}", where=path, fix="Write the graph as GraphML.")
-    require_file(path)
-    graph = _READERS[suffix](path, options, tell)
-    node_attributes, edge_attributes = options.names("node_attributes"), options.names("edge_attributes")
-    label, split, weight = (options.take(name, name) for name in ("label", "split", "weight"))
+    read, has_tables = READERS[kind], kind in WITH_TABLES
+    edges = options.take("edges", "") if has_tables else ""
+    said, nodes, node_id = _choices(options), options.names("nodes") or (), options.take("node_id", USUAL_ID)
     options.finish()
-    tables = from_networkx(
-        graph,
-        node_attributes=node_attributes,
-        edge_attributes=edge_attributes,
-        label=label,
-        split=split,
-        weight=weight,
-    )
-    held = {"label": (label, tables.nodes), "split": (split, tables.nodes), "weight": (weight, tables.edges)}
-    found = (
-        f"{role} from {name!r}" if role in table.column_names else f"no {role}" for role, (name, table) in held.items()
-    )
-    tell(f"{path}: {'; '.join(found)}")
-    return tables
+    table = read(path, edges)
 
+    def read_nodes(place: str) -> pa.Table:
+        return read(path, place) if has_tables else read(place, "")
 
-def _read_graphml(path: str, _: Options, __: Callable[[str], None]) -> Any:
-    content = read_bytes(path)
-    # Entities can expand to gigabytes or name other files; GraphML needs none.
-    if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
-        raise TableError("declares a DOCTYPE or entities", where=path, fix="Write it without; GraphML needs none.")
-    return _parse(path, "read_graphml", content)
-
-
-def _read_gml(path: str, options: Options, tell: Callable[[str], None]) -> Any:
-    """Return the graph of a GML file, with nodes' labels, which NetworkX would drop.
-
-    Option `ids` chooses the attribute that names a node, or `id`. Without it the label does where all nodes have
-    different labels that are all text or all integers.
-    """
-    networkx = load_library("networkx", extra="networkx")
-    chosen = options.take("ids", "") if options.has("ids") else None
-    graph = _parse(path, "read_gml", read_bytes(path), label="id")
-    names = {} if chosen == "id" else dict(graph.nodes(data="label" if chosen is None else chosen))
-    can_name = any(all(isinstance(name, kind) for name in names.values()) for kind in (str, int))
-    can_name = can_name and len({*names.values()}) == len(names)
-    if chosen not in (None, "id") and not can_name:
-        raise TableError(
-            f"attribute {chosen!r} does not name the nodes: it is missing, repeated, or not all text or all integers",
-            where=path,
-            fix="Leave ids out, or give --option ids=id.",
-        )
-    named = bool(names) and can_name
-    tell(f"{path}: ids from {((chosen or 'label') if named else 'id')!r}")
-    return networkx.relabel_nodes(graph, names) if named else graph
-
-
-def _read_edgelist(path: str, options: Options, _: Callable[[str], None]) -> Any:
-    networkx = load_library("networkx", extra="networkx")
-    kind = networkx.DiGraph if options.boolean("directed", default=False) else networkx.Graph
-    content = read_bytes(path)
-    lines = (line.strip() for line in io.BytesIO(content))
-    first = next((line for line in lines if line and not line.startswith(b"#")), b"")
-    if is_header(names := first.decode(errors="replace").split()[:2]):
-        raise TableError(
-            f"its first line is a header, which NetworkX would read as an edge: {' '.join(names)}",
-            where=path,
-            fix="Give it as csv:PATH, or take the line out.",
-        )
-    return _parse(path, "read_edgelist", content, create_using=kind)
-
-
-def _parse(path: str, reader: str, content: bytes, **arguments: Any) -> Any:
-    networkx = load_library("networkx", extra="networkx")
-    try:
-        return getattr(networkx, reader)(io.BytesIO(content), **arguments)
-    except (networkx.NetworkXException, *_PARSING) as error:
-        raise TableError(
-            f"cannot be read by networkx.{reader} ({type(error).__name__})",
-            where=path,
-            fix="Check the format; for columns use csv:PATH.",
-        ) from error
-
-
-_READERS = {".graphml": _read_graphml, ".gml": _read_gml, ".edgelist": _read_edgelist}
+    places = NodePlaces(nodes, node_id, read_nodes)
+    return from_edge_table(table, path=f"{path}, {edges}" if edges else path, said=said, nodes=places, tell=tell)
 
 
 _LOADERS: dict[str, Callable[[str, Options, Tell], GraphTables | TypedGraphTables]] = {
     "csv": _load_csv,
-    "networkx": _load_networkx,
+    "networkx": load_networkx,
     "pyg": load_pyg,
+    "triples": load_triples,
+    "neo4j": load_neo4j,
+    "ogb": load_ogb,
+    "elliptic": load_elliptic,
+    **{kind: partial(_load_table, kind=kind) for kind in READERS},
 }

@@ -34,7 +34,7 @@ from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.graph.labels import selection_metrics
 from gnnflow.stages.start import find_start, start_of_version
-from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
+from gnnflow.storage.filesystem import Stamp, absolute, has_pattern, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
 from gnnflow.storage.table_files import find_table_files, format_of
 from gnnflow.storage.user_tables import first_schema
@@ -48,9 +48,8 @@ if TYPE_CHECKING:
     from gnnflow.graph.scales import Scales
     from gnnflow.registry import Version
     from gnnflow.stages.start import FoundStart
-    from gnnflow.storage.filesystem import Stamp
 
-Tables = dict[str, tuple["Stamp", ...]]
+Tables = dict[str, tuple[Stamp, ...]]
 
 _FORMAT_VERSION = 1
 SCALES_KEY = "graph.scaled_as"
@@ -278,9 +277,11 @@ def _schema_of(table: str) -> pa.Schema:
 def stamps_of(graph: GraphConfig) -> Tables:
     """Return the stamps of each table's files, in file order. Opens none of them."""
     # The name below the table's folder: a file moved from one `key=value` folder to another holds other rows.
+    found = {name: find_table_files(absolute(uri)) for name, uri in tables_by_name(graph).items()}
     return {
-        name: tuple(replace(stamp(file.uri), name=file.name) for file in find_table_files(absolute(uri)).files)
-        for name, uri in tables_by_name(graph).items()
+        name: tuple(replace(stamp(file.uri), name=file.name) for file in table.files)
+        + ((Stamp("snapshot", 0, table.snapshot),) if table.snapshot else ())
+        for name, table in found.items()
     }
 
 

@@ -1,8 +1,9 @@
 """Reads CSV as text: cuts a file into blocks of bytes at line ends, and reads a block as columns of text.
 
 `text_types.py` decides the types of the text over all blocks. A block holds the lines that begin in its span, so a task
-reads its bytes and the rest of its last line. A gzipped file cannot be cut and is one block. In a file that is cut no
-quoted field may hold a line break; such a file is refused, since a cut might lie within a field.
+reads its bytes and the rest of its last line. A gzipped file, or one that is rewritten since it has another dialect,
+cannot be cut and is one block. In a file that is cut no quoted field may hold a line break; such a file is refused,
+since a cut might lie within a field.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import csv
 import gzip
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from gnnflow.graph.errors import TableError
+from gnnflow.storage.csv_dialects import Dialect, rewrite, separator_of
 from gnnflow.storage.filesystem import open_input, resolve
 
 if TYPE_CHECKING:
@@ -29,10 +32,14 @@ BLOCK_BYTES = 32 << 20
 _HEAD_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 24
 _NEWLINE, _RETURN = 10, 13
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_GZIP = b"\x1f\x8b"
+_COMMENTS = (b"#", b"%")
+_LINE_ENDS = (b"\r", b"\n")
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+GZIP_MARK = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"
-_REWRITE = "Write the table again as UTF-8 CSV, or as Parquet."
+# 1,5 and 1.234,5; 1.234 has a point for thousands in a column of such
+_NUMBER_WITH_COMMA = r"^\s*[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+([eE][+-]?[0-9]+)?)?\s*$"
+REWRITE = "Write the table again as UTF-8 CSV, or as Parquet."
 
 
 class Span(NamedTuple):
@@ -47,13 +54,19 @@ WHOLE_FILE = Span(0, None)
 
 @dataclass(frozen=True)
 class CsvFile:
-    """A CSV file: its columns, its first byte after the header, and its size (None where it cannot be cut)."""
+    """A CSV file: its columns, its first byte after the header, and its size (None where it cannot be cut).
+
+    dialect: of a file that is rewritten as UTF-8 CSV before it is read; `start` is then a byte of the rewritten file.
+    commas: the columns of numbers with a decimal comma.
+    """
 
     uri: str
     names: tuple[str, ...]
     start: int
     size: int | None
     separator: str = ","
+    dialect: Dialect | None = None
+    commas: tuple[str, ...] = ()
 
     @property
     def spans(self) -> list[Span]:
@@ -65,25 +78,35 @@ class CsvFile:
         return [Span(*each) for each in pairwise(cuts)]
 
 
-def open_csv(uri: str, *, separator: str = ",", header: bool = True, comments: bool = False) -> CsvFile:
-    """Return a CSV file after reading its head. comments: skip lines before the first row that begin with `#`.
+def open_csv(
+    uri: str,
+    *,
+    separator: str = ",",
+    header: bool = True,
+    comments: bool = False,
+    dialect: Dialect | None = None,
+) -> CsvFile:
+    """Return a CSV file after reading its head. comments: skip lines before the first row that begin with `#` or `%`.
 
-    Raises TableError for an empty file, one that is not UTF-8 text, and a header that does not end.
+    dialect: of a file that has to be rewritten as UTF-8 CSV; it has precedence over separator. Raises TableError for an
+    empty file, one that is not text, and a header that does not end.
     """
-    zipped = uri.lower().endswith(".gz")
-    content = _head(uri, zipped=zipped)
-    _refuse_foreign(uri, content)
+    zipped = is_zipped(uri)
+    file = CsvFile(uri, (), 0, None, separator if dialect is None else separator_of(dialect), dialect)
+    content = read_head(uri, zipped=zipped) if dialect is None else read_all(file)
+    refuse_foreign(uri, content)
     start = len(_MARK) if content.startswith(_MARK) else 0
-    while comments and content[start : start + 1] == b"#":
+    skipped = (_COMMENTS if comments else ()) + (_LINE_ENDS if dialect else ())
+    while content[start : start + 1] in skipped:
         start = (content.find(b"\n", start) + 1) or len(content)
     line = _first_line(uri, content[start:])
     if not line.strip():
         raise TableError("is empty: it has no header", where=uri, fix="Write the columns' names in the first line.")
-    names = _names(uri, line, separator)
+    names = _names(uri, line, file.separator)
     if not header:
         names = tuple(f"f{number}" for number in range(len(names)))
-    size = None if zipped else _size(uri)
-    return CsvFile(uri, names, start + len(line) * header, size, separator)
+    size = None if zipped or dialect is not None else _size(uri)
+    return replace(file, names=names, start=start + len(line) * header, size=size)
 
 
 def head_span(file: CsvFile, *, most: int) -> Span:
@@ -102,6 +125,8 @@ def head_span(file: CsvFile, *, most: int) -> Span:
 
 def _beginning(file: CsvFile, stop: int) -> bytes:
     """Return the first bytes of a file's text."""
+    if file.dialect is not None:
+        return read_all(file)[:stop]
     if file.size is not None:
         return _read(file.uri, 0, min(stop, file.size))
     with open_input(file.uri) as stream:
@@ -120,8 +145,8 @@ def read_text(file: CsvFile, span: Span, columns: Sequence[str], *, check: bool)
     """
     data, begin = _block(file, span)
     if check:
-        _refuse_foreign(file.uri, data)
-        _decode(file.uri, data, begin)
+        refuse_foreign(file.uri, data)
+        _decode(file, data, begin)
     if not data.strip():
         return pa.table({name: pa.array([], pa.large_string()) for name in columns})
     ragged: list[Any] = []
@@ -132,7 +157,16 @@ def read_text(file: CsvFile, span: Span, columns: Sequence[str], *, check: bool)
         raise _ragged(file, data, begin, ragged) from error
     if check and (_num_lines(data) != table.num_rows or b'"' in data.rstrip(b"\r\n").rpartition(b"\n")[2]):
         _refuse_quotes(file, span, data, begin)
+    for name in {*file.commas} & {*columns}:
+        table = table.set_column(table.column_names.index(name), name, _with_points(table[name]))
     return table.select(list(columns)) if columns else table
+
+
+def _with_points(column: Any) -> Any:
+    """Return text whose numbers with a decimal comma are written with a point, and without points before it."""
+    is_number = pc.match_substring_regex(column, _NUMBER_WITH_COMMA)
+    pointed = pc.replace_substring(pc.replace_substring(column, ".", ""), ",", ".")
+    return pc.if_else(is_number, pointed, column)
 
 
 def _parsed(file: CsvFile, data: bytes, columns: Sequence[str], *, ragged: list[Any]) -> pa.Table:
@@ -160,12 +194,17 @@ def _parsed(file: CsvFile, data: bytes, columns: Sequence[str], *, ragged: list[
     )
 
 
-def _head(uri: str, *, zipped: bool) -> bytes:
+def is_zipped(uri: str) -> bool:
+    """Return whether a file is gzipped, by its name."""
+    return uri.lower().endswith(".gz")
+
+
+def read_head(uri: str, *, zipped: bool, least: int = _HEAD_BYTES) -> bytes:
     """Return the first bytes of the text, and all of its first line where that is long."""
     with open_input(uri) as stream:
         try:
             text: Any = gzip.GzipFile(fileobj=stream) if zipped else stream
-            content = text.read(_HEAD_BYTES)
+            content = text.read(least)
             while b"\n" not in content[-_HEAD_BYTES:] and len(content) < _LONGEST_LINE:
                 more = text.read(_HEAD_BYTES)
                 if not more:
@@ -190,7 +229,7 @@ def _first_line(uri: str, content: bytes) -> bytes:
         if content.count(b'"', 0, end) % 2 == 0:
             return content[:end]
     if len(content) >= _LONGEST_LINE:
-        raise TableError("has no end of its first line", where=uri, fix=_REWRITE)
+        raise TableError("has no end of its first line", where=uri, fix=REWRITE)
     return content
 
 
@@ -199,9 +238,9 @@ def _names(uri: str, line: bytes, separator: str) -> tuple[str, ...]:
         text = line.decode()
         return tuple(next(csv.reader([text.rstrip("\r\n")], delimiter=separator)))
     except UnicodeDecodeError as error:
-        raise TableError("line 1 is not UTF-8", where=uri, fix=_REWRITE) from error
+        raise TableError("line 1 is not UTF-8", where=uri, fix=REWRITE) from error
     except csv.Error as error:
-        raise TableError("its first line is not a header", where=uri, fix=_REWRITE) from error
+        raise TableError("its first line is not a header", where=uri, fix=REWRITE) from error
 
 
 def _size(uri: str) -> int | None:
@@ -214,7 +253,7 @@ def _block(file: CsvFile, span: Span) -> tuple[bytes, int]:
     """Return the lines that begin in a span, and the place of their first byte in the file."""
     start, stop = span
     if stop is None:
-        return _whole(file.uri)[start:], start
+        return read_all(file)[start:], start
     if file.size is None:
         return _beginning(file, stop)[start:], start
     # read one byte more before the span: if it ends a line, the span begins with a line
@@ -234,15 +273,15 @@ def _block(file: CsvFile, span: Span) -> tuple[bytes, int]:
     return data, before
 
 
-def _whole(uri: str) -> bytes:
-    with open_input(uri) as stream:
+def read_all(file: CsvFile) -> bytes:
+    """Return all bytes of a file, unzipped and rewritten."""
+    with open_input(file.uri) as stream:
         content = stream.read()
-    if not uri.lower().endswith(".gz"):
-        return content
     try:
-        return gzip.decompress(content)
+        content = gzip.decompress(content) if is_zipped(file.uri) else content
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _no_gzip(uri) from error
+        raise _no_gzip(file.uri) from error
+    return content if file.dialect is None else rewrite(content, file.dialect, where=file.uri)
 
 
 def _read(uri: str, start: int, stop: int) -> bytes:
@@ -252,27 +291,29 @@ def _read(uri: str, start: int, stop: int) -> bytes:
     return found if len(found) <= stop - start else found[start:stop]
 
 
-def _refuse_foreign(uri: str, content: bytes) -> None:
-    if content.startswith(_GZIP):
+def refuse_foreign(uri: str, content: bytes, *, mark: bool = False) -> None:
+    """Raise TableError for gzip, and for UTF-16 (mark: without a mark) and other binary content."""
+    if content.startswith(GZIP_MARK):
         raise TableError("is gzip, not text", where=uri, fix="Give it a name that ends in .csv.gz.")
-    if content.startswith(_UTF16) or b"\0" in content:
-        raise TableError("is not UTF-8 text, but UTF-16 or binary", where=uri, fix=_REWRITE)
+    if (not mark and content.startswith(UTF16_MARKS)) or (b"\0" in content and not content.startswith(UTF16_MARKS)):
+        raise TableError("is not UTF-8 text, but UTF-16 or binary", where=uri, fix=REWRITE)
 
 
-def _decode(uri: str, data: bytes, begin: int) -> None:
+def _decode(file: CsvFile, data: bytes, begin: int) -> None:
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        line = _line_of(uri, begin, data, error.start)
-        raise TableError(f"line {line} is not UTF-8", where=uri, fix=_REWRITE) from error
+        line = _line_of(file, begin, data, error.start)
+        raise TableError(f"line {line} is not UTF-8", where=file.uri, fix=REWRITE) from error
 
 
-def _line_of(uri: str, begin: int, data: bytes, offset: int) -> int:
+def _line_of(file: CsvFile, begin: int, data: bytes, offset: int) -> int:
     """Return the number of the line that holds a byte of a block, from 1. Reads the bytes before the block again."""
     line = 1 + data.count(b"\n", 0, offset)
-    if uri.lower().endswith(".gz"):
-        return line + _whole(uri).count(b"\n", 0, begin)
-    return line + sum(_read(uri, at, min(at + BLOCK_BYTES, begin)).count(b"\n") for at in range(0, begin, BLOCK_BYTES))
+    if file.size is None:
+        return line + read_all(file).count(b"\n", 0, begin)
+    starts = range(0, begin, BLOCK_BYTES)
+    return line + sum(_read(file.uri, at, min(at + BLOCK_BYTES, begin)).count(b"\n") for at in starts)
 
 
 def _num_lines(data: bytes) -> int:
@@ -291,13 +332,13 @@ def _refuse_quotes(file: CsvFile, span: Span, data: bytes, begin: int) -> None:
     for field in quoted.finditer(data):
         if not field[2] and span.stop is None:
             raise TableError(
-                f"line {_line_of(file.uri, begin, data, field.start())}: a quote does not close",
+                f"line {_line_of(file, begin, data, field.start())}: a quote does not close",
                 where=file.uri,
                 fix="Close it, or double a quote that belongs to the text.",
             )
         if span.stop is not None and (not field[2] or b"\n" in field[1]):
             raise TableError(
-                f"line {_line_of(file.uri, begin, data, field.start())}: a quoted field holds a line break, or a quote "
+                f"line {_line_of(file, begin, data, field.start())}: a quoted field holds a line break, or a quote "
                 f"does not close; files above {BLOCK_BYTES >> 20} MiB are read in pieces that end with a line",
                 where=file.uri,
                 fix="Remove line breaks from the fields, split the file, or write Parquet.",
@@ -306,12 +347,12 @@ def _refuse_quotes(file: CsvFile, span: Span, data: bytes, begin: int) -> None:
 
 def _ragged(file: CsvFile, data: bytes, begin: int, ragged: Sequence[Any]) -> TableError:
     if not ragged or ragged[0].number is None:
-        return TableError("cannot be read as CSV", where=file.uri, fix=_REWRITE)
+        return TableError("cannot be read as CSV", where=file.uri, fix=REWRITE)
     # the first byte of the row, if every row is one line
     ends = [match.start() for match in re.finditer(rb"\n+", data)]
     offset = ends[min(ragged[0].number - 2, len(ends) - 1)] + 1 if ragged[0].number > 1 and ends else 0
     return TableError(
-        f"line {_line_of(file.uri, begin, data, offset)} has {ragged[0].actual_columns} fields, "
+        f"line {_line_of(file, begin, data, offset)} has {ragged[0].actual_columns} fields, "
         f"the header has {ragged[0].expected_columns}",
         where=file.uri,
         fix="Write every row with all fields; quote a field that holds the separator.",

@@ -128,6 +128,13 @@ def age_of(uri: str) -> float | None:
 
 
 @located
+def is_folder(uri: str) -> bool:
+    """Return whether a URI is a folder."""
+    fs, path = resolve(uri)
+    return bool(fs.isdir(path))
+
+
+@located
 def list_names(uri: str) -> list[str]:
     """Return the sorted names directly below a folder; empty where it does not exist."""
     fs, path = resolve(uri)

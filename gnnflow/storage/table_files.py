@@ -20,11 +20,12 @@ from fsspec.implementations.local import LocalFileSystem
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.filesystem import has_pattern, resolve
 from gnnflow.storage.refusals import located
+from gnnflow.storage.snapshots import delta_snapshot, has_delta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-Format = Literal["parquet", "csv", "arrow"]
+Format = Literal["parquet", "csv", "arrow", "json"]
 Keys = tuple[tuple[str, str | None], ...]
 
 _FORMATS: dict[str, Format] = {
@@ -35,15 +36,28 @@ _FORMATS: dict[str, Format] = {
     ".arrow": "arrow",
     ".feather": "arrow",
     ".ipc": "arrow",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".jsonl.gz": "json",
+    ".ndjson.gz": "json",
 }
-# log folders that say which files of a table are current; Iceberg's has a common name, so its files are checked too
+# log folders that say which files of a table are current; some have common names, so their files are checked too
 _LOGS = {
     "_delta_log": "Delta Lake",
     ".hoodie": "Hudi",
     "_spark_metadata": "Spark's streaming",
     "metadata": "Iceberg",
+    "_versions": "Lance",
 }
-_OF_ICEBERG = (".metadata.json", "version-hint.text")
+_FILES_OF_LOGS = {"metadata": (".metadata.json", "version-hint.text"), "_versions": (".manifest",)}
+_DELTA = "_delta_log"
+_FIX = "Write its current rows out as Parquet."
+_FIXES = {
+    _DELTA: f"Name the table's root and install its library (pip install 'gnnflow[delta]'), or: {_FIX}",
+    "metadata": f"gnnflow import iceberg:EDGES --nodes NODES reads such tables. Or: {_FIX}",
+    "_versions": f"gnnflow import lance:EDGES --nodes NODES reads such tables. Or: {_FIX}",
+}
+_WITH_A_GLOB = " Where nothing was ever deleted or replaced there, name the files by a glob such as *.parquet."
 _LEVELS_ABOVE = 4  # a table's folder of data, and folders of partitions below it
 _KERNEL = ("/proc", "/sys")
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
@@ -64,17 +78,23 @@ class TableFile:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The files of a table in order, and the skipped names below its folder."""
+    """The files of a table in order, and the skipped names below its folder.
+
+    snapshot: the version of a table that has versions; "" for others.
+    """
 
     uri: str
     files: tuple[TableFile, ...]
     skipped: tuple[str, ...] = ()
+    snapshot: str = ""
 
     @property
     def summary(self) -> str:
         """The files, key columns and skipped names in one line."""
         count, keys = len(self.files), dict.fromkeys(key for file in self.files for key, _ in file.keys)
         text = f"{count} file{'s' * (count > 1)} of {self.uri}"
+        if self.snapshot:
+            text += f", {self.snapshot}"
         if keys:
             text += f", with {', '.join(keys)} from the folders' names"
         if self.skipped:
@@ -95,6 +115,8 @@ def find_table_files(uri: str) -> TableFiles:
     if "\0" in uri:
         raise StorageError("a path cannot hold a NUL byte", where=repr(uri), fix="Check the path in the config.")
     fs, path = resolve(uri)
+    if has_delta() and not has_pattern(path) and fs.isdir(f"{path.rstrip('/')}/{_DELTA}"):
+        return _current_files(uri, path, scheme=_scheme_of(uri))
     try:
         is_glob = has_pattern(path) and not fs.exists(path)
         base, found = _below_a_glob(fs, path) if is_glob else _below(fs, path)
@@ -177,7 +199,7 @@ def _refuse_special(path: str, mode: int) -> None:
 
 
 def _chosen(uri: str, base: str, found: Sequence[str], *, asked: str, local: bool) -> TableFiles:
-    scheme = uri.split("://", 1)[0] + "://" if "://" in uri else ""
+    scheme = _scheme_of(uri)
     files: list[TableFile] = []
     skipped: list[str] = []
     seen: set[tuple[int, int]] = set()
@@ -191,14 +213,32 @@ def _chosen(uri: str, base: str, found: Sequence[str], *, asked: str, local: boo
             continue
         keys = () if path == asked else _keys_of(name)
         files.append(TableFile(scheme + path if scheme and "://" not in path else path, name, keys))
-    if not files:
+    if any(format_of(file.name) != "json" for file in files):  # JSON lines next to a table may be anything
+        skipped += [file.name for file in files if format_of(file.name) == "json"]
+        files = [file for file in files if format_of(file.name) != "json"]
+    log = _log_among(skipped)
+    if log or not files:
+        _refuse_logged(uri, log, "is a table")
         instead = f" ({len(skipped)} files there are hidden or of another format)" if skipped else ""
         raise StorageError(
             f"no such table{instead}", where=uri, fix=f"Give a file, a folder or a glob of {', '.join(_FORMATS)} files."
         )
     _refuse_copies(uri, files)
-    _refuse_logged(uri, _log_among(skipped), "is a table")
     return TableFiles(uri, tuple(files), tuple(skipped))
+
+
+def _scheme_of(uri: str) -> str:
+    return uri.split("://", 1)[0] + "://" if "://" in uri else ""
+
+
+def _current_files(uri: str, path: str, *, scheme: str) -> TableFiles:
+    """Return the files of the newest version of a Delta Lake table."""
+    found = delta_snapshot(uri)
+    folder = (scheme + path if scheme and "://" not in path else path).rstrip("/")
+    files = tuple(TableFile(f"{folder}/{name}", name, keys) for name, keys in found.files)
+    if not files:
+        raise StorageError(f"{found.text} has no rows", where=uri, fix="Write its rows first.")
+    return TableFiles(uri, files, snapshot=found.text)
 
 
 def _linked_again(path: str, seen: set[tuple[int, int]]) -> bool:
@@ -225,7 +265,7 @@ def _log_among(names: Iterable[str]) -> str:
     for name in names:
         *folders, last = name.split("/")
         for log in _LOGS.keys() & set(folders):
-            if log != "metadata" or (folders[-1] == log and last.endswith(_OF_ICEBERG)):
+            if log not in _FILES_OF_LOGS or (folders[-1] == log and last.endswith(_FILES_OF_LOGS[log])):
                 return log
     return ""
 
@@ -236,8 +276,7 @@ def _refuse_logged(uri: str, log: str, beginning: str) -> None:
         raise StorageError(
             f"{beginning} of {_LOGS[log]}: its current files are listed in {log}, which gnnflow does not read",
             where=uri,
-            fix="Write its current rows out as Parquet. Where nothing was ever deleted or replaced there, "
-            "name the files by a glob such as *.parquet.",
+            fix=_FIXES.get(log, _FIX) + _WITH_A_GLOB * (log != "_versions"),
         )
 
 

@@ -1,4 +1,4 @@
-"""Reads users' tables (Parquet, CSV, Arrow IPC) as chunks: row groups, record batches, or blocks of a CSV file.
+"""Reads users' tables (Parquet, CSV, Arrow IPC, JSON lines) as chunks: row groups, batches, blocks or whole files.
 
 No task needs more than a chunk in memory, and an error can say where the bad row stands. Columns of text, in CSV files
 and in folder names, have no type until `survey` has seen all their blocks and `with_types` has given the agreed types
@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.csv_blocks import WHOLE_FILE, CsvFile, Span, open_csv, read_text
+from gnnflow.storage.csv_blocks import WHOLE_FILE, CsvFile, Span, read_text
+from gnnflow.storage.csv_forms import open_table
 from gnnflow.storage.filesystem import open_input
+from gnnflow.storage.json_lines import read_json_lines
 from gnnflow.storage.table_files import Format, Keys, TableFile, TableFiles, find_table_files, format_of
 from gnnflow.storage.text_types import TextFacts, TextType, agreed, convert, facts_of
 
@@ -34,7 +36,8 @@ class Chunk:
     """A piece of a user's table: one row group, record batch or block of a CSV file. first_row counts within the file.
 
     num_rows: None where it is unknown before the piece is read. keys: columns in folder names. types: of columns of
-    text; columns without one stay text. is_head: only the piece's first `num_rows` rows are read.
+    text; columns without one stay text. is_head: only the piece's first `num_rows` rows are read. schema: of a file of
+    JSON lines, which has to be read for it.
     """
 
     uri: str
@@ -47,6 +50,7 @@ class Chunk:
     keys: Keys = ()
     types: Mapping[str, TextType] = field(default_factory=dict)
     is_head: bool = False
+    schema: pa.Schema | None = None
 
     @property
     def place(self) -> str:
@@ -70,7 +74,7 @@ class Survey:
 def scan(table: str | TableFiles) -> list[Chunk]:
     """Return the chunks of a user's table, in file and row order. Raises TableError for a file that cannot be read."""
     found = find_table_files(table) if isinstance(table, str) else table
-    chunks = [chunk for file in found.files for chunk in chunks_of(file)]
+    chunks = _with_commas([chunk for file in found.files for chunk in chunks_of(file)])
     return chunks or [_empty_chunk(file) for file in found.files]
 
 
@@ -81,16 +85,24 @@ def first_schema(table: TableFiles) -> pa.Schema:
     chunk = _empty_chunk(table.files[0])
     if chunk.format != "csv":
         return schema_of(chunk)
-    csv = open_csv(chunk.uri)
+    csv = open_table(chunk.uri)
     chunk = replace(chunk, csv=csv, span=Span(csv.start, csv.start + _HEAD_BYTES))
     # a zipped file has no part that can be read alone
     return schema_of(chunk if csv.size is None else with_types([chunk], [survey(chunk, chunk.text_columns)], {})[0])
+
+
+def _with_commas(chunks: list[Chunk]) -> list[Chunk]:
+    """Return a table's chunks, in all of which the same columns of numbers have a decimal comma."""
+    found = tuple(dict.fromkeys(name for chunk in chunks if chunk.csv for name in chunk.csv.commas))
+    return [replace(each, csv=replace(each.csv, commas=found)) if found and each.csv else each for each in chunks]
 
 
 def schema_of(chunk: Chunk) -> pa.Schema:
     """Return a chunk's schema. A text field's metadata has the first value that is no number or 64-bit integer."""
     if chunk.csv:
         own = pa.schema([_text_field(name, chunk) for name in chunk.csv.names])
+    elif chunk.schema is not None:
+        own = chunk.schema
     else:
         with _decoding(chunk.uri, chunk.format), open_input(chunk.uri) as stream:
             own = _parquet(stream).schema_arrow if chunk.format == "parquet" else pa.ipc.open_file(stream).schema
@@ -130,6 +142,8 @@ def _read_typed(chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:
     if chunk.num_rows == 0:
         own = schema_of(replace(chunk, keys=()))
         return own.empty_table() if not columns else own.empty_table().select(list(columns))
+    if chunk.format == "json":
+        return read_json_lines(chunk.uri).select(list(columns or schema_of(replace(chunk, keys=())).names))
     with _decoding(chunk.place, chunk.format), open_input(chunk.uri) as stream:
         if chunk.format == "parquet":
             file = _parquet(stream)
@@ -273,11 +287,14 @@ def chunks_of(file: TableFile) -> Iterator[Chunk]:
     """Yield the chunks of one file. Raises TableError for a file that cannot be read."""
     found = format_of(file.name)
     if found is None:
-        raise TableError(
-            "unknown table format", where=file.uri, fix="Use .parquet, .pq, .csv, .csv.gz, .arrow, .feather or .ipc."
-        )
+        fix = "Use .parquet, .pq, .csv, .csv.gz, .arrow, .feather, .ipc or .jsonl."
+        raise TableError("unknown table format", where=file.uri, fix=fix)
     if found == "csv":
-        yield from csv_chunks(open_csv(file.uri), file.keys)
+        yield from csv_chunks(open_table(file.uri), file.keys)
+        return
+    if found == "json":
+        table = read_json_lines(file.uri)
+        yield Chunk(file.uri, found, 0, 0, table.num_rows, keys=file.keys, schema=table.schema)
         return
     with _decoding(file.uri, found), open_input(file.uri) as stream:
         if found == "arrow":

@@ -138,10 +138,20 @@ def test_types_that_names_leave_open_are_asked_for(write, header):
     assert from_edge_csv(path, types=["node"]).edges.to_pydict() == {"src": [1], "dst": [2]}
 
 
-def test_nodes_of_two_types_do_not_come_from_one_table(write):
-    path = write("userId,movieId\n1,2\n")
-    with pytest.raises(TableError, match=r"two types, user and movie, and .* is one node table"):
-        from_edge_csv(path, nodes=path, node_id="userId")
+def test_node_tables_of_two_types_are_told_by_their_columns(write, tmp_path):
+    users, films, other = (str(tmp_path / f"{name}.csv") for name in ("users", "films", "other"))
+    write("userId,age\n1,30\n", "users.csv")
+    write("movieId,title\n01,Heat\n", "films.csv")
+    write("key,age\n1,30\n", "other.csv")
+    path = write("userId,movieId\n1,01\n")
+    tables = from_edge_csv(path, nodes=[films, users])
+    assert tables.nodes["user"].to_pydict() == {"id": [1], "age": [30]}
+    assert tables.nodes["movie"].to_pydict() == {"id": ["01"], "title": ["Heat"]}
+    assert tables.edges["user__to__movie"].to_pydict() == {"src": [1], "dst": ["01"]}
+    with pytest.raises(TableError, match=r"has no column 'userId' or 'movieId'; it has key, age"):
+        from_edge_csv(path, nodes=other)
+    with pytest.raises(TableError, match=r"is a second node table of user"):
+        from_edge_csv(path, nodes=[users, users])
 
 
 def test_a_node_table_decides_the_type_of_ids(write, tmp_path):

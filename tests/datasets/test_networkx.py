@@ -1,6 +1,7 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from gnnflow.datasets import from_networkx, import_spec
@@ -94,6 +95,14 @@ def with_node(**attributes):
     return graph
 
 
+def test_numbers_and_text_that_a_node_lacks_are_null():
+    graph = with_node(place=[0.0, 0.0], town="Rome", score=0.5)
+    nodes = from_networkx(graph, label="club").nodes
+    assert (nodes["age"].to_pylist()[-1], nodes["age"].type) == (None, pa.int64())
+    assert nodes["town"].to_pylist() == [None] * (nodes.num_rows - 1) + ["Rome"]
+    assert nodes["score"].to_pylist() == [None] * (nodes.num_rows - 1) + [0.5]
+
+
 def with_attributes(**attributes):
     graph = networkx.Graph()
     graph.add_node("a", **attributes)
@@ -103,7 +112,7 @@ def with_attributes(**attributes):
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (with_node(place=[0.0, 0.0]), r"node 'dan' has no attribute 'age' \(1 are without\)"),
+        (with_node(age=1), r"node 'dan' has no attribute 'place' \(1 are without\)"),
         (with_node(age=1, place=[0.0]), r"node 'dan': attribute 'place' is \[0\.0\], the first is \[0\.5, 1\.0\]"),
         (with_node(age="old", place=[0.0, 0.0]), "node 'dan': attribute 'age' is 'old'"),
         (with_node(age=1, place=[0.0, 0.0], split="dev"), "node 'dan': attribute 'split' is 'dev'"),

@@ -193,7 +193,7 @@ def test_an_edge_list_can_be_directed(networkx, tmp_path):
         ("g.graphml", "no xml", "cannot be read by networkx.read_graphml"),
         ("g.edgelist", "# c\nsource target\na b\n", "its first line is a header"),
         ("g.edgelist", "a b 0.5 c d\n", "cannot be read by networkx.read_edgelist"),
-        ("g.dot", "graph {}", r"is not one of \.graphml, \.gml, \.edgelist"),
+        ("g.dot", "graph {}", r"is not one of \.graphml, \.gml, \.gexf, "),
     ],
 )
 def test_files_that_do_not_parse_are_refused(networkx, tmp_path, name, content, message):

@@ -31,7 +31,7 @@ def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
     written = {str(path.relative_to(tmp_path / "data").parent) for path in tmp_path.glob("data/*/nodes.parquet")}
     assert written == {"karate", "club", "club-file", "calls", "calls-turned", "payments"}
     typed = {str(path.relative_to(tmp_path / "data").parents[1]) for path in tmp_path.glob("data/*/nodes/*.parquet")}
-    assert typed == {"calls-typed", "movies", "payments-typed"}
+    assert typed == {"calls-typed", "movies", "payments-typed", "ratings"}
 
 
 def run_commands(text):

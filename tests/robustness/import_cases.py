@@ -118,7 +118,7 @@ def _edge_lists() -> Iterator[Case]:
             "list.csv",
         )
     for name, raw in {
-        "UTF-16": "src,dst\n1,2\n".encode("utf-16"),
+        "UTF-16 without its mark": "src,dst\n1,2\n".encode("utf-16-le"),
         "binary": bytes(range(256)) * 4,
         "Latin-1": "src,dst\né,ü\n".encode("latin-1"),
     }.items():
@@ -127,6 +127,8 @@ def _edge_lists() -> Iterator[Case]:
             both(_edge_csv(raw), line("import", "csv:{folder}/list.csv", *out)),
             "list.csv",
         )
+    spoil = both(_edge_csv("src,dst\n007,é\n".encode("utf-16")), line("import", "csv:{folder}/list.csv", *out))
+    yield accepted("import of an edge list in UTF-16", spoil, check=_imported(("007", "é")))
     for name, ids in {
         "leading zeros": ("007", "008"),
         "hexadecimal": ("0x33", "0x34"),

@@ -51,7 +51,7 @@ def test_blocks_hold_every_line_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_blocks_of_an_object_store_are_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", 20)
-    monkeypatch.setattr(csv_blocks, "_whole", None)
+    monkeypatch.setattr(csv_blocks, "read_all", None)
     uri = f"memory://{uuid.uuid4().hex}/t.csv"
     write_atomic(uri, as_csv(ROWS).encode())
     assert read(uri) == ROWS

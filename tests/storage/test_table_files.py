@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from gnnflow.config import GraphConfig
 from gnnflow.graph.errors import StorageError
+from gnnflow.stages.resolve import stamps_of
+from gnnflow.storage import table_files
 from gnnflow.storage.table_files import find_table_files
+from gnnflow.storage.user_tables import read_whole, scan
 from gnnflow.storage.writing import write_atomic
 
 
@@ -110,8 +118,9 @@ LOGS = {
 @pytest.mark.parametrize("scheme", ["", "memory://"])
 @pytest.mark.parametrize("kind", LOGS)
 def test_a_table_whose_log_is_not_read_is_refused_with_the_folders_inside_it(
-    tmp_path: Path, kind: str, scheme: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, scheme: str
 ) -> None:
+    monkeypatch.setattr(table_files, "has_delta", lambda: False)
     root = f"{scheme}{tmp_path}/table"
     for name in (LOGS[kind], "data/day=1/a.parquet", "data/day=2/b.parquet"):
         write_atomic(f"{root}/{name}", b"")
@@ -120,6 +129,59 @@ def test_a_table_whose_log_is_not_read_is_refused_with_the_folders_inside_it(
             find_table_files(folder)
     assert names(f"{root}/data/day=*/*.parquet") == ["day=1/a.parquet", "day=2/b.parquet"]
     assert names(f"{root}/data/day=1/a.parquet") == ["a.parquet"]
+
+
+def test_a_table_of_lance_is_refused_by_name(tmp_path: Path) -> None:
+    make(tmp_path, "t.lance/_versions/1.manifest", "t.lance/data/a.lance")
+    with pytest.raises(StorageError, match=r"a table of Lance: .*gnnflow import lance:EDGES.*out as Parquet\.$"):
+        find_table_files(str(tmp_path / "t.lance"))
+
+
+@pytest.mark.keeps("descriptors", "threads")  # its runtime in Rust stays
+def test_the_current_files_of_a_delta_table_are_its_newest_version(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="needs gnnflow[delta]")
+    root, rows = str(tmp_path / "t"), pa.table({"id": [1, 2, 3], "day": ["a b", "c/d", None]})
+    deltalake.write_deltalake(root, rows, partition_by=["day"])
+    first = find_table_files(root)
+    assert read_whole(scan(first)).sort_by("id").to_pydict() == rows.to_pydict()
+    assert "3 files of" in first.summary
+    assert ", version 0 of Delta Lake" in first.summary
+    deltalake.DeltaTable(root).delete("id = 2")
+    found = find_table_files(root)
+    assert read_whole(scan(found)).sort_by("id")["id"].to_pylist() == [1, 3]
+    assert found.snapshot == "version 1 of Delta Lake"
+    nodes, edges = (stamps_of(GraphConfig(nodes=root, edges=root))[name] for name in ("nodes", "edges"))
+    assert nodes == edges
+    assert nodes[-1].version == found.snapshot
+    deltalake.write_deltalake(root, rows.slice(0, 1), mode="overwrite")
+    deltalake.DeltaTable(root).restore(1)
+    assert [file.name for file in find_table_files(root).files] == [file.name for file in found.files]
+    assert stamps_of(GraphConfig(nodes=root, edges=root))["nodes"] != nodes
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"features": ["deletionVectors", "timestampNtz"]}, "is a Delta Lake table with deletionVectors"),
+        ({"mapping": "name"}, "is a Delta Lake table with columnMapping"),
+        ({"path": "s3://other/a.parquet"}, "which lies elsewhere"),
+    ],
+)
+def test_a_delta_table_whose_files_do_not_hold_its_rows_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], problem: str
+) -> None:
+    mapping = {"delta.columnMapping.mode": changed.get("mapping", "none")}
+    opened = SimpleNamespace(
+        protocol=lambda: SimpleNamespace(reader_features=changed.get("features")),
+        metadata=lambda: SimpleNamespace(configuration=mapping),
+        get_add_actions=lambda **_: pa.table({"path": [changed.get("path", "a.parquet")]}),
+        version=lambda: 3,
+    )
+    monkeypatch.setitem(sys.modules, "deltalake", SimpleNamespace(DeltaTable=lambda _: opened))
+    monkeypatch.setattr(table_files, "has_delta", lambda: True)
+    make(tmp_path, "_delta_log/0.json", "a.parquet")
+    with pytest.raises(StorageError, match=problem):
+        find_table_files(str(tmp_path))
 
 
 def test_other_folders_called_metadata_are_no_log(tmp_path: Path) -> None:
