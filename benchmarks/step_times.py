@@ -26,7 +26,7 @@ from gnnflow.train.ranks.operations import Place, Position
 from gnnflow.train.source import OpenSource, Source, Step
 from gnnflow.train.state import Row
 from gnnflow.train.trainer import train
-from gnnflow.train.updater import LocalUpdater, StepLoss, Updater
+from gnnflow.train.updater import LocalUpdater, StepLoss, Updater, WeightedLoss
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0
@@ -102,9 +102,9 @@ class Recorder:
             parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))
         return LocalUpdater(model, config, exchange=self)
 
-    def part(self, loss: Tensor, weight: float) -> tuple[Tensor, float]:
+    def part(self, loss: Tensor, weight: float) -> WeightedLoss:
         """Return both unchanged."""
-        return loss, weight
+        return WeightedLoss(loss, weight)
 
     def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
         """Note that the backward pass begins."""

@@ -44,11 +44,12 @@ from gnnflow.kernels.memory import return_memory
 from gnnflow.layers import Model
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.reproducible import compute_settings
-from gnnflow.train.streamed.budget import ON_CPU, Plan, plan
+from gnnflow.train.streamed.budget import Plan, plan
 from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import Numbering, depths, numbered
 from gnnflow.train.streamed.size import GraphSize
+from gnnflow.train.streamed.widths import ON_CPU
 
 CLASSES = 8
 

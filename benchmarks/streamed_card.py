@@ -41,12 +41,13 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features
 from gnnflow.graph.edges import InEdges
 from gnnflow.train.reproducible import compute_settings
-from gnnflow.train.streamed.budget import ON_CARD, plan
+from gnnflow.train.streamed.budget import plan
 from gnnflow.train.streamed.card import Card
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes
 from gnnflow.train.streamed.size import GraphSize
+from gnnflow.train.streamed.widths import ON_CARD
 
 DEVICE = torch.device("cuda", 0)
 WIDTH = HIDDEN = 64

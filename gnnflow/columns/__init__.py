@@ -4,7 +4,7 @@
 Start with `gnnflow.graph.encodings`, the states.
 """
 
-from gnnflow.columns.encode import Encoded, encode, readings_of
+from gnnflow.columns.encode import Found, encode, find_unknown, readings_of
 from gnnflow.columns.fit import SAMPLES, VALUES, Counted, count_column, merge_samples, merge_values, state_of
 from gnnflow.columns.values import ISO_DATE, floats_of, numbers_of
 
@@ -13,9 +13,10 @@ __all__ = [
     "SAMPLES",
     "VALUES",
     "Counted",
-    "Encoded",
+    "Found",
     "count_column",
     "encode",
+    "find_unknown",
     "floats_of",
     "merge_samples",
     "merge_values",

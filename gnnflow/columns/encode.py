@@ -1,4 +1,4 @@
-"""Encodes a column by its state: a matrix of float64 with a column per output of the state.
+"""Encodes a column by its state: a matrix of floats with a column per output of the state.
 
 Shapes: R rows, W outputs.
 """
@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.columns.values import Column, Readings, members_of, numbers_of, texts_of, times_of
-from gnnflow.graph.arrays import Array, BoolArray
+from gnnflow.columns.words import call_encoder, hash_words
+from gnnflow.graph.arrays import Array, BoolArray, IntArray
 from gnnflow.graph.encodings import CategoricalState, ColumnScaling, ColumnState, NumericalState, TimestampState
 from gnnflow.storage.columns import to_numpy
 
@@ -21,22 +22,35 @@ _FIRST_WEEKDAY = 3  # 1 January 1970 was a Thursday, the fourth day from Monday
 _EDGE = 1e-7  # as in scikit-learn: how far from both ends of a distribution its normal form is cut
 
 
-class Encoded(NamedTuple):
-    """The encoded column [R, W], the rows whose value is missing [R], and those whose value has no column [R]."""
+class Found(NamedTuple):
+    """The rows of a column with a missing value [R], and with a value that has no column [R]."""
 
-    matrix: Array
     missing: BoolArray
     unknown: BoolArray
 
 
-def encode(column: Column, state: ColumnState) -> Encoded:
-    """Return a column encoded by a state. Values that cannot be read count as missing: they are faults elsewhere."""
+def encode(column: Column, state: ColumnState) -> Array:
+    """Return a column encoded by a state [R, W].
+
+    Values that cannot be read count as missing: they are faults elsewhere.
+    """
     if isinstance(state, NumericalState):
-        return _numbers(numbers_of(column), state)
+        return _numbers(numbers_of(column).values, state)
     if isinstance(state, TimestampState):
-        return _times(times_of(column), state)
-    assert isinstance(state, CategoricalState)
-    return _values(column, state)
+        return _times(times_of(column).values, state)
+    if isinstance(state, CategoricalState):
+        return _values(_placed(column, state), state)
+    return call_encoder(column, state.encoder, width=state.width) if state.encoder else hash_words(column, state.width)
+
+
+def find_unknown(column: Column, state: ColumnState) -> Found:
+    """Return which values are missing and which are unknown, without encoding them."""
+    if (read := readings_of(column, state)) is not None:
+        return Found(np.isnan(read.values), np.zeros(len(column), bool))
+    if isinstance(state, CategoricalState):
+        placed = _placed(column, state)
+        return Found(placed.missing, placed.unknown)
+    return Found(to_numpy(pc.is_null(texts_of(column))), np.zeros(len(column), bool))
 
 
 def readings_of(column: Column, state: ColumnState) -> Readings | None:
@@ -69,17 +83,17 @@ def _normal(numbers: Array, quantiles: Array) -> Array:
     return np.asarray(np.clip(ndtri(share), *ends))
 
 
-def _numbers(read: Readings, state: NumericalState) -> Encoded:
-    missing = np.isnan(read.values)
-    numbers = transformed(np.where(missing, 0.0, read.values), state.scale, state.quantiles)
+def _numbers(values: Array, state: NumericalState) -> Array:
+    missing = np.isnan(values)
+    numbers = transformed(np.where(missing, 0.0, values), state.scale, state.quantiles)
     filled = np.where(missing, state.fill, (numbers - state.mean) / state.deviation)
     columns = [filled, missing.astype(np.float64)] if state.has_indicator else [filled]
-    return Encoded(np.stack(columns, axis=1), missing, np.zeros(len(filled), bool))
+    return np.stack(columns, axis=1)
 
 
-def _times(read: Readings, state: TimestampState) -> Encoded:
-    missing = np.isnan(read.values)
-    seconds = np.where(missing, 0.0, read.values)
+def _times(values: Array, state: TimestampState) -> Array:
+    missing = np.isnan(values)
+    seconds = np.where(missing, 0.0, values)
     days = np.floor(seconds / _DAY)
     columns = [(state.latest - seconds) / _DAY]
     months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % _YEAR
@@ -87,28 +101,37 @@ def _times(read: Readings, state: TimestampState) -> Encoded:
     turns += [(days + _FIRST_WEEKDAY) % _WEEK / _WEEK, months / _YEAR]
     columns += [turn(2 * np.pi * place) for place in turns for turn in (np.sin, np.cos)]
     matrix = np.where(missing[:, None], 0.0, np.stack(columns, axis=1))
-    if state.missing:
-        matrix = np.column_stack([matrix, missing])
-    return Encoded(matrix, missing, np.zeros(len(seconds), bool))
+    return np.column_stack([matrix, missing]) if state.missing else matrix
 
 
-def _values(column: Column, state: CategoricalState) -> Encoded:
-    rows = len(column)
-    matrix = np.zeros((rows, len(state.outputs)))
+class _Placed(NamedTuple):
+    """The rows of known values [V] and the column of each [V], and which rows are missing or unknown [R]."""
+
+    rows: IntArray
+    place: IntArray
+    missing: BoolArray
+    unknown: BoolArray
+
+
+def _placed(column: Column, state: CategoricalState) -> _Placed:
     if state.kind == "multicategorical":
-        values, of, missing = members_of(column, state.separator)
+        values, rows, missing = members_of(column, state.separator)
     else:
         text = texts_of(column)
         missing = to_numpy(pc.is_null(text))
-        values, of = text.drop_null(), np.flatnonzero(~missing)
-    # the column of each value [V], -1 where it has none
+        values, rows = text.drop_null(), np.flatnonzero(~missing)
+    # the column of each value, -1 where it has none
     place = to_numpy(pc.index_in(values, value_set=pa.array(state.values, pa.large_string())).fill_null(-1))
-    known = place >= 0
-    matrix[of[known], place[known]] = 1.0
-    unknown = np.zeros(rows, bool)
-    unknown[of[~known]] = True
+    known, unknown = place >= 0, np.zeros(len(column), bool)
+    unknown[rows[~known]] = True
+    return _Placed(rows[known], place[known], missing, unknown)
+
+
+def _values(placed: _Placed, state: CategoricalState) -> Array:
+    matrix = np.zeros((len(placed.missing), len(state.outputs)), np.float32)
+    matrix[placed.rows, placed.place] = 1.0
     if state.has_rest:
-        matrix[unknown, len(state.values)] = 1.0
+        matrix[placed.unknown, len(state.values)] = 1.0
     if state.has_missing:
-        matrix[missing, -1] = 1.0
-    return Encoded(matrix, missing, unknown)
+        matrix[placed.missing, -1] = 1.0
+    return matrix

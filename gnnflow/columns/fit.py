@@ -18,15 +18,17 @@ import pyarrow.compute as pc
 from gnnflow.columns.encode import transformed
 from gnnflow.columns.sums import as_fraction, exact_squares, exact_sum
 from gnnflow.columns.values import Column, members_of, numbers_of, texts_of, times_of
+from gnnflow.columns.words import call_encoder
 from gnnflow.config.columns_section import (
     CategoricalColumn,
     ColumnSection,
     MulticategoricalColumn,
     NumericalColumn,
+    TextColumn,
     TimestampColumn,
 )
 from gnnflow.graph.arrays import Array, KeyArray
-from gnnflow.graph.encodings import CategoricalState, ColumnState, NumericalState, TimestampState
+from gnnflow.graph.encodings import CategoricalState, ColumnState, NumericalState, TextState, TimestampState
 from gnnflow.storage.columns import to_numpy
 
 LARGEST_SQUARED = 1e100
@@ -144,6 +146,9 @@ def state_of(
         latest = max((each["latest"] for each in counted if each["latest"] is not None), default=0.0)
         hours = any(each["has_hours"] for each in counted)
         return TimestampState(name=name, rows=rows, missing=missing, latest=latest, has_hours=hours)
+    if isinstance(section, TextColumn):
+        width = call_encoder(pa.array(["text"]), section.encoder).shape[1] if section.encoder else section.width
+        return TextState(name=name, rows=rows, missing=missing, width=width, encoder=section.encoder or "")
     assert isinstance(section, CategoricalColumn | MulticategoricalColumn)
     held = [(-count, value) for each in values for value, count in each["values"]]
     kept = sorted(held, key=lambda each: (each[0], each[1].encode()))[: section.values]
@@ -154,7 +159,7 @@ def state_of(
         missing=missing,
         kind=section.kind,
         values=tuple(sorted((value for _, value in kept), key=str.encode)),
-        has_rest=distinct > len(kept),
+        has_rest=distinct > len(kept) or not kept,
         separator=getattr(section, "separator", None) or "",
         distinct=distinct,
         rest=sum(each["rows"] for each in values) + sum(negative for negative, _ in kept),

@@ -60,6 +60,7 @@ class Readings(NamedTuple):
 
 def numbers_of(column: Column) -> Readings:
     """Return a column of numbers, times, or text of numbers."""
+    column = _decoded(column)
     if not holds_text(column.type):
         return Readings(floats_of(column).astype(np.float64), np.zeros(len(column), bool))
     text = _trimmed(column)
@@ -70,6 +71,7 @@ def numbers_of(column: Column) -> Readings:
 
 def times_of(column: Column) -> Readings:
     """Return a column of dates, timestamps, or text of these, as seconds since 1970."""
+    column = _decoded(column)
     if not holds_text(column.type):
         return Readings(floats_of(column).astype(np.float64), np.zeros(len(column), bool))
     text = _trimmed(column)
@@ -87,6 +89,10 @@ def times_of(column: Column) -> Readings:
     return Readings(seconds, np.asarray(bad | to_numpy(pc.invert(is_time.fill_null(fill_value=True)))))
 
 
+def _decoded(column: Column) -> Column:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
 def _trimmed(column: Column) -> Column:
     text = pc.utf8_trim_whitespace(combine(column).cast(pa.large_string()))
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
@@ -97,9 +103,8 @@ def texts_of(column: Column) -> Column:
 
     A whole number is written without a point, so integers that became floats stay the same values.
     """
+    column = _decoded(column)
     found = column.type
-    if pa.types.is_dictionary(found):
-        return texts_of(column.dictionary_decode())
     if holds_text(found):
         text = combine(column).cast(pa.large_string())
     elif pa.types.is_floating(found):

@@ -1,12 +1,14 @@
-"""The `graph.columns` section: the kind of a column, where its type does not say it."""
+"""The `graph.columns` section: the kind of a column, where its type does not say it; and patterns of columns' names."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gnnflow.config.base import Integer, Section
+from gnnflow.config.base import OWN_SPELLING, Integer, Section
 
 _FREQUENT = Field(
     64, ge=1, le=10_000, description="Most values with a column: the most frequent ones. Rarer ones share one more."
@@ -64,11 +66,49 @@ class TimestampColumn(Section):
     )
 
 
+class TextColumn(Section):
+    """A column of text."""
+
+    kind: Literal["text"] = Field(
+        "text", description="Text of words: a row of numbers of length 1, to which each word adds at its hash."
+    )
+    width: Integer = Field(64, ge=1, le=65_536, description="Number of columns, where encoder does not decide it.")
+    encoder: Annotated[str, Field(pattern=OWN_SPELLING.pattern)] | None = Field(
+        None,
+        description="A function of your own, package.module:function, called with a list of texts: it returns a row of "
+        "numbers for each.",
+    )
+
+
 class EmbeddingColumn(Section):
     """A column of lists of numbers."""
 
     kind: Literal["embedding"] = Field("embedding", description="Lists of numbers of one length, read as they are.")
 
 
-ColumnSection = NumericalColumn | CategoricalColumn | MulticategoricalColumn | TimestampColumn | EmbeddingColumn
+ColumnSection = (
+    NumericalColumn | CategoricalColumn | MulticategoricalColumn | TimestampColumn | TextColumn | EmbeddingColumn
+)
 ColumnSections = dict[str, Annotated[ColumnSection, Field(discriminator="kind")]]
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether a name in a list of columns may stand for several."""
+    return any(letter in name for letter in "*?[")
+
+
+def expanded(
+    asked: Sequence[str], names: Sequence[str], *, taken: Collection[str], exclude: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the columns that names and patterns ask for, each once, patterns in the order of the table's `names`.
+
+    A pattern leaves out what is `taken` by another role, and what a pattern of `exclude` names.
+    """
+    found: dict[str, None] = {}
+    for each in asked:
+        if each in names or not is_pattern(each):
+            found[each] = None
+            continue
+        left = [name for name in names if name not in taken and not any(fnmatchcase(name, other) for other in exclude)]
+        found |= dict.fromkeys(name for name in left if fnmatchcase(name, each))
+    return tuple(found)

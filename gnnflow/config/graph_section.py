@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from gnnflow.config.base import Column, Integer, Number, PublishedName, Section, Uri, problem
 from gnnflow.config.column_names import ColumnNames, check_inputs, one_name, own_name
-from gnnflow.config.columns_section import ColumnSection, ColumnSections
+from gnnflow.config.columns_section import ColumnSection, ColumnSections, expanded, is_pattern
 from gnnflow.config.edge_tables import ColumnValue, EdgeTableConfig, EdgeTables
-from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
+from gnnflow.config.typed_tables import check_typed_tables
+from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
 
-_TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
+_TypedTables = Annotated[dict[str, Uri | None], Field(min_length=1)]
 _TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
 # Keys that were added later: left at these defaults they do not change the bytes of earlier fingerprints.
 _LATER_DEFAULTS: tuple[tuple[str, Any], ...] = (
@@ -25,18 +26,22 @@ _LATER_DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("scaled_as", None),
     ("max_bad_rows", 0.01),
     ("columns", {}),
+    ("exclude", ()),
+    ("exclude", []),
 )
 # The keys that name columns of node tables, and of edge tables.
 _OF_NODES = ("id", "label", "split")
 _OF_EDGES = ("src", "dst", "label", "split", "timestamp", "weight")
-_NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
+_ALL = ("*",)
+_LABEL = "label"
 
 
 class GraphConfig(Section):
     """Input tables and the layout of the graph store."""
 
     nodes: Uri | _TypedTables = Field(
-        description="Node table: path or URL of Parquet, CSV or Arrow IPC; for typed graphs {type: path}."
+        description="Node table: path or URL of Parquet, CSV or Arrow IPC; for typed graphs {type: path}, where a type "
+        "with null is the ids in its edge tables."
     )
     edges: Uri | EdgeTables = Field(
         description="Edge table: a path or URL; for typed graphs a map {source__relation__target: path}. Instead of a "
@@ -78,17 +83,21 @@ class GraphConfig(Section):
         ("x",),
         description="Node feature columns: a fixed-size list, scalars, or x for sparse x_index/x_value. For typed "
         "graphs also {type: columns}, where a type that is left out or has an empty list has no features; of one list "
-        "for all, a type whose table has none of these columns has none.",
+        "for all, a type whose table has none of these columns has none. A shell pattern (amt_*) stands for the "
+        "columns it matches, and all for every column without another role.",
     )
     edge_features: tuple[Column, ...] | _TypedColumns = Field(
         (),
         description="Edge table columns that become edge attributes: a list, of which each relation of a typed graph "
-        "reads those its table has, or {source__relation__target: columns}.",
+        "reads those its table has, or {source__relation__target: columns}; with patterns as in features.",
     )
     columns: ColumnSections = Field(
         {},
         description="Kinds of columns where their types do not say them, and how each is encoded: {column: {kind: "
         "categorical}}. A name may have its type or relation before it (user.country), or nodes or edges.",
+    )
+    exclude: tuple[Column, ...] = Field(
+        (), description="Shell patterns of columns that patterns of features and edge_features leave out."
     )
     feature_dim: Integer | None = Field(
         None,
@@ -103,12 +112,13 @@ class GraphConfig(Section):
         description="Number of classes; null takes the largest label plus one. Labels written as floats are classes "
         "where it is given, otherwise numbers to predict.",
     )
-    classes: Annotated[tuple[Column, ...], Field(min_length=2)] | Literal["distinct"] | None = Field(
+    classes: Annotated[tuple[Column, ...], Field(min_length=2)] | Literal["distinct", "whole"] | None = Field(
         None,
         description="Names of the classes, in the order of their numbers: what a label column of text holds, and what "
         "the report and predictions call them. distinct: every label that the column holds is a class, up to 1,000, "
-        "numbers too; in sorted order, of two the rarer one as class 1. null: distinct for text, else labels are "
-        "numbers.",
+        "numbers too; in sorted order, of two the rarer one as class 1. whole: distinct for floats that are whole "
+        "numbers, 20 different ones at most. null: distinct for text, whole for floats where train.metric is of "
+        "classes; else integers are class numbers and floats numbers to predict.",
     )
     unlabelled: tuple[ColumnValue, ...] | None = Field(
         None, description="Values of the label column, text or numbers, that mean no label, as null does."
@@ -154,10 +164,10 @@ class GraphConfig(Section):
 
     @property
     def node_tables(self) -> dict[str, str]:
-        """The node table of each type, in the order of the types' names."""
+        """The node table of each type, in the order of the types' names; empty for a type without one."""
         if isinstance(self.nodes, str):
             return {UNTYPED.types[0]: self.nodes}
-        return dict(sorted(self.nodes.items()))
+        return {name: uri or "" for name, uri in sorted(self.nodes.items())}
 
     @property
     def edge_tables(self) -> dict[Relation, str]:
@@ -170,7 +180,7 @@ class GraphConfig(Section):
     def _location(self, table: str | EdgeTableConfig) -> str:
         if isinstance(table, str):
             return table
-        return table.table if isinstance(self.nodes, str) else self.nodes.get(table.table, table.table)
+        return self.node_tables.get(table.table, table.table)
 
     def edge_table_of(self, relation: Relation) -> EdgeTableConfig | None:
         """Return how a relation reads its table; None where it reads it as all do."""
@@ -224,6 +234,26 @@ class GraphConfig(Section):
             return held.get(str(relation), ())
         return () if self.is_node_table(relation) else held  # those columns are the node's
 
+    def feature_names(self, node_type: str, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the feature columns asked of a type's table, with the columns that patterns match in `names`."""
+        own = self.of_type(node_type)
+        taken = {own.id_column, own.label_column or _LABEL, own.split_column, *self._foreign_keys(node_type)}
+        return expanded(self.features_of(node_type), names, taken=taken, exclude=self.exclude)
+
+    def _foreign_keys(self, node_type: str) -> Iterator[str]:
+        """Yield the columns of a type's table that are the ends of some relation."""
+        for relation in self.edge_tables:
+            table = self.edge_table_of(relation)
+            if table is not None and self._location(table) == self.node_tables[node_type]:
+                yield from (name for name in (table.src, table.dst) if name is not None)
+
+    def edge_feature_names(self, relation: Relation, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the attribute columns asked of a relation's table, as `feature_names`."""
+        own = self.of_relation(relation)
+        taken = {own.src_column, own.dst_column, own.weight_column, own.time_column}
+        taken |= {own.label_column or _LABEL, own.split_column}
+        return expanded(self.edge_features_of(relation), names, taken=taken, exclude=self.exclude)
+
     def column_owner(self, name: str | Relation, untyped: str) -> str:
         """Return what stands before a column's name in `columns`: its type or relation, or `untyped` without types."""
         return self.schema.name_of(name) or untyped
@@ -234,6 +264,14 @@ class GraphConfig(Section):
         owner: its type or relation, `nodes` or `edges` without types.
         """
         return self.columns.get(f"{owner}.{column}") or self.columns.get(column)
+
+    @field_validator("features", "edge_features", mode="before")
+    @classmethod
+    def _read_all(cls, value: Any) -> Any:
+        """Read `all` as the pattern of every column, in a map too."""
+        if isinstance(value, dict):
+            return {name: _ALL if held == "all" else held for name, held in value.items()}
+        return _ALL if value == "all" else value
 
     @model_serializer(mode="wrap")
     def _omit_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -349,7 +387,7 @@ class GraphConfig(Section):
         named |= {f"{owner}.{column}" for owner, columns in listed.items() for column in columns}
         named |= {f"{owner}.{column}" for owner in typed for column in named} if typed else set()
         for name in self.columns:
-            if name not in named:
+            if name not in named and not any(map(is_pattern, named)):
                 raise problem(
                     f"{name!r} is not among the columns of graph.features or graph.edge_features",
                     key="columns",
@@ -359,34 +397,7 @@ class GraphConfig(Section):
 
     @model_validator(mode="after")
     def _check_typed_tables(self) -> Self:
-        if isinstance(self.nodes, str) and isinstance(self.edges, str):
-            return self
-        if isinstance(self.nodes, str) or isinstance(self.edges, str):
-            raise problem(
-                "nodes and edges disagree: one is a path, the other a map of types",
-                fix="Give both as paths, or both as maps {type: path} and {source__relation__target: path}.",
-            )
-        for name in self.nodes:
-            if not NAME.fullmatch(name):
-                raise problem(f"{name!r} cannot be part of a file name", key="nodes", fix=f"Rename the type. {_NAMING}")
-        for name in self.edges:
-            relation = Relation.parse(name)
-            if relation is None or not {relation.source, relation.target} <= set(self.nodes):
-                raise problem(
-                    f"{name!r} does not join two of the node types {', '.join(self.nodes)}",
-                    key="edges",
-                    fix="Write edge types as source__relation__target.",
-                )
-            if not NAME.fullmatch(relation.name):
-                raise problem(
-                    f"{name!r} cannot be part of a file name", key="edges", fix=f"Rename the relation. {_NAMING}"
-                )
-            if self.reverses and str(relation.reversed) in self.edges:
-                raise problem(
-                    f"{relation.reversed} has a table, and the reverse edges of {name} would have the same name",
-                    key="reverse_edges",
-                    fix="Leave reverse_edges out, or rename the relation.",
-                )
+        check_typed_tables(self.nodes, self.edges, has_reverses=bool(self.reverses))
         return self
 
     @model_validator(mode="after")
@@ -427,7 +438,10 @@ class GraphConfig(Section):
 
 
 def node_tables_by_name(graph: GraphConfig) -> dict[str, str]:
-    """Return the location of each type's node table: `nodes`, or `nodes/<type>` where there are several."""
+    """Return the location of each type's node table: `nodes`, or `nodes/<type>` where there are several.
+
+    It is empty for a type without a table.
+    """
     return {f"nodes/{name}" if graph.schema.is_typed else "nodes": uri for name, uri in graph.node_tables.items()}
 
 
@@ -438,7 +452,8 @@ def edge_tables_by_name(graph: GraphConfig) -> dict[str, str]:
 
 def tables_by_name(graph: GraphConfig) -> dict[str, str]:
     """Return the location of each table by its name."""
-    return node_tables_by_name(graph) | edge_tables_by_name(graph)
+    found = node_tables_by_name(graph) | edge_tables_by_name(graph)
+    return {name: uri for name, uri in found.items() if uri}
 
 
 def table_key(name: str) -> str:

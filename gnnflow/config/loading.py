@@ -178,7 +178,9 @@ def _start_location(config: Config) -> str | None:
 
 
 def _anchored(table: Any, graph: GraphConfig) -> Any:
-    """Return locations as absolute ones; the name of a node type, whose table is read, stays."""
+    """Return locations as absolute ones; null, and the name of a node type, whose table is read, stay."""
+    if table is None:
+        return None
     if isinstance(table, str):
         return anchored(table)
     if isinstance(table, EdgeTableConfig):
@@ -194,5 +196,5 @@ def _locations(config: Config) -> dict[str, str]:
     graph = config.graph
     nodes = {"": graph.nodes} if isinstance(graph.nodes, str) else graph.node_tables
     edges = {"": graph.edges} if isinstance(graph.edges, str) else graph.edge_tables
-    found |= {f"graph.nodes.{kind}".rstrip("."): uri for kind, uri in nodes.items()}
+    found |= {f"graph.nodes.{kind}".rstrip("."): uri for kind, uri in nodes.items() if uri}
     return found | {f"graph.edges.{relation}".rstrip("."): uri for relation, uri in edges.items()}

@@ -158,7 +158,7 @@ class Sections(Section):
     def _check_workspace_location(self) -> Self:
         for table in ("nodes", "edges"):
             held = self.graph.node_tables if table == "nodes" else self.graph.edge_tables
-            for uri in held.values():
+            for uri in filter(None, held.values()):
                 if f"{anchored(self.workspace)}/".startswith(f"{anchored(uri).rstrip('/')}/"):
                     raise problem(
                         f"{self.workspace!r} lies inside graph.{table}, so a run's own files would be read as a table",

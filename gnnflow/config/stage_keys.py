@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gnnflow.config.columns_section import TextColumn
 from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors, NoSampling
 from gnnflow.config.partition_section import BalancedPartition, EdgePartition, HashPartition
 from gnnflow.config.train_keys import RANKS_PLACE_ONLY, Device
@@ -143,6 +144,12 @@ def infer(config: Config) -> Keys:
 def _device_key(device: Device) -> Keys:
     # The CPU adds no key, as before there was another device; a card rounds sums in another order.
     return {} if device == "cpu" else {"device": device}
+
+
+def own_encoders(config: Config) -> tuple[str, ...]:
+    """Return the user's own encoders of text columns."""
+    sections = config.graph.columns.values()
+    return tuple(sorted({each.encoder for each in sections if isinstance(each, TextColumn) and each.encoder}))
 
 
 def own_neighbors(config: Config) -> tuple[str, ...]:

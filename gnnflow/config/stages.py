@@ -74,6 +74,7 @@ STAGES: dict[str, Stage] = {
             "gnnflow.stages.ingest:work",
             version=6,
             keys=stage_keys.ingest,
+            own_code=stage_keys.own_encoders,
             reads_tables=True,
             writes_store=True,
         ),

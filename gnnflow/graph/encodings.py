@@ -168,26 +168,43 @@ class EncodedColumn:
     missing: int
     unknown: int
 
+    @property
+    def is_told(self) -> bool:
+        """False where the column was read as it is."""
+        return not self.state.is_plain or self.missing > 0
+
+    @property
+    def done(self) -> str:
+        """A phrase about the encoding."""
+        return _done(self.state)
+
     def text(self, rows: int) -> str:
-        """Return what was done to a column of so many rows; empty where it is read as it is."""
+        """Return what was done to a column of so many rows; empty where it was read as it is."""
         state = self.state
-        if state.is_plain and not self.missing:
+        if not self.is_told:
             return ""
-        done = f"column {state.name!r} is {state.kind}: {_done(state)}"
-        counts = {"missing": self.missing, "without a column of their own": self.unknown}
+        done = f"column {state.name!r} is {state.kind}: {self.done}"
+        counts = {"missing": self.missing, "rarer or unknown": self.unknown}
         told = [f"{count:,} of {rows:,} values are {what}" for what, count in counts.items() if count]
         if isinstance(state, CategoricalState) and self.unknown and not state.has_rest:
             told.append("their columns are all 0")
         return "; ".join([done, *told])
 
 
+_SCALED: dict[ColumnScaling, str] = {
+    "none": "",
+    "standard": "scaled to mean 0 and variance 1",
+    "log": "scaled by its logarithm",
+    "quantile": "scaled by its quantiles",
+}
+
+
 def _done(state: ColumnState) -> str:
     if isinstance(state, NumericalState):
-        scaled = {"none": "", "standard": "scaled to variance 1, ", "log": "scaled by its logarithm, "}
         filled = {"mean": "the mean", "zero": "0", "refuse": ""}[state.missing_as]
-        fills = f"missing numbers become {filled}" if filled else "missing numbers are refused"
-        marks = " and are marked in a second column" if state.has_indicator else ""
-        return f"{scaled.get(state.scale, 'scaled by its quantiles, ')}{fills}{marks}"
+        done = [_SCALED[state.scale], f"missing numbers become {filled}" if filled and state.missing else ""]
+        done[1] += " and are marked in a second column" if state.has_indicator else ""
+        return ", ".join(filter(None, done)) or "read as it is"
     if isinstance(state, CategoricalState):
         kept = f"{len(state.values):,} of {state.distinct:,} values have a column"
         return kept + (", and one more is for others" if state.has_rest else "")

@@ -1,7 +1,7 @@
 """The kinds of labels: one class, several labels, a number, a link or none; with their metrics and losses.
 
 A new kind of label is a row of LABEL_KINDS and an entry in each table that LabelKind keys: recognition of a label
-column (`ingest/schema.py`), checks and reading (`ingest/labels.py`), losses (`train/losses.py`), metrics
+column (`ingest/label_schema.py`), checks and reading (`ingest/labels.py`), losses (`train/losses.py`), metrics
 (`train/metrics.py`), published columns (`infer/predictions.py`) and pictures (`report/pictures/quality.py`).
 """
 

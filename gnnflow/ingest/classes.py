@@ -41,6 +41,7 @@ _TWO = 2
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _FRACTION = re.compile(r"[+-]?[0-9., ]*[.,][0-9]+")
 _MOST_FRACTIONS = 20
+_MOST_WHOLE = 20
 _WHOLE = 2.0**53  # floats below it count by ones
 
 Column = Any  # pa.Array: pyarrow ships no complete types
@@ -82,6 +83,8 @@ class FoundClasses:
 def holds_names(found: pa.DataType, config: GraphConfig) -> bool:
     """Return whether the labels of a column of a type are names of classes."""
     found = plain(found)
+    if config.classes == "whole" and pa.types.is_floating(found):
+        return True
     return holds_text(found) or (config.classes == "distinct" and holds_numbers(found))
 
 
@@ -126,7 +129,7 @@ def _number_of(value: str) -> float | None:
 
 
 def find_classes(table: SourceTable, config: GraphConfig, runner: RoundRunner) -> FoundClasses | None:
-    """Return the classes of a table's label column, None where they are listed or labels are numbers.
+    """Return the classes of a table's label column, None where they are listed or labels are numbers to predict.
 
     Raises TableError for more than MOST_CLASSES labels, and for labels too long to be names.
     """
@@ -138,8 +141,11 @@ def find_classes(table: SourceTable, config: GraphConfig, runner: RoundRunner) -
     task = partial(count_labels, chunks=table.chunks, config=config)
     records = runner.run(Round("labels_read", len(table.chunks), 1, task))
     counted: Counter[str] = Counter()
+    is_text = holds_text(plain(schema.field(name).type))
     for record in records:
         counted.update(dict(record.counts["labels"]))
+        if config.classes == "whole" and not is_text and not _are_whole(counted):
+            return None
         if len(counted) > MOST_CLASSES:
             raise _too_many(table, config, counted)
     if any(len(label) > _LONGEST for label in counted):
@@ -149,7 +155,7 @@ def find_classes(table: SourceTable, config: GraphConfig, runner: RoundRunner) -
             fix="Name the column of classes in graph.label.",
         )
     fractions = [label for label in counted if _FRACTION.fullmatch(label)]
-    if config.classes is None and len(fractions) > _MOST_FRACTIONS:
+    if config.classes != "distinct" and len(fractions) > _MOST_FRACTIONS:
         raise TableError(
             f"column {name!r} holds text, and {len(fractions):,} of its {len(counted):,} different labels are numbers "
             f"with a fraction ({min(fractions)!r})",
@@ -164,7 +170,6 @@ def find_classes(table: SourceTable, config: GraphConfig, runner: RoundRunner) -
             fix="Leave graph.num_classes out, or name what is no label in graph.unlabelled.",
         )
     unlabelled = sum(record.counts["unlabelled"] for record in records)
-    is_text = holds_text(plain(schema.field(name).type))
     return numbered(counted, column=name, unlabelled=unlabelled, is_text=is_text)
 
 
@@ -176,6 +181,10 @@ def count_labels(index: int, inbox: Inbox, *, chunks: Sequence[Chunk], config: G
     kept = [[label[: _LONGEST + 1], count] for label, count in pairs]
     labelled = int(pc.sum(found.field("counts")).as_py() or 0)
     return TaskOutput(counts={"labels": kept, "unlabelled": len(column) - labelled})
+
+
+def _are_whole(counted: Counter[str]) -> bool:
+    return len(counted) <= _MOST_WHOLE and all(_INTEGER.fullmatch(label) for label in counted)
 
 
 def numbered(counted: Counter[str], *, column: str, unlabelled: int, is_text: bool) -> FoundClasses:

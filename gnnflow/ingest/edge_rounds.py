@@ -78,12 +78,11 @@ def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     source = job.edge_table(index)
     schema, config = source.schema, source.config
     scale = job.given_scales.get(job.table_names.edges[source.number])
-    where = () if source.chosen is None else source.chosen.where or ()
     rows, place, done = read_rows(
         source,
         index - source.first,
         job,
-        names=list(dict.fromkeys([*edge_column_names(schema, config), *where])),
+        names=list(dict.fromkeys([*edge_column_names(schema, config), *end_columns(source)])),
         numbers=edge_number_types(schema, config),
         faults=partial(edge_faults, schema=schema, config=config, scale=scale),
         chosen=None if source.chosen is None else partial(are_edges, source=source),
@@ -91,6 +90,12 @@ def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     columns = edge_columns(rows, schema, config)
     home = job.home_of(columns["src_id"]) * len(job.tables.edges) + source.number
     return replace(done, emits=(Emit("edges_by_src", pa.table({**columns, "place": place}), home),))
+
+
+def end_columns(source: EdgeTable) -> list[str]:
+    """Return the columns of both ends, and the columns that say which rows are edges."""
+    where = () if source.chosen is None else source.chosen.where or ()
+    return list(dict.fromkeys([source.config.src_column, source.config.dst_column, *where]))
 
 
 def are_edges(rows: pa.Table, *, source: EdgeTable) -> BoolArray:

@@ -19,10 +19,11 @@ from gnnflow.config.columns_section import (
     CategoricalColumn,
     MulticategoricalColumn,
     NumericalColumn,
+    TextColumn,
     TimestampColumn,
 )
 from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name
-from gnnflow.graph.encodings import CategoricalState, NumericalState, TimestampState
+from gnnflow.graph.encodings import NumericalState, TextState, TimestampState
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.hashing import combine as combine_keys
 from gnnflow.ingest.schema import EdgeSchema
@@ -129,7 +130,8 @@ def _section_of(state: ColumnState) -> ColumnSection:
         return NumericalColumn(missing=state.missing_as, scale=state.scale)
     if isinstance(state, TimestampState):
         return TimestampColumn()
-    assert isinstance(state, CategoricalState)
+    if isinstance(state, TextState):
+        return TextColumn(width=state.width, encoder=state.encoder or None)
     values = max(len(state.values), 1)
     if state.kind == "categorical":
         return CategoricalColumn(values=values)

@@ -1,4 +1,4 @@
-"""Columns of the user's tables, dense and sparse: reads what they hold from their schemas, and checks it.
+"""Columns of the user's tables: reads what they hold from their schemas, and checks it. `kinds` has dense ones.
 
 Raises TableError with the file and column where a table breaks its contract.
 """
@@ -12,22 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.columns import ISO_DATE, numbers_of
-from gnnflow.config.columns_section import (
-    CategoricalColumn,
-    EmbeddingColumn,
-    MulticategoricalColumn,
-    NumericalColumn,
-    TimestampColumn,
-)
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import (
     files_of,
     holds_lists,
     holds_numbers,
     holds_text,
-    holds_times,
     plain,
     read_chunk,
     schema_of,
@@ -42,17 +32,15 @@ if TYPE_CHECKING:
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.schema import GraphSchema, Relation
     from gnnflow.ingest.text import SourceTable
-    from gnnflow.storage.text_types import TextType
     from gnnflow.storage.user_tables import Chunk
 
 
-_PLAIN = ", such as 1234.5: without separators of thousands, units or signs of currency."
+PLAIN_NUMBERS = ", such as 1234.5: without separators of thousands, units or signs of currency."
 _FIRST = {b"text": "text", b"number": "integer beyond 64 bits"}
 _FEATURE_DIM = b"feature_dim"
 _WIDTH = re.compile(rb"[0-9]{1,10}")
 _MAX_WIDTH = 2**31 - 1
 _MAX_FOUND_WIDTH = 1 << 24  # wider only where someone says so: a model has a row of weights per feature
-_FIRST_ROWS = 1000  # that show the kind of a column of text
 
 
 @dataclass(frozen=True)
@@ -134,104 +122,6 @@ def check_list_of(
         raise TableError(f"column {name!r} is {found}", where=chunk.uri, fix=f"Write lists of {kind}.")
 
 
-def part_of(
-    schema: pa.Schema,
-    chunks: Sequence[Chunk],
-    name: str,
-    role: str,
-    *,
-    section: ColumnSection | None = None,
-    encodes: bool = True,
-    fix: str = "",
-) -> ColumnPart:
-    """Return how a column of a table is read. role, fix: as for `field_of`.
-
-    section: what the config says of it; otherwise its kind follows from its type. encodes: False where rows are scaled
-    to sum one, which leaves only numbers. Reads first rows where only they show the kind.
-    """
-    field = field_of(schema, chunks[0], name, role, fix=fix)
-    found, asked = field.type, section
-    is_number = holds_numbers(found) or holds_times(found) or is_unknown(field, chunks)
-    if section is None and (is_number or (encodes and pa.types.is_null(found))):
-        return ColumnPart(name, 1, is_list=False, section=NumericalColumn() if encodes else None)
-    is_embedding = holds_lists(found) and holds_numbers(found.value_type)
-    if is_embedding and (section is None or isinstance(section, EmbeddingColumn)):
-        return ColumnPart(name, list_width(found, chunks, name), is_list=True)
-    if section is None and encodes:
-        section = _kind_of(found, chunks, name)
-    if section is None or not _holds(found, section):
-        wanted = _CONTENT["numerical" if asked is None else asked.kind]
-        raise TableError(
-            f"column {name!r} is {found}, not {wanted}{first_text(field)}",
-            where=chunks[0].uri,
-            fix=_number_fix(name, found, chunks[0].types.get(name)) if asked is None else f"Give {name} another kind.",
-        )
-    if not encodes:
-        raise TableError(
-            f"column {name!r} is {section.kind}, and graph.normalize: row would divide it by numbers",
-            where=chunks[0].uri,
-            fix="Set graph.normalize to standard or none.",
-        )
-    return ColumnPart(name, 0, is_list=False, section=section)
-
-
-_CONTENT = {
-    "numerical": "numbers",
-    "categorical": "single values",
-    "multicategorical": "lists of values, or text with graph.columns' separator",
-    "timestamp": "dates or times",
-    "embedding": "lists of numbers",
-}
-
-
-def _holds(found: pa.DataType, section: ColumnSection) -> bool:
-    """Return whether a column of this type can be of a kind."""
-    found = plain(found)
-    if pa.types.is_null(found):
-        return not isinstance(section, EmbeddingColumn)
-    if isinstance(section, NumericalColumn):
-        return holds_numbers(found) or holds_times(found) or holds_text(found)
-    if isinstance(section, TimestampColumn):
-        return holds_times(found) or holds_text(found)
-    is_value = holds_numbers(found) or holds_times(found) or holds_text(found)
-    if isinstance(section, CategoricalColumn):
-        return is_value
-    if isinstance(section, MulticategoricalColumn) and holds_lists(found):
-        return _holds(found.value_type, CategoricalColumn())
-    return isinstance(section, MulticategoricalColumn) and holds_text(found) and section.separator is not None
-
-
-def _kind_of(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> ColumnSection | None:
-    """Return the kind of a column without numbers, by its type and first rows; None where it has none."""
-    if holds_lists(found) and holds_text(found.value_type):
-        return MulticategoricalColumn()
-    if not holds_text(found):
-        return None
-    for chunk in chunks:
-        text = combine(read_chunk(chunk, [name]).column(0)).slice(0, _FIRST_ROWS).cast(pa.large_string())
-        text = text.filter(pc.not_equal(pc.utf8_trim_whitespace(text), ""))
-        if not len(text):
-            continue
-        if pc.match_substring_regex(text[0], ISO_DATE).as_py():
-            return TimestampColumn()
-        # numbers with a few other words are most likely meant as numbers: the user has to say
-        is_word = numbers_of(text).unreadable
-        return CategoricalColumn() if 2 * is_word.sum() > len(text) else None
-    return CategoricalColumn()
-
-
-def _number_fix(name: str, found: pa.DataType, text: TextType | None) -> str:
-    """Return the fix for a column of neither numbers nor times. text: the type of a CSV column."""
-    if holds_lists(found) and holds_times(found.value_type):
-        return "Write a column for each place of the list, or lists of seconds since 1970."
-    if not holds_text(found):
-        return "Write numbers or lists of numbers."
-    said = f" Or set graph.columns: {{{name}: {{kind: categorical}}}}, or numerical if text is numbers."
-    return (
-        f"Write numbers or lists of numbers{_PLAIN}" + ("" if text else " Write dates as dates or timestamps.") + said
-    )
-
-
 def first_text(field: pa.Field) -> str:
     """Return the first row of a text column that is no number, or no 64-bit integer, if one was seen."""
     held = field.metadata or {}
@@ -270,7 +160,7 @@ def weight_is_number(schema: pa.Schema, chunks: Sequence[Chunk], name: str) -> b
         raise TableError(
             f"column {name!r} is {field.type}, not a weight{first_text(field)}",
             where=chunks[0].uri,
-            fix=f"Write weights as numbers{_PLAIN}",
+            fix=f"Write weights as numbers{PLAIN_NUMBERS}",
         )
     return True
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
-from gnnflow.ingest.checks import Fault, separate
+from gnnflow.ingest import edge_rounds
+from gnnflow.ingest.checks import Fault, id_faults, input_positions, separate
 from gnnflow.ingest.labels import label_counts
 from gnnflow.ingest.moments import count_numbers, scaled
 from gnnflow.ingest.source import (
@@ -32,17 +33,21 @@ from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import combine, id_keys, take_rows, to_numpy
 from gnnflow.storage.graph_store import degree_column, nodes_file
 from gnnflow.storage.tables import commit_table
+from gnnflow.storage.user_tables import read_chunk
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
+    from gnnflow.ingest.tables import NodeTable
     from gnnflow.mapreduce.exchange import Inbox
 
 
 def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of nodes, check its rows, and send each to its home partition."""
     node_type, source = job.node_table(index)
+    if source.ends:
+        return _read_ids(index - source.first, source, node_type, job=job)
     schema, config = source.schema, source.config
     scale = job.given_scales.get(job.table_names.nodes[node_type])
     rows, place, done = read_rows(
@@ -56,6 +61,22 @@ def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     columns = node_columns(rows, schema, config)
     home = job.home_of(columns["id"]) * job.graph.num_types + node_type
     return replace(done, emits=(Emit("nodes", pa.table({**columns, "place": place}), home),))
+
+
+def _read_ids(number: int, source: NodeTable, node_type: int, *, job: IngestJob) -> TaskOutput:
+    """Read the ids of a type without a table from a chunk of an edge table; bad ones are left to the edges' round."""
+    edges, column = source.ends[number]
+    table = job.tables.edges[edges]
+    rows = read_chunk(source.chunks[number], edge_rounds.end_columns(table))
+    if table.chosen is not None:
+        rows = take_kept(rows, np.flatnonzero(edge_rounds.are_edges(rows, source=table)))
+    bad = [fault.rows for fault in id_faults(rows, column)]
+    rows = take_kept(rows, np.setdiff1d(np.arange(rows.num_rows), np.concatenate(bad)))
+    ids = pa.table({source.config.id_column: pc.unique(combine(rows[column]))})
+    columns = node_columns(ids, source.schema, source.config)
+    place = input_positions(number, np.arange(ids.num_rows))
+    home = job.home_of(columns["id"]) * job.graph.num_types + node_type
+    return TaskOutput(emits=(Emit("nodes", pa.table({**columns, "place": place}), home),))
 
 
 def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
@@ -73,6 +94,9 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     # rows with the same id as the row before them
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
     fault = replace(repeated_id_fault(repeated, column=source.config.id_column), held_in="id")
+    if source.ends:
+        rows, repeated = take_kept(rows, np.setdiff1d(np.arange(len(ids)), repeated)), np.zeros(0, np.int64)
+        fault, place = replace(fault, rows=repeated), to_numpy(rows["place"])
     found = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     rows = take_kept(rows, found.kept).drop_columns(["place"])
     return TaskOutput(

@@ -126,6 +126,10 @@ def node_row_counts(
     counts = {}
     for number, (name, table) in enumerate(zip(job.table_names.nodes, job.tables.nodes, strict=True)):
         read, sort = _of(node_read, table.tasks), nodes[number :: job.graph.num_types]
+        if table.ends:  # the rows are the ids that edges have, each once
+            distinct = total(sort, "rows_out")
+            counts[name] = RowCounts(distinct, distinct, 0)
+            continue
         counts[name] = _row_counts(name, read, sort, [*read, *sort])
     return counts
 

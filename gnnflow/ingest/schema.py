@@ -1,13 +1,11 @@
 """The schema of each of the user's tables, read before any row.
 
-Raises TableError with the file and column where a table breaks its contract. The label column's type says the kind of
-labels, and the table's metadata may name classes.
+Raises TableError with the file and column where a table breaks its contract. `label_schema.py` reads the label column.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,25 +14,21 @@ import pyarrow as pa
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.graph.schema import qualified
-from gnnflow.ingest.classes import holds_names
 from gnnflow.ingest.fields import (
     ColumnPart,
     field_of,
-    first_text,
     id_type_of,
     is_unknown,
-    list_width,
-    part_of,
-    quoted,
     shared_name_fix,
     sparse_stem,
     sparse_width,
     split_is_text,
     weight_is_number,
 )
+from gnnflow.ingest.kinds import KindsAsked, parts_of
+from gnnflow.ingest.label_schema import are_names, class_names_of, label_of
 from gnnflow.ingest.text import filter_columns
 from gnnflow.ingest.times import time_of
-from gnnflow.storage.user_tables import files_of, holds_lists, holds_numbers, holds_text, plain, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,8 +40,6 @@ if TYPE_CHECKING:
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.user_tables import Chunk
-
-_CLASS_NAMES = b"label_classes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,15 +171,11 @@ def read_node_schema(
     role, fix = _role("graph.features", config.features, kind_name), ""
     if is_shared(config.features, config):
         fix = f"Write the column, or give graph.features as {{type: columns}} with those that {kind_name} has."
-    encodes = config.normalize != "row"
-    owner = config.column_owner(kind_name, "nodes")
-    dense = tuple(
-        part_of(found, chunks, name, role, section=config.column_section(owner, name), encodes=encodes, fix=fix)
-        for name in (() if sparse else features)
-    )
+    asked = KindsAsked.of(config, kind_name, "nodes", encodes=config.normalize != "row")
+    dense = () if sparse else parts_of(found, chunks, features, role, asked=asked, fix=fix)
     is_target = node_type in config.target_types
     is_labelled = is_target and targets is None and config.label is not None
-    kind, width = _label_of(found, chunks, config, classes) if is_labelled else ("none", 0)
+    kind, width = label_of(found, chunks, config, classes) if is_labelled else ("none", 0)
     drawn = drawn if is_labelled and LABEL_KINDS[kind].has_labels else None
     return NodeSchema(
         id_type=id_type,
@@ -198,11 +186,28 @@ def read_node_schema(
         label_kind=kind,
         label_width=width,
         has_split=drawn is not None or (is_labelled and split_is_text(found, chunks[0], config.split_column)),
-        class_names=_class_names_of(chunks, config, classes) if LABEL_KINDS[kind].has_classes else (),
-        labels_are_names=LABEL_KINDS[kind].is_class and _are_names(found, config, classes),
+        class_names=class_names_of(chunks, config, classes) if LABEL_KINDS[kind].has_classes else (),
+        labels_are_names=LABEL_KINDS[kind].is_class and are_names(found, config, classes),
         is_target=is_target,
         drawn=drawn,
     )
+
+
+def implied_node_schema(edges: Sequence[SourceTable], config: GraphConfig, *, node_type: int) -> NodeSchema:
+    """Return the schema of a type without a table: the ids of its nodes are in these edge tables."""
+    table, column = next((table, name) for table in edges for name, of in table.ids.items() if of == node_type)
+    id_type = _end_type(table, table.schema(), column, "graph.src or graph.dst")
+    return NodeSchema(id_type=id_type, is_target=node_type in config.target_types)
+
+
+def _end_type(table: SourceTable, found: pa.Schema, column: str, role: str, *, fix: str = "") -> IdType:
+    """Return the type of the ids in a column of an edge table.
+
+    Integers with nulls, as a foreign key has them, are floats where pandas wrote them.
+    """
+    if column in table.foreign and column in found.names and pa.types.is_floating(found.field(column).type):
+        return "int64"
+    return id_type_of(found, table.chunks[0], column, role, fix=fix)
 
 
 def read_edge_schema(
@@ -226,37 +231,31 @@ def read_edge_schema(
     config = config.of_relation(relation)
     for role, column in (("graph.src", config.src_column), ("graph.dst", config.dst_column)):
         of_ids = shared_name_fix(role, column, config.schema, relation)
-        # integers with nulls, as a foreign key has them, are floats where pandas wrote them
-        is_float = column in found.names and pa.types.is_floating(found.field(column).type)
-        is_key = is_float and config.edge_table_of(relation) is not None
-        held = "int64" if is_key else id_type_of(found, chunks[0], column, role, fix=of_ids)
+        held = _end_type(table, found, column, role, fix=of_ids)
         id_column = config.of_type(config.schema.types[table.ids[column]]).id_column
         ids = f"{id_column!r} of {node_table(config, table.ids[column])}"
         _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
     for name in filter_columns(config, relation):
         key = f"graph.edges.{relation}.where"
         field_of(found, chunks[0], name, key, fix=f"Name one of them in {key}.")
-    asked = config.edge_features_of(relation)
+    asked = config.edge_feature_names(relation, found.names)
     if is_shared(config.edge_features, config):
         asked = tuple(name for name in asked if name in found.names)
     role = _role("graph.edge_features", config.edge_features, str(relation))
-    owner = config.column_owner(relation, "edges")
     kind, width = _label_of_edges(found, chunks, config, own, classes)
     return EdgeSchema(
         src_type=nodes[table.ids[config.src_column]].id_type,
         dst_type=nodes[table.ids[config.dst_column]].id_type,
         has_weight=weight_is_number(found, chunks, config.weight_column),
-        attributes=tuple(
-            part_of(found, chunks, name, role, section=config.column_section(owner, name)) for name in asked
-        ),
+        attributes=parts_of(found, chunks, asked, role, asked=KindsAsked.of(config, relation, "edges")),
         targets=targets,
         label_kind=kind,
         label_width=width,
         is_target=own is not None,
         has_split=own is not None and own.by_column,
         time=_time(found, chunks, config, relation) if targets is not None and targets.have_times else "",
-        class_names=_class_names_of(chunks, config, classes) if LABEL_KINDS[kind].has_classes else (),
-        labels_are_names=LABEL_KINDS[kind].is_class and _are_names(found, config, classes),
+        class_names=class_names_of(chunks, config, classes) if LABEL_KINDS[kind].has_classes else (),
+        labels_are_names=LABEL_KINDS[kind].is_class and are_names(found, config, classes),
     )
 
 
@@ -277,7 +276,11 @@ def _refuse_empty(table: SourceTable) -> None:
 
 def _features_there(found: pa.Schema, config: GraphConfig, node_type: int) -> tuple[str, ...]:
     """Return a type's feature columns; none where a list that all types share names no column of its table."""
-    asked = config.features_of(config.schema.types[node_type])
+    asked = config.feature_names(config.schema.types[node_type], found.names)
+    if not asked and not config.schema.is_typed:
+        patterns, held = ", ".join(config.features_of(config.schema.types[node_type])), ", ".join(found.names)
+        fix = f"Its columns are: {held}."
+        raise TableError(f"no column matches {patterns}", where="graph.features", fix=fix)
     is_there = any(name in found.names or f"{name}_index" in found.names for name in asked)
     return asked if is_there or not is_shared(config.features, config) else ()
 
@@ -307,7 +310,7 @@ def _label_of_edges(
             where=edges[0].uri,
             fix="Set graph.label to one of them, or to null where edges are scored alone.",
         )
-    return _label_of(found, edges, config, classes)
+    return label_of(found, edges, config, classes)
 
 
 def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relation: Relation) -> str:
@@ -342,96 +345,3 @@ def _check_same_type(edges: IdType, nodes: IdType, chunk: Chunk, column: str, id
             where=chunk.uri,
             fix="Write both tables with the same id type.",
         )
-
-
-def _label_of(
-    schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig, classes: FoundClasses | None
-) -> tuple[LabelKind, int]:
-    """Return the kind and width of the label column; none and 0 where none is read."""
-    if config.label_column not in schema.names:
-        if config.label is not None and "label" in config.model_fields_set:
-            field_of(schema, nodes[0], config.label_column, "graph.label")
-        return "none", 0
-    found = plain(schema.field(config.label_column).type)
-    is_counted = classes is not None or holds_names(found, config)
-    if is_counted or (pa.types.is_floating(found) and config.classes_given is not None):
-        return "single", 1
-    for kind, is_of_kind in _LABEL_TYPES.items():
-        if is_of_kind(found):
-            width = list_width(found, nodes, config.label_column) if LABEL_KINDS[kind].is_list else 1
-            _check_names(width, nodes[0], config, kind)
-            return kind, width
-    raise TableError(
-        f"column {config.label_column!r} is {found}, not a label{first_text(schema.field(config.label_column))}",
-        where=nodes[0].uri,
-        fix="Write classes as text or as integers from 0, targets as floats, or several labels as lists of 0/1.",
-    )
-
-
-# the column types of each kind of label
-_LABEL_TYPES: dict[LabelKind, Callable[[pa.DataType], bool]] = {
-    "single": lambda found: bool(pa.types.is_integer(found) or pa.types.is_boolean(found)),
-    "regression": lambda found: bool(pa.types.is_floating(found)),
-    "multi": lambda found: (
-        holds_lists(found) and holds_numbers(found.value_type) and not pa.types.is_decimal(found.value_type)
-    ),
-}
-
-
-def _check_names(width: int, chunk: Chunk, config: GraphConfig, kind: LabelKind) -> None:
-    if not LABEL_KINDS[kind].is_list:
-        return
-    if config.classes == "distinct" or config.unlabelled is not None:
-        key = "classes: distinct" if config.classes == "distinct" else "unlabelled"
-        raise TableError(
-            f"column {config.label_column!r} holds lists, and graph.{key} is of labels that are single values",
-            where=chunk.uri,
-            fix="Leave the key out. A null is no label.",
-        )
-    if config.classes is not None and len(config.classes) != width:
-        raise TableError(
-            f"column {config.label_column!r} holds lists of {width}, and graph.classes names {len(config.classes)}",
-            where=chunk.uri,
-            fix="Name each place of the lists, in their order.",
-        )
-
-
-def _are_names(found: pa.Schema, config: GraphConfig, classes: FoundClasses | None) -> bool:
-    """Return whether the label column holds names of classes."""
-    return bool(classes.names) if classes else holds_text(found.field(config.label_column).type)
-
-
-def _class_names_of(nodes: Sequence[Chunk], config: GraphConfig, classes: FoundClasses | None) -> tuple[str, ...]:
-    """Return the names of the classes: listed, found, or from the metadata, which is the same in all files."""
-    if isinstance(config.classes, tuple):
-        return config.classes
-    if classes is not None and not classes.are_numbers:
-        return classes.names
-    names: tuple[str, ...] = ()
-    for chunk in files_of(nodes):
-        stated = (schema_of(chunk).metadata or {}).get(_CLASS_NAMES)
-        if stated is None:
-            continue
-        found = _read_class_names(stated, chunk)
-        if names and found != names:
-            raise TableError(
-                f"states other class names than the files before it: {', '.join(found[:5])} ...",
-                where=f"{chunk.uri}, metadata label_classes",
-                fix="Number classes the same way in all files of a table.",
-            )
-        names = found
-    return names
-
-
-def _read_class_names(stated: bytes, chunk: Chunk) -> tuple[str, ...]:
-    try:
-        names = json.loads(stated)
-    except (ValueError, RecursionError):
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise TableError(
-            f"is {quoted(stated)}, not a JSON list of names",
-            where=f"{chunk.uri}, metadata label_classes",
-            fix="Write one name per class, in the order of their numbers, or leave the metadata out.",
-        )
-    return tuple(names)

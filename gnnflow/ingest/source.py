@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.columns import encode, floats_of
+from gnnflow.columns import encode, find_unknown, floats_of
 from gnnflow.graph.encodings import NumericalState
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import (
@@ -199,7 +199,7 @@ def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart], dtype: FloatType)
         column = combine(table.column(part.name))
         # the part's columns of the matrix [rows, part.width]
         if part.state is not None:
-            matrix[:, start : start + part.width] = encode(column, part.state).matrix
+            matrix[:, start : start + part.width] = encode(column, part.state)
         else:
             values = pc.list_flatten(column) if part.is_list else column
             matrix[:, start : start + part.width] = floats_of(values).reshape(-1, part.width)
@@ -287,7 +287,7 @@ def count_encoded(rows: pa.Table, parts: Sequence[ColumnPart]) -> dict[str, Any]
     found = {}
     for part in parts:
         if part.state is not None:
-            held = encode(combine(rows.column(part.name)), part.state)
+            held = find_unknown(combine(rows.column(part.name)), part.state)
             found[part.name] = [int(held.missing.sum()), int(held.unknown.sum())]
     return {"encoded": found} if found else {}
 

@@ -39,6 +39,8 @@ MAX_COLUMNS = 256
 TYPE_MARK = ": "
 """Stands between a type's name and its column's, where a graph has types."""
 MAX_RANGES = 50
+ZERO_CODE = 1 << 15
+"""The code of zero."""
 _CODES = 1 << 16
 _SIGN = np.uint32(1 << 31)
 _BEYOND = 3.5e38

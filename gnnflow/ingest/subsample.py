@@ -109,10 +109,17 @@ def _about_rows(source: SourceTable) -> int:
     return sum(chunk.num_rows or 0 for chunk in source.chunks)
 
 
+def _about_ids(node_type: int, edges: Sequence[SourceTable]) -> int:
+    """Return about the number of ids of a type without a table: a fraction of the edges that have them."""
+    return max(_about_rows(each) for each in edges if node_type in each.ids.values()) // STEP
+
+
 def _types_of_text(tables: Sequence[tuple[SourceTable, pa.Schema]], config: GraphConfig) -> tuple[bool, ...]:
     """Return for each node type whether its ids are text. Raises TableError where a column is missing."""
     text, names = [False] * config.schema.num_types, (*config.schema.types, *map(str, config.edge_tables))
     for (source, schema), table in zip(tables, names, strict=True):
+        if not source.chunks:
+            continue  # a type without a table
         roles = ("graph.id",) if len(source.ids) == 1 else ("graph.src", "graph.dst")
         for (column, number), role in zip(source.ids.items(), roles, strict=True):
             fix = shared_name_fix(role, column, config.schema, table)
@@ -242,22 +249,27 @@ class TableRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Subsample:
-    """The rows of the largest subsample, by table, and about how many nodes each type of the graph has."""
+    """The rows of the largest subsample, by table, and about how many nodes each type of the graph has.
+
+    A type without a table has no rows.
+    """
 
     config: GraphConfig
-    nodes: tuple[_Held, ...]
+    nodes: tuple[_Held | None, ...]
     edges: tuple[_Held, ...]
     num_nodes: tuple[int, ...]
 
     @property
     def num_rows(self) -> TableRows:
         """Numbers of rows of the graph's node and edge tables."""
-        return TableRows(sum(each.num_rows for each in self.nodes), sum(each.num_rows for each in self.edges))
+        known = zip(self.nodes, self.num_nodes, strict=True)
+        nodes = sum(count if held is None else held.num_rows for held, count in known)
+        return TableRows(nodes, sum(each.num_rows for each in self.edges))
 
     @property
     def num_bytes(self) -> int:
         """Bytes that the rows take in memory."""
-        return sum(each.num_bytes for each in (*self.nodes, *self.edges))
+        return sum(each.num_bytes for each in (*self.nodes, *self.edges) if each is not None)
 
     def write(self, folder: str, *, one_in: int, chunks: int) -> GraphConfig:
         """Write the subsample of one node in so many, and return the config that names its tables.
@@ -267,10 +279,13 @@ class Subsample:
         graph, types = self.config, self.config.schema.types
         if one_in == 1:
             return graph
-        nodes: dict[str, str] = {}
+        nodes: dict[str, str | None] = {}
         edges: dict[str, Any] = {}
         for number, (name, held) in enumerate(zip(types, self.nodes, strict=True)):
-            nodes[name] = _write_held(held, self._rows_of(number, one_in), join(folder, f"nodes-{name}"), chunks=chunks)
+            nodes[name] = None
+            if held is not None:
+                rows = self._rows_of(held, number, one_in)
+                nodes[name] = _write_held(held, rows, join(folder, f"nodes-{name}"), chunks=chunks)
         for relation, held in zip(graph.edge_tables, self.edges, strict=True):
             ends = types.index(relation.source), types.index(relation.target)
             rows, sources = self._edges(held, ends, one_in)
@@ -287,9 +302,9 @@ class Subsample:
         }
         return graph.model_copy(update=tables)
 
-    def _rows_of(self, number: int, one_in: int) -> IntArray:
+    def _rows_of(self, held: _Held, number: int, one_in: int) -> IntArray:
         """Return the rows of a type's nodes that stay."""
-        (keys,) = self.nodes[number].keys.values()
+        (keys,) = held.keys.values()
         return np.flatnonzero(_stays(keys, _share(self.num_nodes[number], one_in)))
 
     def _edges(self, held: _Held, ends: tuple[int, int], one_in: int) -> tuple[IntArray, pa.Array]:
@@ -300,15 +315,11 @@ class Subsample:
         known = _stays(source, from_share)
         # drawn from all held rows, which show better than this subsample's rows which nodes have many edges
         drawn, ids = np.flatnonzero(known), held.rows[column].combine_chunks()
-        if len(drawn) < _FEWEST_DRAWN:
-            own = self._rows_of(ends[0], one_in)
-            nodes = (
-                self.nodes[ends[0]]
-                .rows[next(iter(self.nodes[ends[0]].keys))]
-                .take(pa.array(own))
-                .cast(ids.type)
-                .combine_chunks()
-            )
+        of_sources = self.nodes[ends[0]]
+        if len(drawn) < _FEWEST_DRAWN and of_sources is not None:
+            own = self._rows_of(of_sources, ends[0], one_in)
+            named = of_sources.rows[next(iter(of_sources.keys))]
+            nodes = named.take(pa.array(own)).cast(ids.type).combine_chunks()
             drawn, ids = np.arange(len(ids), len(ids) + len(nodes)), pa.concat_arrays([ids, nodes])
         picks = (hash_integers(rows) % np.uint64(max(len(drawn), 1))).astype(np.int64)
         return rows, ids.take(pa.array(np.where(known[rows], rows, drawn[picks])))
@@ -345,15 +356,18 @@ def read_subsample(
     Raises TableError for tables that cannot be read, or lack a column of ids.
     """
     nodes, edges = ([_settled(each) for each in of] for of in sources_of(config, targets=targets))
-    num_nodes = tuple(_about_rows(each) for each in nodes)
+    counted = enumerate(nodes)
+    num_nodes = tuple(_about_rows(each) if each.chunks else _about_ids(number, edges) for number, each in counted)
     found = levels(sum(_about_rows(each) for each in edges), smallest=smallest, largest=largest)
     finest, types = found[-1], config.schema.types
-    tables = [(each, each.schema()) for each in (*nodes, *edges)]
+    tables = [(each, each.schema() if each.chunks else pa.schema([])) for each in (*nodes, *edges)]
     num_chunks = sum(len(each.chunks) for each in (*nodes, *edges))
     reading = _Reading(_types_of_text(tables, config), progress, num_chunks)
     node_tables, edge_tables = tables[: len(nodes)], tables[len(nodes) :]
     held_nodes = [
         _read_held(*table, reading, config=config.of_type(name), share=_share(count, finest))
+        if table[0].chunks
+        else None
         for name, table, count in zip(types, node_tables, num_nodes, strict=True)
     ]
     held_edges = []

@@ -5,13 +5,15 @@ Rounds run over (table, chunk) or (partition, table), so every table here knows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
+from gnnflow.config.columns_section import is_pattern
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.schema import qualified
 from gnnflow.ingest.classes import find_classes
-from gnnflow.ingest.schema import is_shared, node_table, read_edge_schema, read_node_schema
+from gnnflow.ingest.schema import implied_node_schema, is_shared, node_table, read_edge_schema, read_node_schema
 from gnnflow.ingest.text import edge_source, node_source, settle_text
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.text_types import beyond_integers
@@ -34,9 +36,18 @@ if TYPE_CHECKING:
 _WEIGHT = "weight"  # of a table that has it; a name that is given is meant
 
 
+class IdColumn(NamedTuple):
+    """A column of ids in a chunk of an edge table. edges: the number of that table."""
+
+    edges: int
+    column: str
+
+
 @dataclass(frozen=True)
 class NodeTable:
-    """The node table of one type.
+    """The node table of one type, or the chunks of edge tables that have its ids.
+
+    ends: for a type without a table, the column of ids in each chunk.
 
     config: the section as this table is read by it. stem: begins the names of its quarantine files. first: the number
     of its first chunk among the chunks of all node tables.
@@ -48,6 +59,7 @@ class NodeTable:
     schema: NodeSchema
     chunks: tuple[Chunk, ...]
     first: int = 0
+    ends: tuple[IdColumn, ...] = ()
 
     @property
     def tasks(self) -> range:
@@ -129,7 +141,7 @@ def sources_of(
     """Return the node and the edge tables that a config names. found: known files, by URI."""
     listed = found or {}
     nodes = [
-        node_source(scan(listed.get(uri, absolute(uri))), config, node_type=number)
+        node_source(scan(listed.get(uri, absolute(uri))) if uri else (), config, node_type=number)
         for number, uri in enumerate(config.node_tables.values())
     ]
     edges = [
@@ -164,6 +176,8 @@ def read_tables(
     has_labels = config.label is not None and (targets is None or targets.have_labels)
     own = config.of_targets(edges=targets is not None)
     classes = find_classes(labelled, own, runner) if has_labels else None
+    if classes is None and config.classes == "whole":
+        config = config.model_copy(update={"classes": None})
     return tables_of(nodes, edges, config, targets=targets, drawn=drawn, classes=classes)
 
 
@@ -177,8 +191,15 @@ def tables_of(
     classes: FoundClasses | None = None,
 ) -> Tables:
     """Return the tables of sources whose text has its types. classes: of the label column, where they were counted."""
+    ends = [() if table.uri else _ends_of(number, edges, config) for number, table in enumerate(nodes)]
+    nodes = [
+        replace(table, chunks=tuple(chunk for chunk, _ in held)) if held else table
+        for table, held in zip(nodes, ends, strict=True)
+    ]
     schemas = [
         read_node_schema(table, config, node_type=number, targets=targets, drawn=drawn, classes=classes)
+        if table.uri
+        else implied_node_schema(edges, config, node_type=number)
         for number, table in enumerate(nodes)
     ]
     edge_schemas = [
@@ -186,6 +207,7 @@ def tables_of(
         for number, table in enumerate(edges)
     ]
     refuse_unknown_columns(config, schemas, edge_schemas)
+    _refuse_unknown_patterns(config, schemas, edge_schemas)
     if targets is not None:
         refuse_other_times(edges, edge_schemas, config, target=targets.table)
     types = config.schema.types
@@ -193,12 +215,29 @@ def tables_of(
     return Tables(
         tuple(
             NodeTable(
-                config.of_type(types[number]), stems[number], table.uri, schemas[number], table.chunks, firsts[number]
+                config=config.of_type(types[number]),
+                stem=stems[number],
+                uri=table.uri,
+                schema=schemas[number],
+                chunks=table.chunks,
+                first=firsts[number],
+                ends=tuple(end for _, end in ends[number]),
             )
             for number, table in enumerate(nodes)
         ),
         _edge_tables(edges, edge_schemas, config),
         classes,
+    )
+
+
+def _ends_of(node_type: int, edges: Sequence[SourceTable], config: GraphConfig) -> tuple[tuple[Chunk, IdColumn], ...]:
+    """Return the chunks of edge tables with ids of a type, and the column of each; both ends may be of one type."""
+    return tuple(
+        (chunk, IdColumn(number, column))
+        for number, table in enumerate(edges)
+        for column, of in table.ids.items()
+        if of == node_type
+        for chunk in table.chunks
     )
 
 
@@ -263,12 +302,37 @@ def refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edg
         )
     if is_shared(config.edge_features, config):
         held = {part.name for schema in edges for part in schema.attributes}
-        if missing := [name for name in config.edge_features if name not in held]:
+        if missing := [name for name in config.edge_features if name not in held and not is_pattern(name)]:
             raise TableError(
                 f"no edge table has a column {missing[0]!r}",
                 where="graph.edge_features",
                 fix="Name columns of these tables, or give {relation: columns}.",
             )
+
+
+def _refuse_unknown_patterns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
+    """Raise TableError where no column of any table matches a pattern; `*` may match none."""
+    for key, asked, schemas in (("features", config.features, nodes), ("edge_features", config.edge_features, edges)):
+        held = [name for schema in schemas for name in schema.columns_read]
+        every = asked if isinstance(asked, tuple) else [each for columns in asked.values() for each in columns]
+        for pattern in filter(is_pattern, every):
+            if pattern != "*" and pattern not in held and not any(fnmatchcase(name, pattern) for name in held):
+                fix = "Mend the pattern, or take it out."
+                raise TableError(f"no column matches {pattern!r}", where=f"graph.{key}", fix=fix)
+
+
+def check_column_sections(tables: Tables, config: GraphConfig) -> None:
+    """Raise TableError where graph.columns names a column that no table has, or none reads."""
+    owners = [config.column_owner(name, "nodes") for name in config.schema.types]
+    owners += [config.column_owner(name, "edges") for name in config.edge_tables]
+    schemas: list[NodeSchema | EdgeSchema] = [table.schema for table in tables.nodes]
+    schemas += [table.schema for table in tables.edges]
+    read = [(owner, name) for owner, schema in zip(owners, schemas, strict=True) for name in schema.columns_read]
+    names = {name for _, name in read} | {f"{owner}.{name}" for owner, name in read}
+    for name in config.columns:
+        if name not in names:
+            fix = f"The columns read are {', '.join(dict.fromkeys(each for _, each in read))}."
+            raise TableError(f"no table has a column {name!r} that is read", where="graph.columns", fix=fix)
 
 
 def refuse_other_times(
@@ -307,6 +371,6 @@ def report_missing_features(tables: Tables, config: GraphConfig, tell: Callable[
     if not isinstance(config.features, tuple):
         return
     for name, table in zip(config.schema.types, tables.nodes, strict=True):
-        if not table.schema.has_features:
+        if not table.schema.has_features and not table.ends:
             columns = ", ".join(config.features)
             tell(f"{name}: its table has none of the columns {columns}, so its nodes have no features")

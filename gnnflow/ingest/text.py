@@ -32,7 +32,7 @@ class SourceTable:
     """The chunks of one table and the columns that may be read: all, id columns, and number columns.
 
     key: the config key that names its uri. ids: for each id column the number of its node type. texts: columns of
-    values that stay as they are written, where they are text.
+    values that stay as they are written, where they are text. foreign: the id columns that may hold whole floats.
     """
 
     uri: str
@@ -42,6 +42,7 @@ class SourceTable:
     ids: Mapping[str, int]
     numbers: frozenset[str]
     texts: frozenset[str] = frozenset()
+    foreign: frozenset[str] = frozenset()
 
     def schema(self) -> pa.Schema:
         """Return the schema that its files agree on. Raises TableError where they do not."""
@@ -52,7 +53,7 @@ def node_source(chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int 
     """Return a type's node table with the columns that may be read."""
     name, uri = list(config.node_tables.items())[node_type]
     config = config.of_type(name)
-    features = config.features_of(name)
+    features = config.feature_names(name, schema_of(chunks[0]).names if chunks else ())
     numbers = frozenset([*features, *(f"{feature}_value" for feature in features)])
     columns = numbers.union([config.id_column], (f"{feature}_index" for feature in features))
     if node_type == config.target_type:
@@ -68,13 +69,15 @@ def edge_source(
     """Return one edge table with the columns that may be read. also: columns of edges that are targets."""
     relation, uri = list(config.edge_tables.items())[number]
     config = config.of_relation(relation)
-    numbers = frozenset([config.weight_column, *config.edge_features_of(relation)])
+    attributes = config.edge_feature_names(relation, schema_of(chunks[0]).names if chunks else ())
+    numbers = frozenset([config.weight_column, *attributes])
     columns = numbers.union([config.src_column, config.dst_column], also, filter_columns(config, relation))
     types = config.schema.types
     ids = {config.src_column: types.index(relation.source), config.dst_column: types.index(relation.target)}
     key = "graph.edges" if isinstance(config.edges, str) else f"graph.edges.{relation}"
-    texts = _texts(config, config.edge_features_of(relation), config.column_owner(relation, "edges"))
-    return SourceTable(uri, key, tuple(chunks), columns, ids, numbers, texts)
+    texts = _texts(config, attributes, config.column_owner(relation, "edges"))
+    foreign = frozenset() if config.edge_table_of(relation) is None else frozenset(ids)
+    return SourceTable(uri, key, tuple(chunks), columns, ids, numbers, texts, foreign)
 
 
 def _texts(config: GraphConfig, columns: Sequence[str], owner: str) -> frozenset[str]:
@@ -113,16 +116,23 @@ def with_agreed_types(tables: Sequence[SourceTable], surveys: Sequence[Sequence[
     for table, held in zip(tables, surveys, strict=True):
         for column, node_type in table.ids.items():
             integers[node_type] = integers.get(node_type, True) and _are_integers(table, column, held)
-    return [
-        replace(
-            table,
-            chunks=tuple(
-                _as_written(chunk, table.texts)
-                for chunk in with_types(table.chunks, held, {name: integers[of] for name, of in table.ids.items()})
-            ),
-        )
-        for table, held in zip(tables, surveys, strict=True)
-    ]
+    settled = []
+    for table, held in zip(tables, surveys, strict=True):
+        # whole floats are read as numbers, and become integers with the ids of edges
+        floats = {name for name in table.foreign if integers[table.ids[name]] and not _are_exact(name, held)}
+        ids = {name: integers[of] for name, of in table.ids.items() if name not in floats}
+        settled.append(replace(table, chunks=_typed(table, held, ids)))
+    return settled
+
+
+def _typed(table: SourceTable, surveys: Sequence[Survey], ids: Mapping[str, bool]) -> tuple[Chunk, ...]:
+    """Return a table's chunks with the types of their text. ids: for each id column whether it holds integers."""
+    return tuple(_as_written(chunk, table.texts) for chunk in with_types(table.chunks, surveys, ids))
+
+
+def _are_exact(name: str, surveys: Sequence[Survey]) -> bool:
+    """Return whether a column of text holds integers as Python writes them."""
+    return all(found.columns[name].exact for found in surveys if name in found.columns)
 
 
 def _as_written(chunk: Chunk, texts: frozenset[str]) -> Chunk:
@@ -147,7 +157,8 @@ def _are_integers(table: SourceTable, name: str, surveys: Sequence[Survey]) -> b
     """Return whether all ids of a column are integers, as they are written or by their type."""
     facts = [found.columns[name] for found in surveys if name in found.columns]
     if facts or not table.chunks:
-        return all(each.exact for each in facts)
+        may_be_floats = name in table.foreign
+        return all(each.exact or (may_be_floats and each.number and not each.integer) for each in facts)
     schema = schema_of(table.chunks[0])
     places = schema.get_all_field_indices(name)
     if not places:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gnnflow.graph.encodings import EncodedColumn
 from gnnflow.graph.facts import RowCounts
 from gnnflow.graph.labels import BOUNDS, LabelKind
 from gnnflow.graph.run_facts import Compared, LinkFacts
@@ -175,7 +176,8 @@ class ReportInputs:
     task: the `task.kind`. streamed: training read the graph from files (`train.memory`). unread: columns of edge
     attributes that the model does not read. large: columns of large numbers, by the key that would scale them. tables:
     the rows of each table, with the quarantined ones by reason. unlearnable: labels of no or every training target.
-    constant, link_facts: see `TrainFacts`. config: of the run, so that advice does not name settings that it has.
+    encodings: the encoded columns of each table. constant, link_facts: see `TrainFacts`. config: of the run, so that
+    advice does not name settings that it has.
     """
 
     name: str
@@ -207,6 +209,7 @@ class ReportInputs:
     unlearnable: UnlearnableLabels | None = None
     constant: str = ""
     link_facts: LinkFacts | None = None
+    encodings: Mapping[str, Sequence[EncodedColumn]] = field(default_factory=dict)
 
     @property
     def quarantined(self) -> dict[str, int]:

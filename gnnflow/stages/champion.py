@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnnflow.config import STAGES, MiniBatchConfig, PairTask
+from gnnflow.config.columns_section import is_pattern
 from gnnflow.config.own_code import source_digest
 from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TableError, TrainingError
@@ -29,7 +30,7 @@ from gnnflow.storage.manifest import committed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gnnflow.config import Config
+    from gnnflow.config import Config, GraphConfig
     from gnnflow.layers.model import Model
     from gnnflow.registry import Version
     from gnnflow.stages.base import StageContext
@@ -239,11 +240,26 @@ def scaled_for(context: StageContext, version: Version) -> Config:
     ):
         named = version.pinned
     sections = {
-        "graph": graph.model_copy(update={**scaling, **turned, "scaled_as": named}),
+        "graph": graph.model_copy(update={**scaling, **turned, **_columns(graph, version, today), "scaled_as": named}),
         # the start of training changes no score, and may be gone
         "train": context.config.train.model_copy(update={"start": None}),
     }
     return context.config.model_copy(update=sections)
+
+
+def _columns(graph: GraphConfig, version: Version, today: GraphFacts | None) -> dict[str, Any]:
+    """Return the lists of columns that a version read, where the config's patterns match others today."""
+    held = {table: tuple(columns) for table, columns in version.signature.columns.items()}
+    changed: dict[str, Any] = {}
+    if not held or (today is not None and today.columns_read == held):
+        return changed
+    for key, side, names in (("features", "nodes", graph.node_tables), ("edge_features", "edges", graph.edge_tables)):
+        asked = getattr(graph, key)
+        lists = [asked] if isinstance(asked, tuple) else asked.values()
+        if any(is_pattern(name) for columns in lists for name in columns):
+            every = {str(name): held.get(f"{side}/{name}", ()) for name in names}
+            changed[key] = every if graph.schema.is_typed else held.get(side, ())
+    return changed
 
 
 def make_inputs(context: StageContext, version: Version, *, shards: bool = False) -> None:

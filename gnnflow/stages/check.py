@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config import STAGES, MAGNNConfig, MiniBatchConfig, PlateauSchedule
 from gnnflow.config.checks import problems_of
+from gnnflow.config.own_code import own_function
 from gnnflow.config.partition_section import PARTITIONERS
+from gnnflow.config.stage_keys import own_encoders
 from gnnflow.config.train_section import GlobalBatchConfig, is_hybrid, needs_ranks
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
@@ -100,6 +102,8 @@ def _check_own_code(config: Config, missing: Sequence[str]) -> None:
         load_loss(config.train.loss.kind)
     if config.neighbors.kind in own:
         load_function(config.neighbors.kind)
+    for encoder in own & {*own_encoders(config)}:
+        own_function(encoder, where="graph.columns", raises=ConfigError)
 
 
 def _check_training(config: Config, missing: Sequence[str]) -> None:
@@ -371,8 +375,8 @@ def _targets_of_tables(config: Config) -> _Targets:
         return _targets_of_text(nodes[graph.target_type], config, is_drawn=drawn is not None)
     labelled = tables_of(nodes, edges, graph, targets=targets, drawn=drawn).labelled.schema
     found = _Targets(labelled.label_kind, labelled.has_split, None)
-    if not isinstance(labelled, NodeSchema):
-        return found
+    if not isinstance(labelled, NodeSchema) or any(part.section is not None for part in labelled.features):
+        return found  # the width of columns to fit is not known yet
     width = _row_width(config, labelled.feature_width, is_sparse=labelled.sparse is not None)
     return replace(found, row_width=width)
 

@@ -11,10 +11,11 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gnnflow.graph.encodings import TextState
 from gnnflow.graph.errors import GuardError, StorageError, listed
-from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.facts import ColumnCounts, GraphFacts
 from gnnflow.graph.schema import Relation
-from gnnflow.ingest.statistics import TYPE_MARK, Drift, class_drift, drift_of
+from gnnflow.ingest.statistics import TYPE_MARK, ZERO_CODE, Drift, class_drift, drift_of, marked
 from gnnflow.stages.base import Artifact, StageResult
 from gnnflow.storage.manifest import committed, read_manifest
 from gnnflow.storage.run_folder import latest_run, read_run
@@ -236,11 +237,33 @@ def _label_column(config: GraphConfig, graph: GraphFacts) -> str:
 
 
 def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[str]]:
-    """Return the drift of each column that both graphs have, and the names of the other columns."""
+    """Return the drift of each column that both graphs have, and the names of the other columns.
+
+    A value of an encoded column that only one graph has is no row's in the other.
+    """
     after, before = ({column.name: column for column in each.columns} for each in (new, old))
+    values = [_values(each) for each in (new, old)]
+    both = {*values[0].values()} & {*values[1].values()}
+    for name in {**values[0], **values[1]}:
+        if (values[0] | values[1])[name] in both and (name in after) != (name in before):
+            have, lack = (after, before) if name in after else (before, after)
+            rows = next((column.rows for column in lack.values()), have[name].rows)
+            lack[name] = ColumnCounts(name, (ZERO_CODE,), (rows,), exact=True)
     shared = [name for name in after if name in before]
     only_one = [name for name in (*before, *after) if name not in before or name not in after]
     return {name: drift_of(before[name], after[name]) for name in shared}, only_one
+
+
+def _values(graph: GraphFacts) -> dict[str, str]:
+    """Return the column that each counted column of 0 and 1 was encoded from, by its name."""
+    return {
+        marked(table.partition("/")[2], output): marked(table.partition("/")[2], each.name)
+        for table, columns in graph.states.items()
+        if table.startswith("nodes")
+        for each in columns
+        if not isinstance(each, TextState)
+        for output in each.outputs
+    }
 
 
 def _class_counts(*graphs: GraphFacts) -> Iterator[dict[Hashable, int]]:

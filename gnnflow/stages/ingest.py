@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gnnflow import registry
-from gnnflow.config.graph_section import tables_by_name
+from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name, tables_by_name
 from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.labels import selection_metrics
@@ -15,7 +15,13 @@ from gnnflow.ingest.encodings import fit_columns, report_encodings, sections_of
 from gnnflow.ingest.job import IngestJob
 from gnnflow.ingest.records import columns_read
 from gnnflow.ingest.run import run_rounds
-from gnnflow.ingest.tables import read_tables, report_missing_features, report_missing_times, report_rounded_text
+from gnnflow.ingest.tables import (
+    check_column_sections,
+    read_tables,
+    report_missing_features,
+    report_missing_times,
+    report_rounded_text,
+)
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
@@ -42,17 +48,18 @@ def work(run: StageRun) -> Made:
     Raises TableError for tables that break their contract, GuardError if too many rows were set aside.
     """
     graph, tell = run.config.graph, run.tell
-    found = {uri: find_table_files(absolute(uri)) for uri in (*graph.node_tables.values(), *graph.edge_tables.values())}
+    found = {uri: find_table_files(absolute(uri)) for uri in tables_by_name(graph).values()}
     for name, uri in tables_by_name(graph).items():
         tell(f"{name}: {found[uri].summary}")
     targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
     drawn = DrawnSplit.of(run.config.task, seed=run.config.seed)
     as_known = sections_of(run.resolved.states, graph)
     tables = read_tables(as_known, run.rounds, targets=targets, found=found, drawn=drawn)
+    check_column_sections(tables, graph)
     tables = fit_columns(tables, graph, run.rounds, given=run.resolved.states)
     if drawn is not None:
         tell(f"splits: {drawn.text}")
-    report_rounded_text(tables, list(tables_by_name(graph)), tell)
+    report_rounded_text(tables, [*node_tables_by_name(graph), *edge_tables_by_name(graph)], tell)
     report_missing_features(tables, graph, tell)
     report_missing_times(tables, graph, tell)
     schema = tables.labelled.schema
@@ -119,7 +126,7 @@ def _check_partitions(run: StageRun, tables: Tables) -> None:
     if partitions > max(rows, FEWEST_PARTITIONS):
         raise TableError(
             f"graph.partitions is {partitions}, the node table has {rows} rows",
-            where=", ".join(run.config.graph.node_tables.values()),
+            where=", ".join(filter(None, run.config.graph.node_tables.values())),
             fix="Lower graph.partitions, or leave it out: it then follows from the size of the tables.",
         )
 

@@ -113,6 +113,7 @@ def _inputs(
         unread=_unread(record["config"]),
         large=graph.large_columns,
         tables=graph.tables,
+        encodings={name: [each for each in columns if each.is_told] for name, columns in graph.encodings.items()},
         unlearnable=unlearnable_labels(graph),
         constant=trained.constant,
         link_facts=trained.link_facts,

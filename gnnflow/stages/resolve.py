@@ -3,8 +3,8 @@
 A fingerprint is the name under which a stage's work is done once. It covers the stage's config keys, its inputs'
 fingerprints, its format version, the source of the user's code that it runs and, for the stage that reads the tables,
 the stamps of their files. All are computed here, from file names and stamps alone: no table is opened. A run keeps
-these names even if a table is replaced meanwhile; ingest then refuses to commit. One file's head is read where the
-config leaves the split of nodes open.
+these names even if a table is replaced meanwhile; ingest then refuses to commit. The head of one file is read
+where the config leaves open what only its columns say: the split of nodes, and whether floats are classes.
 
 Columns can be scaled and encoded as they were for a published model (`graph.scaled_as`). A model learns the meaning of
 a number from the mean and deviation of its training tables; on later tables, `normalize: standard` would remove a shift
@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from gnnflow import registry
 from gnnflow.config import STAGES
 from gnnflow.config.base import published_name
@@ -30,11 +32,12 @@ from gnnflow.config.task_section import NodeColumnSplit, NodeRandomSplit, NodeTa
 from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import ConfigError, GnnflowError
+from gnnflow.graph.labels import selection_metrics
 from gnnflow.stages.start import find_start, start_of_version
 from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
 from gnnflow.storage.table_files import find_table_files, format_of
-from gnnflow.storage.user_tables import first_names
+from gnnflow.storage.user_tables import first_schema
 from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:
@@ -129,7 +132,7 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     if tables is None:
         tables = stamps_of(config.graph)
         _refuse_own_files(config)
-    config = _with_split(_with_partitions(config, tables))
+    config = _with_classes(_with_split(_with_partitions(config, tables)))
     scales: Scales = {}
     states: States = {}
     if (scaled := find_scales(config)) is not None:
@@ -243,17 +246,33 @@ def _with_split(config: Config) -> Config:
     split: NodeColumnSplit | NodeRandomSplit = NodeColumnSplit()
     own = graph.of_targets(edges=False)
     if graph.label is not None and graph.split == GraphConfig.model_fields["split"].default:
-        names = _names_of(graph.node_tables[graph.schema.types[graph.target_type]])
+        names = _schema_of(graph.node_tables[graph.schema.types[graph.target_type]]).names
         if own.label_column in names and own.split_column not in names:
             split = NodeRandomSplit()
     return config.model_copy(update={"task": task.model_copy(update={"split": split})})
 
 
-def _names_of(table: str) -> tuple[str, ...]:
-    """Return the column names of a table, none where its first file cannot be read: ingest says why."""
+def _with_classes(config: Config) -> Config:
+    """Return the config with floats as classes where its metric is of classes and its labels are floats.
+
+    These are numbers to predict where the metric is of numbers, so it decides what ingest makes of the labels.
+    """
+    graph, of_edges = config.graph, config.task.kind == "edge"
+    says_classes = config.train.metric not in selection_metrics("regression") and config.task.kind != "link"
+    if not says_classes or graph.label is None or graph.classes is not None or graph.num_classes is not None:
+        return config
+    tables = graph.edge_tables[graph.target_edges], graph.node_tables[graph.schema.types[graph.target_type]]
+    schema, label = _schema_of(tables[0] if of_edges else tables[1]), graph.of_targets(edges=of_edges).label_column
+    if schema.names.count(label) != 1 or not pa.types.is_floating(schema.field(label).type):
+        return config
+    return config.model_copy(update={"graph": graph.model_copy(update={"classes": "whole"})})
+
+
+def _schema_of(table: str) -> pa.Schema:
+    """Return the schema of a table's first file, an empty one if it cannot be read: ingest says why."""
     with suppress(GnnflowError):
-        return first_names(find_table_files(absolute(table)))
-    return ()
+        return first_schema(find_table_files(absolute(table)))
+    return pa.schema([])
 
 
 def stamps_of(graph: GraphConfig) -> Tables:

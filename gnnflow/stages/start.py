@@ -93,8 +93,8 @@ def find_start(config: Config) -> FoundStart | None:
 
 def _classes_differ(config: Config, graph: Mapping[str, Any]) -> bool:
     theirs, ours = graph.get("classes") or (), config.graph.classes or ()
-    found = "distinct" in (theirs, ours)  # what they are, the tables say
-    return bool(theirs and ours) and not found and [*theirs] != [*ours]
+    are_listed = theirs and ours and not isinstance(theirs, str) and not isinstance(ours, str)
+    return bool(are_listed) and [*theirs] != [*ours]
 
 
 def start_of_version(config: Config, version: registry.Version) -> FoundStart | None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _TEXT = TextType("text")
+_HEAD_BYTES = 1 << 16  # of a CSV file, whose columns have types by their first rows
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,17 @@ def scan(table: str | TableFiles) -> list[Chunk]:
     return chunks or [_empty_chunk(file) for file in found.files]
 
 
-def first_names(table: TableFiles) -> tuple[str, ...]:
-    """Return the column names of a table's first file, the ones in folder names too. Reads the head of that file."""
+def first_schema(table: TableFiles) -> pa.Schema:
+    """Return the schema of a table's first file, with the types of text by its first rows. Reads the file's head."""
     if not table.files or format_of(table.files[0].name) is None:
-        return ()
+        return pa.schema([])
     chunk = _empty_chunk(table.files[0])
-    if chunk.format == "csv":
-        chunk = replace(chunk, csv=open_csv(chunk.uri))
-    return tuple(schema_of(chunk).names)
+    if chunk.format != "csv":
+        return schema_of(chunk)
+    csv = open_csv(chunk.uri)
+    chunk = replace(chunk, csv=csv, span=Span(csv.start, csv.start + _HEAD_BYTES))
+    # a zipped file has no part that can be read alone
+    return schema_of(chunk if csv.size is None else with_types([chunk], [survey(chunk, chunk.text_columns)], {})[0])
 
 
 def schema_of(chunk: Chunk) -> pa.Schema:

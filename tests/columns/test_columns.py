@@ -27,7 +27,9 @@ from gnnflow.config.columns_section import (
     ColumnSection,
     MulticategoricalColumn,
     NumericalColumn,
+    TextColumn,
     TimestampColumn,
+    expanded,
 )
 from gnnflow.graph.encodings import ColumnState
 
@@ -77,7 +79,7 @@ def test_numbers_equal_scikit_learn(scale: Any, held: list[Any], later: list[Any
     before, after = (np.array(each, float)[:, None] for each in (held, later))
     theirs.fit(before)
     state = fitted(pa.array(held, pa.float64()), NumericalColumn(scale=scale))
-    own = encode(pa.array(later, pa.float64()), state).matrix
+    own = encode(pa.array(later, pa.float64()), state)
     np.testing.assert_allclose(own[:, 0], theirs.transform(after)[:, 0], rtol=1e-6, atol=1e-6)
     assert own.shape[1] == 1 + (None in held)
     if None in held:
@@ -99,10 +101,10 @@ def test_categories_equal_scikit_learn(held: list[Any], later: list[str]) -> Non
     theirs = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=most, sparse_output=False)
     expected = theirs.fit(np.array(known)[:, None]).transform(np.array(later)[:, None])
     own = encode(pa.array(later), state)
-    np.testing.assert_array_equal(own.matrix[:, : expected.shape[1]], expected)
-    assert own.matrix.shape[1] == expected.shape[1] + (None in held)
+    np.testing.assert_array_equal(own[:, : expected.shape[1]], expected)
+    assert own.shape[1] == expected.shape[1] + (None in held)
     if None in held:
-        assert encode(pa.nulls(1, pa.string()), state).matrix[0].tolist() == [0.0] * expected.shape[1] + [1.0]
+        assert encode(pa.nulls(1, pa.string()), state)[0].tolist() == [0.0] * expected.shape[1] + [1.0]
 
 
 @pytest.mark.parametrize("as_text", [False, True])
@@ -110,7 +112,7 @@ def test_several_values_equal_scikit_learn(as_text: bool) -> None:
     rows = [["a", "b"], ["b"], [], ["c", "a", "a"]]
     column = pa.array(["|".join(row) or None for row in rows]) if as_text else pa.array(rows, pa.list_(pa.string()))
     section = MulticategoricalColumn(separator="|" if as_text else None)
-    found = encode(column, fitted(column, section)).matrix
+    found = encode(column, fitted(column, section))
     np.testing.assert_array_equal(found[:, :3], MultiLabelBinarizer().fit_transform(rows))
     assert found.shape[1] == 3 + as_text  # an empty text is missing, an empty list is not
 
@@ -148,11 +150,11 @@ def test_times_are_ages_and_places_in_day_week_and_year() -> None:
         (np.datetime64("2024-07-01") - np.datetime64(day, "s")) / np.timedelta64(86400, "s")
         for day in ("2024-01-01T06:00:00", "2024-01-08", "2024-07-01")
     ]
-    np.testing.assert_allclose(found.matrix[:3, 0], ages)
-    np.testing.assert_allclose(found.matrix[0, 1:3], [1, 0], atol=1e-12)  # six o'clock
-    np.testing.assert_allclose(found.matrix[:3, 3:5], [[0, 1]] * 3, atol=1e-12)  # Mondays
-    np.testing.assert_allclose(found.matrix[:3, 5:7], [[0, 1], [0, 1], [0, -1]], atol=1e-12)
-    assert found.matrix[3].tolist() == [0.0] * 7 + [1.0]
+    np.testing.assert_allclose(found[:3, 0], ages)
+    np.testing.assert_allclose(found[0, 1:3], [1, 0], atol=1e-12)  # six o'clock
+    np.testing.assert_allclose(found[:3, 3:5], [[0, 1]] * 3, atol=1e-12)  # Mondays
+    np.testing.assert_allclose(found[:3, 5:7], [[0, 1], [0, 1], [0, -1]], atol=1e-12)
+    assert found[3].tolist() == [0.0] * 7 + [1.0]
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.string(), pa.null()])
@@ -160,11 +162,36 @@ def test_columns_without_any_value(kind: pa.DataType) -> None:
     column = pa.nulls(5, kind)
     for section in (NumericalColumn(scale="standard"), CategoricalColumn(), TimestampColumn()):
         found = encode(column, fitted(column, section))
-        assert np.isfinite(found.matrix).all()
-        assert found.matrix[:, -1].tolist() == [1.0] * 5
+        assert np.isfinite(found).all()
+        assert found[:, -1].tolist() == [1.0] * 5
 
 
 def test_integers_that_became_floats_are_the_same_values() -> None:
     column = pa.array([1, 20, None, 20])
     state = fitted(column, CategoricalColumn())
-    np.testing.assert_array_equal(encode(column.cast(pa.float64()), state).matrix, encode(column, state).matrix)
+    np.testing.assert_array_equal(encode(column.cast(pa.float64()), state), encode(column, state))
+
+
+def test_text_is_rows_of_length_one_that_share_the_columns_of_their_words() -> None:
+    column = pa.array(["A red car", "car, RED; a!", "Ölfass", None, " ... "])
+    state = fitted(column, TextColumn(width=32))
+    held = encode(column, state)
+    np.testing.assert_allclose(np.linalg.norm(held, axis=1), [1, 1, 1, 0, 0])
+    np.testing.assert_array_equal(held[0], held[1])
+    assert np.count_nonzero(held[2]) == 1
+    np.testing.assert_array_equal(encode(column.slice(1), state), held[1:])
+
+
+@pytest.mark.parametrize(
+    ("asked", "exclude", "expected"),
+    [
+        (["*"], [], ("age", "amt_in", "amt_out", "x*")),
+        (["amt_*", "age"], ["*_out"], ("amt_in", "age")),
+        (["x*"], ["x*"], ("x*",)),  # a column's own name stands for it
+        (["id", "gone"], ["*"], ("id", "gone")),
+        (["[ab]*"], ["amt*"], ("age",)),
+    ],
+)
+def test_patterns_stand_for_the_columns_they_match(asked: list[str], exclude: list[str], expected: Any) -> None:
+    names = ["id", "age", "amt_in", "amt_out", "x*"]
+    assert expanded(asked, names, taken={"id"}, exclude=exclude) == expected

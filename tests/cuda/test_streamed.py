@@ -20,12 +20,13 @@ from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import source
-from gnnflow.train.streamed.budget import ON_CARD, Plan, plan
+from gnnflow.train.streamed.budget import Plan, plan
 from gnnflow.train.streamed.card import Card
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes
 from gnnflow.train.streamed.size import GraphSize
+from gnnflow.train.streamed.widths import ON_CARD
 from gnnflow.train.trainer import train
 from tests.budget import examples
 from tests.contracts.adapters import Case, closing_streams, on_stream

@@ -106,6 +106,8 @@ def test_names_that_nobody_listed_are_found(tmp_path: Path, form: str) -> None:
         ([10**12, 7, 8] * 20, {"classes": "distinct"}, ["7", "8", str(10**12)], "in sorted order"),
         ([7, 8, -9] * 20, {"classes": "distinct", "unlabelled": [-9]}, ["7", "8"], "20 rows have no label"),
         ([2.0, 1.0, None] * 20, {"classes": "distinct"}, ["1", "2"], "class 0 is 1 (20)"),
+        ([2.0, 1.0, None] * 20, {}, ["1", "2"], "class 0 is 1 (20)"),
+        ([0.0, 1.0, None] * 20, {}, [], "0 (20), 1 (20); 20 rows have no label"),
         ([0.5, 1.0, 7.0] * 20, {"classes": "distinct"}, ["0.5", "1", "7"], "in sorted order"),
         ([True, False, False] * 20, {"classes": "distinct"}, ["false", "true"], "class 0 is false (40)"),
         # these are class numbers already, and what they were named before they keep
@@ -184,6 +186,7 @@ def test_numbers_are_those_of_scikit_learn(labels: list[str]) -> None:
         ([[0, 1]] * 60, "distinct", ["holds lists, and graph.classes: distinct is of labels that are single values"]),
         (["x" * 201, "y"] * 30, None, ["holds text of more than 200 letters", "graph.label"]),
         ([-5, 1] * 30, None, ["label out of range", "set graph.classes: distinct"]),
+        ([float(n % 21) for n in range(60)], None, ["holds floats, numbers to predict"]),
         ([0.5, 1.0] * 30, None, ["holds floats, numbers to predict", "set graph.classes: distinct"]),
         ([0, 3] * 30, NAMES, ["label out of range: allowed is -1 (unlabelled) to 2"]),
         ([[0, 1]] * 60, NAMES, ["holds lists of 2, and graph.classes names 3"]),

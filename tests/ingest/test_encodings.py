@@ -14,13 +14,14 @@ import pytest
 
 from gnnflow.config import config_from_dict
 from gnnflow.graph.encodings import CategoricalState
-from gnnflow.graph.errors import TableError
+from gnnflow.graph.errors import ConfigError, TableError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.ingest.encodings import fit_columns
 from gnnflow.ingest.tables import read_tables
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.stages.base import ArtifactResult, StageContext
+from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.documents import read_document
@@ -242,3 +243,40 @@ def test_many_values_cost_no_more_than_their_share(tmp_path: Path) -> None:
     assert len(merged) == 3
     assert all(len(each["counts"]["values"]["0"]["values"]) == 2 for each in merged)
     assert all(each["counts"]["values"]["0"]["distinct"] < 300_000 for each in merged)
+
+
+def test_all_reads_every_column_without_another_role(tmp_path: Path) -> None:
+    write(tmp_path)
+    named = rows_of(ingested(tmp_path, graph={"features": ["age", "country", "signup", "member"], "columns": {}}))
+    result = ingested(tmp_path, graph={"features": "all", "exclude": ["tag*"], "columns": {}})
+    assert facts_of(result).columns_read["nodes"] == ("age", "country", "signup", "member")
+    np.testing.assert_array_equal(rows_of(result), named)
+    with pytest.raises(TableError, match=r"no column matches amt_\*.*columns are: id, age"):
+        ingested(tmp_path, graph={"features": ["amt_*"], "columns": {}})
+
+
+ENCODER = """
+import numpy as np
+def lengths(texts):
+    return [[len(text), text.count("e")] for text in texts]
+def ragged(texts):
+    return [[1.0] * len(text) for text in texts]
+"""
+
+
+def test_a_function_of_the_users_encodes_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_texts.py").write_text(ENCODER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    write(tmp_path)
+    graph: Any = {"features": ["country"], "columns": {"country": {"kind": "text", "encoder": "own_texts:lengths"}}}
+    result = ingested(tmp_path, graph=graph)
+    countries = [each or "" for each in people()["country"].to_pylist()]
+    np.testing.assert_array_equal(rows_of(result), [[len(each), each.count("e")] for each in countries])
+    graph["columns"]["country"]["encoder"] = "own_texts:ragged"
+    with pytest.raises(TableError, match="own_texts:ragged failed"):
+        ingested(tmp_path, graph=graph)
+    config = graph_config(tmp_path, graph=graph)
+    changed = resolve(config).fingerprints["ingest"]
+    (tmp_path / "own_texts.py").write_text(ENCODER + "# changed")
+    with pytest.raises(ConfigError, match="has changed since"):  # its source is part of the fingerprint
+        assert resolve(config).fingerprints["ingest"] != changed

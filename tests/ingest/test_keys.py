@@ -18,6 +18,7 @@ from gnnflow.config.stage_keys import ingest as ingest_keys
 from gnnflow.graph.errors import ConfigError, TableError
 from gnnflow.ingest.subsample import read_subsample
 from gnnflow.progress import Silent
+from gnnflow.stages import pipeline
 from tests.typed_graphs import ingested, typed_tables, write_tables
 
 USES, PAYS = "account__uses__device", "account__pays__merchant"
@@ -55,6 +56,9 @@ def test_a_plan_reads_them_too(tmp_path: Path) -> None:
     assert store.facts.num_nodes > 0
 
 
+unquoted = pa_csv.WriteOptions(quoting_style="none")
+
+
 def foreign_tables() -> dict[str, pa.Table]:
     """Return tables in which some devices have an owner: a column of ids of accounts, with nulls."""
     tables, rng = typed_tables(), np.random.default_rng(1)
@@ -65,18 +69,21 @@ def foreign_tables() -> dict[str, pa.Table]:
     return tables
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv", "floats"])
+@pytest.mark.parametrize("form", ["parquet", "csv", "floats", "floats in csv"])
 @pytest.mark.parametrize("table", ["device", "its file"])
 def test_a_foreign_key_is_a_relation_and_a_null_no_edge(tmp_path: Path, table: str, form: str) -> None:
     tables = foreign_tables()
     owned = tables["device"].filter(pc.is_valid(tables["device"]["owner"]))
     tables["device__of__account"] = owned.select(["id", "owner"]).rename_columns(["src", "dst"])
     graph = write_tables(tmp_path, tables)
-    if form == "csv":
+    if "csv" in form:
         for name, held in [("device", tables["device"]), ("device__of__account", tables["device__of__account"])]:
             pa_csv.write_csv(held, tmp_path / f"{name}.csv")
             graph["edges" if "__" in name else "nodes"][name] = str(tmp_path / f"{name}.csv")
     _, plain = ingested(tmp_path / "plain", graph)
+    if form == "floats in csv":
+        text = pa.array([None if each is None else f"{each}.0" for each in tables["device"]["owner"].to_pylist()])
+        pa_csv.write_csv(tables["device"].set_column(1, "owner", text), tmp_path / "device.csv", unquoted)
     if form == "floats":  # as pandas has integers with nulls
         floats = tables["device"]["owner"].cast(pa.float64())
         pq.write_table(tables["device"].set_column(1, "owner", floats), tmp_path / "device.parquet")
@@ -104,6 +111,59 @@ def test_one_table_serves_several_relations(tmp_path: Path, kinds: list[Any]) ->
         graph["edges"][name] = {"table": str(tmp_path / "all.parquet"), "where": {"kind": kind}}
     _, shared = ingested(tmp_path / "shared", graph)
     assert shared.digest == plain.digest
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_a_type_without_a_table_is_the_ids_in_its_edge_tables(tmp_path: Path, form: str) -> None:
+    tables = foreign_tables()
+    # shops are named by one end of a table, by both of another, and by a foreign key with nulls
+    paid, owner = tables[PAYS]["dst"].to_pylist(), tables["device"]["owner"].to_pylist()
+    tables["shop__near__shop"] = pa.table({"src": [*paid[:9], 10_001], "dst": [*paid[9:18], 10_002]})
+    ids = {*paid, 10_001, 10_002, *(each for each in owner if each is not None)}
+    tables["shop"] = pa.table({"id": sorted(ids)})
+    tables["account__pays__shop"] = tables.pop(PAYS)
+    del tables["merchant"]
+    graph = write_tables(tmp_path, tables, row_group_size=7)
+    if form == "csv":
+        for name in ("shop", "shop__near__shop", "account__pays__shop", "account__sends__account", "device"):
+            pa_csv.write_csv(tables[name], tmp_path / f"{name}.csv")
+            graph["edges" if "__" in name else "nodes"][name] = str(tmp_path / f"{name}.csv")
+    graph["edges"]["device__of__shop"] = {"table": "device", "src": "id", "dst": "owner"}
+    _, plain = ingested(tmp_path / "plain", graph)
+    graph["nodes"]["shop"] = None
+    _, implied = ingested(tmp_path / "implied", graph)
+    assert implied.digest == plain.digest
+    assert implied.facts["tables"]["nodes/shop"]["rows_out"] == len(ids)
+    section = GraphConfig(**graph)
+    found = read_subsample(section, targets=None, smallest=1, largest=100, progress=Silent())
+    small = found.subsample.write(str(tmp_path / "small"), one_in=found.levels[-2], chunks=1)
+    store, _ = ingested(tmp_path, small.model_dump())
+    assert store.facts.types[2].num_nodes > 0
+
+
+def test_edges_between_ids_of_no_table_train_and_score(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = {"userId": rng.integers(1, 60, 900), "movieId": rng.integers(1, 40, 900), "rating": rng.random(900)}
+    pq.write_table(pa.table(rows), tmp_path / "ratings.parquet")
+    config = {
+        "name": "ratings",
+        "workspace": str(tmp_path / "runs"),
+        "graph": {
+            "nodes": {"user": None, "movie": None},
+            "edges": {"user__rates__movie": str(tmp_path / "ratings.parquet")},
+            "src": "userId",
+            "dst": "movieId",
+            "target": "user__rates__movie",
+            "reverse_edges": True,
+        },
+        "task": {"kind": "link"},
+        "neighbors": {"sampling": {"kind": "uniform", "fanout": [5]}},
+        "model": {"kind": "sage", "layers": 1, "hidden": 8},
+        "train": {"epochs": 1, "metric": "mrr"},
+        "cluster": {"kind": "synchronous"},
+    }
+    found = pipeline.run_quietly(config_from_dict(config))
+    assert found.metrics["test.mrr"] > 0
 
 
 def test_a_plan_reads_foreign_keys_and_shared_tables_too(tmp_path: Path) -> None:
@@ -172,6 +232,14 @@ def test_columns_that_a_foreign_key_needs_are_named(tmp_path: Path, table: dict[
         ({"dst": {USES: "src"}}, r"graph\.dst\.account__uses__device: 'src' is the column of graph\.src too"),
         ({"id": {"account": "k"}, "features": {"account": ["k"]}}, r"graph\.features\.account: 'k' is the column of"),
         ({"id": {}}, r"graph\.id"),
+        (
+            {"nodes": {"account": None, "device": "d", "merchant": "m"}},
+            r"graph\.nodes\.account: is null, and the nodes",
+        ),
+        (
+            {"nodes": {"account": "a", "device": "d", "merchant": "m", "shop": None}},
+            r"graph\.nodes\.shop: is null, and no edge table has ids of this type",
+        ),
     ],
 )
 def test_maps_that_cannot_be_are_refused_when_the_config_is_read(

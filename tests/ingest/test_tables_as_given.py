@@ -327,11 +327,11 @@ def test_a_malformed_feature_dim_is_refused(tmp_path: Path, stated: str) -> None
         )
 
 
-def test_whole_floats_are_classes_where_the_config_says_so(tmp_path: Path) -> None:
+def test_whole_floats_are_classes_by_the_metric_or_the_number_of_classes(tmp_path: Path) -> None:
     nodes = write(tmp_path / "n.csv", node_columns(label=["0.0", "1.0", "2.0"] * 4))
     edges, tell = write(tmp_path / "e.csv", edge_columns()), Heard()
-    with pytest.raises(TableError, match=r"train\.metric is accuracy.*graph\.classes: distinct"):
-        ingest(tmp_path, nodes, edges)
+    facts = ingest(tmp_path, nodes, edges).facts(GraphFacts)
+    assert (facts.label_kind, facts.num_classes, facts.class_names) == ("single", 3, ())
     facts = ingest(tmp_path, nodes, edges, train={"metric": "loss"}, tell=tell).facts(GraphFacts)
     assert facts.label_kind == "regression"
     assert any("numbers to predict" in line for line in tell.messages)
@@ -340,6 +340,8 @@ def test_whole_floats_are_classes_where_the_config_says_so(tmp_path: Path) -> No
     broken = write(tmp_path / "broken.csv", node_columns(label=["0.0", "1.5", "2.0"] * 4))
     with pytest.raises(TableError, match=r"no class number.*row 1: 1\.5"):
         ingest(tmp_path, broken, edges, graph={"num_classes": 3})
+    with pytest.raises(TableError, match=r"train\.metric is accuracy.*graph\.classes: distinct"):
+        ingest(tmp_path, broken, edges)
 
 
 @pytest.mark.parametrize("partitions", [13, 300])

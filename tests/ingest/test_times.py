@@ -213,7 +213,7 @@ def test_an_edge_without_a_label_carries_messages_and_is_in_no_split(tmp_path: P
         ({"timestamp": np.arange(60), "label": [["a"]] * 60}, "edge", r"column 'label' is list.*, not a label"),
         ({"timestamp": np.arange(60), "label": [-2] * 60}, "edge", r"label out of range.*in 60 row"),
         ({"timestamp": np.arange(60), "label": [10**9] * 60}, "edge", r"the largest class is 1,000,000,000"),
-        ({"timestamp": np.arange(60), "label": np.ones(60)}, "edge", r"holds floats.*train.metric is accuracy"),
+        ({"timestamp": np.arange(60), "label": np.full(60, 0.5)}, "edge", r"holds floats.*train.metric is accuracy"),
     ],
     ids=[
         "none",

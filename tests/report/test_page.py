@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from gnnflow.graph.encodings import CategoricalState, EncodedColumn
 from gnnflow.graph.facts import BadRows, RowCounts
 from gnnflow.report import (
     EmbeddingSample,
@@ -285,3 +286,11 @@ def test_a_graph_without_types_shows_neither(html):
     text = words(Page(html).text)
     assert "features per node 32" in text
     assert "Types of nodes" not in text
+
+
+def test_encoded_columns_say_what_was_done(make_inputs):
+    state = CategoricalState(name="country", rows=200, missing=4, values=("de", "fr"), has_rest=True, distinct=9)
+    encodings = {"nodes": [EncodedColumn(state, 4, 30)]}
+    text = words(Page(render_report(make_inputs(encodings=encodings, tables={"nodes": RowCounts(200, 200, 0)}))).text)
+    assert "nodes country categorical 2 of 9 values have a column, and one more is for others 4 2 % 15 %" in text
+    assert "Columns that were encoded" not in words(Page(render_report(make_inputs())).text)

@@ -14,7 +14,7 @@ import pytest
 from gnnflow import registry
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.stages import pipeline, publish, score
+from gnnflow.stages import guards, pipeline, publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
@@ -74,7 +74,7 @@ def test_a_model_scores_rows_as_before_where_other_rows_bring_other_values(tmp_p
     assert len(after) == 2 * NUM_NODES
     np.testing.assert_allclose(after[:NUM_NODES], before, atol=1e-5)
     said = [text for text in later.progress.messages if "'country' is categorical" in text]
-    assert any("80 of 160 values are without a column" in text for text in said)
+    assert any("80 of 160 values are rarer or unknown" in text for text in said)
     assert score.run(later).reused
     assert score.is_quick(later)
 
@@ -109,3 +109,25 @@ def test_a_column_of_another_kind_is_refused(tmp_path: Path) -> None:
     write(tmp_path, country=pa.array([["de"]] * NUM_NODES))
     with pytest.raises(GnnflowError, match=r"'country' is list.*, not single values"):
         score.run(context_of(tmp_path))
+
+
+def test_a_model_reads_the_columns_that_all_stood_for(tmp_path: Path) -> None:
+    write(tmp_path)
+    graph = {"features": "all"}
+    before = probabilities(published(tmp_path, graph=graph))
+    write(tmp_path, added=np.arange(NUM_NODES))
+    np.testing.assert_allclose(probabilities(context_of(tmp_path, graph=graph)), before, atol=1e-6)
+
+
+def test_guards_look_at_shares_and_let_single_values_come_and_go(tmp_path: Path) -> None:
+    write(tmp_path)
+    pipeline.run(context_of(tmp_path))
+    countries = np.array(["de", "fr", "it"])[np.arange(NUM_NODES) % 3].astype(object)
+    countries[5] = "se"
+    write(tmp_path, country=pa.array(countries))
+    make_artifact(context_of(tmp_path), "ingest")
+    assert "psi.country = de" in guards.check(context_of(tmp_path)).figures
+    write(tmp_path, country=pa.array(["de", "se", "se", "se"] * (NUM_NODES // 4)))
+    make_artifact(context_of(tmp_path), "ingest")
+    with pytest.raises(GnnflowError, match=r"column country = se has changed.*country = it"):
+        guards.check(context_of(tmp_path))

@@ -86,6 +86,10 @@ def check_pair_neighbors(config: Sections) -> None:
 def check_target(config: Sections) -> None:
     """Raise where graph.target names a relation for nodes, or no relation for edges."""
     graph, kind = config.graph, config.task.kind
+    target = graph.schema.types[graph.target_type]
+    if kind == "node" and graph.target_relation is None and not graph.node_tables[target]:
+        key, fix = f"graph.nodes.{target}", "Name the table with its labels, or another type in graph.target."
+        raise problem("is null, and the nodes of graph.target are labelled in their table", key=key, fix=fix)
     if kind == "node" and graph.target_relation is not None:
         raise problem(
             f"{graph.target!r} is a relation, and where task.kind is node the target is a type of nodes",

@@ -38,7 +38,7 @@ from gnnflow.train.reproducible import seed_step
 from gnnflow.train.source import Steps
 from gnnflow.train.state import Row
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
-from gnnflow.train.streamed.budget import ON_CARD, ON_CPU, Plan, plan
+from gnnflow.train.streamed.budget import Plan, plan
 from gnnflow.train.streamed.card import Card
 from gnnflow.train.streamed.files import Scratch, check_disk
 from gnnflow.train.streamed.graph import FileGraph
@@ -53,6 +53,7 @@ from gnnflow.train.streamed.numbering import (
     types_in,
 )
 from gnnflow.train.streamed.size import graph_size, of_all_ranks
+from gnnflow.train.streamed.widths import ON_CARD, ON_CPU
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from hypothesis import given
 
 from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels.device import CPU
-from gnnflow.train.streamed.budget import ON_CARD, plan
+from gnnflow.train.streamed.budget import plan
 from gnnflow.train.streamed.card import Card
 from gnnflow.train.streamed.files import Scratch, check_disk
 from gnnflow.train.streamed.size import GraphSize
+from gnnflow.train.streamed.widths import ON_CARD
 from tests.contracts.adapters import Case, closing_streams, on_stream
 from tests.contracts.in_memory import graph_shapes, sampled_blocks, whole_graph
 from tests.contracts.test_executions import ARCHITECTURES, FEW, NO_EDGES, gradients, model_for, some_targets

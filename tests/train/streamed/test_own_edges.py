@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from gnnflow.config import config_from_dict
 from gnnflow.layers import Layer, SoftmaxAttention, Sum, Terms
 from gnnflow.layers.model import ModelInputs, build_model
-from gnnflow.train.streamed.budget import ON_CPU, Needs, plan
+from gnnflow.train.streamed.budget import Needs, plan
 from gnnflow.train.streamed.size import GraphSize
+from gnnflow.train.streamed.widths import ON_CPU
 
 SIZE = GraphSize((20_000,), (2_000_000,), 10_000, (16,), 1, (2_500, 250_000))
 INPUTS = ModelInputs(feature_width=16, num_outputs=4, sparse=False)

@@ -22,10 +22,11 @@ from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import open_streamed, source
-from gnnflow.train.streamed.budget import ON_CARD, ON_CPU, plan
+from gnnflow.train.streamed.budget import plan
 from gnnflow.train.streamed.files import LocalDisk, Scratch, check_disk
 from gnnflow.train.streamed.packed import ROWS_OF_TWO_BYTES
 from gnnflow.train.streamed.size import GraphSize
+from gnnflow.train.streamed.widths import ON_CARD, ON_CPU
 from gnnflow.train.trainer import train
 from tests.hearing import Heard
 from tests.train.globalbatch.stored import NUM_NODES, config_of, job_for, job_of, write

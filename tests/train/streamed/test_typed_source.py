@@ -21,9 +21,10 @@ from gnnflow.progress import Silent
 from gnnflow.train.globalbatch.graph import blocks_of, bounds_of, read_part
 from gnnflow.train.streamed import budget as plans
 from gnnflow.train.streamed import open_streamed, source
-from gnnflow.train.streamed.budget import ON_CPU, plan
+from gnnflow.train.streamed.budget import plan
 from gnnflow.train.streamed.numbering import by_type, types_in
 from gnnflow.train.streamed.size import GraphSize
+from gnnflow.train.streamed.widths import ON_CPU
 from gnnflow.train.trainer import train
 from tests.contracts.in_process import on_ranks
 from tests.small_graphs import write_graph

@@ -1,0 +1,64 @@
+"""The checks of tables by type and relation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gnnflow.config.base import problem
+from gnnflow.config.edge_tables import EdgeTableConfig
+from gnnflow.graph.schema import NAME, Relation
+
+_NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
+
+
+def check_typed_tables(
+    nodes: str | Mapping[str, str | None], edges: str | Mapping[str, str | EdgeTableConfig], *, has_reverses: bool
+) -> None:
+    """Raise where maps of node and edge tables do not agree. has_reverses: reverse edges are relations."""
+    if isinstance(nodes, str) and isinstance(edges, str):
+        return
+    if isinstance(nodes, str) or isinstance(edges, str):
+        raise problem(
+            "nodes and edges disagree: one is a path, the other a map of types",
+            fix="Give both as paths, or both as maps {type: path} and {source__relation__target: path}.",
+        )
+    for name in nodes:
+        if not NAME.fullmatch(name):
+            raise problem(f"{name!r} cannot be part of a file name", key="nodes", fix=f"Rename the type. {_NAMING}")
+    relations = {name: _relation_of(name, nodes) for name in edges}
+    for name, relation in relations.items():
+        if has_reverses and str(relation.reversed) in edges:
+            raise problem(
+                f"{relation.reversed} has a table, and the reverse edges of {name} would have the same name",
+                key="reverse_edges",
+                fix="Leave reverse_edges out, or rename the relation.",
+            )
+    _check_missing_tables(nodes, edges, {end for each in relations.values() for end in (each.source, each.target)})
+
+
+def _relation_of(name: str, nodes: Mapping[str, str | None]) -> Relation:
+    """Return a relation by its name. Raises where it does not join two of the types."""
+    relation = Relation.parse(name)
+    if relation is None or not {relation.source, relation.target} <= set(nodes):
+        raise problem(
+            f"{name!r} does not join two of the node types {', '.join(nodes)}",
+            key="edges",
+            fix="Write edge types as source__relation__target.",
+        )
+    if not NAME.fullmatch(relation.name):
+        raise problem(f"{name!r} cannot be part of a file name", key="edges", fix=f"Rename the relation. {_NAMING}")
+    return relation
+
+
+def _check_missing_tables(
+    nodes: Mapping[str, str | None], edges: Mapping[str, str | EdgeTableConfig], ends: set[str]
+) -> None:
+    """Raise where a type without a table has no ids, or is read as a table. ends: the types that relations join."""
+    for name, uri in nodes.items():
+        if uri is None and name not in ends:
+            fix = "Name its table, or a relation that joins it in graph.edges."
+            raise problem("is null, and no edge table has ids of this type", key=f"nodes.{name}", fix=fix)
+    for name, table in edges.items():
+        if isinstance(table, EdgeTableConfig) and nodes.get(table.table, "") is None:
+            fix = "Name the path of the table, or give the type one."
+            raise problem(f"{table.table!r} is a node type without a table", key=f"edges.{name}.table", fix=fix)

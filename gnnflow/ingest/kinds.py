@@ -1,0 +1,170 @@
+"""The kind of each dense column: what the config says, or what its type and its first rows show.
+
+Raises TableError with the file and column where a column cannot be of its kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.columns import ISO_DATE, numbers_of
+from gnnflow.config.columns_section import (
+    CategoricalColumn,
+    EmbeddingColumn,
+    MulticategoricalColumn,
+    NumericalColumn,
+    TextColumn,
+    TimestampColumn,
+)
+from gnnflow.graph.errors import TableError
+from gnnflow.ingest.fields import PLAIN_NUMBERS, ColumnPart, field_of, first_text, is_unknown, list_width
+from gnnflow.storage.columns import combine
+from gnnflow.storage.user_tables import holds_lists, holds_numbers, holds_text, holds_times, plain, read_chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gnnflow.config import GraphConfig
+    from gnnflow.config.columns_section import ColumnSection
+    from gnnflow.graph.schema import Relation
+    from gnnflow.storage.text_types import TextType
+    from gnnflow.storage.user_tables import Chunk
+
+_FIRST_ROWS = 1000  # that show the kind of a column of text
+
+
+@dataclass(frozen=True)
+class KindsAsked:
+    """The kinds that a config says of a table's columns, by name.
+
+    encodes: False where rows are scaled to sum one, which leaves only numbers.
+    """
+
+    config: GraphConfig
+    owner: str
+    encodes: bool
+
+    @classmethod
+    def of(cls, config: GraphConfig, name: str | Relation, untyped: str, *, encodes: bool = True) -> KindsAsked:
+        """Return the kinds that are asked of a type's or a relation's table."""
+        return cls(config, config.column_owner(name, untyped), encodes)
+
+    def section(self, column: str) -> ColumnSection | None:
+        """Return a column's section, None where the config does not name it."""
+        return self.config.column_section(self.owner, column)
+
+
+def parts_of(
+    schema: pa.Schema, chunks: Sequence[Chunk], names: Sequence[str], role: str, *, asked: KindsAsked, fix: str = ""
+) -> tuple[ColumnPart, ...]:
+    """Return how the columns of a table are read. role, fix: as for `field_of`."""
+    return tuple(
+        part_of(schema, chunks, name, role, section=asked.section(name), encodes=asked.encodes, fix=fix)
+        for name in names
+    )
+
+
+def part_of(
+    schema: pa.Schema,
+    chunks: Sequence[Chunk],
+    name: str,
+    role: str,
+    *,
+    section: ColumnSection | None = None,
+    encodes: bool = True,
+    fix: str = "",
+) -> ColumnPart:
+    """Return how a column of a table is read. role, fix: as for `field_of`.
+
+    section: what the config says of it; otherwise its kind follows from its type. encodes: False where rows are scaled
+    to sum one, which leaves only numbers. Reads first rows where only they show the kind.
+    """
+    field = field_of(schema, chunks[0], name, role, fix=fix)
+    found, asked = field.type, section
+    is_number = holds_numbers(found) or holds_times(found) or is_unknown(field, chunks)
+    if section is None and (is_number or (encodes and pa.types.is_null(found))):
+        return ColumnPart(name, 1, is_list=False, section=NumericalColumn() if encodes else None)
+    is_embedding = holds_lists(found) and holds_numbers(found.value_type)
+    if is_embedding and (section is None or isinstance(section, EmbeddingColumn)):
+        return ColumnPart(name, list_width(found, chunks, name), is_list=True)
+    if section is None and encodes:
+        section = _kind_of(found, chunks, name)
+    if section is None or not _holds(found, section):
+        wanted = _CONTENT["numerical" if asked is None else asked.kind]
+        raise TableError(
+            f"column {name!r} is {found}, not {wanted}{first_text(field)}",
+            where=chunks[0].uri,
+            fix=_number_fix(name, found, chunks[0].types.get(name)) if asked is None else f"Give {name} another kind.",
+        )
+    if not encodes:
+        raise TableError(
+            f"column {name!r} is {section.kind}, and graph.normalize: row would divide it by numbers",
+            where=chunks[0].uri,
+            fix="Set graph.normalize to standard or none.",
+        )
+    return ColumnPart(name, 0, is_list=False, section=section)
+
+
+_CONTENT = {
+    "numerical": "numbers",
+    "categorical": "single values",
+    "multicategorical": "lists of values, or text with graph.columns' separator",
+    "timestamp": "dates or times",
+    "text": "text",
+    "embedding": "lists of numbers",
+}
+
+
+def _holds(found: pa.DataType, section: ColumnSection) -> bool:
+    """Return whether a column of this type can be of a kind."""
+    found = plain(found)
+    if pa.types.is_null(found):
+        return not isinstance(section, EmbeddingColumn)
+    is_text, is_time, is_number = holds_text(found), holds_times(found), holds_numbers(found)
+    match section:
+        case NumericalColumn() | CategoricalColumn():
+            return is_number or is_time or is_text
+        case TimestampColumn():
+            return is_time or is_text
+        case MulticategoricalColumn() if holds_lists(found):
+            return _holds(found.value_type, CategoricalColumn())
+        case MulticategoricalColumn():
+            return is_text and section.separator is not None
+        case _:
+            return is_text and isinstance(section, TextColumn)
+
+
+def _kind_of(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> ColumnSection | None:
+    """Return the kind of a column without numbers, by its type and first rows; None where it has none."""
+    if holds_lists(found) and holds_text(found.value_type):
+        return MulticategoricalColumn()
+    if pa.types.is_dictionary(found):
+        return CategoricalColumn()
+    if not holds_text(found):
+        return None
+    for chunk in chunks:
+        text = combine(read_chunk(chunk, [name]).column(0)).slice(0, _FIRST_ROWS).cast(pa.large_string())
+        text = text.filter(pc.not_equal(pc.utf8_trim_whitespace(text), ""))
+        if not len(text):
+            continue
+        if pc.match_substring_regex(text[0], ISO_DATE).as_py():
+            return TimestampColumn()
+        # numbers with a few other words are most likely meant as numbers: the user has to say
+        is_word = numbers_of(text).unreadable
+        return CategoricalColumn() if 2 * is_word.sum() > len(text) else None
+    return CategoricalColumn()
+
+
+def _number_fix(name: str, found: pa.DataType, text: TextType | None) -> str:
+    """Return the fix for a column of neither numbers nor times. text: the type of a CSV column."""
+    if holds_lists(found) and holds_times(found.value_type):
+        return "Write a column for each place of the list, or lists of seconds since 1970."
+    if not holds_text(found):
+        return "Write numbers or lists of numbers, or leave it out: graph.exclude, where a pattern names it."
+    said = f" Or set graph.columns: {{{name}: {{kind: categorical}}}}, or numerical if text is numbers."
+    dates = "" if text else " Write dates as dates or timestamps."
+    return f"Write numbers or lists of numbers{PLAIN_NUMBERS}{dates}{said}"
