@@ -8,24 +8,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from gnnflow.config.graph_section import tables_by_name
+from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.ingest.classes import find_classes
 from gnnflow.ingest.encodings import fit_columns, sections_of
 from gnnflow.ingest.fields import id_type_of, shared_name_fix, split_is_text, weight_is_number
 from gnnflow.ingest.kinds import part_of
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema, is_shared, read_edge_schema, read_node_schema
-from gnnflow.ingest.tables import SourceTables, Tables, refuse_other_times, refuse_unknown_columns, tables_of
+from gnnflow.ingest.tables import (
+    SourceTables,
+    Tables,
+    check_column_sections,
+    refuse_other_times,
+    refuse_unknown_columns,
+    tables_of,
+)
 from gnnflow.ingest.text import edge_source, node_source, with_agreed_types
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.filesystem import absolute
-from gnnflow.storage.samples import Sample, sample_table
-from gnnflow.storage.user_tables import read_chunk, read_typed, schema_of, survey
+from gnnflow.storage.samples import NO_SAMPLE, Sample, sample_table
+from gnnflow.storage.user_tables import holds_numbers, holds_text, read_chunk, read_typed, schema_of, survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -157,15 +164,17 @@ def _with_schemas(
 
 def _fitted(tables: Tables, config: GraphConfig, states: States) -> Tables:
     """Return the tables with columns that are encoded as the sample shows them, or as a published model knows them."""
+    check_column_sections(tables, config)
     with TemporaryDirectory() as work:
         return fit_columns(tables, config, RoundRunner(work, Synchronous()), given=states)
 
 
 def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -> list[SampledTable | None]:
     found: list[SampledTable | None] = []
-    names = list(tables_by_name(config))
+    names = [*node_tables_by_name(config), *edge_tables_by_name(config)]
     for number, uri in enumerate(config.node_tables.values()):
-        sample = errors.attempt(lambda uri=uri: sample_table(absolute(uri)))  # type: ignore[misc]
+        # a type without a table has the ids of its edges
+        sample = errors.attempt(lambda uri=uri: sample_table(absolute(uri)) if uri else NO_SAMPLE)  # type: ignore[misc]
         if sample is not None:
             source = node_source(sample.chunks, config, node_type=number)
             found.append(
@@ -245,27 +254,38 @@ def _node_schema(
     if (schema := read(config)) is not None:
         return schema
     kind = config.schema.types[table.number]
-    bare = config.model_copy(update={"features": {}, "label": None})
+    none = _without_features(table, config)
+    bare = config.model_copy(update={**none, "label": None})
     if read(bare) is None:
         _check_columns_alone(table, config, errors)
         return None
     good: list[str] = []
     for name in config.feature_names(kind, table.names):
         names = (*good[:1], name) if is_shared(config.features, config) else (name,)
-        alone = {"features": names if is_shared(config.features, config) else {kind: (name,)}}
+        alone: dict[str, Any] = {"features": names if is_shared(config.features, config) else {kind: (name,)}}
         if not config.schema.is_typed:
             alone = {"features": (name,)}
+        alone["normalize"] = config.normalize
         if (found := read(bare.model_copy(update=alone))) is not None and found.has_features:
             good.append(name)
-    read(config.model_copy(update={"features": {}}))
+    read(config.model_copy(update=none))
     if table.number in config.target_types and targets is None and config.label is not None:
         split = own_section(config, table).split_column
         errors.attempt(lambda: split_is_text(table.source.schema(), table.source.chunks[0], split))
-    return Errors().attempt(
-        lambda: read_node_schema(
-            table.source, bare.model_copy(update={"features": {kind: tuple(good)}}), node_type=table.number
-        )
+    kept = {"features": {kind: tuple(good)}} if good else none
+    schema = Errors().attempt(
+        lambda: read_node_schema(table.source, bare.model_copy(update=kept), node_type=table.number)
     )
+    return schema if schema is None or good else schema.with_parts(())
+
+
+def _without_features(table: SampledTable, config: GraphConfig) -> dict[str, Any]:
+    """Return keys of a section without features; where a graph has no types, of one column, since it needs some."""
+    if config.schema.is_typed or not table.parts:
+        return {"features": {}}
+    columns = zip(table.parts[0].column_names, table.parts[0].schema.types, strict=True)
+    able = [name for name, kind in columns if holds_numbers(kind) or holds_text(kind)]
+    return {"features": tuple(able[:1]), "normalize": "none"}
 
 
 def _check_columns_alone(table: SampledTable, config: GraphConfig, errors: Errors) -> None:
@@ -322,7 +342,7 @@ def _edge_schema(
 
 def _is_of_blank_column(error: GnnflowError, table: SampledTable) -> bool:
     """Return whether an error is about a column that only later rows may fill, in a table that goes on."""
-    if table.sample.is_whole:
+    if table.sample.is_whole or not table.parts:
         return False
     names = {*table.parts[0].column_names}.intersection(*(part.column_names for part in table.parts))
     blank = (name for name in names if all(part[name].null_count == part.num_rows for part in table.parts))
@@ -365,4 +385,6 @@ def _compared(
         with TemporaryDirectory() as work:
             own = config.of_targets(edges=targets is not None)
             classes = find_classes(labelled, own, RoundRunner(work, Synchronous()))
+    if classes is None and config.classes == "whole":
+        config = config.model_copy(update={"classes": None})
     return tables_of(*sources, config, targets=targets, drawn=drawn, classes=classes)

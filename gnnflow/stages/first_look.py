@@ -139,7 +139,7 @@ def first_look(read: PartialConfig) -> Look:
     return Look(
         name=config.name,
         stops=tuple(errors.found.values()),
-        tables=tuple(_table_look(table, config) for table in preview.tables),
+        tables=tuple(_table_look(table, config) for table in preview.tables if table.parts),
         targets=counted,
         target_text=_target_text(config, preview, counted),
         splits_text=_splits_text(config),

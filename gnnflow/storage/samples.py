@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from gnnflow.storage.csv_blocks import head_span
 from gnnflow.storage.filesystem import size_of
-from gnnflow.storage.table_files import find_table_files
+from gnnflow.storage.table_files import TableFiles, find_table_files
 from gnnflow.storage.user_tables import chunks_of, null_counts, scan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.storage.table_files import TableFiles
     from gnnflow.storage.user_tables import Chunk
 
 MOST_ROWS = 20_000
@@ -53,6 +52,10 @@ class Sample:
         # text that is zipped takes about four times the file's bytes
         taken = sum((each.span.stop or 0) / (4 if each.uri.lower().endswith(".gz") else 1) for each in self.chunks)
         return max(read, _rounded(read * self.num_bytes / taken)) if taken else read
+
+
+NO_SAMPLE = Sample(TableFiles("", ()), (), False, 0, 0, 1.0, {}, 0)  # noqa: FBT003 - is_whole
+"""The sample of a type of nodes without a table."""
 
 
 def _rounded(rows: float) -> int:

@@ -146,7 +146,6 @@ def without(column: str, folder: Path) -> None:
     ("spoil", "words"),
     [
         (lambda folder: without("label", folder), "graph.label"),
-        (lambda folder: without("split", folder), "graph.split"),
         (
             lambda folder: pq.write_table(
                 pq.read_table(folder / "nodes.parquet")
@@ -158,7 +157,7 @@ def without(column: str, folder: Path) -> None:
         ),
         (lambda folder: (folder / "runs").write_text(""), "workspace cannot be written"),
     ],
-    ids=["no label", "no split", "metric", "workspace is a file"],
+    ids=["no label", "metric", "workspace is a file"],
 )
 def test_what_is_known_beforehand_is_said_before_the_first_stage(spoil, words, command, config):
     spoil(config.parent)
