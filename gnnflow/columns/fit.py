@@ -57,7 +57,7 @@ def count_column(column: Column, section: ColumnSection, *, number: int, keys: K
         read = numbers_of(column)
         known = np.abs(read.values) <= LARGEST_SQUARED
         numbers = transformed(read.values[known], "log" if section.scale == "log" else "none")
-        counts |= {"missing": int(read.missing.sum()), **_sums(numbers)}
+        counts |= {"missing": int(read.missing.sum()), **_sums(numbers, squares=section.scale in {"standard", "log"})}
         if section.scale == "quantile":
             samples = _smallest(_samples(number, keys[known], numbers))
     elif isinstance(section, TimestampColumn):
@@ -77,12 +77,12 @@ def count_column(column: Column, section: ColumnSection, *, number: int, keys: K
     return Counted(counts, values, samples)
 
 
-def _sums(numbers: Array) -> dict[str, Any]:
+def _sums(numbers: Array, *, squares: bool) -> dict[str, Any]:
     bounds = [float(numbers.min()), float(numbers.max())] if len(numbers) else None
     return {
         "known": len(numbers),
         "sum": hex(exact_sum(numbers)),
-        "squares": hex(exact_squares(numbers)),
+        "squares": hex(exact_squares(numbers) if squares else 0),
         "bounds": bounds,
     }
 

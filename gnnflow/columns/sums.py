@@ -25,12 +25,13 @@ def exact_sum(values: Array) -> int:
     for start in range(0, len(values), _ROWS):
         mantissa, exponent = np.frexp(np.asarray(values[start : start + _ROWS], np.float64))
         whole = (mantissa * 2.0**_MANTISSA).astype(np.int64)
-        distinct, place = np.unique(exponent, return_inverse=True)
-        # sums of the upper and lower halves of the integers with each exponent
-        upper = np.bincount(place, whole >> _HALF, minlength=len(distinct))
-        lower = np.bincount(place, whole & ((1 << _HALF) - 1), minlength=len(distinct))
-        for power, high, low in zip(distinct.tolist(), upper.tolist(), lower.tolist(), strict=True):
-            total += ((int(high) << _HALF) + int(low)) << (_UNIT + power - _MANTISSA)
+        least = int(exponent.min(initial=0))
+        # sums of the upper and lower halves of the integers with each exponent, from the least on
+        upper = np.bincount(exponent - least, whole >> _HALF)
+        lower = np.bincount(exponent - least, whole & ((1 << _HALF) - 1))
+        for power in np.flatnonzero((upper != 0) | (lower != 0)).tolist():
+            both = (int(upper[power]) << _HALF) + int(lower[power])
+            total += both << (_UNIT + least + power - _MANTISSA)
     return total
 
 

@@ -188,6 +188,8 @@ class EncodedColumn:
         told = [f"{count:,} of {rows:,} values are {what}" for what, count in counts.items() if count]
         if isinstance(state, CategoricalState) and self.unknown and not state.has_rest:
             told.append("their columns are all 0")
+        elif isinstance(state, CategoricalState) and 2 * self.unknown > rows:
+            told.append("raise values, leave the column out, or read its words with kind: text")
         return "; ".join([done, *told])
 
 

@@ -137,7 +137,7 @@ def _state_faults(
     faults = [Fault(f"{what} is not a number", state.name, unreadable, fix)]
     numbers, scaling = pa.array(read.values), scaling if state.scale == "none" else state.scale
     own = None if scale is None or state.scale != "none" else scale.columns(0, 1)
-    allowed = np.isnan(read.values) if state.missing_as != "refuse" else np.zeros(len(numbers), bool)
+    allowed = np.isnan(read.values) if state.missing_as != "refuse" else None
     return [
         *faults,
         _value_fault(numbers, state.name, what, is_list=False, scaling=scaling, scale=own, allowed=allowed),
@@ -171,7 +171,7 @@ def _value_fault(
         fits, beyond = can_be_scaled(values, rows, scale), f"beyond what can be scaled ({MOST_SCALED:.0e})"
         if scale is not None:
             beyond = f"{beyond}, or what float32 holds (3.4e38) once the published model's figures scale it"
-    is_missing = "" if allowed is not None and allowed.any() else "null, NaN, "
+    is_missing = "null, NaN, " if allowed is None else ""
     fits = fits if allowed is None else fits | allowed
     return Fault(
         f"{what} is {is_missing}infinite or {beyond}", name, np.unique(rows[~fits]), "Fill, scale or drop these rows."

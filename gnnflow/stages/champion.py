@@ -259,6 +259,12 @@ def _columns(graph: GraphConfig, version: Version, today: GraphFacts | None) -> 
         if any(is_pattern(name) for columns in lists for name in columns):
             every = {str(name): held.get(f"{side}/{name}", ()) for name in names}
             changed[key] = every if graph.schema.is_typed else held.get(side, ())
+    if changed:  # columns that the version does not know may have sections
+        named = [name for columns in held.values() for name in columns]
+        ends = tuple(f".{name}" for name in named)
+        changed["columns"] = {
+            name: each for name, each in graph.columns.items() if name in named or name.endswith(ends)
+        }
     return changed
 
 

@@ -195,3 +195,16 @@ def test_text_is_rows_of_length_one_that_share_the_columns_of_their_words() -> N
 def test_patterns_stand_for_the_columns_they_match(asked: list[str], exclude: list[str], expected: Any) -> None:
     names = ["id", "age", "amt_in", "amt_out", "x*"]
     assert expanded(asked, names, taken={"id"}, exclude=exclude) == expected
+
+
+@pytest.mark.parametrize("scale", ["none", "standard", "log", "quantile"])
+def test_missing_numbers_become_zero_where_that_is_asked(scale: Any) -> None:
+    held = [3.0, None, 5.0, 9.0, None]
+    state = fitted(pa.array(held), NumericalColumn(scale=scale, missing="zero"))
+    found = encode(pa.array([None, 0.0, 7.0]), state)
+    np.testing.assert_allclose(found[0, 0], found[1, 0])
+    np.testing.assert_array_equal(found[:, 1], [1, 0, 0])
+    if scale == "standard":
+        theirs = make_pipeline(SimpleImputer(strategy="constant", fill_value=0.0), StandardScaler())
+        theirs.fit(np.array(held, float)[:, None])
+        np.testing.assert_allclose(found[:, :1], theirs.transform(np.array([[0.0], [0.0], [7.0]])))

@@ -152,7 +152,7 @@ def test_numbers_without_gaps_are_read_as_before(tmp_path: Path) -> None:
         (["1", "2", "n/a"] * 20, {}, r"'age' is .*not numbers.*kind: categorical"),
         (["1", "2", "n/a"] * 20, {"age": {"kind": "numerical"}}, "'age': feature is not a number .*row 2: 'n/a'"),
         (["2024-01-31", "2024-02-30"] * 30, {}, "'age': feature is not an ISO date or time .*row 1: '2024-02-30'"),
-        ([1.0, float("inf")] * 30, {}, "'age': feature is null, NaN, infinite"),
+        ([1.0, float("inf")] * 30, {}, "'age': feature is infinite or beyond"),
         ([[1.0]] * 60, {"age": {"kind": "categorical"}}, "'age' is list.*, not single values"),
         (["a"] * 60, {"age": {"kind": "multicategorical"}}, "'age' is string, not lists of values, or text with"),
         (["a"] * 60, {"age": {"kind": "embedding"}}, "'age' is string, not lists of numbers"),
@@ -166,7 +166,7 @@ def test_what_a_kind_cannot_hold_is_refused(tmp_path: Path, column: Any, columns
 
 def test_rows_that_sum_one_hold_numbers_alone(tmp_path: Path) -> None:
     write(tmp_path)
-    columns = {"country": {"kind": "categorical"}}
+    columns: dict[str, Any] = {"country": {"kind": "categorical"}}
     with pytest.raises(TableError, match=r"'country' is categorical, and graph\.normalize: row"):
         ingested(tmp_path, graph={"features": ["country"], "columns": columns, "normalize": "row"})
 
@@ -280,3 +280,14 @@ def test_a_function_of_the_users_encodes_text(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "own_texts.py").write_text(ENCODER + "# changed")
     with pytest.raises(ConfigError, match="has changed since"):  # its source is part of the fingerprint
         assert resolve(config).fingerprints["ingest"] != changed
+
+
+def test_columns_of_names_are_told_of(tmp_path: Path) -> None:
+    write(tmp_path, people().append_column("name", pa.array([f"person {number}" for number in range(ROWS)])))
+    heard = Heard()
+    columns: dict[str, Any] = {"name": {"kind": "categorical", "values": 5}}
+    ingested(tmp_path, heard=heard, graph={"features": ["name"], "columns": columns})
+    (said,) = [text for text in heard.messages if "'name'" in text]
+    assert said.endswith(
+        "55 of 60 values are rarer or unknown; raise values, leave the column out, or read its words with kind: text"
+    )

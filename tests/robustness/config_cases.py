@@ -23,6 +23,7 @@ WRONG: dict[str, tuple[Any, ...]] = {  # by what a key holds: values of no such 
     "str": (5, True, [], {}, 1.5, ""),
     "choice": ("nonsense", 5, True, [], {}, ""),
     "size": ("many", "2 parsecs", -1, [1], True, "1e400GiB"),
+    "map": (5, True, [], 1.5, "", {"x": 1}),
     "tuple": ({}, "", 7, [[]], [{}], [None]),
 }
 
@@ -60,7 +61,7 @@ def _parts(annotation: Any) -> list[Any]:
 
 
 def _holds(parts: list[Any]) -> str:
-    kinds = {tuple: "tuple", dict: "str", Literal: "choice"}
+    kinds = {tuple: "tuple", dict: "str" if len(parts) > 1 else "map", Literal: "choice"}
     plain = {bool: "bool", ByteSize: "size", int: "int", float: "float", str: "str"}
     found = [kinds.get(get_origin(part)) or plain.get(part, "str") for part in parts]
     return "tuple" if "tuple" in found else found[0]

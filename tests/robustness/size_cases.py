@@ -27,7 +27,7 @@ def _quarantine() -> Iterator[Case]:
     aside = both(key("graph.on_bad_rows", "quarantine"), key("graph.max_bad_rows", 1))
     for name in ("reason", "file", "row"):
         column = {name: [float(n) for n in range(60)]}
-        bad = both(node(**column), key("graph.features", ["x", name]), at(float("nan"), name))
+        bad = both(node(**column), key("graph.features", ["x", name]), at(float("inf"), name))
         yield accepted(
             f"quarantine of a column named {name}", both(aside, bad, command("ingest", "--json")), check=_counted_aside
         )

@@ -26,11 +26,11 @@ def cases() -> Iterator[Case]:
 
 
 def _nodes() -> Iterator[Case]:
-    nan, texts = float("nan"), ["dear"] * ITEMS
+    infinite, texts = float("inf"), ["12"] * ITEMS
     for name, table, change, *words in (
         ("an id twice in one type", "item", _put("id", 7, 1003), "'id'", "row 7", "one row per id"),
         ("a null id in one type", "item", _put("id", 4, None), "null id", "row 4", "Give every row"),
-        ("NaN in one type's features", "item", _put("price", 6, nan), "'price'", "row 6", "Fill"),
+        ("infinity in one type's features", "item", _put("price", 6, infinite), "'price'", "row 6", "Fill"),
         ("a ragged list in one type", "user", _ragged, "'x'", "row 5", "lists of one length"),
         ("text among one type's features", "item", _column("price", texts), "'price'", "Write numbers"),
         ("a type without rows", "item", _no_rows, "no rows", "graph.nodes.item"),
@@ -41,13 +41,13 @@ def _nodes() -> Iterator[Case]:
 
 
 def _edges() -> Iterator[Case]:
-    texts, stars = ["i1"] * EDGES, f"graph.edge_features.{LIKES}"
+    texts, stars = ["1"] * EDGES, f"graph.edge_features.{LIKES}"
     for name, table, change, *words in (
         ("an edge to a node of another type", LIKES, _put("dst", 8, 3), "'dst'", "node table of item", "row 8"),
         ("an edge from a node of another type", LIKES, _put("src", 9, 1003), "'src'", "node table of user", "row 9"),
         ("a negative weight in one relation", LIKES, _put("weight", 2, -1.0), "'weight'", "row 2", "zero or more"),
         ("a null end in one relation", FOLLOWS, _put("src", 11, None), "null id", "'src'", "row 11", "Give every row"),
-        ("NaN in one relation's attributes", LIKES, _put("stars", 5, float("nan")), "'stars'", "row 5", "Fill"),
+        ("infinity in one relation's attributes", LIKES, _put("stars", 5, float("inf")), "'stars'", "row 5", "Fill"),
         ("a relation without rows or types", FOLLOWS, _no_rows, "'src'", "is null, not an id"),
         ("a relation without one end", FOLLOWS, _drop("dst"), "'dst'", "graph.dst"),
         ("ends as text where ids are numbers", LIKES, _column("dst", texts), "'dst'", "node table of item"),

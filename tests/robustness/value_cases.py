@@ -58,8 +58,17 @@ def _bad_values() -> Iterator[Case]:
         for form in SCALARS:
             nodes, edges = f"nodes.{form}", f"edges.{form}"
             scalar = both(key("graph.features", ["age"]), formats(form))
+            is_missing = value is None or value != value  # noqa: PLR0124 - NaN
+            refusing = {"kind": "numerical", "missing": "refuse"}
+            asked = key("graph.columns", {"age": refusing, "amount": refusing}) if is_missing else both()
+            reason = NOT_FINITE if is_missing else "infinite"
             yield refused(
-                f"{name} as a feature, {form}", both(scalar, at(value, "age")), nodes, "'age'", NOT_FINITE, "row 5"
+                f"{name} as a feature, {form}",
+                both(scalar, asked, at(value, "age")),
+                nodes,
+                "'age'",
+                reason,
+                "row 5",
             )
             yield refused(
                 f"{name} as a weight, {form}",
@@ -71,10 +80,10 @@ def _bad_values() -> Iterator[Case]:
             )
             yield refused(
                 f"{name} as an edge attribute, {form}",
-                both(formats(form), at(value, "amount", table="edges")),
+                both(scalar, asked, at(value, "amount", table="edges")),
                 edges,
                 "'amount'",
-                NOT_FINITE,
+                reason,
                 "row 5",
             )
             if value is not None and value == value:  # noqa: PLR0124 - a target that is null or NaN is no target
@@ -152,16 +161,15 @@ def _good_values() -> Iterator[Case]:
         both(key("graph.features", ["n"]), _counted(pa.dictionary(pa.int8(), pa.int64()))),
         "'n'",
     )
-    no_number = {"text": [str(n) for n in range(60)], "nulls": pa.nulls(60)}
-    for name, column in no_number.items():
-        yield refused(
-            f"a feature of {name}",
-            both(key("graph.features", ["n"]), node(n=column)),
-            "nodes.parquet",
-            "'n'",
-            "numbers",
-        )
-    yield refused("a feature of lists of text", node(x=pa.array([["a"]] * 60)), "nodes.parquet", "'x'")
+    yield refused(
+        "a feature of text",
+        both(key("graph.features", ["n"]), node(n=[str(n) for n in range(60)])),
+        "nodes.parquet",
+        "'n'",
+        "numbers",
+    )
+    times = pa.array([[number] for number in range(60)], pa.list_(pa.date32()))
+    yield refused("a feature of lists of dates", node(x=times), "nodes.parquet", "'x'")
     for name, row in {"shorter": [0.1], "longer": [0.1] * 4, "empty": [], "null": None}.items():
         yield refused(
             f"one feature list is {name}", _one_list(row), "nodes.parquet", "'x'", "null or not 3 long", "row 5"
@@ -189,7 +197,11 @@ def _other_numbers() -> Iterator[Case]:
     yield accepted("weights of booleans", edge(weight=[n % 2 == 0 for n in range(180)]))
     yield refused(
         "a null among booleans",
-        both(key("graph.features", ["n"]), node(n=[None if n == 5 else n % 2 == 0 for n in range(60)])),
+        both(
+            key("graph.features", ["n"]),
+            key("graph.columns", {"n": {"kind": "numerical", "missing": "refuse"}}),
+            node(n=[None if n == 5 else n % 2 == 0 for n in range(60)]),
+        ),
         "nodes.parquet",
         "'n'",
         NOT_FINITE,

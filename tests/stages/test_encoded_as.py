@@ -131,3 +131,11 @@ def test_guards_look_at_shares_and_let_single_values_come_and_go(tmp_path: Path)
     make_artifact(context_of(tmp_path), "ingest")
     with pytest.raises(GnnflowError, match=r"column country = se has changed.*country = it"):
         guards.check(context_of(tmp_path))
+
+
+def test_a_model_reads_its_columns_where_others_have_gained_a_kind(tmp_path: Path) -> None:
+    write(tmp_path)
+    before = probabilities(published(tmp_path, graph={"features": "all"}))
+    write(tmp_path, added=np.arange(NUM_NODES) % 4)
+    graph = {"features": "all", "columns": {"added": {"kind": "categorical"}}}
+    np.testing.assert_allclose(probabilities(context_of(tmp_path, graph=graph)), before, atol=1e-6)
