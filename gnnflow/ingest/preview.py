@@ -7,6 +7,7 @@ The readers and rules are ingest's. An error of a table hides its other errors, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +19,14 @@ from gnnflow.ingest.classes import find_classes
 from gnnflow.ingest.encodings import fit_columns, sections_of
 from gnnflow.ingest.fields import id_type_of, shared_name_fix, split_is_text, weight_is_number
 from gnnflow.ingest.kinds import part_of
-from gnnflow.ingest.schema import EdgeSchema, NodeSchema, is_shared, read_edge_schema, read_node_schema
+from gnnflow.ingest.schema import (
+    EdgeSchema,
+    NodeSchema,
+    implied_node_schema,
+    is_shared,
+    read_edge_schema,
+    read_node_schema,
+)
 from gnnflow.ingest.tables import (
     SourceTables,
     Tables,
@@ -147,7 +155,11 @@ def _with_schemas(
     for table in tables:
         own = Errors()
         if table.is_nodes:
-            schema: NodeSchema | EdgeSchema | None = _node_schema(table, config, own, targets=targets, drawn=drawn)
+            schema: NodeSchema | EdgeSchema | None = (
+                _node_schema(table, config, own, targets=targets, drawn=drawn)
+                if table.source.uri
+                else own.attempt(partial(_implied_schema, tables, config, node_type=table.number))
+            )
             if isinstance(schema, NodeSchema):
                 nodes[table.number] = schema
         else:
@@ -160,6 +172,14 @@ def _with_schemas(
                 errors.add(error)
         read.append(replace(table, schema=schema))
     return read, is_open
+
+
+def _implied_schema(tables: Sequence[SampledTable], config: GraphConfig, *, node_type: int) -> NodeSchema | None:
+    """Return the schema of a type without a table; None where one of the edge tables cannot be read."""
+    edges = [each.source for each in tables if not each.is_nodes]
+    if len(edges) < len(config.edge_tables):
+        return None
+    return implied_node_schema(edges, config, node_type=node_type)
 
 
 def _fitted(tables: Tables, config: GraphConfig, states: States) -> Tables:

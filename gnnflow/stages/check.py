@@ -16,9 +16,9 @@ from gnnflow.config.own_code import own_function
 from gnnflow.config.partition_section import PARTITIONERS
 from gnnflow.config.stage_keys import own_encoders
 from gnnflow.config.train_section import GlobalBatchConfig, is_hybrid, needs_ranks
-from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
+from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TableError, TrainingError
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric
+from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric, selection_metrics
 from gnnflow.graph.splits import SPLITS, check_splits, too_few_targets
 from gnnflow.graph.train_labels import check_train_labels
 from gnnflow.ingest.preview import Errors
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gnnflow.config import Config
     from gnnflow.graph.labels import LabelKind
     from gnnflow.ingest.preview import Preview
+    from gnnflow.ingest.tables import EdgeTable, NodeTable
     from gnnflow.ingest.text import SourceTable
     from gnnflow.stages.resolve import ResolvedRun
 
@@ -77,10 +78,11 @@ def errors_of_run(
         partial(_check_training, config, missing),
         partial(_check_graph, run, missing, preview),
         partial(_check_partitioner, config, missing),
-        partial(_check_workspace, run.workspace.uri, missing),
         partial(_check_bad_rows, run),
     ):
         errors.attempt(check)
+    if not errors.found:  # it writes there
+        errors.attempt(partial(_check_workspace, run.workspace.uri, missing))
     return list(errors.found.values())
 
 
@@ -114,6 +116,20 @@ def _check_training(config: Config, missing: Sequence[str]) -> None:
         check_trained_size(config, outputs=outputs or 1)
 
 
+def check_label_metric(config: Config, labelled: NodeTable | EdgeTable) -> None:
+    """Raise TableError for a metric that the labels do not define, before ingest computes anything."""
+    metric, kind = config.train.metric, labelled.schema.label_kind
+    if not labelled.schema.has_labels or metric in selection_metrics(kind):
+        return
+    label, choices = labelled.config.label_column, " or ".join(selection_metrics(kind))
+    if kind == "regression":
+        found = f"column {label!r} holds floats, numbers to predict, and train.metric is {metric}, a metric of classes"
+        fix = f"For classes set graph.classes: distinct; for numbers set train.metric: {choices}."
+    else:
+        found, fix = f"{metric} is not defined for {kind} labels", f"Set train.metric: {choices}."
+    raise TableError(found, where=labelled.uri, fix=fix)
+
+
 def check_store(run: ResolvedRun) -> None:
     """Raise the errors that `check_run` could not know before there was a graph store."""
     _check_graph(run, _missing(run, run.stages))
@@ -125,6 +141,8 @@ def _check_graph(run: ResolvedRun, missing: Sequence[str], preview: Preview | No
     if preview is not None and preview.read is None:
         return  # the tables have errors, which are told
     trains = "train" in missing
+    if trains and preview is not None and preview.read is not None and run.config.graph.classes == "whole":
+        check_label_metric(run.config, preview.read.labelled)
     if not trains and ("flat" not in missing or run.config.flat.targets == "all"):
         return
     facts = facts_if_committed(run.artifact(run.store_stage), GraphFacts)

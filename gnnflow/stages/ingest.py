@@ -9,7 +9,6 @@ from gnnflow import registry
 from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name, tables_by_name
 from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import TableError, listed
-from gnnflow.graph.labels import selection_metrics
 from gnnflow.graph.train_labels import unlearnable_labels
 from gnnflow.ingest.encodings import fit_columns, report_encodings, sections_of
 from gnnflow.ingest.job import IngestJob
@@ -26,6 +25,7 @@ from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import Made
+from gnnflow.stages.check import check_label_metric
 from gnnflow.stages.resolve import FEWEST_PARTITIONS, SCALES_KEY, find_scales, stamps_of
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gnnflow.ingest.run import IngestResult
-    from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
+    from gnnflow.ingest.tables import Tables
     from gnnflow.registry import Version
     from gnnflow.stages.base import StageRun
     from gnnflow.stages.resolve import ResolvedRun
@@ -64,7 +64,7 @@ def work(run: StageRun) -> Made:
     report_missing_times(tables, graph, tell)
     schema = tables.labelled.schema
     _check_partitions(run, tables)
-    _check_metric(run, tables.labelled)
+    check_label_metric(run.config, tables.labelled)
     if schema.label_kind == "regression":
         column = tables.labelled.config.label_column
         tell(f"column {column!r} holds floats: numbers to predict. For classes set graph.classes: distinct.")
@@ -129,20 +129,6 @@ def _check_partitions(run: StageRun, tables: Tables) -> None:
             where=", ".join(filter(None, run.config.graph.node_tables.values())),
             fix="Lower graph.partitions, or leave it out: it then follows from the size of the tables.",
         )
-
-
-def _check_metric(run: StageRun, labelled: NodeTable | EdgeTable) -> None:
-    """Raise TableError for a metric that the labels do not define, before ingest computes anything."""
-    metric, kind = run.config.train.metric, labelled.schema.label_kind
-    if not labelled.schema.has_labels or metric in selection_metrics(kind):
-        return
-    label, choices = labelled.config.label_column, " or ".join(selection_metrics(kind))
-    if kind == "regression":
-        found = f"column {label!r} holds floats, numbers to predict, and train.metric is {metric}, a metric of classes"
-        fix = f"For classes set graph.classes: distinct; for numbers set train.metric: {choices}."
-    else:
-        found, fix = f"{metric} is not defined for {kind} labels", f"Set train.metric: {choices}."
-    raise TableError(found, where=labelled.uri, fix=fix)
 
 
 def _refuse_changed_tables(run: ResolvedRun) -> None:

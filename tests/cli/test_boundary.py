@@ -153,7 +153,7 @@ def without(column: str, folder: Path) -> None:
                 .append_column("label", pa.array(np.linspace(0.1, 0.9, 60))),
                 folder / "nodes.parquet",
             ),
-            "accuracy is not defined for regression labels",
+            "holds floats, numbers to predict, and train.metric is accuracy",
         ),
         (lambda folder: (folder / "runs").write_text(""), "workspace cannot be written"),
     ],

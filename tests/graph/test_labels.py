@@ -12,14 +12,14 @@ import torch
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind, Metric, check_metric, lower_is_better, selection_metrics
 from gnnflow.infer.predictions import prediction_columns, scores_of
+from gnnflow.ingest import label_schema
 from gnnflow.ingest import labels as ingest_labels
-from gnnflow.ingest import schema
 from gnnflow.report.pictures import quality
 from gnnflow.train import losses, metrics, objective
 
 LABELLED = [kind for kind, traits in LABEL_KINDS.items() if traits.has_labels]
 TABLES = {
-    "recognised": schema._LABEL_TYPES,
+    "recognised": label_schema._LABEL_TYPES,
     "read": ingest_labels._COLUMNS,
     "measured": {kind: held for kind, held in metrics._MEASURES.items() if held.metrics},
     "minimised": losses._STANDARD,

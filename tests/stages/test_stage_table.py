@@ -125,7 +125,9 @@ def test_resolving_opens_no_table_and_a_run_opens_each_once(tmp_path: Path, monk
 
     monkeypatch.setattr(filesystem, "_open", counting)
     monkeypatch.setattr("gnnflow.stages.resolve.stamp", stamping)
-    config = graph_config(tmp_path, **QUICK)
+    # one that leaves neither the split nor the kind of labels to the tables
+    task, graph = {"split": {"kind": "column"}}, {"num_classes": 4}
+    config = graph_config(tmp_path, task=task, graph=graph, **QUICK)
     assert resolve(config).fingerprints
     assert tables.isdisjoint(opened)
     assert sorted(stamped) == sorted(tables)

@@ -228,7 +228,8 @@ def test_times_of_two_tables_that_cannot_be_compared_are_refused(tmp_path: Path,
     tables = with_times(MOMENTS.cast(pa.timestamp("ms")), sends)
     config = config_of(tmp_path, tables, task={"split": {"kind": "time"}})
     found = (
-        rf"sends__account.parquet: column 'timestamp' is {told}, in .*merchant.parquet it is timestamp\[ms\]\. Write"
+        rf"sends__account.parquet: times are {told} \(graph.timestamp\), in .*merchant.parquet they are "
+        r"timestamp\[ms\]\. Write"
     )
     with pytest.raises(TableError, match=found):
         store_of(config)
