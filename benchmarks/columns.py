@@ -229,7 +229,7 @@ def peer_trained(chosen: Chosen) -> Found:
     for _ in range(chosen.epochs):
         optimizer.zero_grad()
         outputs = second(first(x, edges).relu(), edges)
-        torch.nn.functional.cross_entropy(outputs[rows["train"]], truth[rows["train"]]).backward()  # type: ignore[no-untyped-call]
+        torch.nn.functional.cross_entropy(outputs[rows["train"]], truth[rows["train"]]).backward()
         optimizer.step()
         with torch.no_grad():
             found = torch.softmax(second(first(x, edges).relu(), edges), 1).numpy()
