@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 
+import pytest
 from typer.testing import CliRunner
 
 from gnnflow.cli.commands import build_app
@@ -16,13 +17,20 @@ _PAGE = REPOSITORY / "docs" / "first-steps.md"
 _STOPPED = 2
 
 
-def test_the_page_of_first_steps_runs_from_top_to_bottom(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [0, 1], ids=["accounts", "shop"])
+def test_the_page_of_first_steps_runs_from_top_to_bottom(number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"```bash\n(.*?)```", _PAGE.read_text(), re.DOTALL)
+    block = re.findall(r"```bash\n(.*?)```", _PAGE.read_text(), re.DOTALL)[number]
+    shown = {}
     for line in block.splitlines():
-        outcome = CliRunner().invoke(build_app(), shlex.split(line, comments=True)[1:])
+        words = shlex.split(line, comments=True)[1:]
+        outcome = CliRunner().invoke(build_app(), words)
         assert outcome.exit_code == 0, outcome.output
-    assert "Nothing that can be seen" in outcome.output
+        shown[words[0]] = outcome.output
+    assert "Nothing that can be seen" in shown["check"]
+    # better than a guess: the columns and the edges that init chose tell something of the label
+    (test,) = re.findall(r"^roc_auc +\S+ +\S+ +(\S+)", shown["run"], re.MULTILINE)
+    assert float(test) > 0.65
 
 
 def test_check_prints_all_mistakes_and_run_refuses_with_them_before_a_worker_starts(tmp_path, monkeypatch):
