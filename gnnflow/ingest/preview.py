@@ -6,6 +6,7 @@ The readers and rules are ingest's. An error of a table hides its other errors, 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -15,7 +16,6 @@ import pyarrow as pa
 
 from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name
 from gnnflow.graph.errors import GnnflowError
-from gnnflow.ingest.classes import find_classes
 from gnnflow.ingest.encodings import fit_columns, sections_of
 from gnnflow.ingest.fields import id_type_of, shared_name_fix, split_is_text, weight_is_number
 from gnnflow.ingest.kinds import part_of
@@ -33,17 +33,17 @@ from gnnflow.ingest.tables import (
     check_column_sections,
     refuse_other_times,
     refuse_unknown_columns,
-    tables_of,
+    settled_tables,
 )
 from gnnflow.ingest.text import edge_source, node_source, with_agreed_types
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.samples import NO_SAMPLE, Sample, sample_table
-from gnnflow.storage.user_tables import holds_numbers, holds_text, read_chunk, read_typed, schema_of, survey
+from gnnflow.storage.user_tables import holds_numbers, holds_text, read_chunk, read_typed, schema_of, survey_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.encodings import States
@@ -129,8 +129,8 @@ def preview_schemas(
     """
     errors, given = Errors(), config
     config = sections_of(states, config)
-    tables = [found for found in _sampled(config, targets, errors) if found is not None]
-    read, is_open = _with_schemas(_settled(tables, errors), config, errors, targets=targets, drawn=drawn)
+    tables = _settled(_sampled(config, targets, errors), errors)
+    read, is_open = _with_schemas(tables, config, errors, targets=targets, drawn=drawn)
     agreed = None if is_open else _agreed(read, config, errors, targets=targets, drawn=drawn)
     fitted = None if agreed is None else errors.attempt(lambda: _fitted(agreed, given, states))
     if fitted is not None:
@@ -185,23 +185,30 @@ def _implied_schema(tables: Sequence[SampledTable], config: GraphConfig, *, node
 def _fitted(tables: Tables, config: GraphConfig, states: States) -> Tables:
     """Return the tables with columns that are encoded as the sample shows them, or as a published model knows them."""
     check_column_sections(tables, config)
+    with _rounds() as runner:
+        return fit_columns(tables, config, runner, given=states)
+
+
+@contextmanager
+def _rounds() -> Iterator[RoundRunner]:
+    """Yield a runner of rounds in this process, whose files are removed afterwards."""
     with TemporaryDirectory() as work:
-        return fit_columns(tables, config, RoundRunner(work, Synchronous()), given=states)
+        yield RoundRunner(work, Synchronous())
 
 
-def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -> list[SampledTable | None]:
-    found: list[SampledTable | None] = []
+def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -> list[SampledTable]:
+    """Return the first rows of each table that is there."""
+    found: list[SampledTable] = []
     names = [*node_tables_by_name(config), *edge_tables_by_name(config)]
     for number, uri in enumerate(config.node_tables.values()):
-        # a type without a table has the ids of its edges
-        sample = errors.attempt(lambda uri=uri: sample_table(absolute(uri)) if uri else NO_SAMPLE)  # type: ignore[misc]
+        sample = errors.attempt(partial(_sample_of, uri))
         if sample is not None:
             source = node_source(sample.chunks, config, node_type=number)
             found.append(
                 SampledTable(names[number], number, is_nodes=True, is_plain=True, sample=sample, source=source)
             )
     for number, uri in enumerate(config.edge_tables.values()):
-        sample = errors.attempt(lambda uri=uri: sample_table(absolute(uri)))  # type: ignore[misc]
+        sample = errors.attempt(partial(_sample_of, uri))
         if sample is not None:
             also = () if targets is None else targets.columns(config, table=number)
             source = edge_source(sample.chunks, config, number=number, also=also)
@@ -211,17 +218,19 @@ def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -
     return found
 
 
+def _sample_of(uri: str) -> Sample:
+    """Return the first rows of a table; none for a type without a table, which has the ids of its edges."""
+    return sample_table(absolute(uri)) if uri else NO_SAMPLE
+
+
 def _settled(tables: Sequence[SampledTable], errors: Errors) -> list[SampledTable]:
     """Return the tables that can be read, with their rows and the types of their text."""
-    surveys = [
-        errors.attempt(lambda table=table: [survey(each, each.text_columns) for each in table.source.chunks])  # type: ignore[misc]
-        for table in tables
-    ]
+    surveys = [errors.attempt(partial(survey_all, table.source.chunks)) for table in tables]
     held = [(table, found) for table, found in zip(tables, surveys, strict=True) if found is not None]
     typed = with_agreed_types([table.source for table, _ in held], [found for _, found in held])
     settled = []
     for (table, _), source in zip(held, typed, strict=True):
-        found = errors.attempt(lambda source=source: _rows(source))  # type: ignore[misc]
+        found = errors.attempt(partial(_rows, source))
         if found is not None:
             settled.append(replace(table, source=source, parts=found[0], broken=found[1]))
     return settled
@@ -320,7 +329,7 @@ def _check_columns_alone(table: SampledTable, config: GraphConfig, errors: Error
     owner = config.column_owner(config.schema.types[table.number], "nodes")
     for name in names if there or not is_shared(config.features, config) else ():
         section = config.column_section(owner, name)
-        errors.attempt(lambda n=name, s=section: part_of(found, table.source.chunks, n, "graph.features", section=s))  # type: ignore[misc]
+        errors.attempt(partial(part_of, found, table.source.chunks, name, "graph.features", section=section))
 
 
 def _edge_schema(
@@ -350,13 +359,13 @@ def _edge_schema(
         if is_own and column in found.names and pa.types.is_floating(found.field(column).type):
             continue  # a foreign key with gaps
         fix = shared_name_fix(role, column, config.schema, relation)
-        errors.attempt(lambda r=role, c=column, f=fix: id_type_of(found, chunks[0], c, r, fix=f))  # type: ignore[misc]
+        errors.attempt(partial(id_type_of, found, chunks[0], column, role, fix=fix))
     errors.attempt(lambda: weight_is_number(found, chunks, own.weight_column))
     owner = config.column_owner(relation, "edges")
     for name in config.edge_feature_names(relation, found.names):
         if name in found.names or not is_shared(config.edge_features, config):
             section = config.column_section(owner, name)
-            errors.attempt(lambda n=name, s=section: part_of(found, chunks, n, "graph.edge_features", section=s))  # type: ignore[misc]
+            errors.attempt(partial(part_of, found, chunks, name, "graph.edge_features", section=section))
     return None
 
 
@@ -386,25 +395,11 @@ def _agreed(
         return None
     if not errors.found:
         sources = SourceTables([each.source for each in nodes], [each.source for each in edges])
-        return errors.attempt(lambda: _compared(sources, config, targets=targets, drawn=drawn))
+        with _rounds() as runner:
+            return errors.attempt(partial(settled_tables, sources, config, runner, targets=targets, drawn=drawn))
     if not any("graph.features" in text for text in errors.found):
         errors.attempt(lambda: refuse_unknown_columns(config, schemas, edge_schemas))
     if targets is not None:
         known = [each.source for each in edges]
         errors.attempt(lambda: refuse_other_times(known, edge_schemas, config, target=targets.table))
     return None
-
-
-def _compared(
-    sources: SourceTables, config: GraphConfig, *, targets: EdgeTargets | None, drawn: DrawnSplit | None
-) -> Tables:
-    """Return the tables of sampled sources, with the classes of labels that are names."""
-    classes = None
-    if config.label is not None and (targets is None or targets.have_labels):
-        labelled = sources.nodes[config.target_type] if targets is None else sources.edges[targets.table]
-        with TemporaryDirectory() as work:
-            own = config.of_targets(edges=targets is not None)
-            classes = find_classes(labelled, own, RoundRunner(work, Synchronous()))
-    if classes is None and config.classes == "whole":
-        config = config.model_copy(update={"classes": None})
-    return tables_of(*sources, config, targets=targets, drawn=drawn, classes=classes)

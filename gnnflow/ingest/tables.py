@@ -171,14 +171,26 @@ def read_tables(
     """
     nodes, edges = sources_of(config, targets=targets, found=found)
     settled = settle_text([*nodes, *edges], runner)
-    nodes, edges = settled[: len(nodes)], settled[len(nodes) :]
-    labelled = nodes[config.target_type] if targets is None else edges[targets.table]
-    has_labels = config.label is not None and (targets is None or targets.have_labels)
-    own = config.of_targets(edges=targets is not None)
-    classes = find_classes(labelled, own, runner) if has_labels else None
+    sources = SourceTables(settled[: len(nodes)], settled[len(nodes) :])
+    return settled_tables(sources, config, runner, targets=targets, drawn=drawn)
+
+
+def settled_tables(
+    sources: SourceTables,
+    config: GraphConfig,
+    runner: RoundRunner,
+    *,
+    targets: EdgeTargets | None,
+    drawn: DrawnSplit | None,
+) -> Tables:
+    """Return the tables of sources whose text has its types; labels that are names are counted first."""
+    classes = None
+    if config.label is not None and (targets is None or targets.have_labels):
+        labelled = sources.nodes[config.target_type] if targets is None else sources.edges[targets.table]
+        classes = find_classes(labelled, config.of_targets(edges=targets is not None), runner)
     if classes is None and config.classes == "whole":
         config = config.model_copy(update={"classes": None})
-    return tables_of(nodes, edges, config, targets=targets, drawn=drawn, classes=classes)
+    return tables_of(*sources, config, targets=targets, drawn=drawn, classes=classes)
 
 
 def tables_of(

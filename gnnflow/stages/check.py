@@ -141,8 +141,9 @@ def _check_graph(run: ResolvedRun, missing: Sequence[str], preview: Preview | No
     if preview is not None and preview.read is None:
         return  # the tables have errors, which are told
     trains = "train" in missing
-    if trains and preview is not None and preview.read is not None and run.config.graph.classes == "whole":
-        check_label_metric(run.config, preview.read.labelled)
+    sampled = None if preview is None else preview.read
+    if trains and sampled is not None and run.config.graph.classes == "whole":
+        check_label_metric(run.config, sampled.labelled)
     if not trains and ("flat" not in missing or run.config.flat.targets == "all"):
         return
     facts = facts_if_committed(run.artifact(run.store_stage), GraphFacts)

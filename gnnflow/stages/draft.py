@@ -12,12 +12,11 @@ from gnnflow.config.loading import read_config
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages.column_roles import FeatureRole, LabelRole, find_features, find_label, find_split, type_name
 from gnnflow.stages.first_look import first_look
-from gnnflow.stages.resolve import SMALL_BYTES
+from gnnflow.stages.resolve import SMALL_BYTES, bytes_in_memory, stamps_of_files
 from gnnflow.stages.table_roles import EdgeRole, GivenTable, NodeRole, Pair, Roles, find_roles, read_given
 
 _MANY = 200_000  # nodes above which neighbours are sampled
 _SMALL_BATCH, _LARGE_BATCH = 256, 1024
-_TEXT_IN_MEMORY = 4  # bytes in memory of a byte of a compressed file
 
 
 @dataclass(frozen=True)
@@ -244,11 +243,7 @@ def _training_lines(graph: _Graph) -> Iterator[str]:
 
 def _cluster_lines(graph: _Graph) -> Iterator[str]:
     tables = {each.uri: each for each in [*(e.table for e in graph.nodes), *(e.table for e in graph.roles.edges)]}
-    held = sum(
-        table.sample.num_bytes * (1 if any(chunk.csv for chunk in table.chunks) else _TEXT_IN_MEMORY)
-        for table in tables.values()
-    )
-    if held <= SMALL_BYTES:
+    if bytes_in_memory({uri: stamps_of_files(table.sample.files) for uri, table in tables.items()}) <= SMALL_BYTES:
         yield "# no cluster section: a small graph needs no worker processes"
     else:
         yield "cluster: {kind: local, workers: 2, memory_limit: 2GiB}"

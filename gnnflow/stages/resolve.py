@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,13 +41,14 @@ from gnnflow.storage.user_tables import first_schema
 from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gnnflow.config import ClusterConfig, Config
     from gnnflow.graph.encodings import States
     from gnnflow.graph.scales import Scales
     from gnnflow.registry import Version
     from gnnflow.stages.start import FoundStart
+    from gnnflow.storage.table_files import TableFiles
 
 Tables = dict[str, tuple[Stamp, ...]]
 
@@ -131,7 +132,8 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     if tables is None:
         tables = stamps_of(config.graph)
         _refuse_own_files(config)
-    config = _with_classes(_with_split(_with_partitions(config, tables)))
+    schema_of = cache(_schema_of)  # two keys may follow from one table
+    config = _with_classes(_with_split(_with_partitions(config, tables), schema_of), schema_of)
     scales: Scales = {}
     states: States = {}
     if (scaled := find_scales(config)) is not None:
@@ -234,7 +236,7 @@ def cluster_for(config: Config) -> ClusterConfig:
     return SynchronousCluster() if held <= SMALL_BYTES else config.cluster
 
 
-def _with_split(config: Config) -> Config:
+def _with_split(config: Config, schema_of: Callable[[str], pa.Schema]) -> Config:
     """Return the config with a kind of split for `auto`: random where the nodes have labels and no split column.
 
     A column that the config names is the split, there or not.
@@ -245,13 +247,13 @@ def _with_split(config: Config) -> Config:
     split: NodeColumnSplit | NodeRandomSplit = NodeColumnSplit()
     own = graph.of_targets(edges=False)
     if graph.label is not None and graph.split == GraphConfig.model_fields["split"].default:
-        names = _schema_of(graph.node_tables[graph.schema.types[graph.target_type]]).names
+        names = schema_of(graph.node_tables[graph.schema.types[graph.target_type]]).names
         if own.label_column in names and own.split_column not in names:
             split = NodeRandomSplit()
     return config.model_copy(update={"task": task.model_copy(update={"split": split})})
 
 
-def _with_classes(config: Config) -> Config:
+def _with_classes(config: Config, schema_of: Callable[[str], pa.Schema]) -> Config:
     """Return the config with floats as classes where its metric is of classes and its labels are floats.
 
     These are numbers to predict where the metric is of numbers, so it decides what ingest makes of the labels.
@@ -261,7 +263,7 @@ def _with_classes(config: Config) -> Config:
     if not says_classes or graph.label is None or graph.classes is not None or graph.num_classes is not None:
         return config
     tables = graph.edge_tables[graph.target_edges], graph.node_tables[graph.schema.types[graph.target_type]]
-    schema, label = _schema_of(tables[0] if of_edges else tables[1]), graph.of_targets(edges=of_edges).label_column
+    schema, label = schema_of(tables[0] if of_edges else tables[1]), graph.of_targets(edges=of_edges).label_column
     if schema.names.count(label) != 1 or not pa.types.is_floating(schema.field(label).type):
         return config
     return config.model_copy(update={"graph": graph.model_copy(update={"classes": "whole"})})
@@ -278,11 +280,13 @@ def stamps_of(graph: GraphConfig) -> Tables:
     """Return the stamps of each table's files, in file order. Opens none of them."""
     # The name below the table's folder: a file moved from one `key=value` folder to another holds other rows.
     found = {name: find_table_files(absolute(uri)) for name, uri in tables_by_name(graph).items()}
-    return {
-        name: tuple(replace(stamp(file.uri), name=file.name) for file in table.files)
-        + ((Stamp("snapshot", 0, table.snapshot),) if table.snapshot else ())
-        for name, table in found.items()
-    }
+    return {name: stamps_of_files(table) for name, table in found.items()}
+
+
+def stamps_of_files(table: TableFiles) -> tuple[Stamp, ...]:
+    """Return the stamps of a table's files, in their order, and of its snapshot where it has one. Opens none."""
+    snapshot = (Stamp("snapshot", 0, table.snapshot),) if table.snapshot else ()
+    return (*(replace(stamp(file.uri), name=file.name) for file in table.files), *snapshot)
 
 
 def _refuse_own_files(config: Config) -> None:

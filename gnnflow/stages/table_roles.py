@@ -26,8 +26,7 @@ from gnnflow.storage.user_tables import (
     read_chunk,
     read_typed,
     schema_of,
-    survey,
-    with_types,
+    settled,
 )
 
 Pair = tuple[str, str]
@@ -108,8 +107,7 @@ class Roles:
 def read_given(uri: str) -> GivenTable:
     """Return a table with its sampled rows. Raises TableError and StorageError as ingest does."""
     sample = sample_table(absolute(uri))
-    surveys = [survey(chunk, chunk.text_columns) for chunk in sample.chunks]
-    chunks = with_types(sample.chunks, surveys, {})
+    chunks = settled(sample.chunks)
     names = schema_of(chunks[0]).names
     rows = read_typed(chunks, columns=[name for name in names if names.count(name) == 1])
     return GivenTable(uri, _name_of(uri), sample, tuple(chunks), rows)

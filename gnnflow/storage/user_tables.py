@@ -230,9 +230,14 @@ def read_whole(
     return read_typed(settled(chunks, ids=ids, text_ids=text_ids), columns=columns)
 
 
+def survey_all(chunks: Sequence[Chunk]) -> list[Survey]:
+    """Return the facts of the text columns of each chunk."""
+    return [survey(chunk, chunk.text_columns) for chunk in chunks]
+
+
 def settled(chunks: Sequence[Chunk], *, ids: Sequence[str] = (), text_ids: bool = False) -> list[Chunk]:
     """Return a table's chunks with the types of their text, as `read_whole` agrees them first."""
-    surveys = [survey(chunk, chunk.text_columns) for chunk in chunks]
+    surveys = survey_all(chunks)
     exact = all(found.columns[name].exact for found in surveys for name in ids if name in found.columns)
     return with_types(chunks, surveys, dict.fromkeys(ids, exact and not text_ids))
 
