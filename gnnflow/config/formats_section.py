@@ -46,7 +46,7 @@ class CsvFormat(Section):
 
 
 def check_formats(formats: Mapping[str, CsvFormat], places: Mapping[str, str]) -> None:
-    """Raise a problem for a form that is none or is of no table, and for two forms of one table.
+    """Raise a problem for a form of no table, two forms of one table, and columns that cannot be.
 
     places: of tables, by their names.
     """

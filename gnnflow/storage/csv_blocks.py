@@ -245,7 +245,9 @@ def _first_line(uri: str, content: bytes) -> bytes:
 def _names(uri: str, line: bytes, separator: str) -> tuple[str, ...]:
     try:
         text = line.decode()
-        return tuple(next(csv.reader([text.rstrip("\r\n")], delimiter=separator)))
+        names = next(csv.reader([text.rstrip("\r\n")], delimiter=separator))
+        # pandas writes its index without a name, and calls it so
+        return tuple(name or f"Unnamed: {number}" for number, name in enumerate(names))
     except UnicodeDecodeError as error:
         raise TableError("line 1 is not UTF-8", where=uri, fix=_OTHER_ENCODING) from error
     except csv.Error as error:

@@ -1,4 +1,4 @@
-"""Names a table's files, and the parts of files that a library of their own format reads."""
+"""Names a table's files, and the parts of files that the library of a format reads."""
 
 from __future__ import annotations
 
