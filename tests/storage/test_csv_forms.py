@@ -4,7 +4,9 @@ import gzip
 
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
+from gnnflow.config import GraphConfig
 from gnnflow.config.formats_section import CsvFormat
 from gnnflow.graph.errors import GnnflowError, TableError
 from gnnflow.storage import csv_blocks
@@ -103,6 +105,21 @@ def test_a_form_that_the_config_says_is_read_alike_in_a_sample_and_in_ingest(tmp
     assert whole.to_pydict() == expected
     assert read_whole(sample.chunks) == whole
     assert first_schema(files).names == whole.column_names
+
+
+def test_a_table_of_several_relations_has_one_form():
+    tables = {
+        "nodes": {"user": "u.csv", "item": "i.csv"},
+        "edges": {"user__buys__item": {"table": "e.csv", "where": {"kind": "buys"}}, "user__rates__item": "e.csv"},
+        "target": "user",
+    }
+    said = {"user__rates__item": {"separator": "tab"}, "user": {"encoding": "latin-1"}}
+    graph = GraphConfig(**tables, formats=said)
+    assert graph.format_at("e.csv").separator == "\t"
+    assert graph.format_at("u.csv").encoding == "latin-1"
+    assert graph.format_at("i.csv") is None
+    with pytest.raises(ValidationError, match="read the same table, which has one form"):
+        GraphConfig(**tables, formats={**said, "user__buys__item": {"separator": "comma"}})
 
 
 def test_the_form_of_a_file_is_told(tmp_path):
