@@ -87,10 +87,9 @@ def _listed(fs: Any, path: str, uri: str) -> TableFiles:
             where=uri,
             fix="Check the path and its rights.",
         ) from error
-    chosen = _chosen(uri, base, sorted(found), asked=path, local=isinstance(fs, LocalFileSystem))
-    if not is_glob and base == path.rstrip("/"):
+    if found and not is_glob and base == path.rstrip("/"):
         _refuse_below_a_log(fs, uri, base)
-    return chosen
+    return _chosen(uri, base, sorted(found), asked=path, local=isinstance(fs, LocalFileSystem))
 
 
 def _below(fs: Any, path: str) -> tuple[str, list[str]]:
@@ -224,8 +223,10 @@ def _refuse_below_a_log(fs: Any, uri: str, folder: str) -> None:
         if not above.strip("/"):
             return
         with suppress(OSError):  # the table may be readable where the folder above it is not
-            siblings = [f"{path}/any" for path in _names_in(fs, above)]
-            siblings += [f"metadata/{name}" for name in _names_in(fs, f"{above}/metadata")]
+            names = _names_in(fs, above)
+            siblings = [f"{name}/any" for name in names]
+            for log in _FILES_OF_LOGS.keys() & {*names}:
+                siblings += [f"{log}/{name}" for name in _names_in(fs, f"{above}/{log}")]
             _refuse_logged(uri, _log_among(siblings), f"lies in {above}, a table")
 
 

@@ -142,6 +142,8 @@ def test_a_table_of_lance_is_refused_by_name_without_its_library(
     make(tmp_path, "t.lance/_versions/1.manifest", "t.lance/data/a.lance")
     with pytest.raises(ConfigError, match=r"is a table of Lance: .*'gnnflow\[lance\]'\), or: .*out as Parquet\.$"):
         find_table_files(str(tmp_path / "t.lance"))
+    with pytest.raises(StorageError, match=r"lies in .*t\.lance, a table of Lance"):
+        find_table_files(str(tmp_path / "t.lance" / "data"))
 
 
 TYPED = pa.table({"id": [1, 2, 3], "day": ["a b", "c/d", None], "x": [1.5, 2.5, None]})
