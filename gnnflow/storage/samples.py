@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.storage.csv_blocks import head_span
 from gnnflow.storage.filesystem import size_of
-from gnnflow.storage.table_files import TableFiles, find_table_files
+from gnnflow.storage.table_files import TableFiles, find_table_files, format_of
 from gnnflow.storage.user_tables import chunks_of, null_counts, scan
 
 if TYPE_CHECKING:
@@ -83,6 +83,13 @@ def sample_table(uri: str) -> Sample:
         missing=missing,
         missing_of=of,
     )
+
+
+def chunks_beyond(sample: Sample) -> list[Chunk]:
+    """Return one chunk of each file that a sample does not reach; none of CSV, whose columns have no types."""
+    seen = {chunk.uri for chunk in sample.chunks}
+    others = [each for each in sample.files.files if each.uri not in seen and format_of(each.name) != "csv"]
+    return [scan(replace(sample.files, files=(each,)))[0] for each in others]
 
 
 def _first_rows(chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:
