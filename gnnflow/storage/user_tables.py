@@ -78,14 +78,14 @@ def scan(table: str | TableFiles) -> list[Chunk]:
     """Return the chunks of a user's table, in file and row order. Raises TableError for a file that cannot be read."""
     found = find_table_files(table) if isinstance(table, str) else table
     chunks = _with_commas([chunk for file in found.files for chunk in chunks_of(file)])
-    return chunks or [_empty_chunk(file) for file in found.files]
+    return chunks or [empty_chunk(file) for file in found.files]
 
 
 def first_schema(table: TableFiles) -> pa.Schema:
     """Return the schema of a table's first file, with the types of text by its first rows. Reads the file's head."""
-    if not table.files or _format_of(table.files[0]) is None:
+    if not table.files or kind_of(table.files[0]) is None:
         return pa.schema([])
-    chunk = _empty_chunk(table.files[0])
+    chunk = empty_chunk(table.files[0])
     if chunk.library is not None:
         return schema_of(next(chunks_of(table.files[0])))
     if chunk.format != "csv":
@@ -292,14 +292,14 @@ def csv_chunks(file: CsvFile, keys: Keys = ()) -> Iterator[Chunk]:
         yield Chunk(file.uri, "csv", part, 0, None, file, span, keys)
 
 
-def _empty_chunk(file: TableFile) -> Chunk:
+def empty_chunk(file: TableFile) -> Chunk:
     """Return the one chunk of a file without row groups or batches, whose columns are known all the same."""
-    found = _format_of(file)
+    found = kind_of(file)
     assert found is not None, "`scan` refuses unknown formats first"
     return Chunk(file.uri, found, 0, 0, 0, keys=file.keys, library=file.part)
 
 
-def _format_of(file: TableFile) -> Format | None:
+def kind_of(file: TableFile) -> Format | None:
     """Return the format of a file: a library's, CSV where its form is said, or its suffix's."""
     if file.part is not None:
         return file.part.kind
@@ -309,7 +309,7 @@ def _format_of(file: TableFile) -> Format | None:
 
 def chunks_of(file: TableFile) -> Iterator[Chunk]:
     """Yield the chunks of one file. Raises TableError for a file that cannot be read."""
-    found = _format_of(file)
+    found = kind_of(file)
     if found is None:
         fix = (
             "Use .parquet, .pq, .csv, .csv.gz, .arrow, .feather, .ipc or .jsonl, a database or a workbook; where it is "
