@@ -67,13 +67,13 @@ class Fault:
 class Separated:
     """Rows of a table after its checks.
 
-    kept: numbers of the faultless rows [K]. bad: the other rows, with their reason and place. reasons: column, reason
-    and number of rows of each fault, every row under its first.
+    kept: numbers of the faultless rows [K]. bad: the other rows, with their reason and place. reasons: column, reason,
+    number of rows and of labelled rows of each fault, every row under its first.
     """
 
     kept: IntArray
     bad: pa.Table
-    reasons: tuple[tuple[str, str, int], ...]
+    reasons: tuple[tuple[str, str, int, int], ...]
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -262,8 +262,12 @@ def separate(
     chunks: Sequence[Chunk],
     place: IntArray,
     policy: Literal["fail", "quarantine"],
+    labelled: Array | None = None,
 ) -> Separated:
-    """Return the rows to keep, and the others. Raises TableError under `fail`."""
+    """Return the rows to keep, and the others. Raises TableError under `fail`.
+
+    labelled: whether each row has a label [R]; None: none has.
+    """
     # number of the first fault of each row [R], -1 where there is none
     reason = np.full(table.num_rows, -1)
     for code, fault in reversed(list(enumerate(faults))):
@@ -283,7 +287,9 @@ def separate(
     # each faulty row's number within its file [B]
     row = first[number] + (place[bad] & ((1 << _PLACE_SHIFT) - 1))
     counts = np.bincount(reason[bad], minlength=len(faults)).tolist()
-    reasons = tuple((f.column, f.reason, count) for f, count in zip(faults, counts, strict=True) if count)
+    targets = bad[:0] if labelled is None else bad[labelled[bad]]
+    lost = np.bincount(reason[targets], minlength=len(faults)).tolist()
+    reasons = tuple((f.column, f.reason, *both) for f, *both in zip(faults, counts, lost, strict=True) if both[0])
     return Separated(np.flatnonzero(reason < 0), quarantined.append_column("row", pa.array(row)), reasons)
 
 

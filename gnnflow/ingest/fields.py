@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 PLAIN_NUMBERS = ", such as 1234.5: without separators of thousands, units or signs of currency."
 _FIRST = {b"text": "text", b"number": "integer beyond 64 bits"}
+_ENDS = ("graph.id", "graph.src", "graph.dst")
 _FEATURE_DIM = b"feature_dim"
+_NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)?")
 _WIDTH = re.compile(rb"[0-9]{1,10}")
 _MAX_WIDTH = 2**31 - 1
 _MAX_FOUND_WIDTH = 1 << 24  # wider only where someone says so: a model has a row of weights per feature
@@ -93,9 +95,18 @@ def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str 
         raise TableError(
             f"has no column {name!r} ({role}); it has {', '.join(schema.names)}",
             where=chunk.uri,
-            fix=fix or f"Set {role} to one of them, or write the column.",
+            fix=(fix or f"Set {role} to one of them, or write the column.")
+            + _without_header(schema.names, chunk, role),
         )
     return schema.field(name)
+
+
+def _without_header(names: Sequence[str], chunk: Chunk, role: str) -> str:
+    """Return what to write where the first line of a CSV file is likely a row; "" where it is a header."""
+    can_be_row = chunk.csv is not None and chunk.csv.has_header and any(map(_NUMBER.fullmatch, names))
+    if role not in _ENDS or not can_be_row:
+        return ""
+    return " If its first line is a row: graph.formats: {TABLE: {header: false, columns: [...]}}."
 
 
 def is_unknown(field: pa.Field, chunks: Sequence[Chunk]) -> bool:

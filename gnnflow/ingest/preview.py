@@ -201,14 +201,14 @@ def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -
     found: list[SampledTable] = []
     names = [*node_tables_by_name(config), *edge_tables_by_name(config)]
     for number, uri in enumerate(config.node_tables.values()):
-        sample = errors.attempt(partial(_sample_of, uri))
+        sample = errors.attempt(partial(_sample_of, uri, config))
         if sample is not None:
             source = node_source(sample.chunks, config, node_type=number)
             found.append(
                 SampledTable(names[number], number, is_nodes=True, is_plain=True, sample=sample, source=source)
             )
     for number, uri in enumerate(config.edge_tables.values()):
-        sample = errors.attempt(partial(_sample_of, uri))
+        sample = errors.attempt(partial(_sample_of, uri, config))
         if sample is not None:
             also = () if targets is None else targets.columns(config, table=number)
             source = edge_source(sample.chunks, config, number=number, also=also)
@@ -218,9 +218,9 @@ def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -
     return found
 
 
-def _sample_of(uri: str) -> Sample:
+def _sample_of(uri: str, config: GraphConfig) -> Sample:
     """Return the first rows of a table; none for a type without a table, which has the ids of its edges."""
-    return sample_table(absolute(uri)) if uri else NO_SAMPLE
+    return sample_table(absolute(uri), form=config.format_at(uri)) if uri else NO_SAMPLE
 
 
 def _settled(tables: Sequence[SampledTable], errors: Errors) -> list[SampledTable]:

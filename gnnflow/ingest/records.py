@@ -261,17 +261,20 @@ def _row_counts(
         total(every, "rows_quarantined"),
     )
     assert rows_in == rows_out + quarantined, f"{name}: rows were lost: {rows_in} != {rows_out} + {quarantined}"
-    return RowCounts(rows_in, rows_out, quarantined, _reasons(every))
+    return RowCounts(rows_in, rows_out, quarantined, _reasons(every), total(read, "labelled_in"))
 
 
 def _reasons(records: Sequence[TaskRecord]) -> tuple[BadRows, ...]:
     """Return the number of rows that each reason set aside, the most frequent first."""
     counted: Counter[tuple[str, str]] = Counter()
+    labelled: Counter[tuple[str, str]] = Counter()
     for record in records:
-        counted.update({(column, reason): rows for column, reason, rows in record.counts.get("reasons", ())})
+        for column, reason, rows, *targets in record.counts.get("reasons", ()):
+            counted[column, reason] += rows
+            labelled[column, reason] += sum(targets)  # records of an earlier version have none
     # equal counts by name, so the order of tasks does not matter
     ordered = sorted(counted.items(), key=lambda each: (-each[1], each[0]))
-    return tuple(BadRows(column, reason, rows) for (column, reason), rows in ordered)
+    return tuple(BadRows(*name, rows, labelled[name]) for name, rows in ordered)
 
 
 def count_splits(records: Sequence[TaskRecord]) -> dict[str, int]:

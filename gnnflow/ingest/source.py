@@ -187,7 +187,7 @@ def edge_columns(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> di
 
 
 def _labelled(table: pa.Table, schema: TableSchema, config: GraphConfig) -> Array:
-    """Return which rows of the node table have a label."""
+    """Return which rows of a table have a label."""
     return is_labelled(table, schema, config) if schema.has_labels else np.zeros(table.num_rows, bool)
 
 
@@ -271,13 +271,22 @@ def read_rows(
         kept = np.flatnonzero(chosen(table))
         left_out = {"rows_left_out": table.num_rows - len(kept)}
         table, place = take_kept(table, kept), place[kept]
-    found = separate(table, faults(table), chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    found_faults = faults(table)  # which say first where the column of labels cannot be read
+    labelled = _labelled(table, source.schema, source.config)
+    policy = job.config.on_bad_rows
+    found = separate(table, found_faults, chunks=source.chunks, place=place, policy=policy, labelled=labelled)
     rows = take_kept(table, found.kept)
     lost = {**rounding(rows, source.schema, source.config), **count_rounded(rows, numbers)}
     lost |= count_encoded(rows, source.schema.parts)
     done = TaskOutput(
         files=job.set_aside(f"{source.stem}-read-{number:05d}", found.bad),
-        counts={"rows_in": table.num_rows, **left_out, **found.counts, **lost},
+        counts={
+            "rows_in": table.num_rows,
+            "labelled_in": int(labelled.sum()),
+            **left_out,
+            **found.counts,
+            **lost,
+        },
     )
     return FaultlessRows(rows, place[found.kept], done)
 

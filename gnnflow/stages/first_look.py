@@ -29,7 +29,7 @@ from gnnflow.stages.check import errors_of_run, joined
 from gnnflow.stages.resolve import cluster_for
 from gnnflow.stages.table_errors import errors_of_tables, preview_of
 from gnnflow.storage.columns import combine
-from gnnflow.storage.user_tables import holds_lists, holds_numbers, holds_text, holds_times
+from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times
 
 if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
@@ -57,7 +57,10 @@ class ColumnLook:
 
 @dataclass(frozen=True)
 class TableLook:
-    """One table. rows: all of them, estimated where is_exact is false. sampled: the rows that were read."""
+    """One table. rows: all of them, estimated where is_exact is false. sampled: the rows that were read.
+
+    form: its version, or the form of its files of CSV; "" for the usual one.
+    """
 
     key: str
     uri: str
@@ -67,6 +70,7 @@ class TableLook:
     is_exact: bool
     sampled: int
     columns: tuple[ColumnLook, ...]
+    form: str = ""
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,7 @@ def _table_look(table: SampledTable, config: Config) -> TableLook:
         is_exact=sample.is_whole or (sample.counted is not None and sample.counted_share >= 1),
         sampled=rows,
         columns=tuple(_column_look(name, table, config) for name in table.parts[0].column_names),
+        form=sample.files.snapshot or form_of(table.source.chunks),
     )
 
 
@@ -323,7 +328,8 @@ def _table_lines(table: TableLook) -> Iterator[str]:
     rows = f"{table.rows:,} rows" if table.is_exact else f"about {table.rows:,} rows"
     files = f"{table.files} file{'s' * (table.files != 1)}"
     read = "" if table.is_exact and table.sampled == table.rows else f", the first {table.sampled:,} rows read"
-    yield f"{table.key}  {table.uri}: {rows}, {bytes_text(table.num_bytes)}, {files}{read}"
+    form = f"; {table.form}" if table.form else ""
+    yield f"{table.key}  {table.uri}: {rows}, {bytes_text(table.num_bytes)}, {files}{read}{form}"
     heads = ("column", "type", "role", "missing")
     yield "  " + "".join(f"{head:{width}}" for head, width in zip(heads, _WIDTHS, strict=True)) + "examples"
     for column in table.columns:

@@ -19,7 +19,7 @@ from gnnflow.ingest.tables import (
     read_tables,
     report_missing_features,
     report_missing_times,
-    report_rounded_text,
+    report_text,
 )
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
@@ -48,7 +48,7 @@ def work(run: StageRun) -> Made:
     Raises TableError for tables that break their contract, GuardError if too many rows were set aside.
     """
     graph, tell = run.config.graph, run.tell
-    found = {uri: find_table_files(absolute(uri)) for uri in tables_by_name(graph).values()}
+    found = {uri: find_table_files(absolute(uri), form=graph.format_at(uri)) for uri in tables_by_name(graph).values()}
     for name, uri in tables_by_name(graph).items():
         tell(f"{name}: {found[uri].summary}")
     targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
@@ -59,7 +59,7 @@ def work(run: StageRun) -> Made:
     tables = fit_columns(tables, graph, run.rounds, given=run.resolved.states)
     if drawn is not None:
         tell(f"splits: {drawn.text}")
-    report_rounded_text(tables, [*node_tables_by_name(graph), *edge_tables_by_name(graph)], tell)
+    report_text(tables, [*node_tables_by_name(graph), *edge_tables_by_name(graph)], tell)
     report_missing_features(tables, graph, tell)
     report_missing_times(tables, graph, tell)
     schema = tables.labelled.schema

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.scales import Scales
     from gnnflow.registry import Version
     from gnnflow.stages.start import FoundStart
-    from gnnflow.storage.table_files import TableFiles
+    from gnnflow.storage.table_parts import TableFiles
 
 Tables = dict[str, tuple[Stamp, ...]]
 
@@ -132,7 +132,7 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     if tables is None:
         tables = stamps_of(config.graph)
         _refuse_own_files(config)
-    schema_of = cache(_schema_of)  # two keys may follow from one table
+    schema_of = cache(partial(_schema_of, graph=config.graph))  # two keys may follow from one table
     config = _with_classes(_with_split(_with_partitions(config, tables), schema_of), schema_of)
     scales: Scales = {}
     states: States = {}
@@ -266,10 +266,10 @@ def _with_classes(config: Config, schema_of: Callable[[str], pa.Schema]) -> Conf
     return config.model_copy(update={"graph": graph.model_copy(update={"classes": "whole"})})
 
 
-def _schema_of(table: str) -> pa.Schema:
+def _schema_of(table: str, *, graph: GraphConfig) -> pa.Schema:
     """Return the schema of a table's first file, an empty one if it cannot be read: ingest says why."""
     with suppress(GnnflowError):
-        return first_schema(find_table_files(absolute(table)))
+        return first_schema(find_table_files(absolute(table), form=graph.format_at(table)))
     return pa.schema([])
 
 

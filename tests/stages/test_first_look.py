@@ -24,6 +24,7 @@ from gnnflow.stages.entry import perform
 from gnnflow.stages.first_look import Look, first_look, refuse_first
 from gnnflow.stages.resolve import cluster_for, resolve
 from gnnflow.storage.samples import MOST_ROWS
+from tests.hearing import Heard
 
 Tables = dict[str, pa.Table]
 Change = Callable[[Tables], None]
@@ -389,3 +390,26 @@ def test_a_small_graph_starts_no_workers_unless_it_is_asked_to(tmp_path):
     said: list[str] = []  # an operator without a cluster has the same rule
     run_here("ingest", load_config(_written(tmp_path, tables, content), environment={}), say=said.append)
     assert any("the work runs in this process" in line for line in said)
+
+
+def test_check_and_the_run_say_the_form_of_files_that_have_no_header(tmp_path):
+    nodes, edges = tmp_path / "n.csv", tmp_path / "e.dat"
+    rows = [f"u{number};Köln;{number},5;{('ja', 'nein')[number % 2]}" for number in range(100)]
+    nodes.write_text("\n".join(rows) + "\n", encoding="latin-1")
+    edges.write_text("".join(f"u{number} u{(number + 1) % 100}\n" for number in range(100)))
+    formats = {
+        "nodes": {"header": False, "columns": ["id", "city", "size", "label"], "encoding": "latin-1"},
+        "edges": {"header": False, "columns": ["src", "dst"]},
+    }
+    graph = {"nodes": str(nodes), "edges": str(edges), "features": ["size", "city"], "formats": formats}
+    content = yaml.safe_dump(
+        {"name": "forms", "workspace": str(tmp_path / "w"), "graph": graph, "train": {"epochs": 1}}
+    )
+    look = first_look(read_config(content))
+    assert not look.stops
+    forms = ["separator semicolon, latin-1; decimal commas in size; no header", "separator space; no header"]
+    assert [table.form for table in look.tables] == forms
+    assert all(any(form in line for line in look.lines()) for form in forms)
+    heard = Heard()
+    perform(StageContext.of(load_config(content), progress=heard), "run")
+    assert {f"nodes: read with {forms[0]}", f"edges: read with {forms[1]}"} <= {*heard.messages}
