@@ -216,7 +216,10 @@ def count_chunk(index: int, inbox: Inbox, *, job: _FitJob) -> TaskOutput:
 def _rows_to_fit(
     chunk: Chunk, table: NodeTable | EdgeTable, parts: Sequence[ColumnPart], *, is_sampled: bool
 ) -> tuple[pa.Table, KeyArray]:
-    """Return a chunk's rows that are nodes or edges, and a hash of each row's ids, zeros where none is needed."""
+    """Return a chunk's rows that are nodes or edges, and a hash of each row's ids.
+
+    Hashes are zeros where none is needed.
+    """
     is_edge, names = isinstance(table, EdgeTable), [part.name for part in parts]
     ids = (table.config.src_column, table.config.dst_column) if is_edge else (table.config.id_column,)
     chosen = table if isinstance(table, EdgeTable) and table.chosen is not None else None

@@ -389,7 +389,7 @@ def _targets_of_tables(config: Config) -> _Targets:
     graph = config.graph
     targets = EdgeTargets.of(config.task, graph, seed=config.seed)
     drawn = DrawnSplit.of(config.task, seed=config.seed)
-    nodes, edges = sources_of(graph, targets=targets)
+    nodes, edges = sources_of(graph, targets=targets, drawn=drawn)
     if any(chunk.text_columns for table in (*nodes, *edges) for chunk in table.chunks):
         return _targets_of_text(nodes[graph.target_type], config, is_drawn=drawn is not None)
     labelled = tables_of(nodes, edges, graph, targets=targets, drawn=drawn).labelled.schema

@@ -19,7 +19,7 @@ from gnnflow.graph.errors import GnnflowError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.subsample import STEP, read_subsample
-from gnnflow.ingest.targets import EdgeTargets
+from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.progress import Silent
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import StageContext, neighbors_of
@@ -124,8 +124,9 @@ def _rehearsals(context: StageContext, *, end: float) -> _Rehearsals:
 def _rehearse_until(end: float, context: StageContext, folder: str) -> _Rehearsals:
     config = context.config
     targets = EdgeTargets.of(config.task, config.graph, seed=config.seed)
+    drawn = DrawnSplit.of(config.task, seed=config.seed)
     subsample, levels = read_subsample(
-        config.graph, targets=targets, smallest=_SMALLEST, largest=_LARGEST, progress=context.progress
+        config.graph, targets=targets, drawn=drawn, smallest=_SMALLEST, largest=_LARGEST, progress=context.progress
     )
     found = _Rehearsals(context, subsample, folder)
     partitions = _rehearsed_partitions(context)
