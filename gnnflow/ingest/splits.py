@@ -1,4 +1,4 @@
-"""The rounds that find where a split by time or by class divides the labelled nodes, before any row is ingested.
+"""The rounds that find the bounds of splits by time or by class, before any row is ingested.
 
 Each node has a key in a group: its time in one group of all, or a hash of its id in its class. The smallest keys of a
 group are train, the largest test, and nodes of one key are in one split. `splits_read` reads ids, labels and times

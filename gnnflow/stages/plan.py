@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from gnnflow.ingest.subsample import Subsample
 
-_SMALLEST, _LARGEST = 1 << 13, 1 << 22  # edges of the subsamples
+_SMALLEST, _LARGEST = 1 << 15, 1 << 22  # edges of the subsamples
 _SHARE = 0.1  # of the forecast, that rehearsals may take where no limit is given
 _SHORTEST, _LONGEST = 10.0, 60.0  # seconds of such a limit
 _MOST_PARTITIONS = 16  # of a rehearsal: with many more, most of its time would be the overhead of tasks
