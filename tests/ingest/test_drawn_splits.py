@@ -27,9 +27,9 @@ from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.sampling.pairs import time_bounds
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.check import check_held_out
 from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import make_artifact
+from gnnflow.stages.target_checks import check_held_out
 from tests.budget import examples
 from tests.command_line import run_cli
 from tests.hearing import Heard
