@@ -158,6 +158,7 @@ class GraphFacts:
     class_counts: the labelled targets of each class, where there are not too many classes. train_class_counts: the
     train targets of each class, or with each label where a target has several.
     encodings: the fitted columns of each table, empty where it has none.
+    split_times: the first time of valid and of test as text, where the split is by time.
     """
 
     num_nodes: int
@@ -193,6 +194,7 @@ class GraphFacts:
     class_counts: tuple[int, ...] = ()
     train_class_counts: tuple[int, ...] = ()
     encodings: dict[str, tuple[EncodedColumn, ...]] = field(default_factory=dict)
+    split_times: dict[str, str] = field(default_factory=dict)
 
     @property
     def states(self) -> States:

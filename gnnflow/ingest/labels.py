@@ -191,8 +191,12 @@ def label_counts(rows: pa.Table, kind: LabelKind) -> dict[str, Any]:
         largest = int(held.max(initial=-1))
         if largest >= _MANY_CLASSES:  # nobody reads counts of so many classes
             return {"label_max": largest}
-        trained_on = np.bincount(numbers[is_train & (numbers >= 0)]).tolist()
-        return {"label_max": largest, "class_counts": np.bincount(held).tolist(), "train_class_counts": trained_on}
+        split, labelled = to_numpy(rows["split"]), numbers >= 0
+        own = {
+            f"{name}_class_counts": np.bincount(numbers[labelled & (split == code)]).tolist()
+            for code, name in enumerate(SPLITS)
+        }
+        return {"label_max": largest, "class_counts": np.bincount(held).tolist(), **own}
     if traits.has_classes:
         positives = (to_matrix(label)[is_train] > 0).sum(axis=0)
         return {"train_class_counts": positives.tolist()} if len(positives) <= _MANY_CLASSES else {}
@@ -213,9 +217,9 @@ def class_counts_of(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int,
     return _added("class_counts", records, job)
 
 
-def train_class_counts_of(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
-    """Return the number of train targets per class or label; nothing where there are very many."""
-    return _added("train_class_counts", records, job)
+def split_class_counts_of(split: str, records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
+    """Return the number of a split's targets per class, of train also per label; nothing where there are very many."""
+    return _added(f"{split}_class_counts", records, job)
 
 
 def _added(key: str, records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:

@@ -129,7 +129,7 @@ def preview_schemas(
     """
     errors, given = Errors(), config
     config = sections_of(states, config)
-    tables = _settled(_sampled(config, targets, errors), errors)
+    tables = _settled(_sampled(config, errors, targets=targets, drawn=drawn), errors)
     read, is_open = _with_schemas(tables, config, errors, targets=targets, drawn=drawn)
     agreed = None if is_open else _agreed(read, config, errors, targets=targets, drawn=drawn)
     fitted = None if agreed is None else errors.attempt(lambda: _fitted(agreed, given, states))
@@ -196,14 +196,17 @@ def _rounds() -> Iterator[RoundRunner]:
         yield RoundRunner(work, Synchronous())
 
 
-def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -> list[SampledTable]:
+def _sampled(
+    config: GraphConfig, errors: Errors, *, targets: EdgeTargets | None, drawn: DrawnSplit | None
+) -> list[SampledTable]:
     """Return the first rows of each table that is there."""
     found: list[SampledTable] = []
     names = [*node_tables_by_name(config), *edge_tables_by_name(config)]
     for number, uri in enumerate(config.node_tables.values()):
         sample = errors.attempt(partial(_sample_of, uri, config))
         if sample is not None:
-            source = node_source(sample.chunks, config, node_type=number)
+            of_split = () if drawn is None else drawn.columns
+            source = node_source(sample.chunks, config, node_type=number, also=of_split)
             found.append(
                 SampledTable(names[number], number, is_nodes=True, is_plain=True, sample=sample, source=source)
             )

@@ -12,7 +12,7 @@ import numpy as np
 from gnnflow.graph.encodings import EncodedColumn
 from gnnflow.graph.facts import BadRows, ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest.labels import class_counts_of, label_unit_of, num_classes_of, train_class_counts_of
+from gnnflow.ingest.labels import class_counts_of, label_unit_of, num_classes_of, split_class_counts_of
 from gnnflow.ingest.moments import large_columns
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ def facts_of(
     *,
     columns: tuple[ColumnCounts, ...],
     scales: dict[str, ColumnScale],
+    split_times: dict[str, str],
 ) -> GraphFacts:
     """Return the facts of the graph store that the rounds wrote."""
     labelled, nodes = job.tables.labelled.schema, job.tables.nodes
@@ -179,8 +180,9 @@ def facts_of(
         scales=scales,
         columns_read=columns_read(job),
         class_counts=class_counts_of(steps.targets, job),
-        train_class_counts=train_class_counts_of(steps.targets, job),
+        train_class_counts=split_class_counts_of("train", steps.targets, job),
         encodings=steps.encodings,
+        split_times=split_times,
     )
 
 

@@ -47,8 +47,8 @@ class TableSchema:
     """Labels and splits of a table of nodes or edges; the defaults where its rows are no targets.
 
     class_names: from the config, the labels or the table's metadata, by class number, perhaps fewer or more than
-    classes. labels_are_names: the label column holds these names. drawn: the shares of a random split, where no column
-    says the splits.
+    classes. labels_are_names: the label column holds these names. drawn: the shares of a split that is made, where no
+    column says the splits.
     """
 
     label_kind: LabelKind = "none"
@@ -157,7 +157,7 @@ def read_node_schema(
 ) -> NodeSchema:
     """Return the schema of a type's node table. Reads schemas, and first rows where only these show a width.
 
-    targets: set where edges are targets, so no node label is read. drawn: the random split of labelled nodes.
+    targets: set where edges are targets, so no node label is read. drawn: the split of labelled nodes that is made.
     classes: of the label column, where they were counted.
     """
     _refuse_empty(table)
@@ -176,7 +176,7 @@ def read_node_schema(
     is_target = node_type in config.target_types
     is_labelled = is_target and targets is None and config.label is not None
     kind, width = label_of(found, chunks, config, classes) if is_labelled else ("none", 0)
-    drawn = drawn if is_labelled and LABEL_KINDS[kind].has_labels else None
+    drawn = _split_of(drawn, kind, table, config) if is_labelled and LABEL_KINDS[kind].has_labels else None
     return NodeSchema(
         id_type=id_type,
         features=dense,
@@ -191,6 +191,21 @@ def read_node_schema(
         is_target=is_target,
         drawn=drawn,
     )
+
+
+def _split_of(drawn: DrawnSplit | None, kind: LabelKind, table: SourceTable, config: GraphConfig) -> DrawnSplit | None:
+    """Return a split with the meaning of its times. Raises TableError where the table cannot have it."""
+    if drawn is not None and drawn.kind == "stratified" and not LABEL_KINDS[kind].is_class:
+        raise TableError(
+            f"column {config.label_column!r} holds {'numbers to predict' if kind == 'regression' else 'lists'}, and a "
+            "stratified split is by class",
+            where=table.uri,
+            fix="Set task.split to {kind: random}.",
+        )
+    if drawn is None or not drawn.column:
+        return drawn
+    field = field_of(table.schema(), table.chunks[0], drawn.column, "task.split.column")
+    return drawn if is_unknown(field, table.chunks) else replace(drawn, unit=time_of(field, table.chunks))
 
 
 def implied_node_schema(edges: Sequence[SourceTable], config: GraphConfig, *, node_type: int) -> NodeSchema:

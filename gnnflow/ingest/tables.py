@@ -138,15 +138,16 @@ def sources_of(
     *,
     targets: EdgeTargets | None,
     found: Mapping[str, TableFiles] | None = None,
+    drawn: DrawnSplit | None = None,
 ) -> SourceTables:
     """Return the node and the edge tables that a config names. found: known files, by URI."""
-    listed = found or {}
+    listed, times = found or {}, () if drawn is None else drawn.columns
 
     def files(uri: str) -> TableFiles:
         return listed.get(uri) or find_table_files(absolute(uri), form=config.format_at(uri))
 
     nodes = [
-        node_source(scan(files(uri)) if uri else (), config, node_type=number)
+        node_source(scan(files(uri)) if uri else (), config, node_type=number, also=times)
         for number, uri in enumerate(config.node_tables.values())
     ]
     edges = [
@@ -171,10 +172,9 @@ def read_tables(
 ) -> Tables:
     """Return the tables that a config names. Reads text and labels that are names once, else only the schemas of files.
 
-    drawn: the random split of labelled nodes, where no column has one. Raises TableError for tables that break their
-    contract.
+    drawn: the split of labelled nodes, where no column has one. Raises TableError for tables that break their contract.
     """
-    nodes, edges = sources_of(config, targets=targets, found=found)
+    nodes, edges = sources_of(config, targets=targets, found=found, drawn=drawn)
     settled = settle_text([*nodes, *edges], runner)
     sources = SourceTables(settled[: len(nodes)], settled[len(nodes) :])
     return settled_tables(sources, config, runner, targets=targets, drawn=drawn)

@@ -258,7 +258,8 @@ def _role_of(name: str, table: SampledTable, config: Config) -> str:
         return f"{what} ({kinds[name]})"
     if name in features or any(name in (f"{each}_index", f"{each}_value") for each in features):
         return f"{what} ({kind_text(table.parts[0][name].type)})"
-    return ""
+    is_time = isinstance(schema, NodeSchema) and schema.drawn is not None and name in schema.drawn.columns
+    return "time of the split" if is_time else ""
 
 
 def _target_text(config: Config, preview: Preview, counted: Counted) -> str:

@@ -14,6 +14,7 @@ from gnnflow.ingest.encodings import fit_columns, report_encodings, sections_of
 from gnnflow.ingest.job import IngestJob
 from gnnflow.ingest.records import columns_read
 from gnnflow.ingest.run import run_rounds
+from gnnflow.ingest.splits import find_splits
 from gnnflow.ingest.tables import (
     check_column_sections,
     read_tables,
@@ -40,6 +41,12 @@ if TYPE_CHECKING:
     from gnnflow.stages.resolve import ResolvedRun
 
 _NAMED = 20  # most columns in a message
+_ADVICE = {
+    "random": ". task.split: {kind: stratified} puts rows of each class of three or more into every split",
+    "stratified": ": too few rows have it",
+    "time": ". Raise task.split.valid or task.split.test",
+    "edges": ". Raise task.split.valid or task.split.test",
+}
 
 
 def work(run: StageRun) -> Made:
@@ -57,8 +64,8 @@ def work(run: StageRun) -> Made:
     tables = read_tables(as_known, run.rounds, targets=targets, found=found, drawn=drawn)
     check_column_sections(tables, graph)
     tables = fit_columns(tables, graph, run.rounds, given=run.resolved.states)
-    if drawn is not None:
-        tell(f"splits: {drawn.text}")
+    tables = find_splits(tables, graph, run.rounds)
+    _tell_of_splits(tables, tell)
     report_text(tables, [*node_tables_by_name(graph), *edge_tables_by_name(graph)], tell)
     report_missing_features(tables, graph, tell)
     report_missing_times(tables, graph, tell)
@@ -85,6 +92,7 @@ def work(run: StageRun) -> Made:
     _tell_of_classes(result, tell, are_given=schema.labels_are_names or graph.classes_given is not None)
     if run.config.task.kind != "node":
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
+    _tell_of_split_rows(result, tables, tell)
     _tell_of_digits(result, tell)
     report_encodings(result.facts.encodings, result.facts.tables, tell)
     for key, columns in result.facts.large_columns.items():
@@ -108,6 +116,29 @@ def _tell_of_classes(result: IngestResult, tell: Callable[[str], None], *, are_g
         tell(f"no {what} {shown}: a model still has an output for each of {result.facts.num_classes:,}{fix}")
     if unlearnable := unlearnable_labels(result.facts).text:
         tell(f"{unlearnable}: no model can learn that, but metrics count it")
+
+
+def _tell_of_splits(tables: Tables, tell: Callable[[str], None]) -> None:
+    """Report splits that no column has."""
+    drawn, targets = tables.labelled.schema.drawn, tables.targets
+    if text := drawn.text if drawn is not None else "" if targets is None else targets.text:
+        tell(f"splits: {text}")
+
+
+def _tell_of_split_rows(result: IngestResult, tables: Tables, tell: Callable[[str], None]) -> None:
+    """Report the first times of splits by time, and classes that a split that was made has no row of."""
+    if begins := [f"{name} from {time}" for name, time in result.facts.split_times.items()]:
+        tell(f"splits by time: {', '.join(begins)}")
+    drawn = tables.labelled.schema.drawn
+    if drawn is None and (tables.targets is None or not tables.targets.text):
+        return
+    every, names = result.facts.class_counts, dict(enumerate(result.facts.class_names))
+    for split, counts in result.held_out.items():
+        absent = [names.get(number, str(number)) for number, held in enumerate(counts) if every[number] and not held]
+        if absent:
+            tell(
+                f"no {split} row has class {listed(absent, at_most=_NAMED)}{_ADVICE[drawn.kind if drawn else 'edges']}"
+            )
 
 
 def _tell_of_digits(result: IngestResult, tell: Callable[[str], None]) -> None:
