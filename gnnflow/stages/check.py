@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gnnflow.config import STAGES, MAGNNConfig, MiniBatchConfig, PlateauSchedule
 from gnnflow.config.checks import problems_of
 from gnnflow.config.own_code import own_function
@@ -21,9 +23,12 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric, selection_metrics
 from gnnflow.graph.splits import SPLITS, check_splits, too_few_targets
 from gnnflow.graph.train_labels import check_train_labels
+from gnnflow.ingest.encodings import sections_of
 from gnnflow.ingest.preview import Errors
+from gnnflow.ingest.preview_rows import count_labels
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.own import load_function
+from gnnflow.sampling import priorities
 from gnnflow.stages.bad_rows import check_bad_rows
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.start import check_start
@@ -72,11 +77,13 @@ def errors_of_run(
         preview = preview_of(config, states=run.states)
     for error in () if preview is None else errors_of_tables(preview, config):
         errors.add(error)
+    of_rows = None if errors.found else preview
     for check in (
         partial(_check_own_code, config, missing),
         partial(_check_devices, config, missing),
         partial(_check_training, config, missing),
         partial(_check_graph, run, missing, preview),
+        partial(_check_train_rows, missing, of_rows),
         partial(_check_partitioner, config, missing),
         partial(_check_bad_rows, run),
     ):
@@ -144,15 +151,29 @@ def _check_graph(run: ResolvedRun, missing: Sequence[str], preview: Preview | No
     sampled = None if preview is None else preview.read
     if trains and sampled is not None and run.config.graph.classes == "whole":
         check_label_metric(run.config, sampled.labelled)
+    if sampled is not None and not any(table.schema.has_weight for table in sampled.edges):
+        priorities(np.zeros(0, np.uint64), kind=run.config.neighbors.sampling.kind, seed=run.config.seed)
     if not trains and ("flat" not in missing or run.config.flat.targets == "all"):
         return
     facts = facts_if_committed(run.artifact(run.store_stage), GraphFacts)
     if trains:
-        check_labels(run.config, facts)
+        check_labels(_as_known(run), facts)
         _check_partitions(run.config)
         _check_start(run)
     if facts is not None:
         check_targets(run.config, facts, trains=trains)
+
+
+def _as_known(run: ResolvedRun) -> Config:
+    """Return the config with the kinds of columns that the model of graph.scaled_as knows."""
+    return run.config.model_copy(update={"graph": sections_of(run.states, run.config.graph)})
+
+
+def _check_train_rows(missing: Sequence[str], preview: Preview | None) -> None:
+    """Raise TrainingError where a sample that holds all targets shows that a model learns nothing from them."""
+    counted = None if preview is None or "train" not in missing else count_labels(preview)
+    if counted is not None:
+        check_train_labels(counted)
 
 
 def _check_bad_rows(run: ResolvedRun) -> None:
@@ -281,12 +302,13 @@ def _check_own_layer(config: Config) -> None:
 class _Targets:
     """Facts about targets; None if still unknown: a text table must be read as a whole first.
 
-    row_width: columns of the rows that the first layer reads.
+    row_width: columns of the rows that the first layer reads. columns: of the table of node targets.
     """
 
     label_kind: LabelKind | None
     has_split: bool
     row_width: int | None
+    columns: tuple[str, ...] = ()
 
 
 def check_labels(config: Config, facts: GraphFacts | None) -> None:
@@ -308,10 +330,11 @@ def check_labels(config: Config, facts: GraphFacts | None) -> None:
         own = config.graph.of_targets(edges=config.task.kind != "node")
         has = "null" if own.label is None else f"{table} has no label column {own.label_column!r}"
         other = ", set graph.target to the type that is labelled" if config.graph.schema.is_typed else ""
+        name = f"Name one of its columns ({', '.join(known.columns)})" if known.columns else "Name the column"
         raise TrainingError(
             f"{has}, so nothing can be trained",
             where="graph.label",
-            fix=f"Name the column{other}, or run the stages that need no labels: ingest, select, flat, "
+            fix=f"{name}{other}, or run the stages that need no labels: ingest, select, flat, "
             "and score with a published model.",
         )
     # a table of target edges without these columns was refused when its schema was read
@@ -393,7 +416,9 @@ def _targets_of_tables(config: Config) -> _Targets:
     if any(chunk.text_columns for table in (*nodes, *edges) for chunk in table.chunks):
         return _targets_of_text(nodes[graph.target_type], config, is_drawn=drawn is not None)
     labelled = tables_of(nodes, edges, graph, targets=targets, drawn=drawn).labelled.schema
-    found = _Targets(labelled.label_kind, labelled.has_split, None)
+    target = nodes[graph.target_type]
+    columns = tuple(target.schema().names) if target.chunks else ()
+    found = _Targets(labelled.label_kind, labelled.has_split, None, columns)
     if not isinstance(labelled, NodeSchema) or any(part.section is not None for part in labelled.features):
         return found  # the width of columns to fit is not known yet
     width = _row_width(config, labelled.feature_width, is_sparse=labelled.sparse is not None)
@@ -406,7 +431,7 @@ def _targets_of_text(table: SourceTable, config: Config, *, is_drawn: bool) -> _
         return _Targets(None, has_split=True, row_width=None)
     names, own = schema_of(table.chunks[0]).names, config.graph.of_targets(edges=False)
     kind: LabelKind | None = None if own.label_column in names else "none"
-    return _Targets(kind, is_drawn or own.split_column in names, None)
+    return _Targets(kind, is_drawn or own.split_column in names, None, tuple(names))
 
 
 def _row_width(config: Config, features: int, *, is_sparse: bool) -> int:

@@ -21,12 +21,12 @@ from gnnflow.config.stages import stages_of
 from gnnflow.config.train_section import trains_from_shards
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.ingest.preview import Errors, own_section
-from gnnflow.ingest.preview_rows import Counted, count_targets
+from gnnflow.ingest.preview_rows import Counted, count_edges, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.check import errors_of_run, joined
 from gnnflow.stages.resolve import ResolvedRun, cluster_for, resolve
-from gnnflow.stages.table_errors import errors_of_tables, preview_of
+from gnnflow.stages.table_errors import errors_of_tables, preview_of, with_hint
 from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import holds_lists, holds_numbers, holds_text, holds_times
 
@@ -55,7 +55,10 @@ class ColumnLook:
 
 @dataclass(frozen=True)
 class TableLook:
-    """One table. rows: all of them, estimated where is_exact is false. sampled: the rows that were read."""
+    """One table. rows: all of them, estimated where is_exact is false. sampled: the rows that were read.
+
+    edges: of these, the edges of a relation that takes some rows of the table; None for another table.
+    """
 
     key: str
     uri: str
@@ -65,6 +68,7 @@ class TableLook:
     is_exact: bool
     sampled: int
     columns: tuple[ColumnLook, ...]
+    edges: int | None = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ def first_look(read: PartialConfig) -> Look:
     return Look(
         name=config.name,
         stops=tuple(errors.found.values()),
-        tables=tuple(_table_look(table, config) for table in preview.tables if table.parts),
+        tables=tuple(_table_look(table, config, preview) for table in preview.tables if table.parts),
         targets=counted,
         target_text=_target_text(config, preview, counted),
         splits_text=_splits_text(config),
@@ -169,14 +173,17 @@ def _errors_of(config: Config, run: ResolvedRun | None, preview: Preview) -> lis
     for error in errors_of_tables(preview, config):
         errors.add(error)
     if run is None:
-        errors.attempt(lambda: resolve(config))
+        found = Errors()
+        found.attempt(lambda: resolve(config))
+        for error in found.found.values():
+            errors.add(with_hint(error, preview, config.graph))
     else:
         for error in errors.attempt(lambda: errors_of_run(run, preview=preview)) or ():
             errors.add(error)
     return list(errors.found.values())
 
 
-def _table_look(table: SampledTable, config: Config) -> TableLook:
+def _table_look(table: SampledTable, config: Config, preview: Preview) -> TableLook:
     rows = sum(part.num_rows for part in table.parts)
     sample = table.sample
     return TableLook(
@@ -188,6 +195,7 @@ def _table_look(table: SampledTable, config: Config) -> TableLook:
         is_exact=sample.is_whole or (sample.counted is not None and sample.counted_share >= 1),
         sampled=rows,
         columns=tuple(_column_look(name, table, config) for name in table.parts[0].column_names),
+        edges=None if table.is_plain or preview.read is None else count_edges(table, preview),
     )
 
 
@@ -332,6 +340,7 @@ def _table_lines(table: TableLook) -> Iterator[str]:
     rows = f"{table.rows:,} rows" if table.is_exact else f"about {table.rows:,} rows"
     files = f"{table.files} file{'s' * (table.files != 1)}"
     read = "" if table.is_exact and table.sampled == table.rows else f", the first {table.sampled:,} rows read"
+    read += "" if table.edges is None else f", {table.edges:,} of them edges of this relation"
     yield f"{table.key}  {table.uri}: {rows}, {bytes_text(table.num_bytes)}, {files}{read}"
     heads = ("column", "type", "role", "missing")
     yield "  " + "".join(f"{head:{width}}" for head, width in zip(heads, _WIDTHS, strict=True)) + "examples"
