@@ -13,6 +13,7 @@ from gnnflow.config.column_names import ColumnNames, check_inputs, one_name, own
 from gnnflow.config.columns_section import ColumnSection, ColumnSections, expanded, is_pattern
 from gnnflow.config.edge_tables import ColumnValue, EdgeTableConfig, EdgeTables
 from gnnflow.config.formats_section import CsvFormat, check_formats
+from gnnflow.config.messages import nearest
 from gnnflow.config.typed_tables import check_typed_tables
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
 
@@ -408,10 +409,11 @@ class GraphConfig(Section):
         named |= {f"{owner}.{column}" for owner in typed for column in named} if typed else set()
         for name in self.columns:
             if name not in named and not any(map(is_pattern, named)):
+                fix = "Name the column in one of these lists, or take it out of graph.columns."
                 raise problem(
                     f"{name!r} is not among the columns of graph.features or graph.edge_features",
                     key="columns",
-                    fix="Name the column in one of these lists, or take it out of graph.columns.",
+                    fix=f"{nearest(name, sorted(named))} {fix}".strip(),
                 )
         return self
 
@@ -452,7 +454,8 @@ class GraphConfig(Section):
         for key, (name, of, known) in named.items():
             if name not in known:
                 found = f"graph.{of} has {', '.join(known)}" if known else f"graph.{of} is one table, without types"
-                raise problem(f"{name!r} is not known: {found}", key=key, fix="Name one of these, or leave it out.")
+                fix = "Name one of these, or leave it out." if known else "Leave it out."
+                raise problem(f"{name!r} is not known: {found}", key=key, fix=f"{nearest(name, known)} {fix}".strip())
         if types and not self.schema.is_typed and not self.features_of(types[0]):
             raise problem(
                 f"{types[0]!r} has no features, and is the only type",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.config.messages import nearest
 from gnnflow.graph.errors import TableError
 from gnnflow.storage.user_tables import (
     files_of,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 
 PLAIN_NUMBERS = ", such as 1234.5: without separators of thousands, units or signs of currency."
+SPLIT_FIX = "Write train, valid, test or null, or set task.split: {kind: random}."
 _FIRST = {b"text": "text", b"number": "integer beyond 64 bits"}
 _ENDS = ("graph.id", "graph.src", "graph.dst")
 _FEATURE_DIM = b"feature_dim"
@@ -95,7 +97,7 @@ def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str 
         raise TableError(
             f"has no column {name!r} ({role}); it has {', '.join(schema.names)}",
             where=chunk.uri,
-            fix=(fix or f"Set {role} to one of them, or write the column.")
+            fix=f"{nearest(name, schema.names)} {fix or f'Set {role} to one of them, or write the column.'}".strip()
             + _without_header(schema.names, chunk, role),
         )
     return schema.field(name)
@@ -121,7 +123,9 @@ def id_type_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: st
         return "int64"
     if holds_text(found):
         return "string"
-    raise TableError(f"column {name!r} is {found}, not an id", where=chunk.uri, fix="Write ids as int64 or string.")
+    more = " (pandas: astype('Int64'), which keeps gaps)" if pa.types.is_floating(found) else ""
+    fix = f"Write ids as int64 or string{more}."
+    raise TableError(f"column {name!r} is {found}, not an id", where=chunk.uri, fix=fix)
 
 
 def check_list_of(
@@ -158,7 +162,7 @@ def split_is_text(schema: pa.Schema, chunk: Chunk, name: str) -> bool:
         return False
     found = plain(schema.field(name).type)
     if not holds_text(found) and not pa.types.is_null(found):
-        raise TableError(f"column {name!r} is {found}", where=chunk.uri, fix="Write train, valid, test or null.")
+        raise TableError(f"column {name!r} is {found}, not a split", where=chunk.uri, fix=SPLIT_FIX)
     return True
 
 

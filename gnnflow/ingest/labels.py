@@ -116,7 +116,10 @@ def _class_faults(column: Column, schema: TableSchema, config: GraphConfig) -> l
     allowed = "-1 (unlabelled) or more" if most is None else f"-1 (unlabelled) to {most - 1}"
     reason = f"label out of range: allowed is {allowed}"
     fix = "Number classes from 0, or set graph.classes: distinct, which numbers the labels there are."
-    faults = [Fault(reason, config.label_column, rows, fix if config.classes_given is None else "Number them from 0.")]
+    if most is not None:
+        fix = "Number them from 0"
+        fix += ", or leave graph.num_classes out where labels are numbers." if config.num_classes else "."
+    faults = [Fault(reason, config.label_column, rows, fix)]
     if pa.types.is_floating(column.type):
         numbers = _float_labels(column)
         broken = np.flatnonzero(~np.isnan(numbers) & (numbers != np.rint(numbers)))

@@ -179,15 +179,20 @@ def refuse_empty_splits(labelled: NodeTable | EdgeTable, counts: Mapping[str, in
 
 
 def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts, *, targets: EdgeTargets) -> None:
-    if not targets.are_split:
-        return
-    counts = count_splits(records)
+    if targets.are_split:
+        refuse_empty_edge_splits(job.tables.labelled, count_splits(records), targets, aside=_set_aside(rows))
+
+
+def refuse_empty_edge_splits(
+    labelled: NodeTable | EdgeTable, counts: Mapping[str, int], targets: EdgeTargets, *, aside: str
+) -> None:
+    """Raise TableError where no target edge is in train or valid. aside: half a sentence about lost rows."""
     alone = f" {_ALONE}" if targets.have_labels else ""
     for name in ("train", "valid"):
         if not counts[name]:
             raise TableError(
-                f"no edge is in split {name!r} (counts: {counts}{_set_aside(rows)})",
-                where=job.tables.labelled.uri,
+                f"no edge is in split {name!r} (counts: {dict(counts)}{aside})",
+                where=labelled.uri,
                 fix=f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
             )
 

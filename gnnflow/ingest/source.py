@@ -111,11 +111,10 @@ def node_faults(
         faults += sparse_faults(table, schema.sparse, width, has_value=has_value, scaling=scaling)
     else:
         faults += number_faults(table, schema.features, "feature", scaling=scaling, scale=scale)
-    if schema.has_labels:
-        faults += label_faults(table, schema, config)
+    wrong = label_faults(table, schema, config) if schema.has_labels else []
     if schema.reads_split:
-        faults += split_faults(table, config.split_column, _labelled(table, schema, config))
-    return faults + split_time_faults(table, schema, config)
+        wrong += split_faults(table, config.split_column, _labelled(table, schema, config) | _are_in(wrong, table))
+    return faults + wrong + split_time_faults(table, schema, config)
 
 
 def split_time_faults(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> list[Fault]:
@@ -134,11 +133,11 @@ def edge_faults(
     faults = id_faults(table, config.src_column) + id_faults(table, config.dst_column)
     if schema.has_weight:
         faults += weight_faults(table, config.weight_column)
-    if schema.has_labels:
-        faults += label_faults(table, schema, config)
+    wrong = label_faults(table, schema, config) if schema.has_labels else []
+    faults += wrong
     if schema.has_split:
         is_target = is_labelled(table, schema, config) if schema.has_labels else np.ones(table.num_rows, bool)
-        faults += split_faults(table, config.split_column, is_target)
+        faults += split_faults(table, config.split_column, is_target | _are_in(wrong, table))
     if schema.has_time:
         faults += time_faults(table, config.time_column, time=schema.time)
     scaling = config.edge_normalize
@@ -205,6 +204,14 @@ def edge_columns(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> di
 def _labelled(table: pa.Table, schema: TableSchema, config: GraphConfig) -> Array:
     """Return which rows of a table have a label."""
     return is_labelled(table, schema, config) if schema.has_labels else np.zeros(table.num_rows, bool)
+
+
+def _are_in(faults: Sequence[Fault], table: pa.Table) -> Array:
+    """Return which rows of a table some fault has [rows]."""
+    found = np.zeros(table.num_rows, bool)
+    for fault in faults:
+        found[fault.rows] = True
+    return found
 
 
 def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart], dtype: FloatType) -> FloatArray:

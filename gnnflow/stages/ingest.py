@@ -26,7 +26,8 @@ from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import Made
-from gnnflow.stages.resolve import FEWEST_PARTITIONS, SCALES_KEY, find_scales, stamps_of
+from gnnflow.stages.resolve import SCALES_KEY, find_scales, stamps_of
+from gnnflow.stages.table_errors import check_partitions
 from gnnflow.stages.target_checks import check_label_metric
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
@@ -70,7 +71,7 @@ def work(run: StageRun) -> Made:
     report_missing_features(tables, graph, tell)
     report_missing_times(tables, graph, tell)
     schema = tables.labelled.schema
-    _check_partitions(run, tables)
+    check_partitions(tables, run.resolved.config.graph)
     check_label_metric(run.config, tables.labelled)
     if schema.label_kind == "regression":
         column = tables.labelled.config.label_column
@@ -148,18 +149,6 @@ def _tell_of_digits(result: IngestResult, tell: Callable[[str], None]) -> None:
             lost = [f"{column!r} (by {each.lost:.3g} at most)" for column, each in columns.items() if each.bits == bits]
             if lost:
                 tell(f"{name}: numbers are rounded to {bits} bits, {when}, in {listed(lost, at_most=_NAMED)}")
-
-
-def _check_partitions(run: StageRun, tables: Tables) -> None:
-    """Raise TableError if there are more partitions than nodes: each costs a task and a file in every round."""
-    partitions = run.resolved.partitions
-    rows = sum(chunk.num_rows or 0 for table in tables.nodes for chunk in table.chunks)
-    if partitions > max(rows, FEWEST_PARTITIONS):
-        raise TableError(
-            f"graph.partitions is {partitions}, the node table has {rows} rows",
-            where=", ".join(filter(None, run.config.graph.node_tables.values())),
-            fix="Lower graph.partitions, or leave it out: it then follows from the size of the tables.",
-        )
 
 
 def _refuse_changed_tables(run: ResolvedRun) -> None:

@@ -239,7 +239,10 @@ def test_edge_tables_that_cannot_be_are_refused_when_the_config_is_read(
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"table": "device", "src": "id", "dst": "keeper"}, r"device\.parquet: has no column 'keeper' \(graph\.dst\)"),
+        (
+            {"table": "device", "src": "id", "dst": "keeper"},
+            r"device\.parquet: has no column 'keeper' \(graph\.edges\.device__of__account\.dst\)",
+        ),
         ({"table": "device", "src": "id", "dst": "owner", "where": {"k": 1}}, r"has no column 'k' .*where"),
         ({"table": "device", "src": "id", "dst": "half"}, r"'half': id is no whole number in 13 row"),
     ],
