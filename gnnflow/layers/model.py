@@ -70,6 +70,18 @@ class ModelInputs:
         return UNTYPED if self.typed is None else self.typed.schema
 
 
+@dataclass(frozen=True)
+class ModelSpec:
+    """The description of a model: its section of the config, and the part that the graph decides."""
+
+    config: ModelConfig
+    inputs: ModelInputs
+
+    def build(self, *, seed: int | None = None) -> Model:
+        """Return a model with fresh parameters, as `build_model`."""
+        return build_model(self.config, self.inputs, seed=seed)
+
+
 class Model(nn.Module):
     """Encoder, layers and head. Build it with `build_model`."""
 

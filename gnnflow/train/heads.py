@@ -20,9 +20,10 @@ from gnnflow.graph.arrays import BoolArray, FloatArray, IntArray
 from gnnflow.graphfeature.shards import PairShard
 from gnnflow.layers import FeatureTensors, TypedFeatureTensors
 from gnnflow.layers.model import Model
-from gnnflow.neighbors.link_candidates import KnownLinks
+from gnnflow.neighbors.link_candidates import KnownLinks, filtered_links
 from gnnflow.neighbors.pairs import StoredPairs
 from gnnflow.sampling.pairs import EVALUATION, draw_negatives
+from gnnflow.train.job import TrainJob
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,13 @@ class PairRule:
     task: PairTask
     seed: int
     known: KnownLinks | None = None
+
+    @staticmethod
+    def of(job: TrainJob) -> PairRule:
+        """Return the rule of a job whose targets are pairs."""
+        assert isinstance(job.task, PairTask)
+        store = job.graph.store
+        return PairRule(job.task, job.seed, None if store is None else filtered_links(store, job.task))
 
     def candidates(
         self,

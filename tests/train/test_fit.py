@@ -20,7 +20,7 @@ from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.layers import FeatureTensors
-from gnnflow.layers.model import Model, build_model
+from gnnflow.layers.model import Model
 from gnnflow.train.fit import Fitted, fit
 from gnnflow.train.fit_run import FitOptions
 from gnnflow.train.objective import Objective
@@ -111,7 +111,7 @@ class Interrupted(LocalUpdater):
 
 def run(source: WholeGraph, *, uri: str = "", steps: int | None = None) -> Fitted:
     job = job_for(GRAPH)
-    model = build_model(job.model, job.inputs, seed=job.seed)
+    model = job.model.build(seed=job.seed)
     updater = LocalUpdater(model, job.train) if steps is None else Interrupted(model, job.train, steps=steps)
     options = FitOptions("fit", epochs=6, metric="accuracy", lr=job.train.lr, checkpoint_steps=1, checkpoint_uri=uri)
     objective = Objective("single")

@@ -20,14 +20,14 @@ from gnnflow.graph.batch import LayerEdges, SampledEdges
 from gnnflow.graph.edges import Fanout, InEdges
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.exclusion import RowPairs, WithoutPairs
-from gnnflow.layers.model import Model, build_model
+from gnnflow.layers.model import Model
 from gnnflow.neighbors.pairs import StoredPairs
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.neighbors.whole import draw_edges, read_keys
 from gnnflow.train.globalbatch.graph import OwnPart, bounds_of, read_part
 from gnnflow.train.globalbatch.pairs import pair_head
 from gnnflow.train.heads import PairHead
-from gnnflow.train.job import StoreJob
+from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.batches import FIXED_VIEW
 from gnnflow.train.minibatch.loader import Batch
 from gnnflow.train.minibatch.memory import array_bytes
@@ -152,7 +152,7 @@ def _rows(part: RankPart, ends: Gathered | None, model: Model, tensors: RankBatc
 
 
 def read_rank_part(
-    job: StoreJob, partitions: Sequence[int], *, edges: bool, draws_anew: bool, exchange: Exchange
+    job: TrainJob, partitions: Sequence[int], *, edges: bool, draws_anew: bool, exchange: Exchange
 ) -> RankPart:
     """Return this rank's part of a job. edges: False for the same nodes in the graph without its edges."""
     neighbors = job.neighbors
@@ -165,8 +165,8 @@ def read_rank_part(
         own if edges else own.without_edges,
         neighbors,
         bounds_of(exchange.size, book),
-        job.fanouts or [None] * job.model.layers,
-        build_model(job.model, job.inputs).eval(),
+        job.fanouts or [None] * job.model.config.layers,
+        job.model.build().eval(),
         exchange,
         job.seed,
         read_keys(neighbors, partitions) if draws_anew else None,

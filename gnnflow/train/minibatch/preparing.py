@@ -77,4 +77,4 @@ class Preparing:
         assert isinstance(job.train, MiniBatchConfig)
         # A view is not read again, so the last epoch's view leaves before the next is drawn.
         open_shards = 2 if draws_anew else OPEN_SHARDS
-        return Preparing(job.train.cache, job.train.prefetch, open_shards, Mover(torch.device(job.device)))
+        return Preparing(job.train.cache, job.train.prefetch, open_shards, Mover(torch.device(job.share.device)))

@@ -100,7 +100,7 @@ def test_a_model_scores_stored_shards_as_its_source_does(tmp_path: Path, fanouts
 
 def test_any_rank_makes_the_batches_of_another_with_the_draws_of_that_one():
     graph = planted(train_shards=3)
-    jobs = [replace(job_for(graph, batch_size=16), rank=rank, num_ranks=2) for rank in range(2)]
+    jobs = [job_for(graph, batch_size=16).of_rank(rank, 2) for rank in range(2)]
     first, second = (graph.open_source(job, edges=True) for job in jobs)
     with first, second:
         expected = list(second.steps(4, since=1))
