@@ -24,7 +24,7 @@ from gnnflow.layers.model import ModelSpec
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs
-from gnnflow.train.fit_run import FitRun
+from gnnflow.train.fit import FitRun
 from gnnflow.train.job import Shards, TrainJob
 from gnnflow.train.ranks.operations import JOINING, Position
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from gnnflow.config.pipelines import load_named
-from gnnflow.config.train_section import is_streamed, needs_ranks, pipeline_of
+from gnnflow.config.train_section import is_streamed, pipeline_of
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS, has_reader, has_stages
 from gnnflow.kernels.device import described, find_device
@@ -21,8 +21,7 @@ from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train.curves import EpochLog
 from gnnflow.train.failed_batch import FailureFolder
-from gnnflow.train.fit import Fitted, fit
-from gnnflow.train.fit_run import FitOptions
+from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.job import TrainJob, fit_digest
 from gnnflow.train.metrics import Metrics
 from gnnflow.train.objective import Objective, balanced_weights
@@ -135,17 +134,9 @@ def _options(job: TrainJob, name: str) -> FitOptions:
     store = job.graph.store
     return FitOptions(
         name,
-        epochs=job.train.epochs,
-        metric=job.train.metric,
-        lr=job.train.lr,
-        schedule=job.train.schedule,
-        patience=job.train.patience,
-        accumulate=job.train.accumulate,
-        precision=job.train.precision,
-        checkpoint_steps=job.train.checkpoint_steps,
-        checkpoint_uri=join(job.files.checkpoints, f"{name}.safetensors") if job.files.checkpoints else "",
+        job.train,
         digest=fit_digest(job, name),
-        checkpoints_held=not needs_ranks(job.train),
+        checkpoint_uri=join(job.files.checkpoints, f"{name}.safetensors") if job.files.checkpoints else "",
         failures=FailureFolder(job.files.failures, store) if job.files.failures and store else None,
     )
 

@@ -21,8 +21,7 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
-from gnnflow.train.fit import Fitted, fit
-from gnnflow.train.fit_run import FitOptions
+from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.objective import Objective
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.reproducible import seed_step
@@ -110,10 +109,10 @@ class Interrupted(LocalUpdater):
 
 
 def run(source: WholeGraph, *, uri: str = "", steps: int | None = None) -> Fitted:
-    job = job_for(GRAPH)
+    job = job_for(GRAPH, epochs=6, checkpoint_steps=1)
     model = job.model.build(seed=job.seed)
     updater = LocalUpdater(model, job.train) if steps is None else Interrupted(model, job.train, steps=steps)
-    options = FitOptions("fit", epochs=6, metric="accuracy", lr=job.train.lr, checkpoint_steps=1, checkpoint_uri=uri)
+    options = FitOptions("fit", job.train, checkpoint_uri=uri)
     objective = Objective("single")
     return fit(model, options, source=source, updater=updater, objective=objective, progress=Recording())
 
