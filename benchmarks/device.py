@@ -26,6 +26,7 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.sampling import Sampling
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.kernels import TABLE, Csr, segment_max, softmax_sums, weighted_sum
@@ -171,7 +172,7 @@ def epoch_of(shard: Shard, chosen: Chosen, *, kind: str, hidden: int, **train: A
         graph=Shards(
             "planted",
             [ShardEntry("train-0", "train", "shared", targets, nodes, nodes * chosen.degree, 1)],
-            (10, 10),
+            Sampling("uniform", (10, 10)),
         ),
         label_kind="single",
         num_classes=5,

@@ -79,7 +79,7 @@ def job_of(config: Config, cluster: Cluster) -> TrainJob:
     return TrainJob(
         model=ModelSpec(config.model, model_inputs(graph, config.task)),
         graph=Shards(
-            context.artifact("flat").uri, [entry for entry in flat.shards if entry.split == "train"], flat.fanouts
+            context.artifact("flat").uri, [entry for entry in flat.shards if entry.split == "train"], config.sampling
         ),
         label_kind=graph.label_kind,
         num_classes=graph.num_classes,

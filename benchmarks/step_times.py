@@ -170,7 +170,7 @@ def apart(job: TrainJob, client: Client, *, ranks: int, open_source: OpenSource 
     Nothing is scored: a rank's share of a small split may be empty.
     """
     entries = [entry for entry in job.graph.entries if entry.split == "train"]
-    shares = [replace(job, entries=entries, rank=rank, num_ranks=ranks) for rank in range(ranks)]
+    shares = [replace(job, graph=replace(job.graph, entries=entries)).of_rank(rank, ranks) for rank in range(ranks)]
     workers = sorted(client.nthreads())[:ranks]
     futures = [
         client.submit(steps_of, share, open_source, workers=[worker], pure=False)

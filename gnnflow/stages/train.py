@@ -120,7 +120,7 @@ def _trained_on(run: StageRun) -> Shards | StoredGraph:
     neighbors, config = run.neighbors, run.config
     if "flat" in run.inputs:
         flat = run.facts("flat", FlatFacts)
-        return Shards(run.inputs["flat"].uri, flat.shards, flat.fanouts, neighbors.sampling, run.store)
+        return Shards(run.inputs["flat"].uri, flat.shards, neighbors.sampling, run.store)
     from gnnflow.train.clusterbatch import check_clusters
     from gnnflow.train.minibatch import check_memory
 

@@ -12,9 +12,9 @@ from gnnflow.config import NodeTask, PlateauSchedule, TaskConfig, TrainConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.config.train_keys import RANKS_PLACE_ONLY
 from gnnflow.config.train_section import rank_keys, result_keys
-from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.labels import LabelKind, check_class_weight, check_loss, check_metric
+from gnnflow.graph.sampling import EVERY_EDGE, Sampling
 from gnnflow.graph.splits import SPLITS, check_splits
 from gnnflow.layers.model import ModelSpec
 from gnnflow.layers.start import Start
@@ -40,14 +40,12 @@ _NO_INFLUENCE = {
 class Shards:
     """GraphFlat's shards as what a job trains on.
 
-    fanouts: one per hop, targets first; None keeps every edge. sampling: how the edges of a fan-out were chosen. store:
-    the graph store that they were cut from, which knows the user's ids and all edges.
+    sampling: GraphFlat's. store: the graph store that they were cut from, which knows the user's ids and all edges.
     """
 
     artifact: str
     entries: Sequence[ShardEntry]
-    fanouts: tuple[Fanout, ...] | None = None
-    sampling: SamplingKind = "uniform"
+    sampling: Sampling = EVERY_EDGE
     store: GraphStore | None = None
 
 
@@ -73,13 +71,8 @@ class StoredGraph:
         return self.neighbors.store
 
     @property
-    def fanouts(self) -> tuple[Fanout, ...] | None:
-        """The fan-outs of the in-edges, one per hop, targets first; None keeps every edge."""
-        return self.neighbors.fanouts
-
-    @property
-    def sampling(self) -> SamplingKind:
-        """The way in which the edges of a fan-out were chosen."""
+    def sampling(self) -> Sampling:
+        """The in-edges that are taken of each node."""
         return self.neighbors.sampling
 
     @property
@@ -147,11 +140,6 @@ class TrainJob:
         assert isinstance(self.graph, StoredGraph)
         return self.graph.neighbors
 
-    @property
-    def fanouts(self) -> tuple[Fanout, ...] | None:
-        """The fan-outs that the model's layers use, targets first; None keeps every edge."""
-        return self.graph.fanouts and self.graph.fanouts[: self.model.config.layers]
-
     def of_rank(self, rank: int, num_ranks: int) -> TrainJob:
         """Return the job of one rank among several."""
         return replace(self, share=replace(self.share, rank=rank, num_ranks=num_ranks))
@@ -175,12 +163,13 @@ def check_job(job: TrainJob) -> None:
 
 def fit_digest(job: TrainJob, name: str) -> str:
     """Return a hash of all that the weights of a fit depend on, which tells its checkpoints from another fit's."""
+    fanouts = job.graph.sampling.fanouts
     content: dict[str, Any] = {
         "name": name,
         "artifact": job.graph.artifact,
         "entries": [asdict(entry) for entry in job.graph.entries],
-        "fanouts": job.fanouts,
-        "sampling": job.graph.sampling,
+        "fanouts": fanouts and fanouts[: job.model.config.layers],
+        "sampling": job.graph.sampling.kind,
         "model": job.model.config.model_dump(mode="json"),
         "inputs": asdict(job.model.inputs),
         "label_kind": job.label_kind,

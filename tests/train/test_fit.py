@@ -18,6 +18,7 @@ from gnnflow.executions.minibatch import forward
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import StorageError
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
@@ -90,7 +91,7 @@ class WholeGraph:
 
     def _of(self, split: str) -> tuple[BatchTensors, Array]:
         rows = np.concatenate([rows for name, rows in GRAPH.targets.items() if name.startswith(split)])
-        batch = build_minibatch(GRAPH.neighborhood, rows, fanouts=None, num_layers=2)
+        batch = build_minibatch(GRAPH.neighborhood, rows, sampling=EVERY_EDGE, num_layers=2)
         return batch_tensors(batch), GRAPH.labels[rows]
 
 

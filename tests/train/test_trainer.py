@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.shards import Layout, write_shard
 from gnnflow.layers.saved import decode_weights
 from gnnflow.layers.start import Start
@@ -277,7 +278,7 @@ def test_shards_are_read_from_the_artifact(layout: Layout, tmp_path: Path) -> No
                 name=entry.name,
                 split=entry.split,
                 layout=layout,
-                fanouts=None,
+                sampling=EVERY_EDGE,
                 num_hops=2,
             )[0]
         )

@@ -249,7 +249,7 @@ def open_source(job: TrainJob, *, edges: bool = True, exchange: Exchange | None 
         pairs.check_candidates()
     return GlobalBatchSource(
         part=part,
-        blocks=blocks_of(part, neighbors, job.fanouts, num_layers=job.model.config.layers),
+        blocks=blocks_of(part, neighbors, num_layers=job.model.config.layers),
         bounds=bounds_of(exchange.size, book),
         model=job.model.build().eval(),
         exchange=exchange,

@@ -17,7 +17,7 @@ from gnnflow.executions.row_exchange import Exchange, joined
 from gnnflow.executions.stages import UNTIMED, StageClock
 from gnnflow.graph.arrays import Array, IntArray, KeyArray, distinct
 from gnnflow.graph.batch import LayerEdges, SampledEdges
-from gnnflow.graph.edges import Fanout, InEdges
+from gnnflow.graph.edges import InEdges
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.exclusion import RowPairs, WithoutPairs
 from gnnflow.layers.model import Model
@@ -39,14 +39,13 @@ _MOST_INT32 = 2**31 - 1
 class RankPart:
     """The part of one rank. own: its nodes and their in-edges; with fan-outs, batches read a sample of these.
 
-    limits: the fan-out of each hop, targets first. keys: of the edges, where each epoch draws another sample; own then
+    keys: of the edges, where each epoch draws another sample; own then
     has every edge.
     """
 
     own: OwnPart
     neighbors: Neighbors
     bounds: IntArray
-    limits: Sequence[Fanout | None]
     model: Model
     exchange: Exchange
     seed: int
@@ -81,10 +80,9 @@ class RankPart:
     def layers(self, view: int = FIXED_VIEW) -> list[LayerEdges]:
         """Return the in-edges of each layer, first layer first; layers of the same fan-out share them."""
         edges, degrees = self._edges(view), self.own.nodes.in_degree
-        made = {
-            limit: SampledEdges(edges, self.num_nodes, degrees, limit, self.neighbors.sampling) for limit in self.limits
-        }
-        return [made[limit] for limit in reversed(self.limits)]
+        limits, kind = self.neighbors.sampling.of_hops(self.model.num_layers), self.neighbors.sampling.kind
+        made = {limit: SampledEdges(edges, self.num_nodes, degrees, limit, kind) for limit in limits}
+        return [made[limit] for limit in reversed(limits)]
 
     def _edges(self, view: int) -> InEdges:
         if self.keys is None:
@@ -157,7 +155,7 @@ def read_rank_part(
     """Return this rank's part of a job. edges: False for the same nodes in the graph without its edges."""
     neighbors = job.neighbors
     book = neighbors.store.book
-    read = replace(neighbors, artifact="", sampling="none", fanouts=None) if draws_anew else neighbors
+    read = Neighbors(neighbors.store) if draws_anew else neighbors
     own = read_part(read, partitions)
     if book.num_nodes <= _MOST_INT32:
         own = replace(own, edges=replace(own.edges, sources=own.edges.sources.astype(np.int32)))
@@ -165,7 +163,6 @@ def read_rank_part(
         own if edges else own.without_edges,
         neighbors,
         bounds_of(exchange.size, book),
-        job.fanouts or [None] * job.model.config.layers,
         job.model.build().eval(),
         exchange,
         job.seed,

@@ -8,6 +8,7 @@ from typing import Any
 
 from gnnflow.config import MiniBatchConfig, PairTask, TaskConfig
 from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.sampling import Sampling
 from gnnflow.graphfeature.shards import read_pair_shard, read_shard
 from gnnflow.layers.model import Model
 from gnnflow.neighbors.link_candidates import KnownLinks
@@ -19,7 +20,7 @@ from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory
 from gnnflow.train.minibatch.loader import BatchLoader
 from gnnflow.train.minibatch.nodes import NodeBatches
 from gnnflow.train.minibatch.pairs import PairBatches
-from gnnflow.train.minibatch.preparing import Preparing, Sample
+from gnnflow.train.minibatch.preparing import Preparing
 from gnnflow.train.minibatch.source import MiniBatchSource
 from gnnflow.train.outputs import Outputs
 
@@ -44,10 +45,10 @@ def open_source(
     assert isinstance(train, MiniBatchConfig)
     preparing, model = Preparing.of(job, draws_anew=draws_anew), job.model.build().eval()
     stored = read_pair_shard if isinstance(job.task, PairTask) else read_shard
-    sample = Sample(job.fanouts, job.graph.sampling) if edges else Sample.no_edges(model.num_layers)
+    sampling = job.graph.sampling if edges else Sampling.no_edges(model.num_layers)
     read = read or partial(stored, job.graph.artifact, was_read=preparing.was_read)
     rule = PairRule.of(job) if isinstance(job.task, PairTask) else None
-    build = _builder(read, model=model, preparing=preparing, sample=sample, rule=rule)
+    build = _builder(read, model=model, preparing=preparing, sampling=sampling, rule=rule)
     loader, plan = BatchLoader(build, model=model, preparing=preparing), epoch_plans(job, train, draws_anew=draws_anew)
     return MiniBatchSource.of(job, train, plan=plan, loader=loader, build=build, edges=edges)
 
@@ -79,7 +80,7 @@ def outputs_on_shards(
     entries: Sequence[ShardEntry],
     read: Read,
     *,
-    sample: Sample,
+    sampling: Sampling,
     train: MiniBatchConfig,
     task: TaskConfig | None = None,
     seed: int = 0,
@@ -87,12 +88,12 @@ def outputs_on_shards(
 ) -> Outputs:
     """Return a model's outputs for all targets of some shards of one split, in stored order.
 
-    sample: GraphFlat's. train says how much memory, prefetching and which batch size that may take. task: None where
+    sampling: GraphFlat's. train says how much memory, prefetching and which batch size that may take. task: None where
     targets are nodes. seed, known: as `PairRule` has them. Raises TrainingError where there are no labels.
     """
-    preparing, sample = Preparing(train.cache, train.prefetch), sample.up_to(model.num_layers)
+    preparing = Preparing(train.cache, train.prefetch)
     rule = PairRule(task, seed, known) if isinstance(task, PairTask) else None
-    build = _builder(read, model=model, preparing=preparing, sample=sample, rule=rule)
+    build = _builder(read, model=model, preparing=preparing, sampling=sampling, rule=rule)
     loader, split = BatchLoader(build, model=model, preparing=preparing), entries[0].split
     source = MiniBatchSource(
         plan=lambda _epoch, _share: (),
@@ -126,7 +127,7 @@ def outputs_on_store(
         model,
         [entry for entry in StoredGraph(neighbors).entries if entry.split == split],
         graph if pairs is None else PairsInMemory(graph, pairs, seed),
-        sample=Sample(neighbors.fanouts, neighbors.sampling),
+        sampling=neighbors.sampling,
         train=train,
         task=task,
         seed=seed,
@@ -135,8 +136,8 @@ def outputs_on_store(
 
 
 def _builder(
-    read: Read, *, model: Model, preparing: Preparing, sample: Sample, rule: PairRule | None
+    read: Read, *, model: Model, preparing: Preparing, sampling: Sampling, rule: PairRule | None
 ) -> NodeBatches | PairBatches:
     if rule is None:
-        return NodeBatches(read, model, preparing, sample)
-    return PairBatches(read, model, preparing, rule, sample)
+        return NodeBatches(read, model, preparing, sampling)
+    return PairBatches(read, model, preparing, rule, sampling)

@@ -249,7 +249,8 @@ def _numbering(job: TrainJob, made: Plan, exchange: Exchange, *, targets: IntArr
             return by_type(types_in(book), of_types, bounds=bounds.tolist())
         return by_id([size for rank in np.diff(bounds).tolist() for size in even_sizes(rank, made.intervals)])
     num_layers = job.model.config.layers
-    depth = depths(book, neighbors.in_edges if edges else None, targets, fanouts=job.fanouts, num_layers=num_layers)
+    limits = neighbors.sampling.of_hops(num_layers)
+    depth = depths(book, neighbors.in_edges if edges else None, targets, limits=limits)
     degrees = np.zeros((2, book.num_nodes), np.int32)
     for number in range(book.num_partitions if edges else 0):
         held, nodes = store.degrees(number), slice(book.start(number), book.start(number) + book.size(number))
@@ -267,9 +268,10 @@ def _written(
 ) -> FileGraph:
     neighbors = job.neighbors
     book = neighbors.store.book
-    fanouts, num_layers = job.fanouts, job.model.config.layers
+    num_layers = job.model.config.layers
+    limits = neighbors.sampling.of_hops(num_layers)
     # layers with the same fan-out aggregate the same in-edges; fan-outs are targets first
-    files = [0] * num_layers if fanouts is None else [fanouts.index(each) for each in reversed(fanouts)]
+    files = [limits.index(each) for each in reversed(limits)]
     graph = FileGraph.empty(
         scratch,
         numbering,
@@ -286,7 +288,7 @@ def _written(
     for number in partitions_of(exchange.rank, exchange.size, book):
         part = read_part(neighbors, [number], targets=False)
         part = part if edges else part.without_edges
-        blocks = blocks_of(part, neighbors, fanouts, num_layers=num_layers)
+        blocks = blocks_of(part, neighbors, num_layers=num_layers)
         graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)
         del part, blocks
         pa.default_memory_pool().release_unused()  # reading is counted for one partition at a time

@@ -58,7 +58,7 @@ def job_of(config: Config, *, model: Any = None, uri: str = "") -> TrainJob:
         model=ModelSpec(
             config.model if model is None else model_from_dict(model), model_inputs(store.facts, config.task)
         ),
-        graph=StoredGraph(Neighbors(store, selected, config.neighbors.sampling.kind, config.fanouts)),
+        graph=StoredGraph(Neighbors(store, selected, config.sampling)),
         label_kind=store.facts.label_kind,
         num_classes=store.facts.num_classes,
         train=config.train,

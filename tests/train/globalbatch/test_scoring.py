@@ -21,5 +21,5 @@ def test_scores_are_those_of_a_source(tmp_path: Path, sample: str):
     with open_source(job) as source:
         expected = source.outputs(model, "test")
     some = expected.targets[2:9:3]
-    again = logits_of(model, some, neighbors=job.neighbors, fanouts=job.fanouts)
+    again = logits_of(model, some, neighbors=job.neighbors)
     np.testing.assert_allclose(again, expected.logits[2:9:3], rtol=1e-4, atol=1e-5)

@@ -18,7 +18,6 @@ from gnnflow.stages import pipeline, publish
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.train.minibatch import in_memory, open_store_source, open_task_source, outputs_on_shards
-from gnnflow.train.minibatch.preparing import Sample
 from gnnflow.train.trainer import train
 from tests.train.on_stores import job_of, resumes_to_the_same_weights
 from tests.train.pairs_on_stores import CASES, config_of
@@ -46,7 +45,7 @@ def test_scores_are_those_of_shards(tmp_path: Path, case: str, sections: dict[st
             model,
             [entry for entry in shards.shards if entry.split == split],
             partial(read_pair_shard, flat.artifact),
-            sample=Sample(shards.fanouts, job.graph.sampling),
+            sampling=job.graph.sampling,
             train=context.config.train,
             task=job.task,
             seed=job.seed,

@@ -69,7 +69,7 @@ def blocks_in(job):
     """Return the blocks of all nodes, a layer after the other."""
     store = job.neighbors.store
     part = read_part(job.neighbors, range(store.book.num_partitions))
-    return blocks_of(part, job.neighbors, job.fanouts, num_layers=job.model.config.layers)
+    return blocks_of(part, job.neighbors, num_layers=job.model.config.layers)
 
 
 @pytest.mark.table(6)
