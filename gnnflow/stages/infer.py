@@ -155,9 +155,7 @@ def _certify(
             where=job.artifact,
             fix="Nothing was published. A custom layer may keep state between calls or mix rows of a batch.",
         )
-    compared: Compared = (
-        "all edges" if trained_on_sample and job.neighbors.sampling.takes_every else "like training"
-    )
+    compared: Compared = "all edges" if trained_on_sample and job.neighbors.sampling.takes_every else "like training"
     return Parity(len(scored), difference, PARITY_LIMIT, compared)
 
 
