@@ -39,7 +39,7 @@ from gnnflow.ingest.text import edge_source, node_source, with_agreed_types
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.filesystem import absolute
-from gnnflow.storage.samples import NO_SAMPLE, Sample, sample_table
+from gnnflow.storage.samples import NO_SAMPLE, Sample, chunks_beyond, sample_table
 from gnnflow.storage.user_tables import holds_numbers, holds_text, read_chunk, read_typed, schema_of, survey_all
 
 if TYPE_CHECKING:
@@ -233,7 +233,15 @@ def _settled(tables: Sequence[SampledTable], errors: Errors) -> list[SampledTabl
         found = errors.attempt(partial(_rows, source))
         if found is not None:
             settled.append(replace(table, source=source, parts=found[0], broken=found[1]))
+            errors.attempt(partial(_check_beyond, source, table.sample))
     return settled
+
+
+def _check_beyond(source: SourceTable, sample: Sample) -> None:
+    """Raise TableError where a file that the sample does not reach has other columns, or other types."""
+    if others := chunks_beyond(sample):
+        typed = [replace(each, types=source.chunks[0].types) for each in others]
+        replace(source, chunks=(*source.chunks, *typed)).schema()
 
 
 def _rows(source: SourceTable) -> tuple[tuple[pa.Table, ...], dict[str, GnnflowError]]:

@@ -24,8 +24,9 @@ from gnnflow.ingest.preview import Errors, own_section
 from gnnflow.ingest.preview_rows import Counted, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
+from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined
-from gnnflow.stages.resolve import ResolvedRun, cluster_for, resolve
+from gnnflow.stages.resolve import cluster_for
 from gnnflow.stages.table_errors import errors_of_tables, preview_of
 from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import holds_lists, holds_numbers, holds_text, holds_times
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from gnnflow.config.base import Section
     from gnnflow.config.loading import PartialConfig
     from gnnflow.ingest.preview import Preview, SampledTable
+    from gnnflow.stages.resolve import ResolvedRun
 
 _EXAMPLES, _LETTERS, _LIST = 3, 24, 3
 _OF_SHARDS = ("shard_size", "layout", "targets")
@@ -129,10 +131,12 @@ def first_look(read: PartialConfig) -> Look:
         errors.add(error)
     if given is None:
         return Look("", tuple(errors.found.values()))
-    run = Errors().attempt(lambda: resolve(given))
+    resolving = Errors()
+    run = resolving.attempt(lambda: resolve_here(given))
     config = given if run is None else run.config
     preview = preview_of(config, states={} if run is None else run.states)
-    for found in _errors_of(config, run, preview):
+    stops = errors_of_tables(preview, config) if run is None else errors_of_run(run, preview=preview)
+    for found in (*stops, *resolving.found.values()):
         if not any(key in str(found) for key in read.removed):  # it follows from a mistake that is told
             errors.add(found)
     counted = count_targets(preview, config.graph)
@@ -145,35 +149,22 @@ def first_look(read: PartialConfig) -> Look:
         splits_text=_splits_text(config),
         times=tuple(_times(preview, config.graph)),
         stages=tuple(stages_of(config)),
-        cluster=_cluster_text(config),
+        cluster="" if run is None else _cluster_text(run),
         keys=tuple(_keys_of(config)),
     )
 
 
-def refuse_first(read: PartialConfig) -> Config:
-    """Return the config. Raises one error for all that stops a run, where the config or a missing table does.
+def refuse_first(read: PartialConfig) -> ResolvedRun:
+    """Return the run of a config. Raises one error for all that stops it, where the config or a missing table does.
 
-    What else would stop a run is said by its first check, which looks at the tables too.
+    What else would stop the run is said when it is checked, which looks at the tables too.
     """
     if not read.errors and read.config is not None:
         try:
-            resolve(read.config)
+            return resolve_here(read.config)
         except GnnflowError as error:
             raise joined(first_look(read).stops or [error]) from error
-        return read.config
     raise joined(first_look(read).stops)
-
-
-def _errors_of(config: Config, run: ResolvedRun | None, preview: Preview) -> list[GnnflowError]:
-    errors = Errors()
-    for error in errors_of_tables(preview, config):
-        errors.add(error)
-    if run is None:
-        errors.attempt(lambda: resolve(config))
-    else:
-        for error in errors.attempt(lambda: errors_of_run(run, preview=preview)) or ():
-            errors.add(error)
-    return list(errors.found.values())
 
 
 def _table_look(table: SampledTable, config: Config) -> TableLook:
@@ -299,8 +290,8 @@ def _times(preview: Preview, graph: GraphConfig) -> Iterator[str]:
             yield f"{table.name}: {_short(min(held))} to {_short(max(held))} in the rows that were read ({is_read})"
 
 
-def _cluster_text(config: Config) -> str:
-    chosen = cluster_for(config)
+def _cluster_text(run: ResolvedRun) -> str:
+    chosen = cluster_for(run)
     if chosen.kind == "synchronous":
         return "none: the work runs in this process"
     return f"{chosen.kind}, {chosen.workers} workers" if chosen.kind == "local" else f"{chosen.kind} {chosen.address}"

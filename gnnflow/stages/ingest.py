@@ -25,8 +25,8 @@ from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import Made
-from gnnflow.stages.check import check_label_metric
 from gnnflow.stages.resolve import FEWEST_PARTITIONS, SCALES_KEY, find_scales, stamps_of
+from gnnflow.stages.target_checks import check_label_metric
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
 

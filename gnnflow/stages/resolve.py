@@ -222,18 +222,15 @@ def bytes_in_memory(tables: Tables) -> int:
     )
 
 
-def cluster_for(config: Config) -> ClusterConfig:
+def cluster_for(run: ResolvedRun) -> ClusterConfig:
     """Return the cluster that runs the rounds: the config's, or this process where a small graph's names none.
 
     Workers take longer to start than a small graph's rounds. Ranks are tasks of workers, so these are started for them.
     """
+    config = run.config
     if "cluster" in config.model_fields_set or needs_ranks(config.train):
         return config.cluster
-    try:
-        held = bytes_in_memory(stamps_of(config.graph))
-    except GnnflowError:  # the run itself says it
-        return config.cluster
-    return SynchronousCluster() if held <= SMALL_BYTES else config.cluster
+    return SynchronousCluster() if bytes_in_memory(run.tables) <= SMALL_BYTES else config.cluster
 
 
 def _with_split(config: Config, schema_of: Callable[[str], pa.Schema]) -> Config:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from gnnflow.storage.csv_blocks import head_span
 from gnnflow.storage.filesystem import size_of
-from gnnflow.storage.table_files import TableFiles, find_table_files
-from gnnflow.storage.user_tables import chunks_of, null_counts, scan
+from gnnflow.storage.table_files import TableFiles, find_table_files, format_of
+from gnnflow.storage.user_tables import chunks_of, empty_chunk, null_counts, scan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +83,14 @@ def sample_table(uri: str) -> Sample:
         missing=missing,
         missing_of=of,
     )
+
+
+def chunks_beyond(sample: Sample) -> list[Chunk]:
+    """Return one chunk of each file that a sample does not reach; none of CSV, whose columns have no types."""
+    seen = {chunk.uri for chunk in sample.chunks}
+    others = [(each, format_of(each.name)) for each in sample.files.files if each.uri not in seen]
+    # a file of JSON lines has to be read for its schema
+    return [next(chunks_of(each)) if found == "json" else empty_chunk(each) for each, found in others if found != "csv"]
 
 
 def _first_rows(chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:

@@ -75,14 +75,14 @@ def scan(table: str | TableFiles) -> list[Chunk]:
     """Return the chunks of a user's table, in file and row order. Raises TableError for a file that cannot be read."""
     found = find_table_files(table) if isinstance(table, str) else table
     chunks = _with_commas([chunk for file in found.files for chunk in chunks_of(file)])
-    return chunks or [_empty_chunk(file) for file in found.files]
+    return chunks or [empty_chunk(file) for file in found.files]
 
 
 def first_schema(table: TableFiles) -> pa.Schema:
     """Return the schema of a table's first file, with the types of text by its first rows. Reads the file's head."""
     if not table.files or format_of(table.files[0].name) is None:
         return pa.schema([])
-    chunk = _empty_chunk(table.files[0])
+    chunk = empty_chunk(table.files[0])
     if chunk.format != "csv":
         return schema_of(chunk)
     csv = open_table(chunk.uri)
@@ -281,7 +281,7 @@ def csv_chunks(file: CsvFile, keys: Keys = ()) -> Iterator[Chunk]:
         yield Chunk(file.uri, "csv", part, 0, None, file, span, keys)
 
 
-def _empty_chunk(file: TableFile) -> Chunk:
+def empty_chunk(file: TableFile) -> Chunk:
     """Return the one chunk of a file without row groups or batches, whose columns are known all the same."""
     found = format_of(file.name)
     assert found is not None, "`scan` refuses unknown formats first"

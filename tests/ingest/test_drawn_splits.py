@@ -17,9 +17,9 @@ from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.check import check_held_out
 from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import make_artifact
+from gnnflow.stages.target_checks import check_held_out
 from tests.command_line import run_cli
 from tests.hearing import Heard
 from tests.robustness.inputs import valid

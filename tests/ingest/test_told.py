@@ -15,7 +15,8 @@ from gnnflow.graph.facts import BadRows, RowCounts
 from gnnflow.stages import pipeline
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.running import make_artifact, run_stage
+from gnnflow.stages.entry import perform
+from gnnflow.stages.running import make_artifact
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 
@@ -77,7 +78,7 @@ def test_a_train_split_of_one_label_is_refused_before_training(
     write_graph(tmp_path)
     label_rows(tmp_path, label)
     with pytest.raises(TrainingError, match=found):
-        pipeline.run(StageContext.of(graph_config(tmp_path)))
+        perform(StageContext.of(graph_config(tmp_path)), "run")
 
 
 def test_rows_that_were_set_aside_are_counted_by_table(tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_a_graph_store_of_a_more_generous_config_is_refused_by_a_stricter_one(tm
     strict = StageContext.of(graph_config(tmp_path, graph={"on_bad_rows": "quarantine"}))
     for stage in ("ingest", "select", "run"):
         with pytest.raises(GuardError, match=r"5 of 400 rows"):
-            run_stage(strict, stage)
+            perform(strict, stage)
 
 
 def test_several_tables_above_the_share_are_all_named() -> None:

@@ -15,6 +15,7 @@ from gnnflow.graph.errors import ConfigError, RegistryError, ScoringError, Train
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.entry import perform
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.running import make_artifact
@@ -194,7 +195,7 @@ def test_later_edges_are_scored_without_labels_or_splits(tmp_path: Path, split: 
         pq.write_table(later, tmp_path / "edges.parquet")
         assert predictions(score.run(StageContext.of(config_of(tmp_path, **unread)))).equals(expected)
     with pytest.raises(TrainingError, match=r"graph\.label: null, so nothing can be trained"):
-        run_pipeline(StageContext.of(config_of(tmp_path, **unread)))
+        perform(StageContext.of(config_of(tmp_path, **unread)), "run")
     with pytest.raises(ScoringError, match=r"none of the edges is in test \(none .*Set it to all"):
         score.run(StageContext.of(config_of(tmp_path, **unread, infer={"targets": ["test"]})))
 

@@ -16,9 +16,13 @@ import yaml
 from gnnflow.config import load_config
 from gnnflow.config.loading import read_config
 from gnnflow.graph.errors import GnnflowError
-from gnnflow.stages import pipeline
+from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.progress import Silent
+from gnnflow.remote.driver import run_here
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.entry import perform
 from gnnflow.stages.first_look import Look, first_look, refuse_first
+from gnnflow.stages.resolve import cluster_for, resolve
 from gnnflow.storage.samples import MOST_ROWS
 
 Tables = dict[str, pa.Table]
@@ -258,7 +262,7 @@ def _finds(folder: Path, tables: Tables, content: dict[str, Any], case: Mistake)
     # one mistake gives one message, or one for each end
     assert len(stops) == (2 if said[0] == "2 things" else 1), shown
     with pytest.raises(GnnflowError):  # a run says the same, before its first stage
-        pipeline.run(StageContext.of(refuse_first(read_config(text))))
+        perform(StageContext(refuse_first(read_config(text)), Synchronous(), Silent()), "run")
     assert not (folder / "work" / "artifacts").exists()
 
 
@@ -348,9 +352,30 @@ def test_a_large_table_is_judged_by_its_first_rows_alone(tmp_path, form):
         assert {column.name: column.missing for column in nodes.columns}["f"] == (rows - 1) / rows
 
 
-def test_a_small_graph_starts_no_workers_unless_it_is_asked_to(tmp_path):
-    from gnnflow.stages.resolve import cluster_for
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_files_that_the_sample_does_not_reach_have_the_same_columns(tmp_path, monkeypatch, task):
+    monkeypatch.setattr("gnnflow.storage.samples.MOST_ROWS", _ROWS // 2)
+    tables, content = _plain()
+    content["task"] = {"kind": task}
+    if task == "link":
+        content["train"] = {"metric": "mrr"}
+    text = _written(tmp_path, tables, content)
+    (folder := tmp_path / "many").mkdir()
+    pq.write_table(tables["nodes"], folder / "1.parquet")
+    pq.write_table(_cast(tables["nodes"].slice(0, 0), "age", pa.string()), folder / "2.parquet")
+    written = yaml.safe_load(text)
+    written["graph"]["nodes"] = str(folder)
+    (stop,) = first_look(read_config(yaml.safe_dump(written))).stops
+    assert "column 'age' is string, in" in str(stop)
+    assert stop.where.endswith("2.parquet")
 
+
+def _cast(table: pa.Table, name: str, to: pa.DataType) -> pa.Table:
+    place = table.column_names.index(name)
+    return table.set_column(place, name, table[name].cast(to))
+
+
+def test_a_small_graph_starts_no_workers_unless_it_is_asked_to(tmp_path):
     tables, content = _plain()
     chosen = {}
     for name, more in {
@@ -358,5 +383,9 @@ def test_a_small_graph_starts_no_workers_unless_it_is_asked_to(tmp_path):
         "asked": {"cluster": {"kind": "local"}},
         "ranks": {"train": {"workers": 2}},
     }.items():
-        chosen[name] = cluster_for(load_config(_written(tmp_path, tables, content | more), environment={})).kind
+        run = resolve(load_config(_written(tmp_path, tables, content | more), environment={}))
+        chosen[name] = cluster_for(run).kind
     assert chosen == {"default": "synchronous", "asked": "local", "ranks": "local"}
+    said: list[str] = []  # an operator without a cluster has the same rule
+    run_here("ingest", load_config(_written(tmp_path, tables, content), environment={}), say=said.append)
+    assert any("the work runs in this process" in line for line in said)
