@@ -52,12 +52,17 @@ if TYPE_CHECKING:
 
 _NAME_WIDTH = 28
 _FIGURE_WIDTH = 9
-_REHEARSAL_SECONDS = 60.0
 _MOST_RUNS = 10_000
 _SOME_FAILED = 2
 
 Limit = Annotated[
-    float, typer.Option("--seconds", min=0, help="About how long the rehearsal may take; longer is more exact.")
+    float | None,
+    typer.Option(
+        "--seconds",
+        min=0,
+        help="About how long rehearsals may take once libraries are loaded; longer is more exact. By default a tenth "
+        "of the run, from 10 to 60 seconds.",
+    ),
 ]
 
 
@@ -230,7 +235,7 @@ def plan(
     config: ConfigPath,
     overrides: Overrides = None,
     workspace: WorkspaceOption = None,
-    seconds: Limit = _REHEARSAL_SECONDS,
+    seconds: Limit = None,
     *,
     as_json: AsJson = False,
 ) -> None:

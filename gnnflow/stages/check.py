@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gnnflow.config import STAGES
 from gnnflow.config.checks import problems_of
 from gnnflow.config.own_code import own_function
@@ -20,8 +22,11 @@ from gnnflow.config.stage_keys import own_encoders
 from gnnflow.config.train_section import GlobalBatchConfig, needs_ranks
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.train_labels import check_train_labels
 from gnnflow.ingest.preview import Errors
+from gnnflow.ingest.preview_rows import count_labels
 from gnnflow.neighbors.own import load_function
+from gnnflow.sampling import priorities
 from gnnflow.stages.bad_rows import check_bad_rows
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.start import check_start
@@ -86,11 +91,13 @@ def errors_of_run(
         errors.add(error)
     if missing is None:
         return list(errors.found.values())
+    of_rows = None if errors.found else preview
     for check in (
         partial(_check_own_code, config, missing),
         partial(_check_devices, config, missing),
         partial(_check_training, config, missing),
         partial(_check_graph, run, missing, preview),
+        partial(_check_train_rows, missing, of_rows),
         partial(_check_partitioner, config, missing),
         partial(_check_bad_rows, run),
     ):
@@ -144,6 +151,8 @@ def _check_graph(run: ResolvedRun, missing: Sequence[str], preview: Preview | No
     sampled = None if preview is None else preview.read
     if trains and sampled is not None and run.config.graph.classes == "whole":
         check_label_metric(run.config, sampled.labelled)
+    if sampled is not None and not any(table.schema.has_weight for table in sampled.edges):
+        priorities(np.zeros(0, np.uint64), kind=run.config.neighbors.sampling.kind, seed=run.config.seed)
     if not trains and ("flat" not in missing or run.config.flat.targets == "all"):
         return
     facts = _facts_of_store(run)
@@ -153,6 +162,13 @@ def _check_graph(run: ResolvedRun, missing: Sequence[str], preview: Preview | No
         _check_start(run)
     if facts is not None:
         check_targets(run.config, facts, trains=trains)
+
+
+def _check_train_rows(missing: Sequence[str], preview: Preview | None) -> None:
+    """Raise TrainingError where a sample that holds all targets shows that a model learns nothing from them."""
+    counted = None if preview is None or "train" not in missing else count_labels(preview)
+    if counted is not None:
+        check_train_labels(counted)
 
 
 def _facts_of_store(run: ResolvedRun) -> GraphFacts | None:

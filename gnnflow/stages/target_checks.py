@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 class _Targets:
     """Facts about targets; None if still unknown: text must be read as a whole first.
 
-    row_width: columns of the rows that the first layer reads.
+    row_width: columns of the rows that the first layer reads. columns: of the labelled table.
     """
 
     label_kind: LabelKind | None
     has_split: bool
     row_width: int | None
+    columns: tuple[str, ...] = ()
 
 
 def check_labels(config: Config, *, facts: GraphFacts | None, preview: Preview | None) -> None:
@@ -55,10 +56,11 @@ def check_labels(config: Config, *, facts: GraphFacts | None, preview: Preview |
         own = config.graph.of_targets(edges=config.task.kind != "node")
         has = "null" if own.label is None else f"{table} has no label column {own.label_column!r}"
         other = ", set graph.target to the type that is labelled" if config.graph.schema.is_typed else ""
+        name = f"Name one of its columns ({', '.join(known.columns)})" if known.columns else "Name the column"
         raise TrainingError(
             f"{has}, so nothing can be trained",
             where="graph.label",
-            fix=f"Name the column{other}, or run the stages that need no labels: ingest, select, flat, "
+            fix=f"{name}{other}, or run the stages that need no labels: ingest, select, flat, "
             "and score with a published model.",
         )
     # a table of target edges without these columns was refused when its schema was read
@@ -139,9 +141,11 @@ def _targets_of_tables(config: Config, preview: Preview) -> _Targets:
     is_open = schema.has_labels and not sampled.sample.is_whole and any(each.text_columns for each in labelled.chunks)
     kind = None if is_open else schema.label_kind
     if is_open or not isinstance(schema, NodeSchema) or any(part.section is not None for part in schema.features):
-        return _Targets(kind, schema.has_split, None)  # the width of columns to fit is not known yet
+        return _Targets(
+            kind, schema.has_split, None, tuple(sampled.names)
+        )  # the width of columns to fit is not known yet
     width = _row_width(config, schema.feature_width, is_sparse=schema.sparse is not None)
-    return _Targets(kind, schema.has_split, width)
+    return _Targets(kind, schema.has_split, width, tuple(sampled.names))
 
 
 def _row_width(config: Config, features: int, *, is_sparse: bool) -> int:
