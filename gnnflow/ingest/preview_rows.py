@@ -21,7 +21,7 @@ from gnnflow.ingest.labels import is_labelled, label_counts
 from gnnflow.ingest.links import splits_of
 from gnnflow.ingest.node_rounds import repeated_id_fault
 from gnnflow.ingest.preview import own_section
-from gnnflow.ingest.run import refuse_empty_edge_splits, refuse_empty_splits
+from gnnflow.ingest.run import refuse_empty_edge_splits, refuse_empty_splits, refuse_large_classes
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema, node_table
 from gnnflow.ingest.source import (
     edge_column_names,
@@ -123,7 +123,7 @@ def row_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
             if isinstance(table.schema, EdgeSchema):
                 found += _end_errors(table, table.schema, whole, config, preview).values()
     if not found:
-        found += _target_errors(preview)
+        found += _target_errors(preview, config)
     return found
 
 
@@ -304,8 +304,12 @@ def count_labels(preview: Preview) -> CountedLabels | None:
     if not schema.has_labels:
         return CountedLabels(schema.label_kind, splits)
     labels = pa.table({"label": columns["label"], "split": split}).filter(columns["labelled"])
-    counts = {name: tuple(held) for name, held in label_counts(labels, schema.label_kind).items() if name in _COUNTS}
-    return CountedLabels(schema.label_kind, splits, schema.class_names, **counts)
+    found = label_counts(labels, schema.label_kind)
+    counts = {name: tuple(held) for name, held in found.items() if name in _COUNTS}
+    largest = found.get("label_max", -1)
+    return CountedLabels(
+        schema.label_kind, splits, schema.class_names, **counts, largest=largest, labelled=labels.num_rows
+    )
 
 
 def _widest(faults: Sequence[Fault]) -> list[Fault]:
@@ -344,8 +348,8 @@ def _target_columns(preview: Preview, read: Tables) -> pa.Table | None:
     return pa.concat_tables(parts) if parts else None
 
 
-def _target_errors(preview: Preview) -> list[GnnflowError]:
-    """Return the error of splits without targets, where the sample is the whole table."""
+def _target_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
+    """Return the error of splits without targets, or of too large classes, where the sample is the whole table."""
     counted, read = count_labels(preview), preview.read
     if counted is None or read is None:
         return []
@@ -354,6 +358,7 @@ def _target_errors(preview: Preview) -> list[GnnflowError]:
             refuse_empty_splits(read.labelled, counted.splits, aside="")
         else:
             refuse_empty_edge_splits(read.labelled, counted.splits, read.targets, aside="")
+        refuse_large_classes(read.labelled, config, largest=counted.largest, labelled=counted.labelled)
     except TableError as error:
         return [error]
     return []

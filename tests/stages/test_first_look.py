@@ -70,6 +70,16 @@ def test_a_split_by_rank_is_checked_as_ingest_makes_it(tmp_path, split):
     assert len(stops) == (split["kind"] == "time"), stops
 
 
+def test_times_that_python_has_no_value_for_are_shown(tmp_path):
+    tables, content = plain_graph()
+    days = pa.array([2**30 + number for number in range(ROWS)], pa.int32()).cast(pa.date32())
+    for name, held in (("nodes", "when"), ("edges", "timestamp")):
+        column(name, held, days)(tables)
+    look = _look(tmp_path, tables, content)
+    assert not look.stops
+    assert any("beyond years 1 to 9999" in line for line in look.lines())
+
+
 @pytest.mark.parametrize("case", _cases(PLAIN_MISTAKES))
 def test_a_first_mistake_has_its_message(tmp_path, case):
     _finds(tmp_path, *plain_graph(), case)
