@@ -21,7 +21,7 @@ from gnnflow.config.stages import stages_of
 from gnnflow.config.train_section import trains_from_shards
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.ingest.preview import Errors, own_section
-from gnnflow.ingest.preview_rows import Counted, count_edges, count_targets
+from gnnflow.ingest.preview_rows import Counted, count_rows, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
@@ -187,7 +187,7 @@ def _table_look(table: SampledTable, config: Config, preview: Preview) -> TableL
         sampled=rows,
         columns=tuple(_column_look(name, table, config) for name in table.parts[0].column_names),
         form=sample.files.snapshot or form_of(table.source.chunks),
-        edges=None if table.is_plain or preview.read is None else count_edges(table, preview),
+        edges=None if table.is_plain or preview.read is None else count_rows(table, preview),
     )
 
 
