@@ -75,7 +75,7 @@ class LayerReads:
 
     rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are rows: the T targets,
     then what is asked for. asked [S]: dense ids, ascending. offsets [P + 1]: where the rows of each owner begin among
-    the asked.
+    the asked. grouped: the edges by owner, where they were kept.
     """
 
     index: int
@@ -85,6 +85,7 @@ class LayerReads:
     edges: InEdges
     asked: IntArray
     offsets: IntArray
+    grouped: Grouped | None = None
 
     @property
     def num_asked(self) -> IntArray:
@@ -101,9 +102,16 @@ class LayerReads:
         """The target that each edge leads to [E]."""
         return np.repeat(np.arange(len(self.rows)), self.edges.lengths)
 
+    @property
+    def is_grouped(self) -> bool:
+        """True if `by_owner` is known already."""
+        return "by_owner" in self.__dict__
+
     @cached_property
     def by_owner(self) -> Grouped:
         """The edges from asked-for sources by the source's owner."""
+        if self.grouped is not None:
+            return self.grouped
         parts = len(self.offsets) - 1
         # owner of each edge's source [E outside], as a small integer, which sorts in linear time
         outside = np.flatnonzero(~self.is_own)
@@ -132,7 +140,7 @@ class LayerReads:
         return sampled_block(
             self.edges,
             num_sources=len(self.rows) + len(self.asked),
-            in_degree=self._in_degree,
+            in_degree=self._in_degree if self.job.neighbors.sampling == "uniform" else np.zeros(0, np.int64),
             sampling=self.job.neighbors.sampling,
         )
 

@@ -1,0 +1,89 @@
+"""How a relation's in-edges come to a partition for a layer, and the rows of other partitions that they need.
+
+Rows come on one of two ways, which give the same numbers in the same order: `exchanged.py` fetches files that their
+owners packed and sent, `mapped.py` maps the arrays that their owners left where they made them.
+
+Shapes: P partitions, T targets, n rows of the partitions that come first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gnnflow.executions.plan import TermArrays
+    from gnnflow.executions.sliced import SliceTerms
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.graph.batch import Block
+    from gnnflow.infer.reads import LayerReads
+    from gnnflow.infer.states import Plan
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """How rows and states of a relation come to a partition for a layer.
+
+    at_once [P]: whose rows the first part reads. by_rows and by_states: whose rows, then whose states are merged to it.
+    """
+
+    relation: int
+    at_once: Array
+    by_rows: IntArray
+    by_states: IntArray
+    by_pieces: bool
+
+    @classmethod
+    def of(cls, index: int, plan: Plan, *, relation: int) -> Arrival:
+        """Return the arrival that carries out a partition's plan."""
+        sends = plan.num_asked > 0
+        # all that come as rows, or this partition's own alone
+        at_once = sends & ~plan.as_states & (np.arange(len(sends)) == index if plan.by_pieces else True)
+        by_rows = np.flatnonzero(sends & ~at_once & ~plan.as_states)
+        return cls(relation, at_once, by_rows, np.flatnonzero(plan.as_states), plan.by_pieces)
+
+    def first(self, reads: LayerReads) -> Block:
+        """Return the block that is computed on first: of all edges, where nothing is merged to it."""
+        return reads.of_owners(self.at_once) if self.by_pieces or len(self.by_states) else reads.whole
+
+
+class OwnRows(NamedTuple):
+    """What was kept of a partition's targets: their terms, or with several relations their input rows.
+
+    carried: outputs of earlier layers, by layer.
+    """
+
+    terms: SliceTerms | None
+    h: FloatArray | None
+    carried: dict[int, FloatArray]
+
+
+class PartRows(NamedTuple):
+    """The rows of one partition: their source terms, the block of the edges from them, and its targets among the T."""
+
+    terms: TermArrays
+    block: Block
+    targets: IntArray
+
+
+class SourceRows(Protocol):
+    """Brings what a layer of a partition reads. Each relation is asked for once, in the order of `order`."""
+
+    def reads(self, rows: IntArray) -> tuple[LayerReads, ...]:
+        """Return what the layer reads in each relation for local rows of targets, ascending."""
+
+    def own(self) -> OwnRows:
+        """Return what was kept of the targets."""
+
+    def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int) -> TermArrays:
+        """Return source terms [room + T + n]: the targets' own, then those of the partitions that come first."""
+
+    def parts(self, arrival: Arrival, reads: LayerReads) -> Iterator[PartRows]:
+        """Yield the rows of each partition of `by_rows`."""
+
+    def states(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> Iterator[TermArrays]:
+        """Yield the states of each partition of `by_states`. own: the targets' target terms."""
