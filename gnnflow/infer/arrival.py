@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from gnnflow.executions.plan import plan_layer
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gnnflow.executions.plan import TermArrays
+    from gnnflow.executions.plan import RelationPlan, TermArrays
     from gnnflow.executions.sliced import SliceTerms
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.batch import Block
+    from gnnflow.infer.job import InferJob
     from gnnflow.infer.reads import LayerReads
     from gnnflow.infer.states import Plan
+    from gnnflow.layers.model import Model
+    from gnnflow.mapreduce.exchange import Inbox
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,21 @@ class Arrival:
     def first(self, reads: LayerReads) -> Block:
         """Return the block that is computed on first: of all edges, where nothing is merged to it."""
         return reads.of_owners(self.at_once) if self.by_pieces or len(self.by_states) else reads.whole
+
+
+@dataclass(frozen=True)
+class TaskPlace:
+    """The place of a task: layer `layer` (from 1) of partition `index`."""
+
+    index: int
+    inbox: Inbox
+    job: InferJob
+    model: Model
+    layer: int
+
+    def plan(self, relation: int) -> RelationPlan:
+        """Return the plan of the layer in a relation."""
+        return plan_layer(self.model, self.layer - 1, self.job.edge_columns).relations[relation]
 
 
 class OwnRows(NamedTuple):
@@ -79,11 +99,11 @@ class SourceRows(Protocol):
     def own(self) -> OwnRows:
         """Return what was kept of the targets."""
 
-    def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int) -> TermArrays:
+    def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
         """Return source terms [room + T + n]: the targets' own, then those of the partitions that come first."""
 
-    def parts(self, arrival: Arrival, reads: LayerReads) -> Iterator[PartRows]:
-        """Yield the rows of each partition of `by_rows`."""
+    def parts(self, arrival: Arrival, reads: LayerReads, *, every: bool) -> Iterator[PartRows]:
+        """Yield the rows of each partition of `by_rows`. every: in blocks of all T targets."""
 
     def states(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> Iterator[TermArrays]:
         """Yield the states of each partition of `by_states`. own: the targets' target terms."""

@@ -10,13 +10,11 @@ Shapes: T targets, N rows that an owner keeps, n rows of the owners that come fi
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.executions.plan import plan_layer
 from gnnflow.executions.sliced import SliceTerms, kept_layout, partial_slice, term_slice
 from gnnflow.infer.arrival import OwnRows, PartRows
 from gnnflow.infer.kept_reads import read_kept
@@ -25,52 +23,38 @@ from gnnflow.infer.sending import carried_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
-    from gnnflow.executions.plan import RelationPlan, TermArrays
+    from gnnflow.executions.plan import TermArrays
     from gnnflow.graph.arrays import FloatArray, IntArray
-    from gnnflow.infer.arrival import Arrival
-    from gnnflow.infer.job import InferJob
+    from gnnflow.infer.arrival import Arrival, TaskPlace
     from gnnflow.infer.reads import LayerReads
-    from gnnflow.layers.model import Model
-    from gnnflow.mapreduce.exchange import Inbox
 
 
 @dataclass(frozen=True)
 class MappedRows:
-    """Maps the rows that layer `layer` (from 1) of a partition reads."""
+    """Maps the rows that a layer of a partition reads; they are unmapped where they are last used."""
 
-    index: int
-    inbox: Inbox
-    job: InferJob
-    model: Model
-    layer: int
-
-    @classmethod
-    def of(
-        cls, index: int, inbox: Inbox, job: InferJob, model: Model, layer: int
-    ) -> AbstractContextManager[MappedRows]:
-        """Return the rows, to be closed by nobody: they are unmapped where they are last used."""
-        return nullcontext(cls(index, inbox, job, model, layer))
+    at: TaskPlace
 
     def reads(self, rows: IntArray) -> tuple[LayerReads, ...]:
         """Return what the layer reads, as the need round kept it."""
-        return read_kept(self.index, self.inbox, self.job, layer=self.layer)
+        return read_kept(self.at.index, self.at.inbox, self.at.job, layer=self.at.layer)
 
     def own(self) -> OwnRows:
         """Return what was kept of the targets."""
-        own = self.inbox.map(f"own_{self.layer}", self.index)
-        carried = {number: own[f"output_{number}"] for number in carried_layers(self.model, self.layer, self.job)}
-        if not self.job.keeps_terms:
+        at = self.at
+        own = at.inbox.map(f"own_{at.layer}", at.index)
+        carried = {number: own[f"output_{number}"] for number in carried_layers(at.model, at.layer, at.job)}
+        if not at.job.keeps_terms:
             return OwnRows(None, own["h"], carried)
         # places of the targets among the rows that the partition keeps
-        terms, places = self._rows_of(self.index, 0), own["places"]
+        terms, places = self._rows_of(at.index, 0), own["places"]
         if len(places) < len(terms["value"]):
             terms = {name: rows[places] for name, rows in terms.items()}
-        target = {name: own[f"target_{name}"] for name in kept_layout(self.model, self.layer - 1).names}
+        target = {name: own[f"target_{name}"] for name in kept_layout(at.model, at.layer - 1).names}
         return OwnRows(SliceTerms(terms, target), None, carried)
 
-    def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int) -> TermArrays:
+    def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
         """Return source terms [room + T + n], each owner's copied behind the last one's; no copy of own rows alone."""
         owners, begin = np.flatnonzero(arrival.at_once).tolist(), room + len(own["value"])
         if not owners and not room:
@@ -87,10 +71,10 @@ class MappedRows:
             begin += len(places)
         return terms
 
-    def parts(self, arrival: Arrival, reads: LayerReads) -> Iterator[PartRows]:
+    def parts(self, arrival: Arrival, reads: LayerReads, *, every: bool) -> Iterator[PartRows]:
         """Yield all rows that each partition of `by_rows` keeps, with the edges from them."""
         for owner in arrival.by_rows.tolist():
-            yield self._part(owner, arrival, reads)
+            yield self._part(owner, arrival, reads, every=every)
 
     def states(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> Iterator[TermArrays]:
         """Yield the states over the edges from each partition of `by_states`, as their owners would make them."""
@@ -99,8 +83,8 @@ class MappedRows:
             terms, block, targets = self._part(owner, arrival, reads)
             # a sample's scale is applied where states are merged
             yield partial_slice(
-                self.model,
-                self.layer - 1,
+                self.at.model,
+                self.at.layer - 1,
                 own=read.at(reads.rows[targets]),
                 source=terms,
                 block=replace(block, sample_scale=None),
@@ -112,20 +96,20 @@ class MappedRows:
 
         They are computed for just these rows, as is the case where they are sent to who makes the states.
         """
-        names, owners = self._plan(arrival.relation).read.names, arrival.by_states.tolist()
+        names, owners = self.at.plan(arrival.relation).read.names, arrival.by_states.tolist()
         if not names or not owners:
             return _TargetTerms(reads.rows, {})
-        if self.job.keeps_terms:
+        if self.at.job.keeps_terms:
             return _TargetTerms(reads.rows, {name: own[name] for name in names})
         rows = np.unique(np.concatenate([reads.rows[reads.targets_of(owner)] for owner in owners]))
-        every = rows_of_layer(self.index, self.inbox, self.job, self.layer)
-        h = self.inbox.map(f"own_{self.layer}", self.index, ("h",))["h"][np.searchsorted(every, rows)]
-        nodes = self.job.neighbors.store.degrees(self.index).take(rows)
-        terms = term_slice(self.model, self.layer - 1, arrival.relation, h=h, nodes=nodes).target
+        every = rows_of_layer(self.at.index, self.at.inbox, self.at.job, self.at.layer)
+        h = self.at.inbox.map(f"own_{self.at.layer}", self.at.index, ("h",))["h"][np.searchsorted(every, rows)]
+        nodes = self.at.job.neighbors.store.degrees(self.at.index).take(rows)
+        terms = term_slice(self.at.model, self.at.layer - 1, arrival.relation, h=h, nodes=nodes).target
         return _TargetTerms(rows, {name: terms[name] for name in names})
 
-    def _part(self, owner: int, arrival: Arrival, reads: LayerReads) -> PartRows:
-        block, targets = reads.of_owner(owner)
+    def _part(self, owner: int, arrival: Arrival, reads: LayerReads, *, every: bool = False) -> PartRows:
+        block, targets = reads.of_owner(owner, every=every)
         terms, places = self._rows_of(owner, arrival.relation), self._places(owner, reads)
         edges = replace(block.edges, sources=places[block.edges.sources])
         return PartRows(terms, replace(block, edges=edges, num_sources=len(terms["value"])), targets)
@@ -133,19 +117,16 @@ class MappedRows:
     def _places(self, owner: int, reads: LayerReads) -> IntArray:
         """Return the places of the rows asked of an owner among those that it keeps."""
         asked = reads.asked[reads.offsets[owner] : reads.offsets[owner + 1]]
-        rows: IntArray = asked - self.job.neighbors.store.book.start(owner)
-        channel = self.job.channel("source", self.layer, reads.relation)
-        (held,) = self.inbox.map(channel, owner, ("rows",)).values()
-        whole = len(held) == self.job.neighbors.store.book.size(owner)
+        rows: IntArray = asked - self.at.job.neighbors.store.book.start(owner)
+        channel = self.at.job.channel("source", self.at.layer, reads.relation)
+        (held,) = self.at.inbox.map(channel, owner, ("rows",)).values()
+        whole = len(held) == self.at.job.neighbors.store.book.size(owner)
         return rows if whole else np.searchsorted(held, rows)
 
     def _rows_of(self, owner: int, relation: int) -> dict[str, FloatArray]:
         """Return the source terms [N, ...] that an owner keeps."""
-        channel = self.job.channel("source", self.layer, relation)
-        return self.inbox.map(channel, owner, self._plan(relation).source.names)
-
-    def _plan(self, relation: int) -> RelationPlan:
-        return plan_layer(self.model, self.layer - 1, self.job.edge_columns).relations[relation]
+        channel = self.at.job.channel("source", self.at.layer, relation)
+        return self.at.inbox.map(channel, owner, self.at.plan(relation).source.names)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import distinct
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.infer.kept_reads import asked_of, kept_reads
 from gnnflow.infer.reads import layer_reads
@@ -26,6 +25,8 @@ from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.graph.arrays import IntArray
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.exchange import Inbox
@@ -101,7 +102,15 @@ def computed_rows(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArr
     above = job.need_layer(layer + 1)
     # local rows that partitions asked of this one for the layer above, a row as often as it was asked for
     asked = (sends.rows for sends in sends_of(index, inbox, job, layer + 1))
-    return distinct(np.concatenate([to_numpy(inbox.read(f"rows_{above}")["row"]), *asked]))
+    return rows_among([to_numpy(inbox.read(f"rows_{above}")["row"]), *asked], job.neighbors.store.book.size(index))
+
+
+def rows_among(rows: Sequence[IntArray], size: int) -> IntArray:
+    """Return the local rows of a partition of a size that some arrays name, each once, ascending."""
+    named = np.zeros(size, bool)
+    for each in rows:
+        named[each] = True
+    return np.flatnonzero(named)
 
 
 def rows_of_layer(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArray:

@@ -9,7 +9,7 @@ every relation into its type are computed where it lives.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from gnnflow.executions.sliced import (
@@ -20,14 +20,13 @@ from gnnflow.executions.sliced import (
     relations_slice,
     room_for,
 )
-from gnnflow.infer.arrival import Arrival
+from gnnflow.infer.arrival import Arrival, TaskPlace
 from gnnflow.infer.exchanged import exchanged
 from gnnflow.infer.mapped import MappedRows
 from gnnflow.infer.states import plans_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.batch import Block
@@ -51,7 +50,9 @@ def compute_layer(
     """Compute layer `layer` of local rows [T]."""
     plans, order = plans_of(index, inbox, job, layer), model.relations(layer - 1).order
     arrivals = [Arrival.of(index, plan, relation=number) for number, plan in enumerate(plans)]
-    with _source_rows(index, inbox, job, model, layer, [arrivals[each] for each in order]) as source:
+    at = TaskPlace(index, inbox, job, model, layer)
+    opened = nullcontext(MappedRows(at)) if job.mapped else exchanged(at, [arrivals[each] for each in order])
+    with opened as source:
         reads = source.reads(rows)
         # the first relation's block is made while what was kept is fetched
         begun = {order[0]: arrivals[order[0]].first(reads[order[0]])}
@@ -60,7 +61,7 @@ def compute_layer(
         def gather(relation: int, kept: SliceTerms, room: int = 0) -> Gathered:
             arrival, of = arrivals[relation], reads[relation]
             first = begun.pop(relation) if relation in begun else arrival.first(of)
-            return _gathered(source, model, layer, arrival, of, first, kept=kept, room=room)
+            return _gathered(at, source, arrival, of, first=first, kept=kept, room=room)
 
         if own.terms is not None:
             gathered = gather(0, own.terms, room_for(runs))
@@ -72,23 +73,13 @@ def compute_layer(
         return LayerOutputs((h[run] for run in runs), own.carried)
 
 
-def _source_rows(
-    index: int, inbox: Inbox, job: InferJob, model: Model, layer: int, arrivals: Sequence[Arrival]
-) -> AbstractContextManager[SourceRows]:
-    """Open the rows that a layer reads, on the way that the job takes. arrivals: in the order of their relations."""
-    if job.mapped:
-        return MappedRows.of(index, inbox, job, model, layer)
-    return exchanged(index, inbox, job, model, layer, arrivals)
-
-
 def _gathered(
+    at: TaskPlace,
     source: SourceRows,
-    model: Model,
-    layer: int,
     arrival: Arrival,
     reads: LayerReads,
-    first: Block,
     *,
+    first: Block,
     kept: SliceTerms,
     room: int,
 ) -> Gathered:
@@ -96,14 +87,17 @@ def _gathered(
 
     room: see `Gathered`, which has it where all is one block.
     """
-    at_once = source.at_once(arrival, reads, kept.source, room=room)
     if first is reads.whole:
-        return Gathered(at_once, first, room=room)
-    where = (model, layer - 1, arrival.relation)
-    merged = MergedStates(*where, own=kept.target, sample_scale=reads.whole.sample_scale)
-    merged.add_block({name: each[room:] for name, each in at_once.items()}, first)
-    for terms, block, targets in source.parts(arrival, reads):
-        merged.add_block(terms, block, targets)
+        return Gathered(source.at_once(arrival, reads, kept.source, room=room), first, room=room)
+    merged = MergedStates(
+        at.model, at.layer - 1, arrival.relation, own=kept.target, sample_scale=reads.whole.sample_scale
+    )
+    merged.add_block(source.at_once(arrival, reads, kept.source), first)
+    for terms, block, targets in source.parts(arrival, reads, every=merged.adds):
+        if merged.adds:
+            merged.add_edges(terms, block)
+        else:
+            merged.add_block(terms, block, targets)
     for owner, state in zip(arrival.by_states.tolist(), source.states(arrival, reads, kept.target), strict=True):
         merged.add_state(state, reads.targets_of(owner))
-    return Gathered(kept.source, states=[merged.state], columns=reads.job.edge_columns)
+    return Gathered(kept.source, states=[merged.state], columns=at.job.edge_columns)

@@ -166,18 +166,20 @@ class LayerReads:
         offsets = offsets_of(np.bincount(self.targets[positions], minlength=len(self.rows)))
         return self._part(positions, offsets, place[self.edges.sources[positions]], num_sources=int(chosen.sum()))
 
-    def of_owner(self, owner: int) -> OwnerBlock:
+    def of_owner(self, owner: int, *, every: bool = False) -> OwnerBlock:
         """Return the edges from one partition's rows as a block of the targets that they lead to.
 
-        Its sources are the rows asked of that partition.
+        Its sources are the rows asked of that partition. every: the block has all T targets.
         """
         positions, first = self.by_owner.of(owner)
+        sources, number = self.numbers_asked(positions, owner), int(self.num_asked[owner])
+        if every:
+            offsets = offsets_of(np.bincount(self.targets[positions], minlength=len(self.rows)))
+            return OwnerBlock(self._part(positions, offsets, sources, num_sources=number), np.arange(len(self.rows)))
         targets = self.targets[positions[first]]
-        sources = self.numbers_asked(positions, owner)
         # where each target's edges begin among the owner's [n + 1]
         offsets = np.append(np.flatnonzero(first), len(positions))
-        block = self._part(positions, offsets, sources, num_sources=int(self.num_asked[owner]), targets=targets)
-        return OwnerBlock(block, targets)
+        return OwnerBlock(self._part(positions, offsets, sources, num_sources=number, targets=targets), targets)
 
     def numbers_asked(self, positions: IntArray, owner: IntArray | int) -> IntArray:
         """Return the place of each edge's source among the rows asked of its owner."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from gnnflow.executions.sliced import kept_layout, term_slice
 from gnnflow.graph.arrays import distinct
-from gnnflow.infer.need import Sends, rows_of_layer, sends_of
+from gnnflow.infer.need import Sends, rows_among, rows_of_layer, sends_of
 from gnnflow.infer.relation_task import PackedRows, RelationTask
 from gnnflow.infer.target_states import send_targets
 from gnnflow.mapreduce.exchange import Emit
@@ -59,7 +59,7 @@ class Sending:
         """Read who asked for what. rows: that were computed; without them all that the layer reads of the partition."""
         own, sends = rows_of_layer(index, inbox, job, layer), sends_of(index, inbox, job, layer)
         if rows is None:
-            rows = distinct(np.concatenate([own, *(each.rows for each in sends)]))
+            rows = rows_among([own, *(each.rows for each in sends)], job.neighbors.store.book.size(index))
         return cls(index, job, layer, rows, np.searchsorted(rows, own), sends)
 
     @property
@@ -96,7 +96,8 @@ class Sending:
                     number = len(asked) if layout is None else len(self.rows)
                     yield Kept(task.channel("source"), {**terms.source, "rows": asked}, number)
                     if layout is not None:
-                        own |= {f"target_{name}": terms.target[name][kept] for name in layout.names}
+                        of_kept = slice(None) if len(kept) == len(rows) else kept
+                        own |= {f"target_{name}": terms.target[name][of_kept] for name in layout.names}
                         own["places"] = kept + run.start
                     continue
                 # the terms side by side in one row for each row asked for [n, K]
