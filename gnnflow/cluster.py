@@ -58,7 +58,7 @@ class Cluster:
 
     @property
     def on_this_machine(self) -> bool:
-        """True if all workers run on this machine, as those of a local cluster do."""
+        """True if all workers run on this machine, as the workers of a local cluster do."""
         return self.config.kind != "address"
 
     def dask_client(self) -> Client | None:

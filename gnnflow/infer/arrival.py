@@ -1,4 +1,4 @@
-"""How a relation's in-edges come to a partition for a layer, and the rows of other partitions that they need.
+"""The arrival of a relation's in-edges at a partition, and of the rows of other partitions that they need.
 
 Rows come on one of two ways, which give the same numbers in the same order: `exchanged.py` fetches files that their
 owners packed and sent, `mapped.py` maps the arrays that their owners left where they made them.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Arrival:
-    """How rows and states of a relation come to a partition for a layer.
+    """The arrival of rows and states of a relation at a partition, for a layer.
 
     at_once [P]: whose rows the first part reads. by_rows and by_states: whose rows, then whose states are merged to it.
     """
@@ -72,7 +72,7 @@ class TaskPlace:
 
 
 class OwnRows(NamedTuple):
-    """What was kept of a partition's targets: their terms, or with several relations their input rows.
+    """The rows that a partition kept of its targets: terms, or with several relations input rows.
 
     carried: outputs of earlier layers, by layer.
     """
@@ -100,7 +100,7 @@ class SourceRows(Protocol):
         """Return what was kept of the targets."""
 
     def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
-        """Return source terms [room + T + n]: the targets' own, then those of the partitions that come first."""
+        """Return source terms [room + T + n]: the targets' own, then terms of the partitions that come first."""
 
     def parts(self, arrival: Arrival, reads: LayerReads, *, every: bool) -> Iterator[PartRows]:
         """Yield the rows of each partition of `by_rows`. every: in blocks of all T targets."""

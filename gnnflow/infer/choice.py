@@ -82,8 +82,8 @@ class Way:
     @property
     def text(self) -> str:
         """The way and its reason as half a sentence."""
-        how = "read where they lie" if self.mapped else "sent through files"
-        return f"rows of other partitions are {how}: {self.why}"
+        how = "are read where they lie" if self.mapped else "come in files that their owners send"
+        return f"rows of other partitions {how}: {self.why}"
 
 
 def way_of(*, on_this_machine: bool, local_files: bool) -> Way:

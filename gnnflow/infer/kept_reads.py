@@ -1,4 +1,4 @@
-"""What a need round keeps for the slices of its partition, where files are mapped: in-edges read and numbered once.
+"""In-edges that a need round reads and numbers once, and keeps for the slices of its partition to map.
 
 Slices map it as it lies: the in-edges of each relation with sources as rows, and which rows they ask of which owner.
 Owners map the latter too, to know which rows are read. Names of arrays begin with their relation.

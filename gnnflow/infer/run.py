@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.errors import ScoringError
-from gnnflow.infer import need, pairs, rounds, states, target_states
+from gnnflow.infer import choice, need, pairs, rounds, states, target_states
 from gnnflow.mapreduce.rounds import Round
+from gnnflow.storage.filesystem import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graph.run_facts import Sent
+    from gnnflow.infer.choice import Way
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.writing import FileEntry
@@ -23,12 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InferResult:
-    """The result of GraphInfer. parity maps sampled dense ids to the scores it gave them. sent: see `Sent`."""
+    """The result of GraphInfer. parity maps sampled dense ids to the scores it gave them.
+
+    sent: what partitions sent each other, or would send where `way` has rows read where they lie.
+    """
 
     files: tuple[FileEntry, ...]
     num_targets: int
     parity: dict[int, list[float]]
     sent: Sent
+    way: Way
 
 
 def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
@@ -36,8 +42,9 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     leaves = job.neighbors.store.facts.leaves_of_relations
     sends = states.layer_bytes(job.load_model(), leaves=leaves, columns=job.edge_columns)
-    mapped = runner.maps if job.exchange.mapped is None else job.exchange.mapped
-    job = replace(job, exchange=replace(job.exchange, layers=sends, mapped=mapped))
+    way = choice.way_of(on_this_machine=runner.scheduler.on_this_machine, local_files=is_local(runner.work))
+    way = way if job.exchange.mapped is None else choice.Way(job.exchange.mapped, "to compare")
+    job = replace(job, exchange=replace(job.exchange, layers=sends, mapped=way.mapped))
     needs = _plan_needs(job, runner)
     job = replace(job, exchange=replace(job.exchange, askers=needs.askers))
     if job.scores_edges:
@@ -61,6 +68,7 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
         num_targets=sum(record.counts["rows"] for record in records),
         parity=parity,
         sent=needs.sent,
+        way=way,
     )
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fsspec.implementations.local import LocalFileSystem
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.filesystem import join, list_names, resolve
@@ -115,11 +114,6 @@ def _map(uri: str) -> Array:
     except (OSError, ValueError, EOFError) as error:
         raise StorageError(f"is damaged ({error})", where=uri, fix="") from error
     return mapped
-
-
-def can_map(folder: str) -> bool:
-    """Return whether files of a folder can be mapped: it lies on a filesystem of this machine."""
-    return isinstance(resolve(folder).fs, LocalFileSystem)
 
 
 @cache

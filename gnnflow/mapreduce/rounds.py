@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow import __version__
 from gnnflow.graph.errors import StorageError
 from gnnflow.mapreduce.exchange import Emit, ExchangeWriter, Inbox, channel_folder
-from gnnflow.mapreduce.mapped import ArrayWriter, Kept, can_map, this_boot
+from gnnflow.mapreduce.mapped import ArrayWriter, Kept, this_boot
 from gnnflow.progress import Silent
 from gnnflow.storage.documents import read_document, write_document
 from gnnflow.storage.filesystem import join, list_names
@@ -106,6 +106,7 @@ class RoundRunner:
 
     artifact: where the tasks commit files, which are checked where an earlier attempt wrote them; "" checks none.
     earlier: the seconds that earlier attempts took; `started`: the begin of the work as if there had been no break.
+    remarks: about the way the work was done, which the manifest keeps with the seconds.
     """
 
     def __init__(
@@ -122,15 +123,11 @@ class RoundRunner:
         self.scheduler = scheduler
         self.progress: Progress = progress or Silent()
         self.timings: list[RoundTiming] = []
+        self.remarks: dict[str, str] = {}
         self._sent: dict[str, list[dict[str, int]]] = {}
         self._forgotten: set[tuple[str, str]] = set()
         self.earlier = earlier
         self.started = time.monotonic() - earlier
-
-    @property
-    def maps(self) -> bool:
-        """True if tasks can open each other's files: all run on this machine, and the work folder lies there."""
-        return self.scheduler.on_this_machine and can_map(self.work)
 
     def run(self, step: Round) -> list[TaskRecord]:
         """Run a round's missing tasks and return all records in task order."""

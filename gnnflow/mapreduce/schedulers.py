@@ -69,7 +69,7 @@ class Dask:
 
     @property
     def on_this_machine(self) -> bool:
-        """True if this process started the workers; those of others may run anywhere."""
+        """True if this process started the workers; others may run anywhere."""
         return not self.foreign
 
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnnflow.config import config_from_dict
 from gnnflow.graph.errors import StorageError
 from gnnflow.infer import sending
 from gnnflow.infer.choice import Exchange
 from gnnflow.infer.run import run_rounds
-from gnnflow.mapreduce import mapped
 from gnnflow.mapreduce.exchange import ExchangeError, Inbox
 from gnnflow.mapreduce.mapped import ArrayWriter, Kept, map_arrays
 from gnnflow.mapreduce.rounds import Round, RoundRunner, TaskOutput
 from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.stages.infer import planned_way
 from tests.budget import examples
 from tests.contracts.test_graphinfer import MODELS, SAMPLINGS, prepare, stored
 from tests.infer import test_typed as typed
@@ -145,6 +146,10 @@ def test_a_short_or_lost_array_is_an_error_of_the_exchange(tmp_path: Path) -> No
 
 
 def test_rows_are_mapped_where_all_tasks_run_on_this_machine_and_files_lie_there(tmp_path: Path) -> None:
-    assert RoundRunner(str(tmp_path), Synchronous()).maps
-    assert not RoundRunner("memory://work", Synchronous()).maps
-    assert mapped.this_boot() == mapped.this_boot() != ""
+    def way(workspace: str, cluster: dict[str, str]) -> str:
+        content = {"name": "a", "workspace": workspace, "graph": {"nodes": "n", "edges": "e"}, "model": {"kind": "gcn"}}
+        return planned_way(config_from_dict({**content, "cluster": cluster})).text
+
+    assert "read where they lie: all tasks" in way(str(tmp_path), {"kind": "local"})
+    assert "owners send: tasks may run" in way(str(tmp_path), {"kind": "address", "address": "tcp://host:1"})
+    assert "owners send: the workspace" in way("memory://work", {"kind": "synchronous"})
