@@ -110,7 +110,7 @@ def map_arrays(folder: str, task: int, names: Sequence[str] | None = None) -> di
 
 def _map(uri: str) -> Array:
     try:
-        mapped: Array = np.load(resolve(uri).path, mmap_mode="c", allow_pickle=False).view(np.ndarray)
+        mapped: Array = np.lib.format.open_memmap(resolve(uri).path, mode="c").view(np.ndarray)
     except (OSError, ValueError, EOFError) as error:
         raise StorageError(f"is damaged ({error})", where=uri, fix="") from error
     return mapped
