@@ -147,7 +147,14 @@ def _resolve(
         unknown = combine(rows[column].take(pa.array(first_rows(missing, place))))
         near = near_id(unknown, _ids_of_type(inbox, job, node_type=part % job.graph.num_types))
     fault = replace(end_fault(missing, side=side, of=of, id_type=id_type, near=near), held_in=column)
-    checked = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    checked = separate(
+        rows,
+        [fault],
+        chunks=source.chunks,
+        place=place,
+        policy=job.config.on_bad_rows,
+        labelled=to_numpy(rows["labelled"]) if "labelled" in rows.column_names else None,
+    )
     # local row of the node, for each edge that is kept
     local = to_numpy(found.fill_null(-1)).astype(np.int64)[checked.kept]
     return CheckedEnds(take_kept(rows, checked.kept), checked, local + book.start(part))

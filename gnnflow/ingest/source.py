@@ -5,6 +5,7 @@ Everything here sees one chunk of one table and knows nothing of partitions.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ import pyarrow.compute as pc
 
 from gnnflow.columns import encode, find_unknown, floats_of
 from gnnflow.graph.encodings import NumericalState
+from gnnflow.graph.hashing import combine as combine_keys
+from gnnflow.graph.hashing import seed_word
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import (
     Fault,
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gnnflow.config import GraphConfig
-    from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.fields import ColumnPart
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
     from gnnflow.ingest.tables import EdgeTable, NodeTable
     from gnnflow.ingest.targets import DrawnSplit
 
+FIRST_TIME = 1 << 63
+"""The key of time 0 among the times of nodes: keys are not negative and ascend with the times."""
+
 
 def node_column_names(schema: NodeSchema, config: GraphConfig) -> list[str]:
     """Return the columns of the node table that are read."""
@@ -54,7 +60,8 @@ def node_column_names(schema: NodeSchema, config: GraphConfig) -> list[str]:
         names += [f"{schema.sparse}_index"] + ([f"{schema.sparse}_value"] if schema.sparse_has_value else [])
     if schema.has_labels:
         names.append(config.label_column)
-    return names + ([config.split_column] if schema.reads_split else [])
+    names += [config.split_column] if schema.reads_split else []
+    return list(dict.fromkeys([*names, *(() if schema.drawn is None else schema.drawn.columns)]))
 
 
 def edge_column_names(schema: EdgeSchema, config: GraphConfig) -> list[str]:
@@ -104,11 +111,19 @@ def node_faults(
         faults += sparse_faults(table, schema.sparse, width, has_value=has_value, scaling=scaling)
     else:
         faults += number_faults(table, schema.features, "feature", scaling=scaling, scale=scale)
-    if schema.has_labels:
-        faults += label_faults(table, schema, config)
+    wrong = label_faults(table, schema, config) if schema.has_labels else []
     if schema.reads_split:
-        faults += split_faults(table, config.split_column, _labelled(table, schema, config))
-    return faults
+        wrong += split_faults(table, config.split_column, _labelled(table, schema, config) | _are_in(wrong, table))
+    return faults + wrong + split_time_faults(table, schema, config)
+
+
+def split_time_faults(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> list[Fault]:
+    """Return the faults of the times that splits follow from; a node without a label needs none."""
+    if schema.drawn is None or not schema.drawn.column:
+        return []
+    labelled = np.flatnonzero(_labelled(table, schema, config))
+    found = time_faults(table, schema.drawn.column, time=schema.drawn.unit, of="labelled node")
+    return [replace(fault, rows=np.intersect1d(fault.rows, labelled)) for fault in found]
 
 
 def edge_faults(
@@ -118,11 +133,11 @@ def edge_faults(
     faults = id_faults(table, config.src_column) + id_faults(table, config.dst_column)
     if schema.has_weight:
         faults += weight_faults(table, config.weight_column)
-    if schema.has_labels:
-        faults += label_faults(table, schema, config)
+    wrong = label_faults(table, schema, config) if schema.has_labels else []
+    faults += wrong
     if schema.has_split:
         is_target = is_labelled(table, schema, config) if schema.has_labels else np.ones(table.num_rows, bool)
-        faults += split_faults(table, config.split_column, is_target)
+        faults += split_faults(table, config.split_column, is_target | _are_in(wrong, table))
     if schema.has_time:
         faults += time_faults(table, config.time_column, time=schema.time)
     scaling = config.edge_normalize
@@ -136,7 +151,7 @@ def number_type(scaling: str) -> FloatType:
 
 def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> dict[str, pa.Array]:
     """Return the store's columns of faultless node rows: id; for targets labelled, label, split; features."""
-    columns = {"id": _ids(table.column(config.id_column), schema.id_type)}
+    columns = {"id": ids_of(table, schema, config)}
     if schema.is_target:
         labelled = _labelled(table, schema, config)
         columns["labelled"] = pa.array(labelled)
@@ -145,7 +160,7 @@ def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> di
         if schema.drawn is None:
             split = _split_codes(table, config.split_column if schema.has_split else None)
         else:
-            split = _drawn_codes(columns["id"], labelled, schema.drawn)
+            split = _drawn_codes(table, columns, labelled, schema.drawn)
         columns["split"] = pa.array(split)
     if not schema.has_features:
         return columns
@@ -187,8 +202,16 @@ def edge_columns(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> di
 
 
 def _labelled(table: pa.Table, schema: TableSchema, config: GraphConfig) -> Array:
-    """Return which rows of the node table have a label."""
+    """Return which rows of a table have a label."""
     return is_labelled(table, schema, config) if schema.has_labels else np.zeros(table.num_rows, bool)
+
+
+def _are_in(faults: Sequence[Fault], table: pa.Table) -> Array:
+    """Return which rows of a table some fault has [rows]."""
+    found = np.zeros(table.num_rows, bool)
+    for fault in faults:
+        found[fault.rows] = True
+    return found
 
 
 def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart], dtype: FloatType) -> FloatArray:
@@ -207,6 +230,11 @@ def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart], dtype: FloatType)
     return matrix
 
 
+def ids_of(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> pa.Array:
+    """Return the ids of a table of nodes as they are stored."""
+    return _ids(table.column(config.id_column), schema.id_type)
+
+
 def _ids(column: pa.ChunkedArray, id_type: IdType) -> pa.Array:
     return combine(column).cast(pa.int64() if id_type == "int64" else pa.large_string())
 
@@ -219,10 +247,34 @@ def _split_codes(table: pa.Table, column: str | None) -> Array:
     return to_numpy(pc.index_in(text, value_set=pa.array(SPLITS)).fill_null(-1).cast(pa.int8()))
 
 
-def _drawn_codes(ids: pa.Array, labelled: Array, drawn: DrawnSplit) -> Array:
-    """Return the split code of each row [rows], -1 without a label."""
-    codes = random_splits(id_keys(ids), of="node split", seed=drawn.seed, valid=drawn.valid, test=drawn.test)
-    return np.where(labelled, codes, np.int8(-1))
+def _drawn_codes(table: pa.Table, columns: Mapping[str, pa.Array], labelled: Array, drawn: DrawnSplit) -> Array:
+    """Return the split code of each row [rows], -1 without a label. columns: the store's, with id and label."""
+    if drawn.kind == "random":
+        keys = id_keys(columns["id"])
+        codes = random_splits(keys, of="node split", seed=drawn.seed, valid=drawn.valid, test=drawn.test)
+        return np.where(labelled, codes, np.int8(-1))
+    found, rows = np.full(table.num_rows, -1, np.int8), np.flatnonzero(labelled)
+    of_rows = {name: columns[name].take(pa.array(rows)) for name in ("id", "label")}
+    group, keys = ranked_keys(table.take(pa.array(rows)), of_rows, drawn)
+    # the class of each group, and the first keys of its valid and test nodes [groups]
+    names = np.array([name for name, _ in drawn.groups], np.int64)
+    bounds = np.array([first for _, first in drawn.groups], np.uint64).reshape(-1, 2)
+    own = bounds[np.searchsorted(names, group)]
+    found[rows] = np.select([keys >= own[:, 1], keys >= own[:, 0]], [SPLITS.index("test"), SPLITS.index("valid")], 0)
+    return found
+
+
+def ranked_keys(table: pa.Table, columns: Mapping[str, pa.Array], drawn: DrawnSplit) -> tuple[IntArray, KeyArray]:
+    """Return the group and the key of each labelled row [R].
+
+    Keys are times, or hashes of ids; a row's split follows from the rank of its key in its group, and the largest are
+    test. columns: the store's, with id and label.
+    """
+    if drawn.kind == "time":
+        times = times_of(table.column(drawn.column), time=drawn.unit)
+        return np.zeros(len(times), np.int64), times.view(np.uint64) + np.uint64(FIRST_TIME)
+    hashed = combine_keys(id_keys(columns["id"]), seed_word("node split", drawn.seed))
+    return np.asarray(to_numpy(columns["label"]), np.int64), ~hashed  # the smallest are test, as of a random split
 
 
 def _sparse_values(table: pa.Table, schema: NodeSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:
@@ -271,13 +323,22 @@ def read_rows(
         kept = np.flatnonzero(chosen(table))
         left_out = {"rows_left_out": table.num_rows - len(kept)}
         table, place = take_kept(table, kept), place[kept]
-    found = separate(table, faults(table), chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    found_faults = faults(table)  # which say first where the column of labels cannot be read
+    labelled = _labelled(table, source.schema, source.config)
+    policy = job.config.on_bad_rows
+    found = separate(table, found_faults, chunks=source.chunks, place=place, policy=policy, labelled=labelled)
     rows = take_kept(table, found.kept)
     lost = {**rounding(rows, source.schema, source.config), **count_rounded(rows, numbers)}
     lost |= count_encoded(rows, source.schema.parts)
     done = TaskOutput(
         files=job.set_aside(f"{source.stem}-read-{number:05d}", found.bad),
-        counts={"rows_in": table.num_rows, **left_out, **found.counts, **lost},
+        counts={
+            "rows_in": table.num_rows,
+            "labelled_in": int(labelled.sum()),
+            **left_out,
+            **found.counts,
+            **lost,
+        },
     )
     return FaultlessRows(rows, place[found.kept], done)
 

@@ -18,6 +18,7 @@ from gnnflow.graphfeature.shards import PairShard, read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.entry import perform
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.running import make_artifact
@@ -211,10 +212,10 @@ def test_shares_that_hold_out_no_edge_are_fine_where_nothing_trains(tmp_path: Pa
     none = config_of(tmp_path, task={"split": {"kind": "time", "valid": 0, "test": 0}}, train={"epochs": 1})
     assert score.run(StageContext.of(none)).predictions == expected
     with pytest.raises(TrainingError, match=r"task\.split\.valid: 0 is not allowed"):
-        run_pipeline(StageContext.of(none))
+        perform(StageContext.of(none), "run")
 
 
 def test_nothing_is_trained_without_held_out_edges(tmp_path: Path) -> None:
     write_groups(tmp_path)
     with pytest.raises(TrainingError, match=r"task\.split\.kind: none holds no edges out, so nothing can be trained"):
-        run_pipeline(StageContext.of(config_of(tmp_path, task={"split": {"kind": "none"}})))
+        perform(StageContext.of(config_of(tmp_path, task={"split": {"kind": "none"}})), "run")

@@ -25,6 +25,7 @@ from gnnflow.neighbors.walk_views import WalkViews
 from gnnflow.neighbors.whole import memory_needed, read_graph, view_of
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext, neighbors_of
+from gnnflow.stages.entry import perform
 from gnnflow.stages.running import run_stage
 from gnnflow.stages.train import model_inputs
 from gnnflow.train.job import TrainJob, fit_digest
@@ -243,7 +244,7 @@ def test_what_cannot_be_trained_on_a_store_is_refused(
 
 def test_the_stage_that_is_not_asked_for_says_what_to_set(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"no stage flat.*Set train to \{strategy: mini-batch, source: shards\}"):
-        run_stage(StageContext.of(config_of(folder, "plain", train=STORE)), "flat")
+        perform(StageContext.of(config_of(folder, "plain", train=STORE)), "flat")
 
 
 def test_a_store_larger_than_a_worker_is_refused_with_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
