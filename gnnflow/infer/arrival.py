@@ -9,6 +9,7 @@ Shapes: P partitions, T targets, n rows of the partitions that come first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -66,9 +67,10 @@ class TaskPlace:
     model: Model
     layer: int
 
-    def plan(self, relation: int) -> RelationPlan:
-        """Return the plan of the layer in a relation."""
-        return plan_layer(self.model, self.layer - 1, self.job.edge_columns).relations[relation]
+    @cached_property
+    def plans(self) -> tuple[RelationPlan, ...]:
+        """The plan of the layer in each relation."""
+        return plan_layer(self.model, self.layer - 1, self.job.edge_columns).relations
 
 
 class OwnRows(NamedTuple):

@@ -65,11 +65,11 @@ class ExchangedRows:
         layout = kept_layout(at.model, at.layer - 1)
         # A layer without target terms keeps none: Arrow has no column of width zero.
         target = layout.unpack(to_matrix(own["target"])) if layout.names else {}
-        return OwnRows(SliceTerms(self.at.plan(0).source.unpack(to_matrix(own["source"])), target), None, carried)
+        return OwnRows(SliceTerms(self.at.plans[0].source.unpack(to_matrix(own["source"])), target), None, carried)
 
     def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
         """Return source terms [room + T + n]. Each piece is copied to its place while the next is fetched."""
-        layout = self.at.plan(arrival.relation).source
+        layout = self.at.plans[arrival.relation].source
         rows = layout.pack(own)
         # where the first piece's rows begin, behind the room and the targets' own rows
         begin = room + len(rows)
@@ -84,7 +84,7 @@ class ExchangedRows:
 
     def parts(self, arrival: Arrival, reads: LayerReads, *, every: bool) -> Iterator[PartRows]:
         """Yield the rows of each partition of `by_rows`, as they were asked for."""
-        layout = self.at.plan(arrival.relation).source
+        layout = self.at.plans[arrival.relation].source
         for owner in arrival.by_rows.tolist():
             block, targets = reads.of_owner(owner, every=every)
             yield PartRows(layout.unpack(to_matrix(next(self.pieces)["row"])), block, targets)
@@ -93,4 +93,4 @@ class ExchangedRows:
         """Yield the states of each partition of `by_states`."""
         for _ in arrival.by_states.tolist():
             state: FloatArray = to_matrix(next(self.pieces)["state"])
-            yield self.at.plan(arrival.relation).state_layout.unpack(state)
+            yield self.at.plans[arrival.relation].state_layout.unpack(state)

@@ -96,7 +96,7 @@ class MappedRows:
 
         They are computed for just these rows, as is the case where they are sent to who makes the states.
         """
-        names, owners = self.at.plan(arrival.relation).read.names, arrival.by_states.tolist()
+        names, owners = self.at.plans[arrival.relation].read.names, arrival.by_states.tolist()
         if not names or not owners:
             return _TargetTerms(reads.rows, {})
         if self.at.job.keeps_terms:
@@ -126,7 +126,7 @@ class MappedRows:
     def _rows_of(self, owner: int, relation: int) -> dict[str, FloatArray]:
         """Return the source terms [N, ...] that an owner keeps."""
         channel = self.at.job.channel("source", self.at.layer, relation)
-        return self.at.inbox.map(channel, owner, self.at.plan(relation).source.names)
+        return self.at.inbox.map(channel, owner, self.at.plans[relation].source.names)
 
 
 @dataclass(frozen=True)
