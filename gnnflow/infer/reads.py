@@ -140,8 +140,8 @@ class LayerReads:
         return sampled_block(
             self.edges,
             num_sources=len(self.rows) + len(self.asked),
-            in_degree=self._in_degree if self.job.neighbors.sampling == "uniform" else np.zeros(0, np.int64),
-            sampling=self.job.neighbors.sampling,
+            in_degree=self._in_degree if self.job.neighbors.sampling.kind == "uniform" else np.zeros(0, np.int64),
+            sampling=self.job.neighbors.sampling.kind,
         )
 
     @property

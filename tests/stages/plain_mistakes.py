@@ -150,10 +150,10 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         files=_two_tables,
         mended=put("graph.nodes", "export.d/b.parquet"),
     ),
-    "a spreadsheet": Mistake(
-        ("n.xlsx: unknown table format", ".csv"),
-        put("graph.nodes", "n.xlsx"),
-        files=lambda folder: (folder / "n.xlsx").write_bytes(b"PK") and None,
+    "a file of another program": Mistake(
+        ("n.sav: unknown table format", ".csv"),
+        put("graph.nodes", "n.sav"),
+        files=lambda folder: (folder / "n.sav").write_bytes(b"PK") and None,
     ),
     "an empty table": Mistake(("nodes.parquet: the table has no rows", "Check graph.nodes."), spoil=empty("nodes")),
     "tables in each other's place": Mistake(

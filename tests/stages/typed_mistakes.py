@@ -285,7 +285,7 @@ TYPED_MISTAKES: dict[str, Mistake] = {
     ),
     "splits of edges without a column": Mistake(
         ("buys.parquet: has no column 'split'", "task.split to {kind: random}"),
-        both(_LABELS_OF_BUYS, left_out("task.split")),
+        both(_LABELS_OF_BUYS, put("task.split", {"kind": "column"})),
         column("buys", "label", [0, 1] * 10),
         mended=put("task.split", {"kind": "random", "valid": 0.3}),
     ),
