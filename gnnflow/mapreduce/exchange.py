@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import StorageError
+from gnnflow.mapreduce.mapped import ArrayWriter, Kept, map_arrays
 from gnnflow.storage.columns import combine, take_rows
 from gnnflow.storage.filesystem import join, open_arrow
 from gnnflow.storage.writing import open_output
@@ -190,30 +191,54 @@ class Inbox:
         """Return the rows that `pieces` yields, one after another."""
         return pa.concat_tables(list(self.pieces(channel, tasks=tasks, partition=partition)))
 
+    def map(self, channel: str, task: int, names: Sequence[str] | None = None) -> dict[str, Array]:
+        """Return arrays that a task kept in a channel, where they lie; None: all.
+
+        Raises ExchangeError where one is gone or damaged.
+        """
+        round_name, files = self.channels[channel]
+        try:
+            arrays = map_arrays(channel_folder(self.work, round_name, channel), task, names)
+        except StorageError as error:
+            raise ExchangeError(error.problem, where=error.where, fix=_AGAIN) from error
+        if names is None and len(arrays) != files[task]:
+            problem = f"has {len(arrays)} of {files[task]} arrays of task {task}"
+            raise ExchangeError(problem, where=channel_folder(self.work, round_name, channel), fix=_AGAIN)
+        return arrays
+
 
 class ExchangeWriter:
-    """Writes the rows that one task sends. files: their number for each channel; num_bytes: of all files."""
+    """Writes the rows that one task sends or keeps. files: their number for each channel; num_bytes: of all files.
 
-    def __init__(self, work: str, round_name: str, task: int, num_destinations: int) -> None:
+    Rows that are kept are written to `kept`, which the caller ends.
+    """
+
+    def __init__(self, work: str, round_name: str, task: int, num_destinations: int, *, kept: ArrayWriter) -> None:
         self._work, self._round, self._task = work, round_name, task
-        self._num_destinations = num_destinations
+        self._num_destinations, self._kept = num_destinations, kept
         self.files: Counter[str] = Counter()
         self.num_bytes = 0
 
-    def write(self, emit: Emit) -> None:
+    def write(self, emit: Emit | Kept) -> None:
         """Write one emit."""
-        self.num_bytes += write_exchange(self._next_file(emit.channel), emit, self._num_destinations)
+        if isinstance(emit, Kept):
+            self._kept.write(emit)
+        else:
+            self.num_bytes += write_exchange(self._next_file(emit.channel), emit, self._num_destinations)
 
-    def write_behind(self, emits: Generator[Emit]) -> None:
+    def write_behind(self, emits: Generator[Emit | Kept]) -> None:
         """Write emits while the next ones are computed; the first error of either is raised.
 
-        All writing has ended when this returns or raises.
+        All writing has ended when this returns or raises. What is kept is written at once: it costs a copy.
         """
         unwritten: deque[Future[int]] = deque()
         # at the exit the pool waits for the writers, then the generator is closed
         with closing(emits), ThreadPoolExecutor(_WRITTEN_AT_ONCE, thread_name_prefix="gnnflow-write") as threads:
             try:
                 for emit in emits:
+                    if isinstance(emit, Kept):
+                        self._kept.write(emit)
+                        continue
                     if len(unwritten) == _UNWRITTEN:
                         self.num_bytes += unwritten.popleft().result()
                     uri = self._next_file(emit.channel)

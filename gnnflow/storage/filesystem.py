@@ -102,6 +102,11 @@ def _real(uri: str) -> Resolved:
     return found._replace(path=os.path.realpath(found.path)) if isinstance(found.fs, LocalFileSystem) else found
 
 
+def is_local(uri: str) -> bool:
+    """Return whether a URI lies on a filesystem of this machine, where its files can be mapped into memory."""
+    return isinstance(resolve(uri).fs, LocalFileSystem)
+
+
 @located
 def exists(uri: str) -> bool:
     """Return whether a file or folder is there."""
