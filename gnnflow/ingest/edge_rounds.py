@@ -79,19 +79,24 @@ def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of edges, check its rows, and send each to the home of its source."""
     source = job.edge_table(index)
     schema, config = source.schema, source.config
+
+    def send(rows: pa.Table, place: IntArray) -> Emit:
+        columns = edge_columns(rows, schema, config)
+        home = job.home_of(columns["src_id"]) * len(job.tables.edges) + source.number
+        return Emit("edges_by_src", pa.table({**columns, "place": place}), home)
+
     scale = job.given_scales.get(job.table_names.edges[source.number])
-    rows, place, done = read_rows(
+    coming = read_rows(
         source,
         index - source.first,
         job,
         names=list(dict.fromkeys([*edge_column_names(schema, config), *end_columns(source)])),
         numbers=edge_number_types(schema, config),
         faults=partial(edge_faults, schema=schema, config=config, scale=scale),
+        send=send,
         chosen=None if source.chosen is None else partial(are_edges, source=source),
     )
-    columns = edge_columns(rows, schema, config)
-    home = job.home_of(columns["src_id"]) * len(job.tables.edges) + source.number
-    return replace(done, emits=(Emit("edges_by_src", pa.table({**columns, "place": place}), home),))
+    return TaskOutput(coming=coming)
 
 
 def end_columns(source: EdgeTable) -> list[str]:

@@ -50,18 +50,23 @@ def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     if source.ends:
         return _read_ids(index - source.first, source, node_type, job=job)
     schema, config = source.schema, source.config
+
+    def send(rows: pa.Table, place: IntArray) -> Emit:
+        columns = node_columns(rows, schema, config)
+        home = job.home_of(columns["id"]) * job.graph.num_types + node_type
+        return Emit("nodes", pa.table({**columns, "place": place}), home)
+
     scale = job.given_scales.get(job.table_names.nodes[node_type])
-    rows, place, done = read_rows(
+    coming = read_rows(
         source,
         index - source.first,
         job,
         names=node_column_names(schema, config),
         numbers=node_number_types(schema, config),
         faults=partial(node_faults, schema=schema, config=config, scale=scale),
+        send=send,
     )
-    columns = node_columns(rows, schema, config)
-    home = job.home_of(columns["id"]) * job.graph.num_types + node_type
-    return replace(done, emits=(Emit("nodes", pa.table({**columns, "place": place}), home),))
+    return TaskOutput(coming=coming)
 
 
 def _read_ids(number: int, source: NodeTable, node_type: int, *, job: IngestJob) -> TaskOutput:

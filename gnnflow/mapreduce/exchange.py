@@ -16,13 +16,14 @@ names: it runs again and writes the same. The task's record, with the number of 
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -107,14 +108,27 @@ def write_exchange(uri: str, emit: Emit, num_destinations: int) -> int:
 
 def _write_piece(sink: pa.NativeFile, piece: pa.Table, *, compressed: bool) -> tuple[int, int, int]:
     """Append a piece and return its place, length and checksum."""
-    held, batch = pa.BufferOutputStream(), _narrow(piece)
+    batch, begin, counted = _narrow(piece), int(sink.tell()), _Checked(sink)
     compressed &= any(map(_varies_in_length, piece.schema.types))
-    with pa.ipc.new_stream(held, batch.schema, options=_COMPRESSION[compressed]) as writer:
+    with pa.ipc.new_stream(pa.PythonFile(counted), batch.schema, options=_COMPRESSION[compressed]) as writer:
         if piece.num_rows:
             writer.write_batch(batch)
-    content, begin = held.getvalue(), int(sink.tell())
-    sink.write(content)
-    return begin, content.size, _checksum(b"", content)
+    return begin, int(sink.tell()) - begin, counted.checksum
+
+
+class _Checked(io.RawIOBase):
+    """Passes what is written on to a sink, and holds its checksum."""
+
+    def __init__(self, sink: pa.NativeFile) -> None:
+        self._sink, self.checksum = sink, _checksum(b"", b"")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self.checksum = zlib.crc32(content, self.checksum)
+        self._sink.write(content)
+        return len(content)
 
 
 def _varies_in_length(found: pa.DataType) -> bool:

@@ -95,6 +95,11 @@ def is_below(uri: str, folder: str) -> bool:
     return fs.protocol == other.protocol and f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")
 
 
+def is_local(uri: str) -> bool:
+    """Return whether a URI names a place in this machine's filesystem."""
+    return isinstance(resolve(uri).fs, LocalFileSystem)
+
+
 def _real(uri: str) -> Resolved:
     found = resolve(absolute(uri))
     return found._replace(path=os.path.realpath(found.path)) if isinstance(found.fs, LocalFileSystem) else found
