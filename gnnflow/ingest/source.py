@@ -274,7 +274,7 @@ def read_rows(
         bad.append(found.bad)
         first += run.num_rows
     files = job.set_aside(f"{source.stem}-read-{number:05d}", pa.concat_tables(bad))
-    return TaskOutput(files=files, counts=merge_reads(counts))
+    return TaskOutput(files=files, counts=_merged(counts, names=[*numbers]))
 
 
 def _chosen_rows(
@@ -306,8 +306,8 @@ def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:
     return table if len(kept) == table.num_rows else take_rows(table.combine_chunks(), kept)
 
 
-def merge_reads(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the counts of a chunk from the counts of its runs: sums, but of errors the largest."""
+def _merged(counts: Sequence[Mapping[str, Any]], *, names: Sequence[str]) -> dict[str, Any]:
+    """Return the counts of a chunk from the counts of its runs: sums, but of errors the largest. names: in order."""
     merged: dict[str, Any] = {"rounded": {}, "encoded": {}}
     reasons: Counter[tuple[str, str]] = Counter()
     for run in counts:
@@ -323,4 +323,5 @@ def merge_reads(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for column, found in run.get("encoded", {}).items():
             before = merged["encoded"].get(column, (0, 0))
             merged["encoded"][column] = [one + other for one, other in zip(before, found, strict=True)]
+    merged["rounded"] = {name: merged["rounded"][name] for name in names if name in merged["rounded"]}
     return {**merged, "reasons": tuple((*key, rows) for key, rows in reasons.items())}
