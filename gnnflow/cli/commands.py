@@ -23,6 +23,7 @@ from gnnflow.cli.options import (
     WorkspaceOption,
     cluster_of,
     load,
+    load_run,
     perform,
     read_text,
     refuse_own_code,
@@ -51,12 +52,17 @@ if TYPE_CHECKING:
 
 _NAME_WIDTH = 28
 _FIGURE_WIDTH = 9
-_REHEARSAL_SECONDS = 60.0
 _MOST_RUNS = 10_000
 _SOME_FAILED = 2
 
 Limit = Annotated[
-    float, typer.Option("--seconds", min=0, help="About how long the rehearsal may take; longer is more exact.")
+    float | None,
+    typer.Option(
+        "--seconds",
+        min=0,
+        help="About how long rehearsals may take once libraries are loaded; longer is more exact. By default a tenth "
+        "of the run, from 10 to 60 seconds.",
+    ),
 ]
 
 
@@ -107,7 +113,7 @@ def _stage_command(stage: str) -> Callable[..., None]:
     def command(
         config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
     ) -> None:
-        show(perform(load(config, overrides, workspace), stage, config_uri=config).summary(), as_json=as_json)
+        show(perform(load_run(config, overrides, workspace), stage, config_uri=config).summary(), as_json=as_json)
 
     return command
 
@@ -118,8 +124,8 @@ def run(
     """Run all stages and print the run's metrics."""
     from gnnflow.stages.first_look import refuse_first
 
-    read = refuse_first(read_config(read_text(config), overrides=overrides or (), workspace=workspace, source=config))
-    summary = perform(read, "run", config_uri=config).summary()
+    read = read_config(read_text(config), overrides=overrides or (), workspace=workspace, source=config)
+    summary = perform(refuse_first(read), "run", config_uri=config).summary()
     if as_json:
         show(summary, as_json=True)
         return
@@ -132,7 +138,7 @@ def publish(
     config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
 ) -> None:
     """Publish a completed run and print the decision."""
-    summary = perform(load(config, overrides, workspace), "publish", config_uri=config).summary()
+    summary = perform(load_run(config, overrides, workspace), "publish", config_uri=config).summary()
     if as_json:
         show(summary, as_json=True)
         return
@@ -229,7 +235,7 @@ def plan(
     config: ConfigPath,
     overrides: Overrides = None,
     workspace: WorkspaceOption = None,
-    seconds: Limit = _REHEARSAL_SECONDS,
+    seconds: Limit = None,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -238,9 +244,9 @@ def plan(
     from gnnflow.stages.base import StageContext
     from gnnflow.stages.plan import plan_run
 
-    read = load(config, overrides, workspace)
-    with open_progress() as progress, cluster_of(read, progress) as cluster, refuse_own_code(read):
-        forecast = plan_run(StageContext.of(read, cluster, progress, config_uri=config), limit=seconds)
+    run = load_run(config, overrides, workspace)
+    with open_progress() as progress, cluster_of(run, progress) as cluster, refuse_own_code(run.config):
+        forecast = plan_run(StageContext(run, cluster, progress, config), limit=seconds)
     if as_json:
         show(forecast.as_json(), as_json=True)
         return
@@ -289,14 +295,16 @@ def flat(
     """Cut the graph into k-hop neighbourhoods. With -n and -e earlier stages run first."""
     if config is not None:
         _refuse_with_config(tables=bool(nodes or edges), options=hops is not None or sampling is not None)
-        show(perform(load(config, overrides, workspace), "flat", config_uri=config).summary(), as_json=as_json)
+        show(perform(load_run(config, overrides, workspace), "flat", config_uri=config).summary(), as_json=as_json)
         return
     if not nodes or not edges:
         raise ConfigError("no tables were given", where="gnnflow flat", fix="Give CONFIG, or -n NODES and -e EDGES.")
     hops, sampling = 2 if hops is None else hops, "none" if sampling is None else sampling
+    from gnnflow.stages.base import resolve_here
+
     parsed = _flat_config(nodes, edges, hops, sampling, overrides, workspace)
     stages = stages_of(parsed)
-    show(perform(parsed, *stages[: stages.index("flat") + 1]).summary(), as_json=as_json)
+    show(perform(resolve_here(parsed), *stages[: stages.index("flat") + 1]).summary(), as_json=as_json)
 
 
 def _refuse_with_config(*, tables: bool, options: bool) -> None:
@@ -362,17 +370,21 @@ def sweep(
 def _perform_sweep(experiment: Experiment, *, config_uri: str) -> SweepResult:
     """Run the sweep with progress on stderr. Runs with the same cluster share it."""
     from gnnflow.cli.progress import open_progress
+    from gnnflow.stages.base import resolve_here
+    from gnnflow.stages.resolve import cluster_for
     from gnnflow.stages.sweep import run_sweep
 
     clusters: dict[str, Cluster] = {}
     with open_progress() as progress, ExitStack() as stack:
 
         def run(config: Config) -> RunResult:
-            named = config.cluster.model_dump_json()
-            if named not in clusters:
-                clusters[named] = stack.enter_context(cluster_of(config, progress))
             try:
-                result = run_stages(config, ("run",), cluster=clusters[named], progress=progress, config_uri=config_uri)
+                resolved = resolve_here(config)
+                named = cluster_for(resolved).model_dump_json()
+                if named not in clusters:
+                    clusters[named] = stack.enter_context(cluster_of(resolved, progress))
+                own = clusters[named]
+                result = run_stages(resolved, ("run",), cluster=own, progress=progress, config_uri=config_uri)
             except Exception as error:
                 raise listed(error) from error
             return cast("RunResult", result)

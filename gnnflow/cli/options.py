@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gnnflow.config import Config
     from gnnflow.progress import Progress
     from gnnflow.stages.base import StageResult
+    from gnnflow.stages.resolve import ResolvedRun
 
 ConfigPath = Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file: a path or any fsspec URL.")]
 Overrides = Annotated[
@@ -34,11 +35,6 @@ WorkspaceOption = Annotated[
     str | None, typer.Option("--workspace", metavar="URI", help="Where artifacts and runs live.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
-
-
-_NO_WORKERS = (
-    "the tables are small, so the work runs in this process; `cluster: {kind: local}` in the config starts workers"
-)
 
 
 def load(config: str, overrides: list[str] | None, workspace: str | None) -> Config:
@@ -57,37 +53,42 @@ def read_text(config: str) -> str:
         raise ConfigError("is not UTF-8 text", where=config, fix="Save it as UTF-8; is it a YAML file?") from error
 
 
-def perform(config: Config, *stages: str, config_uri: str = "") -> StageResult:
-    """Run stages in order with progress on stderr, on the cluster the config names; return the last one's result."""
+def load_run(config: str, overrides: list[str] | None, workspace: str | None) -> ResolvedRun:
+    """Return the run of the config a command names."""
+    from gnnflow.stages.base import resolve_here
+
+    return resolve_here(load(config, overrides, workspace))
+
+
+def perform(run: ResolvedRun, *stages: str, config_uri: str = "") -> StageResult:
+    """Run stages in order with progress on stderr, on the run's cluster; return the last one's result."""
     from gnnflow.cli.progress import open_progress
 
-    with open_progress() as progress, cluster_of(config, progress) as cluster:
-        return run_stages(config, stages, cluster=cluster, progress=progress, config_uri=config_uri)
+    with open_progress() as progress, cluster_of(run, progress) as cluster:
+        return run_stages(run, stages, cluster=cluster, progress=progress, config_uri=config_uri)
 
 
-def cluster_of(config: Config, progress: Progress) -> Cluster:
-    """Return the config's cluster for a `with` block; it starts with the first task that needs it."""
-    from gnnflow.cluster import Cluster
-    from gnnflow.stages.resolve import cluster_for
+def cluster_of(run: ResolvedRun, progress: Progress) -> Cluster:
+    """Return the run's cluster for a `with` block."""
+    from gnnflow.stages import entry
 
-    chosen = cluster_for(config)
-    if chosen.kind == "local":
+    cluster = entry.cluster_of(run, say=progress.message)
+    if cluster.config.kind == "local":
         stopping.before_workers()
-    note = "" if chosen == config.cluster else _NO_WORKERS
-    return Cluster(chosen, say=progress.message, note=note)
+    return cluster
 
 
 def run_stages(
-    config: Config, stages: Sequence[str], *, cluster: Cluster, progress: Progress, config_uri: str
+    run: ResolvedRun, stages: Sequence[str], *, cluster: Cluster, progress: Progress, config_uri: str
 ) -> StageResult:
-    """Run stages in order on a cluster and return the last one's result."""
+    """Check and run stages in order on a cluster and return the last one's result."""
+    from gnnflow.stages import entry
     from gnnflow.stages.base import StageContext
-    from gnnflow.stages.running import run_stage
 
-    context = StageContext.of(config, cluster, progress, config_uri=config_uri)
-    stopping.keeps(context.run.workspace.uri)
-    with refuse_own_code(config):
-        return [run_stage(context, stage) for stage in stages][-1]
+    context = StageContext(run, cluster, progress, config_uri)
+    stopping.keeps(run.workspace.uri)
+    with refuse_own_code(run.config):
+        return [entry.perform(context, stage) for stage in stages][-1]
 
 
 @contextmanager

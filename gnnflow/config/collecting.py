@@ -43,7 +43,7 @@ def read_all(values: Mapping[str, Any]) -> Reading:
         except ValidationError as error:
             found = findings_of(error, held, model=Config)
         # what follows from a key that was taken out is no mistake of the user
-        new = [each for each in found if not any(_overlap(each.path, path) for path in removed)]
+        new = [each for each in found if not any(_follows(each.path, path) for path in removed)]
         findings += [each for each in new if each not in findings]
         cut = [path for each in found if (path := _take_out(held, each)) is not None]
         removed += cut
@@ -52,8 +52,10 @@ def read_all(values: Mapping[str, Any]) -> Reading:
     return Reading(None, tuple(findings), tuple(map(path_text, removed)))
 
 
-def _overlap(one: _Path, other: _Path) -> bool:
-    return all(mine == theirs for mine, theirs in zip(one, other, strict=False))
+def _follows(path: _Path, removed: _Path) -> bool:
+    """Return whether a mistake follows from a key that was taken out: nodes from edges too, and edges from nodes."""
+    are_tables = {path[:2], removed[:2]} == {("graph", "nodes"), ("graph", "edges")}
+    return are_tables or all(mine == theirs for mine, theirs in zip(path, removed, strict=False))
 
 
 def _take_out(held: dict[str, Any], found: Finding) -> _Path | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 from gnnflow.config.deployment import Deployment
 from gnnflow.config.yaml_text import read_yaml
@@ -41,22 +42,40 @@ class Expanded(str):
         return repr(self.written)
 
 
-def expand(value: Any, environment: Mapping[str, str], *, where: str = "", deployment: Deployment | None = None) -> Any:
+class UnreadText(NamedTuple):
+    """A text whose variable cannot be read, and the error that says why."""
+
+    text: str
+    error: ConfigError
+
+
+def expand(
+    value: Any,
+    environment: Mapping[str, str],
+    *,
+    where: str = "",
+    deployment: Deployment | None = None,
+    unread: list[UnreadText] | None = None,
+) -> Any:
     """Return the value with every variable in its texts replaced.
 
-    An empty variable takes the default, as in a shell. deployment: the limits; by default this process's. Raises
-    ConfigError with the key's path and the variable's name where a variable may not be read, or is not set and has no
-    default.
+    An empty variable takes the default, as in a shell. deployment: the limits; by default this process's. unread: gets
+    the texts that cannot be read, which stay as they are; None raises the first one's error: a ConfigError with the
+    key's path and the variable's name where a variable may not be read, or is not set and has no default.
     """
     here = deployment or Deployment.here()
+    below = partial(expand, environment=environment, deployment=here, unread=unread)
     if isinstance(value, dict):
-        return {
-            key: expand(held, environment, where=f"{where}.{key}".lstrip("."), deployment=here)
-            for key, held in value.items()
-        }
+        return {key: below(held, where=f"{where}.{key}".lstrip(".")) for key, held in value.items()}
     if isinstance(value, list):
-        return [expand(held, environment, where=f"{where}[{i}]", deployment=here) for i, held in enumerate(value)]
-    return _expand_text(value, environment, where, here) if isinstance(value, str) else value
+        return [below(held, where=f"{where}[{i}]") for i, held in enumerate(value)]
+    try:
+        return _expand_text(value, environment, where, here) if isinstance(value, str) else value
+    except ConfigError as error:
+        if unread is None:
+            raise
+        unread.append(UnreadText(value, error))
+        return value
 
 
 def mask_values(error: ConfigError, values: Any) -> ConfigError:

@@ -12,6 +12,8 @@ from gnnflow.config.base import Column, Integer, Number, PublishedName, Section,
 from gnnflow.config.column_names import ColumnNames, check_inputs, one_name, own_name
 from gnnflow.config.columns_section import ColumnSection, ColumnSections, expanded, is_pattern
 from gnnflow.config.edge_tables import ColumnValue, EdgeTableConfig, EdgeTables
+from gnnflow.config.formats_section import CsvFormat, check_formats
+from gnnflow.config.messages import nearest
 from gnnflow.config.typed_tables import check_typed_tables
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
 
@@ -28,6 +30,7 @@ _LATER_DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("columns", {}),
     ("exclude", ()),
     ("exclude", []),
+    ("formats", {}),
 )
 # The keys that name columns of node tables, and of edge tables.
 _OF_NODES = ("id", "label", "split")
@@ -98,6 +101,11 @@ class GraphConfig(Section):
     )
     exclude: tuple[Column, ...] = Field(
         (), description="Shell patterns of columns that patterns of features and edge_features leave out."
+    )
+    formats: dict[str, CsvFormat] = Field(
+        {},
+        description="Forms of CSV tables that their first lines do not show: {nodes: {...}, edges: {...}}, for typed "
+        "graphs by type and relation. What is left out is found in the file.",
     )
     feature_dim: Integer | None = Field(
         None,
@@ -186,6 +194,19 @@ class GraphConfig(Section):
         """Return how a relation reads its table; None where it reads it as all do."""
         table = None if isinstance(self.edges, str) else self.edges.get(str(relation))
         return table if isinstance(table, EdgeTableConfig) else None
+
+    def format_at(self, location: str) -> CsvFormat | None:
+        """Return the form that is said of the table at a location."""
+        places = self._places
+        return next((form for name, form in self.formats.items() if places.get(name) == location), None)
+
+    @property
+    def _places(self) -> dict[str, str]:
+        """The location of each table, by the names in `formats`."""
+        nodes = {"nodes": self.nodes} if isinstance(self.nodes, str) else self.node_tables
+        if isinstance(self.edges, str):
+            return {**nodes, "edges": self.edges}
+        return {**nodes, **{str(relation): uri for relation, uri in self.edge_tables.items()}}
 
     def is_node_table(self, relation: Relation) -> bool:
         """Return whether the edges of a relation are a foreign key in a node table."""
@@ -388,11 +409,17 @@ class GraphConfig(Section):
         named |= {f"{owner}.{column}" for owner in typed for column in named} if typed else set()
         for name in self.columns:
             if name not in named and not any(map(is_pattern, named)):
+                fix = "Name the column in one of these lists, or take it out of graph.columns."
                 raise problem(
                     f"{name!r} is not among the columns of graph.features or graph.edge_features",
                     key="columns",
-                    fix="Name the column in one of these lists, or take it out of graph.columns.",
+                    fix=f"{nearest(name, sorted(named))} {fix}".strip(),
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _check_formats(self) -> Self:
+        check_formats(self.formats, self._places)
         return self
 
     @model_validator(mode="after")
@@ -427,7 +454,8 @@ class GraphConfig(Section):
         for key, (name, of, known) in named.items():
             if name not in known:
                 found = f"graph.{of} has {', '.join(known)}" if known else f"graph.{of} is one table, without types"
-                raise problem(f"{name!r} is not known: {found}", key=key, fix="Name one of these, or leave it out.")
+                fix = "Name one of these, or leave it out." if known else "Leave it out."
+                raise problem(f"{name!r} is not known: {found}", key=key, fix=f"{nearest(name, known)} {fix}".strip())
         if types and not self.schema.is_typed and not self.features_of(types[0]):
             raise problem(
                 f"{types[0]!r} has no features, and is the only type",

@@ -19,9 +19,9 @@ from gnnflow.config.cluster_section import AddressCluster
 from gnnflow.config.collecting import read_all
 from gnnflow.config.deployment import Deployment, anchored
 from gnnflow.config.edge_tables import EdgeTableConfig
-from gnnflow.config.environment import apply_overrides, expand, mask_values
+from gnnflow.config.environment import UnreadText, apply_overrides, expand, mask_values
 from gnnflow.config.graph_section import GraphConfig
-from gnnflow.config.messages import join_findings
+from gnnflow.config.messages import join_findings, path_text
 from gnnflow.config.root import Config
 from gnnflow.config.yaml_text import read_yaml, refuse_oversized
 from gnnflow.graph.errors import ConfigError
@@ -106,19 +106,23 @@ def read_config(
 ) -> PartialConfig:
     """Return the configuration of a YAML text without its wrong keys, and an error for each.
 
-    Raises ConfigError for a text that is no mapping of keys, and for variables that are not set.
+    Raises ConfigError for a text that is no mapping of keys.
     """
-    raw = _mapping_of(text, source=source)
-    values = _values_of(raw, overrides=overrides, workspace=workspace, source=source, environment=os.environ)
-    reading = read_all(values)
-    errors = [mask_values(found.error(source=source), values) for found in reading.findings]
+    raw, here = _mapping_of(text, source=source), os.environ
+    unread: list[UnreadText] = []
+    values = _values_of(raw, overrides=overrides, workspace=workspace, source=source, environment=here, unread=unread)
+    reading, unset = read_all(values), {each.error.where: each for each in unread}
+    findings = [found for found in reading.findings if path_text(found.path) not in unset]
+    errors = [each.error for each in unread]
+    errors += [mask_values(found.error(source=source), values) for found in findings]
+    removed = (*reading.removed, *unset, *(each.text for each in unread))
     config = reading.config
     if config is not None:
         try:
             config = _apply_deployment(config, Deployment.here())
         except ConfigError as error:
             config, errors = None, [*errors, mask_values(error, values)]
-    return PartialConfig(config, tuple(errors), reading.removed)
+    return PartialConfig(config, tuple(errors), removed)
 
 
 def _values_of(
@@ -128,14 +132,15 @@ def _values_of(
     workspace: str | None,
     source: str,
     environment: Mapping[str, str] | None,
+    unread: list[UnreadText] | None = None,
 ) -> dict[str, Any]:
-    """Return a config's values with overrides, variables and the workspace."""
+    """Return a config's values with overrides, variables and the workspace. unread: as for `expand`."""
     refuse_oversized(raw, source=source or "config")
     values = apply_overrides(dict(raw), overrides)
     if workspace is not None:
         values.pop("workspace", None)  # its variables need not be set
     if environment is not None:
-        values = expand(values, environment)
+        values = expand(values, environment, unread=unread)
     if workspace is not None:
         values = {**values, "workspace": workspace}
     return values

@@ -51,6 +51,24 @@ _MUST_BE = {
     "too_short": "a list of {min_length} or more",
     "too_long": "a list of at most {max_length}",
 }
+# Words of other libraries for our keys.
+_OTHER_WORDS = {
+    "batch": "train.batch_size",
+    "edge_attr": "graph.edge_features",
+    "fanouts": "neighbors.sampling.fanout",
+    "hidden_channels": "model.hidden",
+    "hidden_dim": "model.hidden",
+    "id_column": "graph.id",
+    "label_column": "graph.label",
+    "learning_rate": "train.lr",
+    "num_epochs": "train.epochs",
+    "num_heads": "model.heads",
+    "num_layers": "model.layers",
+    "num_neighbors": "neighbors.sampling.fanout",
+    "split_column": "graph.split",
+    "target_column": "graph.label",
+    "undirected": "graph.reverse_edges",
+}
 _LONGEST_VALUE = 100
 _MOST_HOMES = 4
 _Path = tuple[str | int, ...]
@@ -124,7 +142,8 @@ def path_text(path: _Path) -> str:
 
 def nearest(word: str, allowed: Sequence[str]) -> str:
     """Return `Did you mean 'x'?` for the closest allowed word, or nothing where none is close."""
-    close = difflib.get_close_matches(word.lower(), allowed, n=1, cutoff=0.6)
+    alike = [each for each in allowed if each.strip().lower() == word.strip().lower()]
+    close = alike or difflib.get_close_matches(word.lower(), allowed, n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else ""
 
 
@@ -188,7 +207,9 @@ def _describe(place: _Place, errors: list[ErrorDetails], *, root: type[Section])
             context = errors[0]["ctx"]
             return [_describe_problem(place, value, each) for each in (context, *context.get("others", ()))]
     must = " or ".join(dict.fromkeys(_must_be(details) for details in errors))
-    hint = _hint(value, _choices(place.field)) if kind == "literal_error" and isinstance(value, str) else ""
+    hint = ""
+    if isinstance(value, str) and kind in {"literal_error", "tuple_type"}:
+        hint = _hint(value, _choices(place.field)) if kind == "literal_error" else f"Write [{value}]."
     problem = f"{show(value)} is not allowed: must be {must}"
     return [Finding(place.path, problem, f"{hint} {_about(place.field)}".strip())]
 
@@ -207,6 +228,8 @@ def _describe_unknown(place: _Place, root: type[Section]) -> Finding:
         own = next(kind for kind, section in place.siblings.items() if section is place.owner)
         fix = f"{here} Kinds with {key}: {', '.join(kinds)}."
         return Finding(place.path, f"unknown key where {tag} is {own}", fix)
+    if key in _OTHER_WORDS:
+        return Finding(place.path, "unknown key", f"Write it as {_OTHER_WORDS[key]}. {here}")
     elsewhere = [path for path in _homes(root, key) if path != path_text(place.path)]
     homes = f"{key} is a key elsewhere: {', '.join(elsewhere[:_MOST_HOMES])}." if elsewhere else ""
     return Finding(place.path, "unknown key", " ".join(filter(None, (nearest(key, keys), homes, here))))

@@ -45,7 +45,7 @@ def ingest(config: Config) -> Keys:
         keys["relations"] = {name: table.model_dump(mode="json", exclude={"table"}) for name, table in read.items()}
         # the weight and the attributes of an edge are not the node's
         keys["foreign"] = [str(name) for name in graph.edge_tables if graph.is_node_table(name)]
-    if config.task.kind == "node" and config.task.split.kind != "random":
+    if config.task.kind == "node" and config.task.split.kind in {"auto", "column"}:
         return keys
     # The store holds the split of nodes, and the split of edges decides which edges it holds.
     keys |= {"split": config.task.split.model_dump(mode="json"), "seed": config.seed}

@@ -100,6 +100,18 @@ class ColumnSplit(Section):
     earlier_only: bool = Field(default=False, description=_CUT)
 
 
+class AutoSplit(Section):
+    """Splits from a column where the edge table has one, else by time or random ones."""
+
+    kind: Literal["auto"] = Field(
+        "auto",
+        description="column where the edge table has the column graph.split, or graph.split is set; else time, where "
+        "graph.timestamp is set or its column holds dates or timestamps, and train.strategy can hide later edges; else "
+        "random. A run records the kind that it took.",
+    )
+    earlier_only: bool = Field(default=False, description=_CUT)
+
+
 class NoSplit(Section):
     """No split, for tables that a published model scores."""
 
@@ -115,7 +127,7 @@ class NoSplit(Section):
         return False
 
 
-SplitConfig = Annotated[RandomSplit | ColumnSplit | TimeSplit, Field(discriminator="kind")]
+SplitConfig = Annotated[AutoSplit | RandomSplit | ColumnSplit | TimeSplit, Field(discriminator="kind")]
 LinkSplitConfig = Annotated[RandomSplit | ColumnSplit | TimeSplit | NoSplit, Field(discriminator="kind")]
 
 _PER_EDGE = "Negative pairs for each edge of a training step."
@@ -172,15 +184,45 @@ class NodeColumnSplit(Section):
     )
 
 
-class NodeRandomSplit(_HeldOut):
+class _NodeShares(_HeldOut):
+    """Shares of the labelled nodes that are held out."""
+
+    valid: Fraction = Field(0.1, description="Share of the labelled nodes that choose the best epoch.")
+    test: Fraction = Field(0.2, description="Share of the labelled nodes that are scored at the end.")
+
+
+class NodeRandomSplit(_NodeShares):
     """Splits by a hash of the node's id, so that a node stays in its split when the tables grow."""
 
     kind: Literal["random"] = Field(
         "random",
         description="By a hash of seed and id: every labelled node is in a split, and stays there when others come.",
     )
-    valid: Fraction = Field(0.1, description="Share of the labelled nodes that choose the best epoch.")
-    test: Fraction = Field(0.2, description="Share of the labelled nodes that are scored at the end.")
+
+
+class NodeStratifiedSplit(_NodeShares):
+    """Splits by the ranks of hashes within each class: exact shares, and every class in every split."""
+
+    kind: Literal["stratified"] = Field(
+        "stratified",
+        description="By the ranks of hashes within each class: shares are exact, and a class of three nodes or more is "
+        "in every split. A node may change its split when others come.",
+    )
+
+
+class NodeTimeSplit(_NodeShares):
+    """The last nodes by time are test, those before them valid, the others train."""
+
+    kind: Literal["time"] = Field(
+        "time",
+        description="By a column of times: the last labelled nodes are test, those before them valid. Nodes of one "
+        "time are in one split. Edges are not hidden by it.",
+    )
+    column: str = Field(
+        min_length=1,
+        description="Node table column with a node's time, as graph.timestamp has an edge's; nodes without a label "
+        "need none.",
+    )
 
 
 class NodeAutoSplit(Section):
@@ -193,7 +235,10 @@ class NodeAutoSplit(Section):
     )
 
 
-NodeSplitConfig = Annotated[NodeAutoSplit | NodeColumnSplit | NodeRandomSplit, Field(discriminator="kind")]
+NodeSplitConfig = Annotated[
+    NodeAutoSplit | NodeColumnSplit | NodeRandomSplit | NodeStratifiedSplit | NodeTimeSplit,
+    Field(discriminator="kind"),
+]
 
 
 class NodeTask(Section):
@@ -225,7 +270,7 @@ class EdgeTask(Section):
         MLPDecoder(), description="How an edge is scored from two embeddings; mlp reads its attributes too."
     )
     width: Integer = Field(64, ge=1, le=1_000_000, description="Width of the embeddings that edges are scored from.")
-    split: SplitConfig = Field(ColumnSplit(), description="Division of the edges into train, valid and test.")
+    split: SplitConfig = Field(AutoSplit(), description="Division of the edges into train, valid and test.")
     messages: bool = Field(
         default=True,
         description="Whether an edge carries messages where it is scored. false: each edge is scored as if it were not "

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 
 from gnnflow.config.base import problem
 from gnnflow.config.edge_tables import EdgeTableConfig
 from gnnflow.graph.schema import NAME, Relation
 
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
+_SEPARATORS = re.compile(r"[^A-Za-z0-9-]+")
 
 
 def check_typed_tables(
@@ -43,11 +46,31 @@ def _relation_of(name: str, nodes: Mapping[str, str | None]) -> Relation:
         raise problem(
             f"{name!r} does not join two of the node types {', '.join(nodes)}",
             key="edges",
-            fix="Write edge types as source__relation__target.",
+            fix=f"Write edge types as source__relation__target. {_nearest_relation(name, relation, nodes)}".strip(),
         )
     if not NAME.fullmatch(relation.name):
         raise problem(f"{name!r} cannot be part of a file name", key="edges", fix=f"Rename the relation. {_NAMING}")
     return relation
+
+
+def _nearest_relation(name: str, relation: Relation | None, nodes: Iterable[str]) -> str:
+    """Return `Did you mean 'a__b__c'?` for a relation with misspelt types or other separators, or nothing."""
+    types = {each.lower(): each for each in nodes}
+    if relation is not None:
+        close = [get_close_matches(end.lower(), types, n=1) for end in (relation.source, relation.target)]
+        middle = relation.name
+    else:
+        words = _SEPARATORS.sub("_", name).strip("_")
+        close = [
+            [each for each in types if words.lower().startswith(f"{each}_")],
+            [each for each in types if words.lower().endswith(f"_{each}")],
+        ]
+        middle = words[len(max(close[0], key=len, default="")) :]
+        middle = middle[: len(middle) - len(max(close[1], key=len, default=""))].strip("_") or "to"
+    if not all(close):
+        return ""
+    source, target = (types[max(each, key=len)] for each in close)
+    return f"Did you mean '{source}__{middle}__{target}'?"
 
 
 def _check_missing_tables(

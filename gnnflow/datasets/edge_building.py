@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from gnnflow.datasets.columns import add_degree_inputs
 from gnnflow.datasets.edge_roles import ONE_TYPE, EdgeColumns
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name
-from gnnflow.datasets.text_files import refuse_repeated
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.schema import NAME, UNTYPED
+from gnnflow.storage.columns import refuse_repeated
 from gnnflow.storage.text_types import TextType, convert, facts_of
 from gnnflow.storage.user_tables import holds_text
 

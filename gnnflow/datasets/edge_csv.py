@@ -22,11 +22,13 @@ from gnnflow.datasets.tables import GraphTables, TypedGraphTables
 from gnnflow.datasets.text_files import TextChoices, open_text, with_decimal_commas
 from gnnflow.graph.errors import TableError
 from gnnflow.storage.columns import combine
-from gnnflow.storage.table_files import require_file
+from gnnflow.storage.csv_blocks import is_zipped, read_head
+from gnnflow.storage.filesystem import require_file
 from gnnflow.storage.text_types import beyond_integers
 from gnnflow.storage.user_tables import csv_chunks, holds_numbers, holds_text, read_typed, settled
 
 _PAIR, _TRIPLE = 2, 3
+_BIPARTITE = b"% bip"  # as the first line of a list of KONECT begins
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ def from_edge_csv(
     form = TextChoices(sep, header, encoding, decimal)
     opened = open_text(path, form)
     said = EdgeChoices(src, dst, weight, time, relation, tuple(types))
-    columns = find_columns(opened.file.names, said, has_header=opened.has_header, path=path)
+    is_bipartite = read_head(path, zipped=is_zipped(path)).startswith(_BIPARTITE)
+    columns = find_columns(opened.names, said, has_header=opened.has_header, path=path, is_bipartite=is_bipartite)
     places = (nodes,) if isinstance(nodes, str) else tuple(nodes or ())
     _refuse_one_table(columns, places, path)
     given = read_nodes(places, columns, node_id=node_id, said=replace(form, sep=None, header=None))
@@ -94,7 +97,7 @@ def from_edge_csv(
         _check_header(table, columns, path)
     tables, taken = _tables_of(table, columns, given, path, parses_ids=True)
     if tell is not None:
-        taken[0] = f"{replace(opened, file=file).text}{taken[0]}"
+        taken[0] = f"{file.text}; {taken[0]}" if file.text else taken[0]
         for line in (*taken[:1], *beyond_integers(chunks[0].types), *taken[1:]):
             tell(f"{path}: {line}")
     return tables

@@ -28,6 +28,7 @@ Column = str | int
 ONE_TYPE = ("", "")
 _MOST_NAMES = 30  # in a message
 _PAIR = 2
+_RATINGS = 4  # columns: user, item, rating and time, without a header
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,13 @@ class EdgeColumns:
         )
 
 
-def find_columns(names: Sequence[str], said: EdgeChoices, *, has_header: bool, path: str) -> EdgeColumns:
-    """Return the roles of columns. Raises TableError where a role is not evident and not given, or is given twice."""
+def find_columns(
+    names: Sequence[str], said: EdgeChoices, *, has_header: bool, path: str, is_bipartite: bool = False
+) -> EdgeColumns:
+    """Return the roles of columns. Raises TableError where a role is not evident and not given, or is given twice.
+
+    is_bipartite: the file says that its ends are of two types.
+    """
     asked = {role: getattr(said, role) for role in ("src", "dst", "weight", "time")}
     asked["relation"] = said.relation or None
     found = {role: column_name(names, column, path) for role, column in asked.items() if column is not None}
@@ -102,7 +108,10 @@ def find_columns(names: Sequence[str], said: EdgeChoices, *, has_header: bool, p
             where=path,
             fix="Name another column for each.",
         )
-    types = _types(src, dst, said.types, neo4j, has_header=has_header, path=path)
+    # published lists without a header have two ends, a weight or a time; with more columns they may be ratings
+    is_list = len(names) < _RATINGS and not is_bipartite
+    known = _types_by_names(src, dst, neo4j) if has_header else ONE_TYPE if is_list else None
+    types = _types(src, dst, said.types, known, path=path)
     columns = EdgeColumns(
         src,
         dst,
@@ -144,12 +153,10 @@ def _ends(
     return evident
 
 
-def _types(
-    src: str, dst: str, said: tuple[str, ...], neo4j: Neo4jHeader | None, *, has_header: bool, path: str
-) -> Pair:
+def _types(src: str, dst: str, said: tuple[str, ...], known: Pair | None, *, path: str) -> Pair:
     if len(said) > _PAIR or "" in said:
         raise ConfigError(f"types are {said}", where=path, fix="Give one name, or two: of sources and targets.")
-    types = (said[0], said[-1]) if said else _types_by_names(src, dst, neo4j) if has_header else ONE_TYPE
+    types = (said[0], said[-1]) if said else known
     if types is None:
         raise TableError(
             f"columns {src!r} and {dst!r} may hold nodes of one type or of two",

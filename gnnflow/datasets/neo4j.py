@@ -15,9 +15,9 @@ from gnnflow.datasets.edge_building import relation_names, split_by
 from gnnflow.datasets.edge_headers import neo4j_header, neo4j_nodes, neo4j_types
 from gnnflow.datasets.options import Options, Tell
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables
-from gnnflow.datasets.text_files import TextChoices, open_text, refuse_repeated
+from gnnflow.datasets.text_files import TextChoices, open_text
 from gnnflow.graph.errors import TableError, listed
-from gnnflow.storage.columns import combine
+from gnnflow.storage.columns import combine, refuse_repeated
 from gnnflow.storage.csv_blocks import CsvFile
 from gnnflow.storage.filesystem import is_folder, join, list_names
 from gnnflow.storage.text_types import TextType, convert, facts_of
@@ -95,9 +95,9 @@ def _files(path: str, said: TextChoices) -> list[tuple[CsvFile, str]]:
             continue
         place = join(path, name) if name else path
         apart = next((held for stem, held in headers.items() if _stem(name).startswith(_without_end(stem))), None)
-        opened = open_text(place, said if apart is None else replace(said, header=False)).file
+        opened = open_text(place, said if apart is None else replace(said, header=False))
         if apart is not None:
-            names_apart = open_text(join(path, apart), said).file.names
+            names_apart = open_text(join(path, apart), said).names
             if len(names_apart) != len(opened.names):
                 raise TableError(
                     f"has {len(opened.names)} columns, {apart} has {len(names_apart)}", where=place, fix="Check both."

@@ -19,8 +19,7 @@ from gnnflow.datasets.tables import GraphTables
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.libraries import load_library
 from gnnflow.storage.csv_dialects import decode
-from gnnflow.storage.filesystem import read_bytes
-from gnnflow.storage.table_files import require_file
+from gnnflow.storage.filesystem import read_bytes, require_file
 
 # Errors of NetworkX for a file of another format than its name says; its message may quote the file.
 _PARSING = (ArithmeticError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.datasets.edge_roles import ONE_TYPE, EdgeColumns
-from gnnflow.datasets.text_files import TextChoices, open_text, refuse_repeated, with_decimal_commas
+from gnnflow.datasets.text_files import TextChoices, open_text, with_decimal_commas
 from gnnflow.graph.errors import TableError, listed
-from gnnflow.storage.columns import combine
+from gnnflow.storage.columns import combine, refuse_repeated
 from gnnflow.storage.user_tables import (
     agreed_schema,
     csv_chunks,
@@ -72,7 +72,7 @@ def _read(
         table = read_whole(chunks, ids=(name := _id_of(schema_of(chunks[0]).names, columns, node_id, place),))
         return table, name
     opened = open_text(place, said)
-    name = _id_of(opened.file.names, columns, node_id, place) if opened.has_header else opened.file.names[0]
+    name = _id_of(opened.names, columns, node_id, place) if opened.has_header else opened.names[0]
     file = with_decimal_commas(opened, said, ids=[name])
     return split_lists(read_typed(settled(list(csv_chunks(file)), ids=[name]))), name
 

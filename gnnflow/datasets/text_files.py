@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnflow.datasets.edge_headers import are_numbers, find_ends
-from gnnflow.graph.errors import ConfigError, TableError
+from gnnflow.graph.errors import ConfigError
+from gnnflow.storage.columns import refuse_repeated
 from gnnflow.storage.csv_blocks import CsvFile, open_csv
-from gnnflow.storage.csv_dialects import Dialect
 from gnnflow.storage.csv_forms import sample_rows, sniff_csv, with_decimals
 
 _DECIMALS = ("", "comma", "point")
@@ -29,24 +29,7 @@ class TextChoices:
     decimal: str = ""
 
 
-@dataclass(frozen=True)
-class TextFile:
-    """An opened table of text."""
-
-    file: CsvFile
-    dialect: Dialect
-    has_header: bool
-
-    @property
-    def text(self) -> str:
-        """The form of the file in a few words; empty for a CSV as it is written mostly."""
-        parts = [] if self.dialect.is_plain and self.dialect.separator == "," else [self.dialect.text]
-        parts += [f"decimal commas in {', '.join(self.file.commas)}"] if self.file.commas else []
-        parts += [] if self.has_header else ["no header"]
-        return "".join(f"{part}; " for part in parts)
-
-
-def open_text(path: str, said: TextChoices) -> TextFile:
+def open_text(path: str, said: TextChoices) -> CsvFile:
     """Return a table of text with its first lines read.
 
     Raises ConfigError for a separator that cannot be one, TableError where the form cannot be known.
@@ -58,24 +41,16 @@ def open_text(path: str, said: TextChoices) -> TextFile:
     dialect = sniff_csv(path, separator=said.sep, encoding=said.encoding)
     form: dict[str, Any] = {"separator": dialect.separator} if dialect.is_plain else {"dialect": dialect}
     file = open_csv(path, comments=True, **form)
-    has_header = _has_header(file) if said.header is None else said.header
-    if not has_header:
+    if not (_has_header(file) if said.header is None else said.header):
         file = open_csv(path, header=False, comments=True, **form)
     refuse_repeated(file.names, path)
-    return TextFile(file, dialect, has_header)
+    return file
 
 
-def with_decimal_commas(opened: TextFile, said: TextChoices, *, ids: Sequence[str]) -> CsvFile:
+def with_decimal_commas(file: CsvFile, said: TextChoices, *, ids: Sequence[str]) -> CsvFile:
     """Return the file with its columns of numbers that have a decimal comma; ids have none."""
-    columns = [name for name in opened.file.names if name not in ids]
-    return with_decimals(opened.file, decimal=said.decimal, columns=columns)
-
-
-def refuse_repeated(names: Sequence[str], path: str) -> None:
-    """Raise TableError where two columns have one name."""
-    repeated = [name for name in names if names.count(name) > 1]
-    if repeated:
-        raise TableError(f"two columns would have the name {repeated[0]!r}", where=path, fix="Rename one in the file.")
+    columns = [name for name in file.names if name not in ids]
+    return with_decimals(file, decimal=said.decimal, columns=columns)
 
 
 def _has_header(file: CsvFile) -> bool:

@@ -12,8 +12,7 @@ from gnnflow.datasets.tables import GraphTables, TypedGraphTables
 from gnnflow.datasets.text_files import TextChoices, open_text
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.splits import SPLITS
-from gnnflow.storage.filesystem import is_folder, join, list_names
-from gnnflow.storage.table_files import require_file
+from gnnflow.storage.filesystem import is_folder, join, list_names, require_file
 from gnnflow.storage.text_types import TextType, convert, facts_of
 from gnnflow.storage.user_tables import csv_chunks, read_typed, settled
 
@@ -72,11 +71,11 @@ def _read(path: str, said: TextChoices, chosen: str | int | None) -> pa.Table:
     """Return the columns src, type and dst of a file, as text."""
     require_file(path)
     opened = open_text(path, said)
-    names = opened.file.names
+    names = opened.names
     ends = find_ends(names)
     if ends is None or not opened.has_header:
         opened = open_text(path, TextChoices(header=False, encoding=said.encoding))
-        names = opened.file.names
+        names = opened.names
         if len(names) != _PARTS:
             raise TableError(
                 f"lines have {len(names)} parts, not head, relation and tail",
@@ -96,6 +95,6 @@ def _read(path: str, said: TextChoices, chosen: str | int | None) -> pa.Table:
                 where=path,
                 fix="Give --option relation=COLUMN.",
             )
-    chunks = settled(list(csv_chunks(opened.file)), ids=(src, kind, dst), text_ids=True)
+    chunks = settled(list(csv_chunks(opened)), ids=(src, kind, dst), text_ids=True)
     table = read_typed(chunks, columns=[src, dst, kind])
     return table.select([src, dst, kind]).rename_columns([*_ENDS, "type"])

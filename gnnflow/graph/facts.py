@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 
 from gnnflow.graph.book import ClusterBook, PartitionBook
-from gnnflow.graph.edges import Fanout
 from gnnflow.graph.encodings import EncodedColumn, States
 from gnnflow.graph.labels import LabelKind, LabelUnit
 from gnnflow.graph.run_facts import LinkFacts
+from gnnflow.graph.sampling import Fanout
 from gnnflow.graph.scales import ColumnScale
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Placement
 
@@ -36,21 +36,26 @@ def share_text(share: float) -> str:
 
 @dataclass(frozen=True)
 class BadRows:
-    """The rows of a table that were quarantined for one reason. column: its name in the user's table."""
+    """The rows of a table that were quarantined for one reason. column: its name. labelled: those with a label."""
 
     column: str
     reason: str
     rows: int
+    labelled: int = 0
 
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Rows of one table: in = out + quarantined. reasons: the quarantined rows by reason, the most frequent first."""
+    """Rows of one table: in = out + quarantined.
+
+    reasons: the quarantined rows by reason, the most frequent first. labelled_in: rows with a label, of those in.
+    """
 
     rows_in: int
     rows_out: int
     rows_quarantined: int
     reasons: tuple[BadRows, ...] = ()
+    labelled_in: int = 0
 
     @property
     def quarantined_share(self) -> float:
@@ -60,6 +65,17 @@ class RowCounts:
     def share_of(self, rows: int) -> float:
         """Return a number of rows as a share of all rows of the table."""
         return rows / max(self.rows_in, 1)
+
+    @property
+    def text(self) -> str:
+        """The quarantined rows with their share, and those with a label where the table has labels."""
+        text = f"{self.rows_quarantined:,} of {self.rows_in:,} rows ({share_text(self.quarantined_share)})"
+        lost = sum(each.labelled for each in self.reasons)
+        return f"{text}, {self.labelled_text(lost)} of those with a label," if self.labelled_in else text
+
+    def labelled_text(self, rows: int) -> str:
+        """Return a number of rows with a label and its share of all of them; "" for a table without labels."""
+        return f"{rows:,} ({share_text(rows / self.labelled_in)})" if self.labelled_in else ""
 
 
 @dataclass(frozen=True)
@@ -142,6 +158,7 @@ class GraphFacts:
     class_counts: the labelled targets of each class, where there are not too many classes. train_class_counts: the
     train targets of each class, or with each label where a target has several.
     encodings: the fitted columns of each table, empty where it has none.
+    split_times: the first time of valid and of test as text, where the split is by time.
     """
 
     num_nodes: int
@@ -177,6 +194,7 @@ class GraphFacts:
     class_counts: tuple[int, ...] = ()
     train_class_counts: tuple[int, ...] = ()
     encodings: dict[str, tuple[EncodedColumn, ...]] = field(default_factory=dict)
+    split_times: dict[str, str] = field(default_factory=dict)
 
     @property
     def states(self) -> States:

@@ -9,7 +9,21 @@ from gnnflow.graph.errors import TrainingError, listed
 from gnnflow.graph.labels import LABEL_KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gnnflow.graph.facts import GraphFacts
+    from gnnflow.graph.labels import LabelKind
+
+
+@dataclass(frozen=True)
+class CountedLabels:
+    """Targets by split, all and train targets by class or label, and the classes' names, as in `GraphFacts`."""
+
+    label_kind: LabelKind
+    splits: Mapping[str, int]
+    class_names: tuple[str, ...] = ()
+    class_counts: tuple[int, ...] = ()
+    train_class_counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,7 @@ class UnlearnableLabels:
         return " and ".join(f"{which} train row has {self.noun} {listed(names)}" for which, names in some if names)
 
 
-def unlearnable_labels(graph: GraphFacts) -> UnlearnableLabels:
+def unlearnable_labels(graph: GraphFacts | CountedLabels) -> UnlearnableLabels:
     """Return the labels of a graph that a model cannot learn; none where labels were not counted."""
     is_class, counts = LABEL_KINDS[graph.label_kind].is_class, graph.train_class_counts
     total = graph.splits.get("train", 0)
@@ -45,12 +59,14 @@ def unlearnable_labels(graph: GraphFacts) -> UnlearnableLabels:
     return UnlearnableLabels(absent, universal, "class" if is_class else "label", are_all)
 
 
-def check_train_labels(graph: GraphFacts) -> None:
+def check_train_labels(graph: GraphFacts | CountedLabels) -> None:
     """Raise TrainingError where all training targets have one class, or the same labels."""
     found = unlearnable_labels(graph)
     if found.are_all:
+        is_only = found.noun == "class" and sum(map(bool, graph.class_counts)) == 1
+        fix = "Mark targets with another label as train, or draw the split: task.split: {kind: random}."
         raise TrainingError(
             f"{found.text}: a model learns nothing from {graph.splits['train']:,} targets with the same label",
             where="the train split",
-            fix="Mark targets with another label as train, or draw the split: task.split.kind random.",
+            fix="No other target has another class: write labels of two classes or more." if is_only else fix,
         )

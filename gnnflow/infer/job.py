@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gnnflow.config import Device
-    from gnnflow.graph.edges import Fanout
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.graph.sampling import Fanout
     from gnnflow.infer.choice import LayerBytes
     from gnnflow.neighbors.selected import Neighbors
 
@@ -60,22 +60,16 @@ class InferJob:
         """The split codes of the nodes to compute, or "all"."""
         return "all" if self.scores_edges else self.targets
 
-    @property
-    def fanouts(self) -> tuple[Fanout, ...] | None:
-        """In-edges taken per node, one number per layer from the last, which computes the targets; None takes all."""
-        every = self.neighbors.fanouts
-        return None if every is None else every[: self.num_layers]
-
     def fanout(self, layer: int) -> Fanout | None:
         """Return how many in-edges layer `layer` (from 1) takes: the last layer the targets' own fan-out."""
-        return self.neighbors.fanout(self.num_layers - layer + 1)
+        return self.neighbors.sampling.of_hop(self.num_layers - layer + 1)
 
     def need_layer(self, layer: int) -> int:
         """Return the layer whose need round serves this one: without pruning and sampling all layers need the same.
 
         Not where there are several types: targets are of one of them, and lower layers compute nodes of others.
         """
-        whole = self.node_targets == "all" and self.neighbors.fanouts is None
+        whole = self.node_targets == "all" and self.neighbors.sampling.takes_every
         whole = whole and self.neighbors.store.schema.num_types == 1
         return self.num_layers if whole else layer
 

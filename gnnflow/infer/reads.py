@@ -133,7 +133,7 @@ class LayerReads:
             self.edges,
             num_sources=len(self.rows) + len(self.asked),
             in_degree=self._in_degree,
-            sampling=self.job.neighbors.sampling,
+            sampling=self.job.neighbors.sampling.kind,
         )
 
     @property

@@ -70,7 +70,7 @@ def layer_bytes(model: Model, *, leaves: Sequence[int], columns: EdgeColumns) ->
 def edge_bytes(job: InferJob) -> float:
     """Return the bytes of an edge that is sent, by its columns."""
     facts = job.neighbors.store.facts
-    columns = int(facts.has_weight) + facts.attribute_width + int(job.neighbors.sampling == "weighted")
+    columns = int(facts.has_weight) + facts.attribute_width + int(job.neighbors.sampling.kind == "weighted")
     return _EDGE_BYTES + _FLOAT_BYTES * columns
 
 

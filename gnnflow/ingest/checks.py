@@ -18,6 +18,7 @@ from gnnflow.graph.encodings import NumericalState
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import share_text
 from gnnflow.graph.splits import SPLITS
+from gnnflow.ingest.fields import SPLIT_FIX
 from gnnflow.ingest.numbers import MOST_SCALED, can_be_scaled, fits_float32
 from gnnflow.storage.columns import combine, take_rows, to_numpy
 
@@ -36,6 +37,8 @@ _SHOWN, _LETTERS = 3, 60
 _PLACE_SHIFT = 40
 _INT64_MAX = 2**63 - 1
 _MOST_WHOLE = 2.0**53  # floats below it count by ones
+_MOST_ASIDE = 0.5  # a larger share of rows is a table that is read wrongly, which no quarantine mends
+_SPLIT_OF_NONE = "Write its label, or leave its split null."
 _RESERVED = ("reason", "file", "row")
 _MOST_IDS = 1 << 24  # of a graph with more, only ids of the first partitions are compared
 _SPACES = r"[\s\p{Z}\x{200b}\x{feff}]+"
@@ -67,13 +70,13 @@ class Fault:
 class Separated:
     """Rows of a table after its checks.
 
-    kept: numbers of the faultless rows [K]. bad: the other rows, with their reason and place. reasons: column, reason
-    and number of rows of each fault, every row under its first.
+    kept: numbers of the faultless rows [K]. bad: the other rows, with their reason and place. reasons: column, reason,
+    number of rows and of labelled rows of each fault, every row under its first.
     """
 
     kept: IntArray
     bad: pa.Table
-    reasons: tuple[tuple[str, str, int], ...]
+    reasons: tuple[tuple[str, str, int, int], ...]
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -209,10 +212,13 @@ def split_faults(table: pa.Table, column: str, labelled: Array) -> list[Fault]:
     known = to_numpy(pc.or_(pc.is_null(text), pc.is_in(text, value_set=pa.array(SPLITS))))
     given = to_numpy(pc.is_valid(text))
     return [
+        Fault("split is none of train, valid, test", column, np.flatnonzero(~known), SPLIT_FIX),
         Fault(
-            "split is none of train, valid, test", column, np.flatnonzero(~known), "Write train, valid, test or null."
+            "has a split but no label",
+            column,
+            np.flatnonzero(given & known & ~labelled),
+            _SPLIT_OF_NONE,
         ),
-        Fault("has a split but no label", column, np.flatnonzero(given & known & ~labelled), "Leave its split null."),
     ]
 
 
@@ -262,8 +268,12 @@ def separate(
     chunks: Sequence[Chunk],
     place: IntArray,
     policy: Literal["fail", "quarantine"],
+    labelled: Array | None = None,
 ) -> Separated:
-    """Return the rows to keep, and the others. Raises TableError under `fail`."""
+    """Return the rows to keep, and the others. Raises TableError under `fail`.
+
+    labelled: whether each row has a label [R]; None: none has.
+    """
     # number of the first fault of each row [R], -1 where there is none
     reason = np.full(table.num_rows, -1)
     for code, fault in reversed(list(enumerate(faults))):
@@ -283,7 +293,9 @@ def separate(
     # each faulty row's number within its file [B]
     row = first[number] + (place[bad] & ((1 << _PLACE_SHIFT) - 1))
     counts = np.bincount(reason[bad], minlength=len(faults)).tolist()
-    reasons = tuple((f.column, f.reason, count) for f, count in zip(faults, counts, strict=True) if count)
+    targets = bad[:0] if labelled is None else bad[labelled[bad]]
+    lost = np.bincount(reason[targets], minlength=len(faults)).tolist()
+    reasons = tuple((f.column, f.reason, *both) for f, *both in zip(faults, counts, lost, strict=True) if both[0])
     return Separated(np.flatnonzero(reason < 0), quarantined.append_column("row", pa.array(row)), reasons)
 
 
@@ -312,12 +324,15 @@ def _error(table: pa.Table, fault: Fault, chunks: Sequence[Chunk], place: IntArr
     column = table.column(fault.held_in or fault.column)
     values = [_shown(value) for value in column.take(pa.array(shown)).to_pylist()]
     listed = ", ".join(f"row {row}: {value}" for row, value in zip(rows, values, strict=True))
+    share = num_bad / table.num_rows
+    aside = (
+        f" Or set graph.on_bad_rows: quarantine to set bad rows aside: {num_bad:,} of the {table.num_rows:,} rows of "
+        f"this piece ({share_text(share)}), and the run stops where they are more than graph.max_bad_rows of a table."
+    )
     return TableError(
         f"column {fault.column!r}: {fault.reason} in {len(fault.rows)} row(s) of this piece ({listed})",
         where=chunk.place,
-        fix=f"{fault.fix} Or set graph.on_bad_rows: quarantine to set bad rows aside: {num_bad:,} of the "
-        f"{table.num_rows:,} rows of this piece ({share_text(num_bad / table.num_rows)}), and the run stops where they "
-        "are more than graph.max_bad_rows of a table.",
+        fix=f"{fault.fix}{aside if share <= _MOST_ASIDE else ''}",
     )
 
 

@@ -153,7 +153,14 @@ def _resolve(
         unknown = combine(rows[column].take(pa.array(first_rows(missing, place))))
         near = near_id(unknown, _ids_of_type(inbox, job, node_type=part % job.graph.num_types))
     fault = replace(end_fault(missing, side=side, of=of, id_type=id_type, near=near), held_in=column)
-    checked = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    checked = separate(
+        rows,
+        [fault],
+        chunks=source.chunks,
+        place=place,
+        policy=job.config.on_bad_rows,
+        labelled=to_numpy(rows["labelled"]) if "labelled" in rows.column_names else None,
+    )
     local = local[checked.kept] if len(missing) else local
     return CheckedEnds(take_kept(rows, checked.kept), checked, local + book.start(part), id_keys(ids)[local])
 

@@ -26,7 +26,9 @@ from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_nam
 from gnnflow.graph.encodings import NumericalState, TextState, TimestampState
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.hashing import combine as combine_keys
-from gnnflow.ingest.schema import EdgeSchema
+from gnnflow.ingest.edge_rounds import are_edges, end_columns
+from gnnflow.ingest.source import take_kept
+from gnnflow.ingest.tables import EdgeTable
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.storage.columns import combine, id_keys
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.encodings import ColumnState, EncodedColumn, States
     from gnnflow.graph.facts import RowCounts
     from gnnflow.ingest.fields import ColumnPart
-    from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
+    from gnnflow.ingest.tables import NodeTable, Tables
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.user_tables import Chunk
@@ -54,11 +56,14 @@ _VALUES, _SAMPLES = "values", "samples"
 
 @dataclass(frozen=True)
 class _FitJob:
-    """The chunks to read, each with the number of its table, and each table's columns to fit and of ids."""
+    """The chunks to read, each with the number of its table, and each table's columns to fit.
+
+    tables: in the order of the numbers.
+    """
 
     chunks: tuple[tuple[int, Chunk], ...]
     columns: tuple[tuple[ColumnPart, ...], ...]
-    ids: tuple[tuple[str, ...], ...]
+    tables: tuple[NodeTable | EdgeTable, ...]
     destinations: int
 
     @property
@@ -148,13 +153,7 @@ def _fit(
     assert config.partitions is not None, "a resolved run has a number of partitions"
     held = list(enumerate(zip(tables, to_fit, strict=True)))
     chunks = tuple((number, chunk) for number, (table, parts) in held if parts for chunk in table.chunks)
-    ids = tuple(
-        (table.config.src_column, table.config.dst_column)
-        if isinstance(table.schema, EdgeSchema)
-        else (table.config.id_column,)
-        for table in tables
-    )
-    job = _FitJob(chunks, tuple(to_fit), ids, config.partitions)
+    job = _FitJob(chunks, tuple(to_fit), tuple(tables), config.partitions)
     counted = runner.run(Round("columns_fit", len(chunks), config.partitions, partial(count_chunk, job=job)))
     merged: list[TaskRecord] = []
     if any(_is_merged(part) for parts in to_fit for part in parts):
@@ -195,16 +194,13 @@ def _state(
 
 def count_chunk(index: int, inbox: Inbox, *, job: _FitJob) -> TaskOutput:
     """Count one chunk's columns to fit; values go where their hash says, samples where their column's number does."""
-    table, chunk = job.chunks[index]
-    parts, ids = job.columns[table], job.ids[table]
-    is_sampled = any(map(_is_sampled, parts))
-    names = [part.name for part in parts]
-    rows = read_chunk(chunk, list(dict.fromkeys([*names, *(ids if is_sampled else ())])))
-    keys = _keys(rows, ids) if is_sampled else np.zeros(rows.num_rows, np.uint64)
+    number, chunk = job.chunks[index]
+    parts, is_sampled = job.columns[number], any(map(_is_sampled, job.columns[number]))
+    rows, keys = _rows_to_fit(chunk, job.tables[number], parts, is_sampled=is_sampled)
     counts, values, samples = [], [VALUES.empty_table()], [SAMPLES.empty_table()]
-    for number, part in enumerate(parts, job.first[table]):
+    for column, part in enumerate(parts, job.first[number]):
         assert part.section is not None
-        found = count_column(combine(rows.column(part.name)), part.section, number=number, keys=keys)
+        found = count_column(combine(rows.column(part.name)), part.section, number=column, keys=keys)
         counts.append(found.counts)
         values.append(found.values)
         samples.append(found.samples)
@@ -215,6 +211,23 @@ def count_chunk(index: int, inbox: Inbox, *, job: _FitJob) -> TaskOutput:
         Emit(_SAMPLES, sampled, np.asarray(sampled["column"].to_numpy() % job.destinations)),
     )
     return TaskOutput(emits=emits, counts={"columns": counts})
+
+
+def _rows_to_fit(
+    chunk: Chunk, table: NodeTable | EdgeTable, parts: Sequence[ColumnPart], *, is_sampled: bool
+) -> tuple[pa.Table, KeyArray]:
+    """Return a chunk's rows that are nodes or edges, and a hash of each row's ids.
+
+    Hashes are zeros where none is needed.
+    """
+    is_edge, names = isinstance(table, EdgeTable), [part.name for part in parts]
+    ids = (table.config.src_column, table.config.dst_column) if is_edge else (table.config.id_column,)
+    chosen = table if isinstance(table, EdgeTable) and table.chosen is not None else None
+    names += [*(ids if is_sampled else ()), *(end_columns(chosen) if chosen is not None else ())]
+    rows = read_chunk(chunk, list(dict.fromkeys(names)))
+    if chosen is not None:
+        rows = take_kept(rows, np.flatnonzero(are_edges(rows, source=chosen)))
+    return rows, _keys(rows, ids) if is_sampled else np.zeros(rows.num_rows, np.uint64)
 
 
 def _keys(rows: pa.Table, ids: Sequence[str]) -> KeyArray:

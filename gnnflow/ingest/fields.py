@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.config.messages import nearest
 from gnnflow.graph.errors import TableError
 from gnnflow.storage.user_tables import (
     files_of,
@@ -36,8 +37,11 @@ if TYPE_CHECKING:
 
 
 PLAIN_NUMBERS = ", such as 1234.5: without separators of thousands, units or signs of currency."
+SPLIT_FIX = "Write train, valid, test or null, or set task.split: {kind: random}."
 _FIRST = {b"text": "text", b"number": "integer beyond 64 bits"}
+_ENDS = ("graph.id", "graph.src", "graph.dst")
 _FEATURE_DIM = b"feature_dim"
+_NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)?")
 _WIDTH = re.compile(rb"[0-9]{1,10}")
 _MAX_WIDTH = 2**31 - 1
 _MAX_FOUND_WIDTH = 1 << 24  # wider only where someone says so: a model has a row of weights per feature
@@ -93,9 +97,18 @@ def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str 
         raise TableError(
             f"has no column {name!r} ({role}); it has {', '.join(schema.names)}",
             where=chunk.uri,
-            fix=fix or f"Set {role} to one of them, or write the column.",
+            fix=f"{nearest(name, schema.names)} {fix or f'Set {role} to one of them, or write the column.'}".strip()
+            + _without_header(schema.names, chunk, role),
         )
     return schema.field(name)
+
+
+def _without_header(names: Sequence[str], chunk: Chunk, role: str) -> str:
+    """Return what to write where the first line of a CSV file is likely a row; "" where it is a header."""
+    can_be_row = chunk.csv is not None and chunk.csv.has_header and any(map(_NUMBER.fullmatch, names))
+    if role not in _ENDS or not can_be_row:
+        return ""
+    return " If its first line is a row: graph.formats: {TABLE: {header: false, columns: [...]}}."
 
 
 def is_unknown(field: pa.Field, chunks: Sequence[Chunk]) -> bool:
@@ -110,7 +123,9 @@ def id_type_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: st
         return "int64"
     if holds_text(found):
         return "string"
-    raise TableError(f"column {name!r} is {found}, not an id", where=chunk.uri, fix="Write ids as int64 or string.")
+    more = " (pandas: astype('Int64'), which keeps gaps)" if pa.types.is_floating(found) else ""
+    fix = f"Write ids as int64 or string{more}."
+    raise TableError(f"column {name!r} is {found}, not an id", where=chunk.uri, fix=fix)
 
 
 def check_list_of(
@@ -147,7 +162,7 @@ def split_is_text(schema: pa.Schema, chunk: Chunk, name: str) -> bool:
         return False
     found = plain(schema.field(name).type)
     if not holds_text(found) and not pa.types.is_null(found):
-        raise TableError(f"column {name!r} is {found}", where=chunk.uri, fix="Write train, valid, test or null.")
+        raise TableError(f"column {name!r} is {found}, not a split", where=chunk.uri, fix=SPLIT_FIX)
     return True
 
 

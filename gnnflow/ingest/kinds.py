@@ -91,7 +91,7 @@ def part_of(
     is_embedding = holds_lists(found) and holds_numbers(found.value_type)
     if is_embedding and (section is None or isinstance(section, EmbeddingColumn)):
         return ColumnPart(name, list_width(found, chunks, name), is_list=True)
-    if section is None and encodes:
+    if section is None:
         section = _kind_of(found, chunks, name)
     if section is None or not _holds(found, section):
         wanted = _CONTENT["numerical" if asked is None else asked.kind]
@@ -104,7 +104,7 @@ def part_of(
         raise TableError(
             f"column {name!r} is {section.kind}, and graph.normalize: row would divide it by numbers",
             where=chunks[0].uri,
-            fix="Set graph.normalize to standard or none.",
+            fix=f"Set graph.normalize to standard or none, or take {name} out of the features.",
         )
     return ColumnPart(name, 0, is_list=False, section=section)
 

@@ -41,11 +41,19 @@ def label_of(
             width = list_width(found, nodes, config.label_column) if LABEL_KINDS[kind].is_list else 1
             _check_names(width, nodes[0], config, kind)
             return kind, width
+    if pa.types.is_null(found):
+        raise no_labels(config, nodes[0].uri)
     raise TableError(
         f"column {config.label_column!r} is {found}, not a label{first_text(schema.field(config.label_column))}",
         where=nodes[0].uri,
         fix="Write classes as text or as integers from 0, targets as floats, or several labels as lists of 0/1.",
     )
+
+
+def no_labels(config: GraphConfig, uri: str) -> TableError:
+    """Return the error of a label column without a value."""
+    fix = "Write the labels, name another column in graph.label, or set it to null to score without training."
+    return TableError(f"column {config.label_column!r} is empty in every row: no row has a label", where=uri, fix=fix)
 
 
 # the column types of each kind of label

@@ -116,7 +116,10 @@ def _class_faults(column: Column, schema: TableSchema, config: GraphConfig) -> l
     allowed = "-1 (unlabelled) or more" if most is None else f"-1 (unlabelled) to {most - 1}"
     reason = f"label out of range: allowed is {allowed}"
     fix = "Number classes from 0, or set graph.classes: distinct, which numbers the labels there are."
-    faults = [Fault(reason, config.label_column, rows, fix if config.classes_given is None else "Number them from 0.")]
+    if most is not None:
+        fix = "Number them from 0"
+        fix += ", or leave graph.num_classes out where labels are numbers." if config.num_classes else "."
+    faults = [Fault(reason, config.label_column, rows, fix)]
     if pa.types.is_floating(column.type):
         numbers = _float_labels(column)
         broken = np.flatnonzero(~np.isnan(numbers) & (numbers != np.rint(numbers)))
@@ -191,8 +194,12 @@ def label_counts(rows: pa.Table, kind: LabelKind) -> dict[str, Any]:
         largest = int(held.max(initial=-1))
         if largest >= _MANY_CLASSES:  # nobody reads counts of so many classes
             return {"label_max": largest}
-        trained_on = np.bincount(numbers[is_train & (numbers >= 0)]).tolist()
-        return {"label_max": largest, "class_counts": np.bincount(held).tolist(), "train_class_counts": trained_on}
+        split, labelled = to_numpy(rows["split"]), numbers >= 0
+        own = {
+            f"{name}_class_counts": np.bincount(numbers[labelled & (split == code)]).tolist()
+            for code, name in enumerate(SPLITS)
+        }
+        return {"label_max": largest, "class_counts": np.bincount(held).tolist(), **own}
     if traits.has_classes:
         positives = (to_matrix(label)[is_train] > 0).sum(axis=0)
         return {"train_class_counts": positives.tolist()} if len(positives) <= _MANY_CLASSES else {}
@@ -213,9 +220,9 @@ def class_counts_of(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int,
     return _added("class_counts", records, job)
 
 
-def train_class_counts_of(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
-    """Return the number of train targets per class or label; nothing where there are very many."""
-    return _added("train_class_counts", records, job)
+def split_class_counts_of(split: str, records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
+    """Return the number of a split's targets per class, of train also per label; nothing where there are very many."""
+    return _added(f"{split}_class_counts", records, job)
 
 
 def _added(key: str, records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:

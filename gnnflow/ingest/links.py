@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.book import PartitionBook
     from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
-    from gnnflow.ingest.tables import EdgeTable
+    from gnnflow.ingest.tables import EdgeTable, Tables
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.sampling.pairs import TimeBounds
 
@@ -55,9 +55,9 @@ def sample_times(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBoo
         return done
     rows = done.emits[0].rows
     source, target = to_numpy(rows["src_key"]), id_keys(rows["dst_id"])
-    is_target = _are_targets(rows, source, target, job=job)
+    is_target = _are_targets(rows, source, target, tables=job.tables)
     found = np.flatnonzero(is_target)
-    keys, times = _pair_keys(source[found], target[found], job=job), to_numpy(rows["time"])[found]
+    keys, times = _pair_keys(source[found], target[found], tables=job.tables), to_numpy(rows["time"])[found]
     kept = sampled_times(keys, times, seed=job.targets.seed)
     sample = pa.table({"key": keys[kept], "time": times[kept]})
     return replace(done, emits=(*done.emits, Emit("times", sample, np.zeros(len(kept), np.int64))))
@@ -95,8 +95,8 @@ def split_edges(
         return replace(done, emits=(_carrying(rows, carries, table, job=job, book=book),))
     src, dst = to_numpy(rows["src"]), to_numpy(rows["dst"])
     # split code of each edge [E]; -1 for an edge without a label, and for a loop where links are predicted
-    is_target = _are_targets(rows, src, dst, job=job)
-    codes = _codes(rows, job, bounds) if job.targets.are_split else np.full(len(is_target), -1)
+    is_target = _are_targets(rows, src, dst, tables=job.tables)
+    codes = _codes(rows, job.tables, bounds) if job.targets.are_split else np.full(len(is_target), -1)
     split = np.where(is_target, codes, -1).astype(np.int8)
     # every labelled edge is published with its attributes; links are compared with random pairs, which have none
     pairs = _without(rows, ("split", "weight") if job.targets.are_all_edges else ("split", "weight", "attributes"))
@@ -114,12 +114,28 @@ def split_edges(
     return replace(done, emits=emits)
 
 
-def _are_targets(rows: pa.Table, source: Array, target: Array, *, job: IngestJob) -> Array:
+def splits_of(columns: pa.Table, tables: Tables) -> Array:
+    """Return the split code of each edge of the targets' table [E], -1 for no target. columns: of all its rows."""
+    targets = tables.targets
+    assert targets is not None
+    source, target = id_keys(columns["src_id"]), id_keys(columns["dst_id"])
+    is_target, bounds = _are_targets(columns, source, target, tables=tables), None
+    if targets.task.split.kind == "time":
+        split, found = targets.task.split, np.flatnonzero(is_target)
+        times = to_numpy(columns["time"])[found]
+        kept = sampled_times(_pair_keys(source[found], target[found], tables=tables), times, seed=targets.seed)
+        bounds = time_bounds(times[kept], valid=split.valid, test=split.test)
+    keyed = columns.append_column("src_key", pa.array(source)).append_column("dst_key", pa.array(target))
+    return np.where(is_target, _codes(keyed, tables, bounds), -1)
+
+
+def _are_targets(rows: pa.Table, source: Array, target: Array, *, tables: Tables) -> Array:
     """Return which edges of the targets' table may be targets [E]. source, target: ids or keys of their ends."""
-    assert job.targets is not None
-    if job.targets.are_all_edges:
-        return to_numpy(rows["labelled"]) if job.targets.have_labels else np.zeros(rows.num_rows, bool)
-    table = job.tables.edges[job.targets.table]
+    targets = tables.targets
+    assert targets is not None
+    if targets.are_all_edges:
+        return to_numpy(rows["labelled"]) if targets.have_labels else np.zeros(rows.num_rows, bool)
+    table = tables.edges[targets.table]
     return source != target if table.source == table.target else np.ones(rows.num_rows, bool)
 
 
@@ -152,23 +168,23 @@ def _without(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
     return rows.drop_columns([name for name in names if name in rows.column_names])
 
 
-def _codes(rows: pa.Table, job: IngestJob, bounds: TimeBounds | None) -> Array:
-    assert job.targets is not None
-    split = job.targets.task.split
+def _codes(rows: pa.Table, tables: Tables, bounds: TimeBounds | None) -> Array:
+    assert tables.targets is not None
+    split = tables.targets.task.split
     if split.kind == "column":
         return to_numpy(rows["split"])
     if split.kind == "time":
         assert bounds is not None
         return time_splits(to_numpy(rows["time"]), bounds)
     assert split.kind == "random", "split codes are asked only of edges in splits"
-    keys = _pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"]), job=job)
-    return random_splits(keys, seed=job.targets.seed, valid=split.valid, test=split.test)
+    keys = _pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"]), tables=tables)
+    return random_splits(keys, seed=tables.targets.seed, valid=split.valid, test=split.test)
 
 
-def _pair_keys(source: KeyArray, target: KeyArray, *, job: IngestJob) -> KeyArray:
+def _pair_keys(source: KeyArray, target: KeyArray, *, tables: Tables) -> KeyArray:
     """Return the key of each target [E]; an edge and its reverse in one relation have the same."""
-    assert job.targets is not None
-    table = job.tables.edges[job.targets.table]
+    assert tables.targets is not None
+    table = tables.edges[tables.targets.table]
     return pair_keys(source, target) if table.source == table.target else combine(source, target)
 
 

@@ -99,7 +99,14 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     if source.ends:
         rows, repeated = take_kept(rows, np.setdiff1d(np.arange(len(ids)), repeated)), np.zeros(0, np.int64)
         fault, place = replace(fault, rows=repeated), to_numpy(rows["place"])
-    found = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    found = separate(
+        rows,
+        [fault],
+        chunks=source.chunks,
+        place=place,
+        policy=job.config.on_bad_rows,
+        labelled=to_numpy(rows["labelled"]) if "labelled" in rows.column_names else None,
+    )
     rows = take_kept(rows, found.kept).drop_columns(["place"])
     return TaskOutput(
         emits=(

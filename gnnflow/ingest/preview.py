@@ -17,15 +17,17 @@ import pyarrow as pa
 from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.ingest.encodings import fit_columns, sections_of
-from gnnflow.ingest.fields import id_type_of, shared_name_fix, split_is_text, weight_is_number
+from gnnflow.ingest.fields import id_type_of, split_is_text, weight_is_number
 from gnnflow.ingest.kinds import part_of
 from gnnflow.ingest.schema import (
     EdgeSchema,
     NodeSchema,
+    ends_of,
     implied_node_schema,
     is_shared,
     read_edge_schema,
     read_node_schema,
+    role_of,
 )
 from gnnflow.ingest.tables import (
     SourceTables,
@@ -39,7 +41,7 @@ from gnnflow.ingest.text import edge_source, node_source, with_agreed_types
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.filesystem import absolute
-from gnnflow.storage.samples import NO_SAMPLE, Sample, sample_table
+from gnnflow.storage.samples import NO_SAMPLE, Sample, chunks_beyond, sample_table
 from gnnflow.storage.user_tables import holds_numbers, holds_text, read_chunk, read_typed, schema_of, survey_all
 
 if TYPE_CHECKING:
@@ -108,8 +110,8 @@ class Errors:
         self.found: dict[str, GnnflowError] = {}
 
     def add(self, error: GnnflowError) -> None:
-        """Keep an error."""
-        self.found.setdefault(str(error), error)
+        """Keep an error; two of one problem and place are one, whatever their fixes."""
+        self.found.setdefault(f"{error.where}: {error.problem}", error)
 
     def attempt(self, work: Callable[[], Result]) -> Result | None:
         """Return the result of some work; keep its error and return None where it raises one."""
@@ -127,9 +129,9 @@ def preview_schemas(
 
     states: of the columns that a published model knows.
     """
-    errors, given = Errors(), config
+    errors, given = Errors(), config.model_copy(update={"partitions": config.partitions or 1})
     config = sections_of(states, config)
-    tables = _settled(_sampled(config, targets, errors), errors)
+    tables = _settled(_sampled(config, errors, targets=targets, drawn=drawn), errors)
     read, is_open = _with_schemas(tables, config, errors, targets=targets, drawn=drawn)
     agreed = None if is_open else _agreed(read, config, errors, targets=targets, drawn=drawn)
     fitted = None if agreed is None else errors.attempt(lambda: _fitted(agreed, given, states))
@@ -175,9 +177,11 @@ def _with_schemas(
 
 
 def _implied_schema(tables: Sequence[SampledTable], config: GraphConfig, *, node_type: int) -> NodeSchema | None:
-    """Return the schema of a type without a table; None where one of the edge tables cannot be read."""
+    """Return the schema of a type without a table; None where an edge table, or its column of ids, cannot be read."""
     edges = [each.source for each in tables if not each.is_nodes]
     if len(edges) < len(config.edge_tables):
+        return None
+    if any(name not in each.schema().names for each in edges for name, of in each.ids.items() if of == node_type):
         return None
     return implied_node_schema(edges, config, node_type=node_type)
 
@@ -196,19 +200,22 @@ def _rounds() -> Iterator[RoundRunner]:
         yield RoundRunner(work, Synchronous())
 
 
-def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -> list[SampledTable]:
+def _sampled(
+    config: GraphConfig, errors: Errors, *, targets: EdgeTargets | None, drawn: DrawnSplit | None
+) -> list[SampledTable]:
     """Return the first rows of each table that is there."""
     found: list[SampledTable] = []
     names = [*node_tables_by_name(config), *edge_tables_by_name(config)]
     for number, uri in enumerate(config.node_tables.values()):
-        sample = errors.attempt(partial(_sample_of, uri))
+        sample = errors.attempt(partial(_sample_of, uri, config))
         if sample is not None:
-            source = node_source(sample.chunks, config, node_type=number)
+            of_split = () if drawn is None else drawn.columns
+            source = node_source(sample.chunks, config, node_type=number, also=of_split)
             found.append(
                 SampledTable(names[number], number, is_nodes=True, is_plain=True, sample=sample, source=source)
             )
     for number, uri in enumerate(config.edge_tables.values()):
-        sample = errors.attempt(partial(_sample_of, uri))
+        sample = errors.attempt(partial(_sample_of, uri, config))
         if sample is not None:
             also = () if targets is None else targets.columns(config, table=number)
             source = edge_source(sample.chunks, config, number=number, also=also)
@@ -218,9 +225,9 @@ def _sampled(config: GraphConfig, targets: EdgeTargets | None, errors: Errors) -
     return found
 
 
-def _sample_of(uri: str) -> Sample:
+def _sample_of(uri: str, config: GraphConfig) -> Sample:
     """Return the first rows of a table; none for a type without a table, which has the ids of its edges."""
-    return sample_table(absolute(uri)) if uri else NO_SAMPLE
+    return sample_table(absolute(uri), form=config.format_at(uri)) if uri else NO_SAMPLE
 
 
 def _settled(tables: Sequence[SampledTable], errors: Errors) -> list[SampledTable]:
@@ -233,7 +240,15 @@ def _settled(tables: Sequence[SampledTable], errors: Errors) -> list[SampledTabl
         found = errors.attempt(partial(_rows, source))
         if found is not None:
             settled.append(replace(table, source=source, parts=found[0], broken=found[1]))
+            errors.attempt(partial(_check_beyond, source, table.sample))
     return settled
+
+
+def _check_beyond(source: SourceTable, sample: Sample) -> None:
+    """Raise TableError where a file that the sample does not reach has other columns, or other types."""
+    if others := chunks_beyond(sample):
+        typed = [replace(each, types=source.chunks[0].types) for each in others]
+        replace(source, chunks=(*source.chunks, *typed)).schema()
 
 
 def _rows(source: SourceTable) -> tuple[tuple[pa.Table, ...], dict[str, GnnflowError]]:
@@ -302,10 +317,20 @@ def _node_schema(
         split = own_section(config, table).split_column
         errors.attempt(lambda: split_is_text(table.source.schema(), table.source.chunks[0], split))
     kept = {"features": {kind: tuple(good)}} if good else none
-    schema = Errors().attempt(
-        lambda: read_node_schema(table.source, bare.model_copy(update=kept), node_type=table.number)
-    )
-    return schema if schema is None or good else schema.with_parts(())
+    for section in (config, bare):  # bare where the label cannot be read
+        schema = Errors().attempt(
+            partial(
+                read_node_schema,
+                table.source,
+                section.model_copy(update=kept),
+                node_type=table.number,
+                targets=targets,
+                drawn=drawn,
+            )
+        )
+        if schema is not None:
+            return schema if good else schema.with_parts(())
+    return None
 
 
 def _without_features(table: SampledTable, config: GraphConfig) -> dict[str, Any]:
@@ -329,7 +354,8 @@ def _check_columns_alone(table: SampledTable, config: GraphConfig, errors: Error
     owner = config.column_owner(config.schema.types[table.number], "nodes")
     for name in names if there or not is_shared(config.features, config) else ():
         section = config.column_section(owner, name)
-        errors.attempt(partial(part_of, found, table.source.chunks, name, "graph.features", section=section))
+        role = role_of("graph.features", config.features, config.schema.types[table.number])
+        errors.attempt(partial(part_of, found, table.source.chunks, name, role, section=section))
 
 
 def _edge_schema(
@@ -355,17 +381,17 @@ def _edge_schema(
         return None
     relation = list(config.edge_tables)[table.number]
     is_own = config.edge_table_of(relation) is not None
-    for role, column in (("graph.src", own.src_column), ("graph.dst", own.dst_column)):
-        if is_own and column in found.names and pa.types.is_floating(found.field(column).type):
+    for end in ends_of(own, relation):
+        if is_own and end.column in found.names and pa.types.is_floating(found.field(end.column).type):
             continue  # a foreign key with gaps
-        fix = shared_name_fix(role, column, config.schema, relation)
-        errors.attempt(partial(id_type_of, found, chunks[0], column, role, fix=fix))
+        errors.attempt(partial(id_type_of, found, chunks[0], end.column, end.key, fix=end.fix))
     errors.attempt(lambda: weight_is_number(found, chunks, own.weight_column))
     owner = config.column_owner(relation, "edges")
     for name in config.edge_feature_names(relation, found.names):
         if name in found.names or not is_shared(config.edge_features, config):
             section = config.column_section(owner, name)
-            errors.attempt(partial(part_of, found, chunks, name, "graph.edge_features", section=section))
+            role = role_of("graph.edge_features", config.edge_features, str(relation))
+            errors.attempt(partial(part_of, found, chunks, name, role, section=section))
     return None
 
 

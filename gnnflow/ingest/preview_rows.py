@@ -13,14 +13,25 @@ import pyarrow.compute as pc
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import GnnflowError, TableError
 from gnnflow.graph.splits import SPLITS
+from gnnflow.graph.train_labels import CountedLabels
 from gnnflow.ingest.checks import Fault, input_positions, near_id, separate
 from gnnflow.ingest.edge_rounds import are_edges, end_fault
-from gnnflow.ingest.labels import is_labelled
+from gnnflow.ingest.label_schema import no_labels
+from gnnflow.ingest.labels import is_labelled, label_counts
+from gnnflow.ingest.links import splits_of
 from gnnflow.ingest.node_rounds import repeated_id_fault
 from gnnflow.ingest.preview import own_section
-from gnnflow.ingest.run import refuse_empty_splits
+from gnnflow.ingest.run import refuse_empty_edge_splits, refuse_empty_splits
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema, node_table
-from gnnflow.ingest.source import edge_column_names, edge_faults, node_column_names, node_faults, take_kept
+from gnnflow.ingest.source import (
+    edge_column_names,
+    edge_columns,
+    edge_faults,
+    node_column_names,
+    node_columns,
+    node_faults,
+    take_kept,
+)
 from gnnflow.storage.columns import combine, take_rows, to_numpy
 from gnnflow.storage.user_tables import holds_text, plain
 
@@ -36,6 +47,7 @@ Schema = TypeVar("Schema", NodeSchema, EdgeSchema)
 _Found = dict[tuple[str, str], GnnflowError]
 
 _MOST_CLASSES = 50
+_COUNTS = ("class_counts", "train_class_counts")
 _MOST_SHOWN = 3  # ids that are compared with the nodes'
 
 
@@ -111,7 +123,7 @@ def row_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
             if isinstance(table.schema, EdgeSchema):
                 found += _end_errors(table, table.schema, whole, config, preview).values()
     if not found:
-        found += _split_errors(preview, config)
+        found += _target_errors(preview)
     return found
 
 
@@ -134,11 +146,22 @@ def _edges_among(part: pa.Table, table: SampledTable, preview: Preview) -> IntAr
     return np.arange(part.num_rows) if table.is_plain else None
 
 
+def count_edges(table: SampledTable, preview: Preview) -> int:
+    """Return the number of edges of a relation in the sample of its table."""
+    chosen = (_edges_among(part, table, preview) for part in table.parts)
+    return sum(len(rows) for rows in chosen if rows is not None)
+
+
 def _node_errors(table: SampledTable, schema: NodeSchema, config: GraphConfig) -> _Found:
     names = list(dict.fromkeys(node_column_names(schema, config)))
     found: _Found = {}
     for place, rows in _read(table, names):
         _keep(found, table, place, rows, node_faults(rows, schema, config))
+    if schema.has_labels and table.sample.is_whole and all(column != config.label_column for column, _ in found):
+        held = [is_labelled(rows, schema, config).any() for _, rows in _read(table, names)]
+        if held and not any(held):  # which no row's split need say
+            found = {(column, why): error for (column, why), error in found.items() if column != config.split_column}
+            found[config.label_column, ""] = no_labels(config, table.source.uri)
     ids = _ids(table, config.id_column, schema.id_type)
     repeated = None if ids is None else _repeated(ids)
     if repeated is not None and len(repeated):
@@ -202,21 +225,49 @@ def _end_errors(
     firsts = offsets_of(np.array([part.num_rows for part in table.parts], np.int64))
     place = np.concatenate([input_positions(number, rows) for number, rows in enumerate(kept)])
     rows = pa.array(np.concatenate([rows + first for rows, first in zip(kept, firsts, strict=False)]))
+    ends: dict[str, Any] = {}
+    ids: dict[str, Any] = {}
     for column, id_type in ((own.src_column, schema.src_type), (own.dst_column, schema.dst_type)):
         held = whole.get(table.source.ids[column])
-        ids = None if held is None else _ids(held, own_section(config, held).id_column, id_type)
-        ends = _ids(table, column, id_type)
-        if held is None or ids is None or ends is None:
+        known = None if held is None else _ids(held, own_section(config, held).id_column, id_type)
+        values = _ids(table, column, id_type)
+        if known is None or values is None:
             continue
-        ends = ends.take(rows)
-        unknown = pc.and_(pc.is_valid(ends), pc.invert(pc.is_in(ends, value_set=ids)))
-        missing = np.flatnonzero(to_numpy(unknown))
+        ends[column], ids[column] = values.take(rows), known
+    swapped = _swapped_fix(ends, ids, table, config) if schema.src_type == schema.dst_type else ""
+    for column, values in ends.items():
+        missing = np.flatnonzero(to_numpy(pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, ids[column])))))
         if not len(missing):
             continue
-        near = near_id(ends.take(pa.array(missing[:_MOST_SHOWN])), [ids]) if id_type == "string" else ""
-        fault = end_fault(missing, side=column, of=node_table(config, held.number), id_type=id_type, near=near)
-        _keep(found, table, place, pa.table({column: ends}), [fault])
+        id_type = schema.src_type if column == own.src_column else schema.dst_type
+        shown = values.take(pa.array(missing[:_MOST_SHOWN]))
+        near = near_id(shown, [ids[column]]) if id_type == "string" and not swapped else ""
+        of = node_table(config, table.source.ids[column])
+        fault = end_fault(missing, side=column, of=of, id_type=id_type, near=near)
+        _keep(found, table, place, pa.table({column: values}), [replace(fault, fix=swapped or fault.fix)])
+        if swapped:
+            break
     return found
+
+
+def _swapped_fix(ends: Mapping[str, Any], ids: Mapping[str, Any], table: SampledTable, config: GraphConfig) -> str:
+    """Return the fix for a relation whose ends are each ids of the other's type; "" for other relations."""
+    pair, types = [*ends], table.source.ids
+    if len(pair) < len(types) or types[pair[0]] == types[pair[1]]:
+        return ""
+    for column, other in (pair, reversed(pair)):
+        values = ends[column].drop_null()
+        are_of_other = (
+            pc.all(pc.is_in(values, ids[other])).as_py() and not pc.any(pc.is_in(values, ids[column])).as_py()
+        )
+        if not len(values) or not are_of_other:
+            return ""
+    relation = list(config.edge_tables)[table.number]
+    if config.edge_table_of(relation) is not None:
+        line = f"graph.edges.{relation}: src: {pair[1]}, dst: {pair[0]}"
+    else:
+        line = f"graph.src: {{{relation}: {pair[1]}}} and graph.dst: {{{relation}: {pair[0]}}}"
+    return f"These are ids of the other end's type, and the ends are swapped. Set {line}."
 
 
 def _keep(
@@ -227,8 +278,8 @@ def _keep(
     faults: Sequence[Fault],
 ) -> None:
     """Keep the first error of each column and reason. place: of the rows [R], as `input_positions` encodes it."""
-    for fault in faults:
-        if not len(fault.rows) or (fault.column, fault.reason) in found:
+    for fault in _widest(faults):
+        if (fault.column, fault.reason) in found:
             continue
         try:
             separate(rows, [fault], chunks=table.source.chunks, place=place, policy="fail")
@@ -236,19 +287,73 @@ def _keep(
             found[fault.column, fault.reason] = error
 
 
-def _split_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
-    """Return the error of splits without labelled rows, where the sample is the whole table."""
+def count_labels(preview: Preview) -> CountedLabels | None:
+    """Return the targets as ingest counts them; None where the sample does not hold them all, or none is in a split."""
     read = preview.read
-    if read is None or read.targets is not None:
+    if read is None or not _labelled(preview, read).sample.is_whole:
+        return None
+    schema, targets = read.labelled.schema, read.targets
+    if not (schema.has_labels and schema.has_split if targets is None else targets.are_split):
+        return None
+    columns = _target_columns(preview, read)
+    if columns is None:
+        return None
+    split = to_numpy(columns["split"]) if targets is None else splits_of(columns, read)
+    counted = np.bincount(split + 1, minlength=1 + len(SPLITS)).tolist()
+    splits = dict(zip(("none", *SPLITS), counted, strict=True))
+    if not schema.has_labels:
+        return CountedLabels(schema.label_kind, splits)
+    labels = pa.table({"label": columns["label"], "split": split}).filter(columns["labelled"])
+    counts = {name: tuple(held) for name, held in label_counts(labels, schema.label_kind).items() if name in _COUNTS}
+    return CountedLabels(schema.label_kind, splits, schema.class_names, **counts)
+
+
+def _widest(faults: Sequence[Fault]) -> list[Fault]:
+    """Return the faults with rows; of one column, without those whose rows all have another fault there."""
+    told: list[Fault] = []
+    for fault in sorted(faults, key=lambda each: -len(each.rows)):
+        others = [each.rows for each in told if each.column == fault.column]
+        if len(fault.rows) and not any(np.isin(fault.rows, rows).all() for rows in others):
+            told.append(fault)
+    return [fault for fault in faults if any(fault is each for each in told)]
+
+
+def _target_columns(preview: Preview, read: Tables) -> pa.Table | None:
+    """Return ids, labels, splits and times of the faultless targets as ingest stores them; None if a part lacks one."""
+    labelled, table, parts = read.labelled, _labelled(preview, read), []
+    own, schema = labelled.config, labelled.schema
+    bare: NodeSchema | EdgeSchema
+    if isinstance(schema, NodeSchema):
+        bare = replace(schema, features=(), sparse=None)
+    else:
+        bare = replace(schema, attributes=(), has_weight=False)
+    names = node_column_names(bare, own) if isinstance(bare, NodeSchema) else edge_column_names(bare, own)
+    for number, part in enumerate(table.parts):
+        kept = np.arange(part.num_rows) if table.is_nodes else _edges_among(part, table, preview)
+        if kept is None or not {*names} <= {*part.column_names}:
+            return None
+        rows = take_kept(part.select(list(dict.fromkeys(names))), kept)
+        faults = node_faults(rows, bare, own) if isinstance(bare, NodeSchema) else edge_faults(rows, bare, own)
+        place = input_positions(number, kept)
+        rows = take_kept(
+            rows, separate(rows, faults, chunks=table.source.chunks, place=place, policy="quarantine").kept
+        )
+        parts.append(
+            pa.table(node_columns(rows, bare, own) if isinstance(bare, NodeSchema) else edge_columns(rows, bare, own))
+        )
+    return pa.concat_tables(parts) if parts else None
+
+
+def _target_errors(preview: Preview) -> list[GnnflowError]:
+    """Return the error of splits without targets, where the sample is the whole table."""
+    counted, read = count_labels(preview), preview.read
+    if counted is None or read is None:
         return []
-    labelled, is_whole = read.labelled, _labelled(preview, read).sample.is_whole
-    if not is_whole or not labelled.schema.has_labels or not labelled.schema.reads_split:
-        return []
-    counted = count_targets(preview, config)
-    splits = {name: counted.splits.get(name, 0) for name in SPLITS}
-    counts = {"none": counted.labelled - sum(splits.values()), **splits}
     try:
-        refuse_empty_splits(labelled, counts, aside="")
+        if read.targets is None:
+            refuse_empty_splits(read.labelled, counted.splits, aside="")
+        else:
+            refuse_empty_edge_splits(read.labelled, counted.splits, read.targets, aside="")
     except TableError as error:
         return [error]
     return []

@@ -12,7 +12,7 @@ import numpy as np
 from gnnflow.graph.encodings import EncodedColumn
 from gnnflow.graph.facts import BadRows, ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest.labels import class_counts_of, label_unit_of, num_classes_of, train_class_counts_of
+from gnnflow.ingest.labels import class_counts_of, label_unit_of, num_classes_of, split_class_counts_of
 from gnnflow.ingest.moments import large_columns
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ def facts_of(
     *,
     columns: tuple[ColumnCounts, ...],
     scales: dict[str, ColumnScale],
+    split_times: dict[str, str],
 ) -> GraphFacts:
     """Return the facts of the graph store that the rounds wrote."""
     labelled, nodes = job.tables.labelled.schema, job.tables.nodes
@@ -179,8 +180,9 @@ def facts_of(
         scales=scales,
         columns_read=columns_read(job),
         class_counts=class_counts_of(steps.targets, job),
-        train_class_counts=train_class_counts_of(steps.targets, job),
+        train_class_counts=split_class_counts_of("train", steps.targets, job),
         encodings=steps.encodings,
+        split_times=split_times,
     )
 
 
@@ -261,17 +263,20 @@ def _row_counts(
         total(every, "rows_quarantined"),
     )
     assert rows_in == rows_out + quarantined, f"{name}: rows were lost: {rows_in} != {rows_out} + {quarantined}"
-    return RowCounts(rows_in, rows_out, quarantined, _reasons(every))
+    return RowCounts(rows_in, rows_out, quarantined, _reasons(every), total(read, "labelled_in"))
 
 
 def _reasons(records: Sequence[TaskRecord]) -> tuple[BadRows, ...]:
     """Return the number of rows that each reason set aside, the most frequent first."""
     counted: Counter[tuple[str, str]] = Counter()
+    labelled: Counter[tuple[str, str]] = Counter()
     for record in records:
-        counted.update({(column, reason): rows for column, reason, rows in record.counts.get("reasons", ())})
+        for column, reason, rows, *targets in record.counts.get("reasons", ()):
+            counted[column, reason] += rows
+            labelled[column, reason] += sum(targets)  # records of an earlier version have none
     # equal counts by name, so the order of tasks does not matter
     ordered = sorted(counted.items(), key=lambda each: (-each[1], each[0]))
-    return tuple(BadRows(column, reason, rows) for (column, reason), rows in ordered)
+    return tuple(BadRows(*name, rows, labelled[name]) for name, rows in ordered)
 
 
 def count_splits(records: Sequence[TaskRecord]) -> dict[str, int]:

@@ -13,10 +13,12 @@ from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import GraphFacts, RowCounts
 from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import edge_rounds, links, node_rounds
-from gnnflow.ingest.labels import check_digits
+from gnnflow.ingest.labels import check_digits, split_class_counts_of
 from gnnflow.ingest.moments import scales_of
 from gnnflow.ingest.records import Records, Rounded, count_splits, facts_of, node_row_counts, total
+from gnnflow.ingest.splits import split_times
 from gnnflow.ingest.statistics import CHANNEL, column_names, marked, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.sampling.pairs import TimeBounds
@@ -40,7 +42,7 @@ class IngestResult:
     """The committed files in order, the rows in and out, and the facts that later stages read.
 
     rounded: the columns of each table whose numbers lost digits. left_out: rows of edge tables that are no edges of the
-    relation.
+    relation. held_out: the targets of each class in valid and in test, where there are not too many classes.
     """
 
     files: tuple[FileEntry, ...]
@@ -48,6 +50,7 @@ class IngestResult:
     facts: GraphFacts
     rounded: dict[str, dict[str, Rounded]]
     left_out: dict[str, int]
+    held_out: dict[str, tuple[int, ...]]
 
 
 def run_rounds(
@@ -74,7 +77,7 @@ def run_rounds(
     counted = statistics_of(runner.run(merge), _column_names(job))
     # a part is the nodes of one type in one partition
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
-    edge_read, edges, edge_scales = _edge_rounds(job, runner, book)
+    edge_read, edges, edge_scales, bounds = _edge_rounds(job, runner, book)
     held = [table.schema.parts for table in job.tables.nodes]
     scales = scales_of(job.table_names.nodes, nodes, parts=held, given=job.given_scales)
     written = runner.run(
@@ -92,13 +95,15 @@ def run_rounds(
         _check_edge_splits(edges[-1], job, steps.rows, targets=job.targets)
         _check_classes(edges[-1], job)
     check_digits((*read, *edge_read), steps.targets, job)
-    facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales)
+    times = split_times(job.tables.labelled.schema, bounds)
+    facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales, split_times=times)
     left_out = {
         name: total(edge_read[table.tasks.start : table.tasks.stop], "rows_left_out")
         for name, table in zip(job.table_names.edges, job.tables.edges, strict=True)
         if table.chosen is not None
     }
-    return IngestResult(steps.files, steps.rows, facts, steps.rounded, left_out)
+    held_out = {name: split_class_counts_of(name, steps.targets, job) for name in SPLITS[1:]}
+    return IngestResult(steps.files, steps.rows, facts, steps.rounded, left_out, held_out)
 
 
 def _builder(job: IngestJob) -> str:
@@ -107,8 +112,8 @@ def _builder(job: IngestJob) -> str:
 
 def _edge_rounds(
     job: IngestJob, runner: RoundRunner, book: PartitionBook
-) -> tuple[list[TaskRecord], list[list[TaskRecord]], dict[str, ColumnScale]]:
-    """Return the records of the reading and of each round after it, and the scales of attributes."""
+) -> tuple[list[TaskRecord], list[list[TaskRecord]], dict[str, ColumnScale], TimeBounds | None]:
+    """Return the records of the reading and of each round after it, the scales of attributes, and bounds of splits."""
     tables, send = job.partitions * len(job.tables.edges), job.destinations
     read = runner.run(
         Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(edge_rounds.read_edges, job=job))
@@ -120,8 +125,8 @@ def _edge_rounds(
     held = [table.schema.parts for table in job.tables.edges]
     scales = scales_of(job.table_names.edges, sources, parts=held, given=job.given_scales)
     split = partial(edge_rounds.resolve_destinations, job=job, book=book, scales=scales)
+    bounds = _bounds(job, runner) if by_time else None
     if job.targets is not None:
-        bounds = _bounds(job, runner) if by_time else None
         split = partial(links.split_edges, job=job, book=book, scales=scales, bounds=bounds)
     reads = {"edges_by_dst": "edges_src", "node_ids": "nodes_sort"}
     steps = [sources, runner.run(Round("edges_dst", tables, send, split, reads, frozenset(reads)))]
@@ -134,7 +139,7 @@ def _edge_rounds(
         build = partial(edge_rounds.build_with_reverses, job=job, book=book)
         reads = {"edges_both": "edges_dst"}
         steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
-    return read, steps, scales
+    return read, steps, scales, bounds
 
 
 def _bounds(job: IngestJob, runner: RoundRunner) -> TimeBounds:
@@ -174,15 +179,20 @@ def refuse_empty_splits(labelled: NodeTable | EdgeTable, counts: Mapping[str, in
 
 
 def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts, *, targets: EdgeTargets) -> None:
-    if not targets.are_split:
-        return
-    counts = count_splits(records)
+    if targets.are_split:
+        refuse_empty_edge_splits(job.tables.labelled, count_splits(records), targets, aside=_set_aside(rows))
+
+
+def refuse_empty_edge_splits(
+    labelled: NodeTable | EdgeTable, counts: Mapping[str, int], targets: EdgeTargets, *, aside: str
+) -> None:
+    """Raise TableError where no target edge is in train or valid. aside: half a sentence about lost rows."""
     alone = f" {_ALONE}" if targets.have_labels else ""
     for name in ("train", "valid"):
         if not counts[name]:
             raise TableError(
-                f"no edge is in split {name!r} (counts: {counts}{_set_aside(rows)})",
-                where=job.tables.labelled.uri,
+                f"no edge is in split {name!r} (counts: {dict(counts)}{aside})",
+                where=labelled.uri,
                 fix=f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
             )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -47,8 +47,8 @@ class TableSchema:
     """Labels and splits of a table of nodes or edges; the defaults where its rows are no targets.
 
     class_names: from the config, the labels or the table's metadata, by class number, perhaps fewer or more than
-    classes. labels_are_names: the label column holds these names. drawn: the shares of a random split, where no column
-    says the splits.
+    classes. labels_are_names: the label column holds these names. drawn: the shares of a split that is made, where no
+    column says the splits.
     """
 
     label_kind: LabelKind = "none"
@@ -157,7 +157,7 @@ def read_node_schema(
 ) -> NodeSchema:
     """Return the schema of a type's node table. Reads schemas, and first rows where only these show a width.
 
-    targets: set where edges are targets, so no node label is read. drawn: the random split of labelled nodes.
+    targets: set where edges are targets, so no node label is read. drawn: the split of labelled nodes that is made.
     classes: of the label column, where they were counted.
     """
     _refuse_empty(table)
@@ -168,15 +168,17 @@ def read_node_schema(
     of_ids = shared_name_fix("graph.id", config.id_column, config.schema, config.schema.types[node_type])
     id_type = id_type_of(found, chunks[0], config.id_column, "graph.id", fix=of_ids)
     kind_name = config.schema.types[node_type]
-    role, fix = _role("graph.features", config.features, kind_name), ""
+    role, fix = role_of("graph.features", config.features, kind_name), ""
     if is_shared(config.features, config):
         fix = f"Write the column, or give graph.features as {{type: columns}} with those that {kind_name} has."
+    elif "features" not in config.model_fields_set:
+        fix = "Set graph.features: all, or name the columns that are features."
     asked = KindsAsked.of(config, kind_name, "nodes", encodes=config.normalize != "row")
     dense = () if sparse else parts_of(found, chunks, features, role, asked=asked, fix=fix)
     is_target = node_type in config.target_types
     is_labelled = is_target and targets is None and config.label is not None
     kind, width = label_of(found, chunks, config, classes) if is_labelled else ("none", 0)
-    drawn = drawn if is_labelled and LABEL_KINDS[kind].has_labels else None
+    drawn = _split_of(drawn, kind, table, config) if is_labelled and LABEL_KINDS[kind].has_labels else None
     return NodeSchema(
         id_type=id_type,
         features=dense,
@@ -185,12 +187,28 @@ def read_node_schema(
         feature_width=sparse_width(table, sparse, config) if sparse else sum(part.width for part in dense),
         label_kind=kind,
         label_width=width,
-        has_split=drawn is not None or (is_labelled and split_is_text(found, chunks[0], config.split_column)),
+        has_split=drawn is not None
+        or (LABEL_KINDS[kind].has_labels and split_is_text(found, chunks[0], config.split_column)),
         class_names=class_names_of(chunks, config, classes) if LABEL_KINDS[kind].has_classes else (),
         labels_are_names=LABEL_KINDS[kind].is_class and are_names(found, config, classes),
         is_target=is_target,
         drawn=drawn,
     )
+
+
+def _split_of(drawn: DrawnSplit | None, kind: LabelKind, table: SourceTable, config: GraphConfig) -> DrawnSplit | None:
+    """Return a split with the meaning of its times. Raises TableError where the table cannot have it."""
+    if drawn is not None and drawn.kind == "stratified" and not LABEL_KINDS[kind].is_class:
+        raise TableError(
+            f"column {config.label_column!r} holds {'numbers to predict' if kind == 'regression' else 'lists'}, and a "
+            "stratified split is by class",
+            where=table.uri,
+            fix="Set task.split to {kind: random}.",
+        )
+    if drawn is None or not drawn.column:
+        return drawn
+    field = field_of(table.schema(), table.chunks[0], drawn.column, "task.split.column")
+    return drawn if is_unknown(field, table.chunks) else replace(drawn, unit=time_of(field, table.chunks))
 
 
 def implied_node_schema(edges: Sequence[SourceTable], config: GraphConfig, *, node_type: int) -> NodeSchema:
@@ -229,9 +247,9 @@ def read_edge_schema(
     found, chunks = table.schema(), table.chunks
     relation = list(config.edge_tables)[number]
     config = config.of_relation(relation)
-    for role, column in (("graph.src", config.src_column), ("graph.dst", config.dst_column)):
-        of_ids = shared_name_fix(role, column, config.schema, relation)
-        held = _end_type(table, found, column, role, fix=of_ids)
+    for end in ends_of(config, relation):
+        column = end.column
+        held = _end_type(table, found, column, end.key, fix=end.fix)
         id_column = config.of_type(config.schema.types[table.ids[column]]).id_column
         ids = f"{id_column!r} of {node_table(config, table.ids[column])}"
         _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
@@ -241,7 +259,7 @@ def read_edge_schema(
     asked = config.edge_feature_names(relation, found.names)
     if is_shared(config.edge_features, config):
         asked = tuple(name for name in asked if name in found.names)
-    role = _role("graph.edge_features", config.edge_features, str(relation))
+    role = role_of("graph.edge_features", config.edge_features, str(relation))
     kind, width = _label_of_edges(found, chunks, config, own, classes)
     return EdgeSchema(
         src_type=nodes[table.ids[config.src_column]].id_type,
@@ -259,12 +277,36 @@ def read_edge_schema(
     )
 
 
+class EndColumn(NamedTuple):
+    """The column of one end of a relation's edges, and the key of the config that names it.
+
+    fix: for a missing column; empty for the usual one.
+    """
+
+    column: str
+    key: str
+    fix: str
+
+
+def ends_of(config: GraphConfig, relation: Relation) -> tuple[EndColumn, EndColumn]:
+    """Return the columns of sources and destinations. config: as the relation's table is read by it."""
+    table = config.edge_table_of(relation)
+
+    def end(name: str, column: str) -> EndColumn:
+        if table is not None and getattr(table, name) is not None:
+            return EndColumn(column, f"graph.edges.{relation}.{name}", "")
+        key = f"graph.{name}"
+        return EndColumn(column, key, shared_name_fix(key, column, config.schema, relation))
+
+    return end("src", config.src_column), end("dst", config.dst_column)
+
+
 def is_shared(columns: Sequence[str] | Mapping[str, Sequence[str]], config: GraphConfig) -> bool:
     """Return whether one list of columns serves the tables of a typed graph, of which some may lack them."""
     return config.schema.is_typed and not isinstance(columns, Mapping)
 
 
-def _role(key: str, columns: Sequence[str] | Mapping[str, Sequence[str]], name: str) -> str:
+def role_of(key: str, columns: Sequence[str] | Mapping[str, Sequence[str]], name: str) -> str:
     """Return the key of the config that names a table's columns."""
     return f"{key}.{name}" if isinstance(columns, Mapping) else key
 
@@ -279,8 +321,9 @@ def _features_there(found: pa.Schema, config: GraphConfig, node_type: int) -> tu
     asked = config.feature_names(config.schema.types[node_type], found.names)
     if not asked and not config.schema.is_typed:
         patterns, held = ", ".join(config.features_of(config.schema.types[node_type])), ", ".join(found.names)
-        fix = f"Its columns are: {held}."
-        raise TableError(f"no column matches {patterns}", where="graph.features", fix=fix)
+        less = f", less those of graph.exclude ({', '.join(config.exclude)})" if config.exclude else ""
+        fix = f"Its columns are: {held}; name one that is not the id, the label or the split."
+        raise TableError(f"no column matches {patterns}{less}", where="graph.features", fix=fix)
     is_there = any(name in found.names or f"{name}_index" in found.names for name in asked)
     return asked if is_there or not is_shared(config.features, config) else ()
 

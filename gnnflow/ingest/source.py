@@ -5,8 +5,9 @@ Everything here sees one chunk of one table and knows nothing of partitions.
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,8 @@ import pyarrow.compute as pc
 
 from gnnflow.columns import encode, find_unknown, floats_of
 from gnnflow.graph.encodings import NumericalState
+from gnnflow.graph.hashing import combine as combine_keys
+from gnnflow.graph.hashing import seed_word
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import (
     Fault,
@@ -37,9 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from gnnflow.config import GraphConfig
-    from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.scales import ColumnScale
+    from gnnflow.ingest.checks import Separated
     from gnnflow.ingest.fields import ColumnPart
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.numbers import FloatType
@@ -47,6 +51,9 @@ if TYPE_CHECKING:
     from gnnflow.ingest.tables import EdgeTable, NodeTable
     from gnnflow.ingest.targets import DrawnSplit
     from gnnflow.mapreduce.exchange import Emit
+
+FIRST_TIME = 1 << 63
+"""The key of time 0 among the times of nodes: keys are not negative and ascend with the times."""
 
 
 def node_column_names(schema: NodeSchema, config: GraphConfig) -> list[str]:
@@ -56,7 +63,8 @@ def node_column_names(schema: NodeSchema, config: GraphConfig) -> list[str]:
         names += [f"{schema.sparse}_index"] + ([f"{schema.sparse}_value"] if schema.sparse_has_value else [])
     if schema.has_labels:
         names.append(config.label_column)
-    return names + ([config.split_column] if schema.reads_split else [])
+    names += [config.split_column] if schema.reads_split else []
+    return list(dict.fromkeys([*names, *(() if schema.drawn is None else schema.drawn.columns)]))
 
 
 def edge_column_names(schema: EdgeSchema, config: GraphConfig) -> list[str]:
@@ -106,11 +114,19 @@ def node_faults(
         faults += sparse_faults(table, schema.sparse, width, has_value=has_value, scaling=scaling)
     else:
         faults += number_faults(table, schema.features, "feature", scaling=scaling, scale=scale)
-    if schema.has_labels:
-        faults += label_faults(table, schema, config)
+    wrong = label_faults(table, schema, config) if schema.has_labels else []
     if schema.reads_split:
-        faults += split_faults(table, config.split_column, _labelled(table, schema, config))
-    return faults
+        wrong += split_faults(table, config.split_column, _labelled(table, schema, config) | _are_in(wrong, table))
+    return faults + wrong + split_time_faults(table, schema, config)
+
+
+def split_time_faults(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> list[Fault]:
+    """Return the faults of the times that splits follow from; a node without a label needs none."""
+    if schema.drawn is None or not schema.drawn.column:
+        return []
+    labelled = np.flatnonzero(_labelled(table, schema, config))
+    found = time_faults(table, schema.drawn.column, time=schema.drawn.unit, of="labelled node")
+    return [replace(fault, rows=np.intersect1d(fault.rows, labelled)) for fault in found]
 
 
 def edge_faults(
@@ -120,11 +136,11 @@ def edge_faults(
     faults = id_faults(table, config.src_column) + id_faults(table, config.dst_column)
     if schema.has_weight:
         faults += weight_faults(table, config.weight_column)
-    if schema.has_labels:
-        faults += label_faults(table, schema, config)
+    wrong = label_faults(table, schema, config) if schema.has_labels else []
+    faults += wrong
     if schema.has_split:
         is_target = is_labelled(table, schema, config) if schema.has_labels else np.ones(table.num_rows, bool)
-        faults += split_faults(table, config.split_column, is_target)
+        faults += split_faults(table, config.split_column, is_target | _are_in(wrong, table))
     if schema.has_time:
         faults += time_faults(table, config.time_column, time=schema.time)
     scaling = config.edge_normalize
@@ -138,7 +154,7 @@ def number_type(scaling: str) -> FloatType:
 
 def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> dict[str, pa.Array]:
     """Return the store's columns of faultless node rows: id; for targets labelled, label, split; features."""
-    columns = {"id": _ids(table.column(config.id_column), schema.id_type)}
+    columns = {"id": ids_of(table, schema, config)}
     if schema.is_target:
         labelled = _labelled(table, schema, config)
         columns["labelled"] = pa.array(labelled)
@@ -147,7 +163,7 @@ def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> di
         if schema.drawn is None:
             split = _split_codes(table, config.split_column if schema.has_split else None)
         else:
-            split = _drawn_codes(columns["id"], labelled, schema.drawn)
+            split = _drawn_codes(table, columns, labelled, schema.drawn)
         columns["split"] = pa.array(split)
     if not schema.has_features:
         return columns
@@ -189,8 +205,16 @@ def edge_columns(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> di
 
 
 def _labelled(table: pa.Table, schema: TableSchema, config: GraphConfig) -> Array:
-    """Return which rows of the node table have a label."""
+    """Return which rows of a table have a label."""
     return is_labelled(table, schema, config) if schema.has_labels else np.zeros(table.num_rows, bool)
+
+
+def _are_in(faults: Sequence[Fault], table: pa.Table) -> Array:
+    """Return which rows of a table some fault has [rows]."""
+    found = np.zeros(table.num_rows, bool)
+    for fault in faults:
+        found[fault.rows] = True
+    return found
 
 
 def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart], dtype: FloatType) -> FloatArray:
@@ -209,6 +233,11 @@ def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart], dtype: FloatType)
     return matrix
 
 
+def ids_of(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> pa.Array:
+    """Return the ids of a table of nodes as they are stored."""
+    return _ids(table.column(config.id_column), schema.id_type)
+
+
 def _ids(column: pa.ChunkedArray, id_type: IdType) -> pa.Array:
     return combine(column).cast(pa.int64() if id_type == "int64" else pa.large_string())
 
@@ -221,10 +250,34 @@ def _split_codes(table: pa.Table, column: str | None) -> Array:
     return to_numpy(pc.index_in(text, value_set=pa.array(SPLITS)).fill_null(-1).cast(pa.int8()))
 
 
-def _drawn_codes(ids: pa.Array, labelled: Array, drawn: DrawnSplit) -> Array:
-    """Return the split code of each row [rows], -1 without a label."""
-    codes = random_splits(id_keys(ids), of="node split", seed=drawn.seed, valid=drawn.valid, test=drawn.test)
-    return np.where(labelled, codes, np.int8(-1))
+def _drawn_codes(table: pa.Table, columns: Mapping[str, pa.Array], labelled: Array, drawn: DrawnSplit) -> Array:
+    """Return the split code of each row [rows], -1 without a label. columns: the store's, with id and label."""
+    if drawn.kind == "random":
+        keys = id_keys(columns["id"])
+        codes = random_splits(keys, of="node split", seed=drawn.seed, valid=drawn.valid, test=drawn.test)
+        return np.where(labelled, codes, np.int8(-1))
+    found, rows = np.full(table.num_rows, -1, np.int8), np.flatnonzero(labelled)
+    of_rows = {name: columns[name].take(pa.array(rows)) for name in ("id", "label")}
+    group, keys = ranked_keys(table.take(pa.array(rows)), of_rows, drawn)
+    # the class of each group, and the first keys of its valid and test nodes [groups]
+    names = np.array([name for name, _ in drawn.groups], np.int64)
+    bounds = np.array([first for _, first in drawn.groups], np.uint64).reshape(-1, 2)
+    own = bounds[np.searchsorted(names, group)]
+    found[rows] = np.select([keys >= own[:, 1], keys >= own[:, 0]], [SPLITS.index("test"), SPLITS.index("valid")], 0)
+    return found
+
+
+def ranked_keys(table: pa.Table, columns: Mapping[str, pa.Array], drawn: DrawnSplit) -> tuple[IntArray, KeyArray]:
+    """Return the group and the key of each labelled row [R].
+
+    Keys are times, or hashes of ids; a row's split follows from the rank of its key in its group, and the largest are
+    test. columns: the store's, with id and label.
+    """
+    if drawn.kind == "time":
+        times = times_of(table.column(drawn.column), time=drawn.unit)
+        return np.zeros(len(times), np.int64), times.view(np.uint64) + np.uint64(FIRST_TIME)
+    hashed = combine_keys(id_keys(columns["id"]), seed_word("node split", drawn.seed))
+    return np.asarray(to_numpy(columns["label"]), np.int64), ~hashed  # the smallest are test, as of a random split
 
 
 def _sparse_values(table: pa.Table, schema: NodeSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:
@@ -262,19 +315,36 @@ def read_rows(
     chunk, bad, counts, first = source.chunks[number], [], [], 0
     for run in iter_chunk(chunk, names):
         table, place, left_out = _chosen_rows(run, number, first, chosen)
-        found = separate(table, faults(table), chunks=source.chunks, place=place, policy="quarantine")
+        check = partial(_separated, source=source, job=job, faults=faults)
+        found, labelled = check(table, place, policy="quarantine")
         if found.bad.num_rows and job.config.on_bad_rows == "fail":
             table, place, _ = _chosen_rows(read_chunk(chunk, names), number, 0, chosen)
-            separate(table, faults(table), chunks=source.chunks, place=place, policy="fail")
+            check(table, place, policy="fail")
         rows = take_kept(table, found.kept)
         yield send(rows, place[found.kept])
         lost = {**rounding(rows, source.schema, source.config), **count_rounded(rows, numbers)}
         lost |= count_encoded(rows, source.schema.parts)
-        counts.append({"rows_in": run.num_rows, **left_out, **found.counts, **lost})
+        counts.append({"rows_in": run.num_rows, "labelled_in": labelled, **left_out, **found.counts, **lost})
         bad.append(found.bad)
         first += run.num_rows
     files = job.set_aside(f"{source.stem}-read-{number:05d}", pa.concat_tables(bad))
     return TaskOutput(files=files, counts=_merged(counts, names=[*numbers]))
+
+
+def _separated(
+    table: pa.Table,
+    place: IntArray,
+    *,
+    source: NodeTable | EdgeTable,
+    job: IngestJob,
+    faults: Callable[[pa.Table], list[Fault]],
+    policy: Literal["fail", "quarantine"],
+) -> tuple[Separated, int]:
+    """Return the rows to keep and the others, and the number of rows with a label."""
+    found = faults(table)  # which say first where the column of labels cannot be read
+    labelled = _labelled(table, source.schema, source.config)
+    kept = separate(table, found, chunks=source.chunks, place=place, policy=policy, labelled=labelled)
+    return kept, int(labelled.sum())
 
 
 def _chosen_rows(
@@ -308,14 +378,12 @@ def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:
 
 def _merged(counts: Sequence[Mapping[str, Any]], *, names: Sequence[str]) -> dict[str, Any]:
     """Return the counts of a chunk from the counts of its runs: sums, but of errors the largest. names: in order."""
-    merged: dict[str, Any] = {"rounded": {}, "encoded": {}}
-    reasons: Counter[tuple[str, str]] = Counter()
+    merged: dict[str, Any] = {"rounded": {}, "encoded": {}, "reasons": ()}
     for run in counts:
-        for name in ("rows_in", "rows_left_out", "rows_quarantined"):
+        for name in ("rows_in", "labelled_in", "rows_left_out", "rows_quarantined"):
             if name in run:
                 merged[name] = merged.get(name, 0) + run[name]
-        for column, reason, rows in run["reasons"]:
-            reasons[column, reason] += rows
+        merged["reasons"] += run["reasons"]
         if "label_rounding" in run:
             merged["label_rounding"] = max(merged.get("label_rounding", 0.0), run["label_rounding"])
         for column, (bits, lost) in run.get("rounded", {}).items():
@@ -324,4 +392,4 @@ def _merged(counts: Sequence[Mapping[str, Any]], *, names: Sequence[str]) -> dic
             before = merged["encoded"].get(column, (0, 0))
             merged["encoded"][column] = [one + other for one, other in zip(before, found, strict=True)]
     merged["rounded"] = {name: merged["rounded"][name] for name in names if name in merged["rounded"]}
-    return {**merged, "reasons": tuple((*key, rows) for key, rows in reasons.items())}
+    return merged

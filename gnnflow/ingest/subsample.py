@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray, KeyArray
-    from gnnflow.ingest.targets import EdgeTargets
+    from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
     from gnnflow.progress import Progress
 
@@ -349,13 +349,21 @@ def levels(num_edges: int, *, smallest: int, largest: int) -> tuple[int, ...]:
 
 
 def read_subsample(
-    config: GraphConfig, *, targets: EdgeTargets | None, smallest: int, largest: int, progress: Progress
+    config: GraphConfig,
+    *,
+    targets: EdgeTargets | None,
+    drawn: DrawnSplit | None = None,
+    smallest: int,
+    largest: int,
+    progress: Progress,
 ) -> SubsampleLevels:
     """Return the rows that subsamples are cut from, and their `levels`. Reads all ids once.
 
+    drawn: the split of labelled nodes that is made.
+
     Raises TableError for tables that cannot be read, or lack a column of ids.
     """
-    nodes, edges = ([_settled(each) for each in of] for of in sources_of(config, targets=targets))
+    nodes, edges = ([_settled(each) for each in of] for of in sources_of(config, targets=targets, drawn=drawn))
     counted = enumerate(nodes)
     num_nodes = tuple(_about_rows(each) if each.chunks else _about_ids(number, edges) for number, each in counted)
     found = levels(sum(_about_rows(each) for each in edges), smallest=smallest, largest=largest)

@@ -16,8 +16,9 @@ from gnnflow.ingest.classes import find_classes
 from gnnflow.ingest.schema import implied_node_schema, is_shared, node_table, read_edge_schema, read_node_schema
 from gnnflow.ingest.text import edge_source, node_source, settle_text
 from gnnflow.storage.filesystem import absolute
+from gnnflow.storage.table_files import find_table_files
 from gnnflow.storage.text_types import beyond_integers
-from gnnflow.storage.user_tables import scan
+from gnnflow.storage.user_tables import form_of, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
     from gnnflow.mapreduce.rounds import RoundRunner
-    from gnnflow.storage.table_files import TableFiles
+    from gnnflow.storage.table_parts import TableFiles
     from gnnflow.storage.user_tables import Chunk
 
 _WEIGHT = "weight"  # of a table that has it; a name that is given is meant
@@ -137,16 +138,21 @@ def sources_of(
     *,
     targets: EdgeTargets | None,
     found: Mapping[str, TableFiles] | None = None,
+    drawn: DrawnSplit | None = None,
 ) -> SourceTables:
     """Return the node and the edge tables that a config names. found: known files, by URI."""
-    listed = found or {}
+    listed, times = found or {}, () if drawn is None else drawn.columns
+
+    def files(uri: str) -> TableFiles:
+        return listed.get(uri) or find_table_files(absolute(uri), form=config.format_at(uri))
+
     nodes = [
-        node_source(scan(listed.get(uri, absolute(uri))) if uri else (), config, node_type=number)
+        node_source(scan(files(uri)) if uri else (), config, node_type=number, also=times)
         for number, uri in enumerate(config.node_tables.values())
     ]
     edges = [
         edge_source(
-            scan(listed.get(uri, absolute(uri))),
+            scan(files(uri)),
             config,
             number=number,
             also=() if targets is None else targets.columns(config, table=number),
@@ -166,10 +172,9 @@ def read_tables(
 ) -> Tables:
     """Return the tables that a config names. Reads text and labels that are names once, else only the schemas of files.
 
-    drawn: the random split of labelled nodes, where no column has one. Raises TableError for tables that break their
-    contract.
+    drawn: the split of labelled nodes, where no column has one. Raises TableError for tables that break their contract.
     """
-    nodes, edges = sources_of(config, targets=targets, found=found)
+    nodes, edges = sources_of(config, targets=targets, found=found, drawn=drawn)
     settled = settle_text([*nodes, *edges], runner)
     sources = SourceTables(settled[: len(nodes)], settled[len(nodes) :])
     return settled_tables(sources, config, runner, targets=targets, drawn=drawn)
@@ -370,10 +375,15 @@ def report_missing_times(tables: Tables, config: GraphConfig, tell: Callable[[st
             tell(f"{name}: its table has no column {column}, so its edges are taken to be older than all")
 
 
-def report_rounded_text(tables: Tables, names: Sequence[str], tell: Callable[[str], None]) -> None:
-    """Report columns of CSV files with integers beyond 64 bits. names: of the tables, node tables first."""
-    read = [table.chunks for table in tables.nodes] + [table.chunks for table in tables.edges]
+def report_text(tables: Tables, names: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Report unusual forms of CSV files, and their columns with integers beyond 64 bits.
+
+    names: of the tables, node tables first.
+    """
+    read = [() if table.ends else table.chunks for table in tables.nodes] + [table.chunks for table in tables.edges]
     for name, chunks in zip(names, read, strict=True):
+        if form := form_of(chunks):
+            tell(f"{name}: read with {form}")
         for text in beyond_integers(chunks[0].types if chunks else {}):
             tell(f"{name}: {text}")
 

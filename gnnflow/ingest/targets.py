@@ -3,32 +3,60 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from gnnflow.config.task_section import NodeAutoSplit, NodeColumnSplit, RandomSplit, TimeSplit
 
 if TYPE_CHECKING:
     from gnnflow.config import GraphConfig, PairTask, TaskConfig
 
 
+class SplitKeys(NamedTuple):
+    """The first keys of valid and of test among the keys of a group of nodes (`gnnflow.ingest.splits`)."""
+
+    valid: int
+    test: int
+
+
 @dataclass(frozen=True)
 class DrawnSplit:
-    """The shares of labelled nodes that are held out, by a hash of their ids and a seed."""
+    """The shares of labelled nodes that are held out, by hashes of ids and a seed or by times.
+
+    column, unit: of the nodes' times, and their meaning as `gnnflow.ingest.times` returns it. groups: for a split by
+    ranks the first keys of valid and test of each class, or of all nodes, ascending by class; empty before they are
+    found.
+    """
 
     valid: float
     test: float
     seed: int
+    kind: Literal["random", "stratified", "time"] = "random"
+    column: str = ""
+    unit: str = ""
+    groups: tuple[tuple[int, SplitKeys], ...] = ()
 
     @staticmethod
     def of(task: TaskConfig, *, seed: int) -> DrawnSplit | None:
-        """Return the random split of a task's nodes; None where a column has it, or targets are edges."""
-        if task.kind != "node" or task.split.kind != "random":
+        """Return the split of a task's nodes that is made; None where a column has it, or targets are edges."""
+        if task.kind != "node" or isinstance(task.split, NodeAutoSplit | NodeColumnSplit):
             return None
-        return DrawnSplit(task.split.valid, task.split.test, seed)
+        split = task.split
+        column = split.column if split.kind == "time" else ""
+        return DrawnSplit(split.valid, split.test, seed, split.kind, column)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that splits follow from, besides ids and labels."""
+        return (self.column,) if self.column else ()
 
     @property
     def text(self) -> str:
         """The held-out shares, as half a sentence."""
         shares = f"{self.valid:.0%} of labelled nodes for valid and {self.test:.0%} for test"
-        return f"drawn by id, {shares}; no column is read for them (task.split)"
+        if self.kind == "time":
+            return f"by time (column {self.column!r}), {shares}"
+        how = "by id within each class" if self.kind == "stratified" else "by id"
+        return f"drawn {how}, {shares}; no column is read for them (task.split)"
 
 
 @dataclass(frozen=True)
@@ -80,6 +108,18 @@ class EdgeTargets:
     def by_time(self) -> bool:
         """True where the last edges by time are held out."""
         return self.are_split and self.task.split.kind == "time"
+
+    @property
+    def text(self) -> str:
+        """The held-out shares of labelled edges, as half a sentence; empty where a column has them."""
+        split = self.task.split
+        if not self.have_labels or not isinstance(split, RandomSplit | TimeSplit):
+            return ""
+        shares = f"{split.valid:.0%} of labelled edges for valid and {split.test:.0%} for test"
+        how = (
+            "by time (graph.timestamp), each edge scored from earlier ones" if split.kind == "time" else "drawn by ends"
+        )
+        return f"{how}, {shares} (task.split)"
 
     @property
     def have_times(self) -> bool:

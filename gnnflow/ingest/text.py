@@ -49,15 +49,17 @@ class SourceTable:
         return agreed_schema(self.chunks, columns=self.columns, numbers=self.numbers)
 
 
-def node_source(chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int = 0) -> SourceTable:
-    """Return a type's node table with the columns that may be read."""
+def node_source(
+    chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int = 0, also: Sequence[str] = ()
+) -> SourceTable:
+    """Return a type's node table with the columns that may be read. also: columns of nodes that are targets."""
     name, uri = list(config.node_tables.items())[node_type]
     config = config.of_type(name)
     features = config.feature_names(name, schema_of(chunks[0]).names if chunks else ())
     numbers = frozenset([*features, *(f"{feature}_value" for feature in features)])
     columns = numbers.union([config.id_column], (f"{feature}_index" for feature in features))
     if node_type == config.target_type:
-        columns = columns.union([config.label_column, config.split_column])
+        columns = columns.union([config.label_column, config.split_column], also)
     key = "graph.nodes" if isinstance(config.nodes, str) else f"graph.nodes.{name}"
     texts = _texts(config, features, config.column_owner(name, "nodes"))
     return SourceTable(uri, key, tuple(chunks), columns, {config.id_column: node_type}, numbers, texts)

@@ -1,4 +1,4 @@
-"""Times of edges: the unit of a column, its faulty rows, and the integers in the store.
+"""Times of edges and nodes: the unit of a column, its faulty rows, and the integers in the store.
 
 A column is of integers, dates or timestamps, or of text of ISO 8601: `2024-01-31`, or `2024-01-31T23:59:59.5+01:00`
 or fewer parts. Times of one column are compared with each other, so in a column of text either all have a time zone or
@@ -7,6 +7,7 @@ none has. Shapes: R rows.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,10 +58,10 @@ def time_of(field: pa.Field, chunks: Sequence[Chunk]) -> str:
     return meaning_of(field.type)
 
 
-def time_faults(table: pa.Table, column: str, *, time: str) -> list[Fault]:
-    """Fault edges whose time is missing, beyond int64, or not written as one. time: as `time_of` returns it."""
+def time_faults(table: pa.Table, column: str, *, time: str, of: str = "edge") -> list[Fault]:
+    """Fault rows whose time is missing, beyond int64, or not written as one. time: as `time_of` returns it."""
     times = combine(table.column(column))
-    faults = [Fault("time is null", column, np.flatnonzero(to_numpy(pc.is_null(times))), "Give every edge a time.")]
+    faults = [Fault("time is null", column, np.flatnonzero(to_numpy(pc.is_null(times))), f"Give every {of} a time.")]
     if pa.types.is_uint64(times.type):
         beyond = to_numpy(pc.fill_null(pc.greater(times, pa.scalar(_INT64_MAX, pa.uint64())), fill_value=False))
         faults.append(Fault("time is beyond int64", column, np.flatnonzero(beyond), "Subtract an offset."))
@@ -76,6 +77,18 @@ def times_of(column: pa.ChunkedArray, *, time: str) -> IntArray:
     # Arrow casts days only to 32-bit integers
     days = times.cast(pa.int32()) if pa.types.is_date32(times.type) else times
     return np.asarray(to_numpy(days.cast(pa.int64())))
+
+
+def time_text(time: int, unit: str) -> str:
+    """Return a time as text: a date, or a moment with as many digits as its unit has. unit: as `time_of` returns it."""
+    kinds = {"date32[day]": ("D", "D"), "date64[ms]": ("ms", "D"), _TEXT: ("us", "s"), _ZONED_TEXT: ("us", "s")}
+    own = re.match(r"timestamp\[(\w+)\]", unit)
+    held, shown = (own.group(1), own.group(1)) if own else kinds.get(unit, ("", ""))
+    if not held:
+        return str(time)
+    moment = np.array([time]).astype(f"datetime64[{held}]").astype(f"datetime64[{shown}]")
+    days = moment.astype("datetime64[D]")
+    return str(days[0] if days[0] == moment[0] else moment[0])
 
 
 def _text_time(field: pa.Field, chunks: Sequence[Chunk]) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from gnnflow.mapreduce.schedulers import Scheduler
+    from gnnflow.stages.resolve import ResolvedRun
 
 Result = TypeVar("Result")
 
@@ -49,12 +50,14 @@ class Watched:
 def run_here(
     stage: str, config: Config, *, say: Callable[[str], None], stopped: Callable[[], bool] = never
 ) -> dict[str, Any]:
-    """Run a stage in this process, on the cluster its config names, and return its outcome."""
-    from gnnflow.cluster import Cluster
+    """Run a stage in this process, on the cluster that the command line would choose, and return its outcome."""
+    from gnnflow.stages.base import resolve_here
+    from gnnflow.stages.entry import cluster_of
 
     log = TaskLog(say, stopped=stopped)
-    with Cluster(config.cluster, say=log.message) as cluster:
-        return _run(stage, config, Watched(cluster, log), log)
+    run = resolve_here(config)
+    with cluster_of(run, say=log.message) as cluster:
+        return _run(stage, run, Watched(cluster, log), log)
 
 
 def outcome_if_done(stage: str, config: Config, *, say: Callable[[str], None]) -> dict[str, Any] | None:
@@ -63,10 +66,11 @@ def outcome_if_done(stage: str, config: Config, *, say: Callable[[str], None]) -
     Called before a stage is submitted: it reads a few small files and starts no cluster.
     """
     from gnnflow.stages.base import StageContext
-    from gnnflow.stages.running import is_done, run_stage
+    from gnnflow.stages.entry import perform
+    from gnnflow.stages.running import is_done
 
     context = StageContext.of(config, progress=TaskLog(say))
-    return run_stage(context, stage).summary() if is_done(context, stage) else None
+    return perform(context, stage).summary() if is_done(context, stage) else None
 
 
 def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
@@ -74,6 +78,7 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
     from distributed import get_worker, worker_client
 
     from gnnflow.mapreduce.schedulers import Dask
+    from gnnflow.stages.base import resolve_here
 
     worker = get_worker()
     key = worker.get_current_task()
@@ -87,9 +92,9 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
 
     log = TaskLog(lambda line: report("progress", line=line), stopped=cancelled)
     try:
-        config = config_from_dict(content)
+        run = resolve_here(config_from_dict(content))
         with worker_client() as client:
-            report("finished", **_run(stage, config, Watched(Dask(client, foreign=True, say=log.message), log), log))
+            report("finished", **_run(stage, run, Watched(Dask(client, foreign=True, say=log.message), log), log))
     except Stopped:
         report("stopped")
     except GnnflowError as error:
@@ -98,8 +103,8 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
         report("failed", error=f"{type(error).__name__}: {error}", hopeless=False, trace=traceback.format_exc())
 
 
-def _run(stage: str, config: Config, scheduler: Scheduler, log: TaskLog) -> dict[str, Any]:
+def _run(stage: str, run: ResolvedRun, scheduler: Scheduler, log: TaskLog) -> dict[str, Any]:
     from gnnflow.stages.base import StageContext
-    from gnnflow.stages.running import run_stage
+    from gnnflow.stages.entry import perform
 
-    return run_stage(StageContext.of(config, scheduler, log), stage).summary()
+    return perform(StageContext(run, scheduler, log), stage).summary()

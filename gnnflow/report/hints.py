@@ -231,18 +231,6 @@ def _weigh_them(inputs: ReportInputs) -> str:
     return "Classes are weighed already: more targets of these, or features that distinguish them, would help."
 
 
-def _quarantine(inputs: ReportInputs) -> Hint | None:
-    total = sum(inputs.quarantined.values())
-    if not total:
-        return None
-    parts = ", ".join(f"{count_text(number)} {name} rows" for name, number in inputs.quarantined.items() if number)
-    return Hint(
-        "warning",
-        f"{count_text(total)} rows were quarantined",
-        f"Not used: {parts}. The quarantine tables name each row and its reason.",
-    )
-
-
 def _missing_split(inputs: ReportInputs) -> Hint | None:
     splits = inputs.graph.split_counts
     empty = [name for name in ("valid", "test") if splits and not splits.get(name)]
@@ -412,7 +400,6 @@ _RULES = (
     _rising_loss,
     _last_epoch,
     _lost_classes,
-    _quarantine,
     _missing_split,
     _unlearnable,
     _large,

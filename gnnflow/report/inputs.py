@@ -93,7 +93,8 @@ class GraphSummary:
     selected: the relations of neighbours other than direct ones; num_edges counts instances.
     in_degree_histogram holds (low, high, nodes) with low <= in-degree < high: a bin (0, 1, nodes) for nodes without
     in-edges, then one bin per power of two. num_hubs counts nodes with more than hub_threshold in-edges, where they are
-    sampled. reads_all: every in-edge is read, without sampling.
+    sampled. reads_all: every in-edge is read, without sampling. split_times: the first time of valid and of test, where
+    the split is by time.
     """
 
     num_nodes: int
@@ -101,6 +102,7 @@ class GraphSummary:
     feature_width: int = 0
     num_classes: int = 0
     split_counts: Mapping[str, int] = field(default_factory=dict)
+    split_times: Mapping[str, str] = field(default_factory=dict)
     in_degree_histogram: Sequence[tuple[int, int, int]] = ()
     hub_threshold: int = 0
     num_hubs: int = 0

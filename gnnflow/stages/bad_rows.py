@@ -15,7 +15,7 @@ from gnnflow.graph.facts import share_text
 from gnnflow.storage.filesystem import join
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.facts import RowCounts
@@ -28,10 +28,9 @@ def tell_of_bad_rows(tables: Mapping[str, RowCounts], artifact: str, tell: Calla
     """Report the number of rows set aside in each table, and the reasons. artifact: of ingest."""
     for name, rows in tables.items():
         if rows.rows_quarantined:
-            tell(f"{name}: {_counts(rows)} were set aside, see {_folder(artifact)}")
-            for each in rows.reasons[:_SHOWN]:
-                lost = f"{each.rows:,} row{'s' * (each.rows != 1)} ({share_text(rows.share_of(each.rows))})"
-                tell(f"{name}: {lost}: column {each.column!r}: {each.reason}")
+            tell(f"{name}: {rows.text} were set aside, see {_folder(artifact)}")
+            for line in _table_of(rows):
+                tell(f"{name}: {line}")
             if len(rows.reasons) > _SHOWN:
                 tell(f"{name}: and {len(rows.reasons) - _SHOWN:,} more reasons")
 
@@ -56,7 +55,7 @@ def check_bad_rows(
     also = f". The limit is also exceeded in {listed(others)}" if others else ""
     least = math.ceil(rows.quarantined_share * _STEPS) / _STEPS
     raise GuardError(
-        f"{_counts(rows)} were set aside, and graph.max_bad_rows allows {share_text(graph.max_bad_rows)}; "
+        f"{rows.text} were set aside, and graph.max_bad_rows allows {share_text(graph.max_bad_rows)}; "
         f"{most.rows:,} of them because of column {most.column!r}: {most.reason}{also}",
         where=tables_by_name(graph)[name],
         fix=f"Mend the rows listed in {_folder(artifact)}, or set graph.max_bad_rows: {least:g} to continue "
@@ -64,8 +63,22 @@ def check_bad_rows(
     )
 
 
-def _counts(rows: RowCounts) -> str:
-    return f"{rows.rows_quarantined:,} of {rows.rows_in:,} rows ({share_text(rows.quarantined_share)})"
+def _table_of(rows: RowCounts) -> Iterator[str]:
+    """Yield the lines of a table of reasons: rows, their share, those with a label, the column and the reason."""
+    cells = [("rows", "share", "with a label", "column", "reason")] + [
+        (
+            f"{each.rows:,}",
+            share_text(rows.share_of(each.rows)),
+            rows.labelled_text(each.labelled),
+            each.column,
+            each.reason,
+        )
+        for each in rows.reasons[:_SHOWN]
+    ]
+    chosen = [0, 1, 2, 3] if rows.labelled_in else [0, 1, 3]
+    widths = {number: max(len(row[number]) for row in cells) for number in chosen}
+    for row in cells:
+        yield "  ".join([*(row[number].rjust(widths[number]) for number in chosen), row[-1]])
 
 
 def _folder(artifact: str) -> str:

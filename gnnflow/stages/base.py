@@ -48,11 +48,7 @@ class StageContext:
         config: Config, scheduler: Scheduler | None = None, progress: Progress | None = None, *, config_uri: str = ""
     ) -> StageContext:
         """Resolve a config; by default tasks run in this process and progress is silent."""
-        if is_streamed(config.train):
-            # One heap for all threads: glibc gives each of the first threads its own, whose holes no other uses (60 MiB
-            # beyond a `train.memory` of 130). Existing heaps stay, so this comes before threads begin.
-            malloc.set_options({malloc.ARENA_MAX: 1})
-        return StageContext(resolve(config), scheduler or Synchronous(), progress or Silent(), config_uri)
+        return StageContext(resolve_here(config), scheduler or Synchronous(), progress or Silent(), config_uri)
 
     @property
     def config(self) -> Config:
@@ -65,6 +61,15 @@ class StageContext:
         if not committed(uri):
             raise _not_run(stage, uri)
         return Artifact(uri, read_manifest(uri))
+
+
+def resolve_here(config: Config) -> ResolvedRun:
+    """Resolve a config whose stages run in this process."""
+    if is_streamed(config.train):
+        # One heap for all threads: glibc gives each of the first threads its own, whose holes no other uses (60 MiB
+        # beyond a `train.memory` of 130). Existing heaps stay, so this comes before threads begin.
+        malloc.set_options({malloc.ARENA_MAX: 1})
+    return resolve(config)
 
 
 def _not_run(stage: str, uri: str) -> StorageError:
@@ -158,7 +163,7 @@ def _store_in(inputs: Mapping[str, Artifact]) -> GraphStore:
 def _neighbors_in(inputs: Mapping[str, Artifact], config: Config) -> Neighbors:
     selected = inputs["select"]
     kept = selected.facts(SelectFacts).kept is not None
-    return Neighbors(_store_in(inputs), selected.uri if kept else "", config.neighbors.sampling.kind, config.fanouts)
+    return Neighbors(_store_in(inputs), selected.uri if kept else "", config.sampling)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from gnnflow.stages.column_roles import FeatureRole, LabelRole, find_features, f
 from gnnflow.stages.first_look import first_look
 from gnnflow.stages.resolve import SMALL_BYTES, bytes_in_memory, stamps_of_files
 from gnnflow.stages.table_roles import EdgeRole, GivenTable, NodeRole, Pair, Roles, find_roles, read_given
+from gnnflow.storage.inner_tables import tables_of
 
 _MANY = 200_000  # nodes above which neighbours are sampled
 _SMALL_BATCH, _LARGE_BATCH = 256, 1024
@@ -66,7 +67,7 @@ def draft_config(
     ends: Sequence[Pair] = (),
 ) -> Draft:
     """Return a config for tables. ids, label, ends: the user's choices. Raises ConfigError where it has to ask."""
-    given = [read_given(uri) for uri in tables]
+    given = [read_given(uri) for place in tables for uri in tables_of(place)]
     if twice := [each.name for each in given if [other.name for other in given].count(each.name) > 1]:
         raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
     roles = find_roles(given, ids=ids, ends=ends)
@@ -202,13 +203,34 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
         yield "columns:  # kinds that the types of columns do not say"
         for name, keys in kinds.items():
             yield f"  {_yaml(name)}: {_flow(keys)}"
+    yield from _attribute_lines(graph, has_columns=bool(kinds))
     for table, _ in held:
         for name, why in graph.left[table.uri].items():
             yield f"# {table.name}.{name} is left out: {why}"
+
+
+def _attribute_lines(graph: _Graph, *, has_columns: bool) -> Iterator[str]:
+    """Yield comments with the lines that read attributes of edges, which the model of the config does not."""
+    names: dict[str, list[str]] = {}
+    kinds: dict[str, dict[str, str]] = {}
+    left: list[str] = []
     for edge in graph.roles.edges:
-        ends = {edge.src.column, edge.dst.column}
-        if unread := [name for name in edge.table.columns if name not in ends | graph.of_label(edge.table)]:
-            yield f"# not read of {edge.table.name}: {', '.join(unread)}; model kind gat_e reads graph.edge_features"
+        taken, relation = {edge.src.column, edge.dst.column} | graph.of_label(edge.table), _relation(edge)
+        found, others = find_features(edge.table, taken)
+        names |= {relation: [each.column for each in found]} if found else {}
+        before = f"{relation}." if graph.is_typed else ""
+        kinds |= {f"{before}{each.column}": each.keys for each in found if each.keys}
+        left += [f"# {edge.table.name}.{name} is left out: {why}" for name, why in others.items()]
+    if kinds and not has_columns:
+        yield "# columns:"
+    for name, keys in kinds.items():
+        yield f"#   {_yaml(name)}: {_flow(keys)}"
+    if names:
+        yield f"# edge_features: {_flow(names if graph.is_typed else next(iter(names.values())))}"
+        yield "# edge_normalize: standard"
+        above = "these lines and those of columns" if kinds else "these lines"
+        yield f"# {above} would read attributes of edges, with model: {{kind: gat_e, hidden: 64, layers: 2}}"
+    yield from left
 
 
 def _task_lines(graph: _Graph) -> Iterator[str]:

@@ -21,20 +21,22 @@ from gnnflow.config.stages import stages_of
 from gnnflow.config.train_section import trains_from_shards
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.ingest.preview import Errors, own_section
-from gnnflow.ingest.preview_rows import Counted, count_targets
+from gnnflow.ingest.preview_rows import Counted, count_edges, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
+from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined
-from gnnflow.stages.resolve import ResolvedRun, cluster_for, resolve
-from gnnflow.stages.table_errors import errors_of_tables, preview_of
+from gnnflow.stages.resolve import cluster_for
+from gnnflow.stages.table_errors import errors_of_tables, preview_of, with_hint
 from gnnflow.storage.columns import combine
-from gnnflow.storage.user_tables import holds_lists, holds_numbers, holds_text, holds_times
+from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times
 
 if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.config.base import Section
     from gnnflow.config.loading import PartialConfig
     from gnnflow.ingest.preview import Preview, SampledTable
+    from gnnflow.stages.resolve import ResolvedRun
 
 _EXAMPLES, _LETTERS, _LIST = 3, 24, 3
 _OF_SHARDS = ("shard_size", "layout", "targets")
@@ -55,7 +57,11 @@ class ColumnLook:
 
 @dataclass(frozen=True)
 class TableLook:
-    """One table. rows: all of them, estimated where is_exact is false. sampled: the rows that were read."""
+    """One table. rows: all of them, estimated where is_exact is false. sampled: the rows that were read.
+
+    form: its version, or the form of its files of CSV; "" for the usual one.
+    edges: of these, the edges of a relation that takes some rows of the table; None for another table.
+    """
 
     key: str
     uri: str
@@ -65,6 +71,8 @@ class TableLook:
     is_exact: bool
     sampled: int
     columns: tuple[ColumnLook, ...]
+    form: str = ""
+    edges: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,54 +137,44 @@ def first_look(read: PartialConfig) -> Look:
         errors.add(error)
     if given is None:
         return Look("", tuple(errors.found.values()))
-    run = Errors().attempt(lambda: resolve(given))
+    resolving = Errors()
+    run = resolving.attempt(lambda: resolve_here(given))
     config = given if run is None else run.config
     preview = preview_of(config, states={} if run is None else run.states)
-    for found in _errors_of(config, run, preview):
+    stops = errors_of_tables(preview, config) if run is None else errors_of_run(run, preview=preview)
+    unresolved = (with_hint(error, preview, config.graph) for error in resolving.found.values())
+    for found in (*stops, *unresolved):
         if not any(key in str(found) for key in read.removed):  # it follows from a mistake that is told
             errors.add(found)
     counted = count_targets(preview, config.graph)
     return Look(
         name=config.name,
         stops=tuple(errors.found.values()),
-        tables=tuple(_table_look(table, config) for table in preview.tables if table.parts),
+        tables=tuple(_table_look(table, config, preview) for table in preview.tables if table.parts),
         targets=counted,
         target_text=_target_text(config, preview, counted),
         splits_text=_splits_text(config),
         times=tuple(_times(preview, config.graph)),
         stages=tuple(stages_of(config)),
-        cluster=_cluster_text(config),
+        cluster="" if run is None else _cluster_text(run),
         keys=tuple(_keys_of(config)),
     )
 
 
-def refuse_first(read: PartialConfig) -> Config:
-    """Return the config. Raises one error for all that stops a run, where the config or a missing table does.
+def refuse_first(read: PartialConfig) -> ResolvedRun:
+    """Return the run of a config. Raises one error for all that stops it, where the config or a missing table does.
 
-    What else would stop a run is said by its first check, which looks at the tables too.
+    What else would stop the run is said when it is checked, which looks at the tables too.
     """
     if not read.errors and read.config is not None:
         try:
-            resolve(read.config)
+            return resolve_here(read.config)
         except GnnflowError as error:
             raise joined(first_look(read).stops or [error]) from error
-        return read.config
     raise joined(first_look(read).stops)
 
 
-def _errors_of(config: Config, run: ResolvedRun | None, preview: Preview) -> list[GnnflowError]:
-    errors = Errors()
-    for error in errors_of_tables(preview, config):
-        errors.add(error)
-    if run is None:
-        errors.attempt(lambda: resolve(config))
-    else:
-        for error in errors.attempt(lambda: errors_of_run(run, preview=preview)) or ():
-            errors.add(error)
-    return list(errors.found.values())
-
-
-def _table_look(table: SampledTable, config: Config) -> TableLook:
+def _table_look(table: SampledTable, config: Config, preview: Preview) -> TableLook:
     rows = sum(part.num_rows for part in table.parts)
     sample = table.sample
     return TableLook(
@@ -188,6 +186,8 @@ def _table_look(table: SampledTable, config: Config) -> TableLook:
         is_exact=sample.is_whole or (sample.counted is not None and sample.counted_share >= 1),
         sampled=rows,
         columns=tuple(_column_look(name, table, config) for name in table.parts[0].column_names),
+        form=sample.files.snapshot or form_of(table.source.chunks),
+        edges=None if table.is_plain or preview.read is None else count_edges(table, preview),
     )
 
 
@@ -262,7 +262,8 @@ def _role_of(name: str, table: SampledTable, config: Config) -> str:
         return f"{what} ({kinds[name]})"
     if name in features or any(name in (f"{each}_index", f"{each}_value") for each in features):
         return f"{what} ({kind_text(table.parts[0][name].type)})"
-    return ""
+    is_time = isinstance(schema, NodeSchema) and schema.drawn is not None and name in schema.drawn.columns
+    return "time of the split" if is_time else ""
 
 
 def _target_text(config: Config, preview: Preview, counted: Counted) -> str:
@@ -299,8 +300,8 @@ def _times(preview: Preview, graph: GraphConfig) -> Iterator[str]:
             yield f"{table.name}: {_short(min(held))} to {_short(max(held))} in the rows that were read ({is_read})"
 
 
-def _cluster_text(config: Config) -> str:
-    chosen = cluster_for(config)
+def _cluster_text(run: ResolvedRun) -> str:
+    chosen = cluster_for(run)
     if chosen.kind == "synchronous":
         return "none: the work runs in this process"
     return f"{chosen.kind}, {chosen.workers} workers" if chosen.kind == "local" else f"{chosen.kind} {chosen.address}"
@@ -332,7 +333,9 @@ def _table_lines(table: TableLook) -> Iterator[str]:
     rows = f"{table.rows:,} rows" if table.is_exact else f"about {table.rows:,} rows"
     files = f"{table.files} file{'s' * (table.files != 1)}"
     read = "" if table.is_exact and table.sampled == table.rows else f", the first {table.sampled:,} rows read"
-    yield f"{table.key}  {table.uri}: {rows}, {bytes_text(table.num_bytes)}, {files}{read}"
+    form = f"; {table.form}" if table.form else ""
+    read += "" if table.edges is None else f", {table.edges:,} of them edges of this relation"
+    yield f"{table.key}  {table.uri}: {rows}, {bytes_text(table.num_bytes)}, {files}{read}{form}"
     heads = ("column", "type", "role", "missing")
     yield "  " + "".join(f"{head:{width}}" for head, width in zip(heads, _WIDTHS, strict=True)) + "examples"
     for column in table.columns:

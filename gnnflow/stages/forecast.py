@@ -15,9 +15,10 @@ import numpy as np
 
 from gnnflow.ingest.subsample import STEP
 from gnnflow.report.formats import bytes_text, count_text, seconds_text
-from gnnflow.stages.rehearsal import Cost, Rehearsal
+from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal
 
 _GROWS = 1.25  # growth of bytes per node that is worth a warning
+_SCATTER = 0.1  # of the seconds of rehearsals, by which they differ from a line at least
 _FAR = 16  # ratio of the graph to the largest rehearsal, which multiplies the error of a second
 
 
@@ -52,6 +53,7 @@ class Forecast:
     """The forecast of a run: its stages in order, the seconds until workers are ready, and its rehearsals.
 
     uri: of the run's folder. one_in: each rehearsal had one node in so many; rehearsed_seconds: of all rehearsals.
+    error_seconds: the standard error of the time (`error_of`).
     budget: a sentence about `train.memory` or a hybrid rank's part, or empty. machine_memory: bytes of this machine;
     memory_limit: bytes that a worker may have, 0 for no limit.
     """
@@ -64,6 +66,7 @@ class Forecast:
     startup_seconds: float = 0.0
     one_in: tuple[int, ...] = ()
     rehearsed_seconds: float = 0.0
+    error_seconds: float = 0.0
     budget: str = ""
     machine_memory: int = 0
     memory_limit: int = 0
@@ -127,6 +130,7 @@ class Forecast:
             yield f"time: {seconds_text(self.startup_seconds)} of it until libraries and workers are ready"
         shares = ", ".join("all" if one_in == 1 else f"1/{one_in}" for one_in in self.one_in)
         yield f"rehearsed on {shares} of the nodes in {seconds_text(self.rehearsed_seconds)}"
+        yield f"the time may be wrong by {seconds_text(self.error_seconds)}, as far as rehearsals differ"
         if self.one_in[-1] > _FAR:
             longer = int(10 * np.ceil(STEP * self.rehearsed_seconds / 10))
             yield f"that is a small part of them: --seconds {longer} gives a better forecast"
@@ -150,11 +154,14 @@ def full_cost(rehearsals: Sequence[Rehearsal], stage: str, *, partitions: int) -
     """
     own = rehearsals[0].partitions
     sizes = [each for each in rehearsals if each.partitions == own]
-    last, more = sizes[-1], rehearsals[-1] if rehearsals[-1].partitions != own else None
+    more = rehearsals[-1] if rehearsals[-1].partitions != own else None
+    last = sizes[-1] if more is None else next(each for each in sizes if each.one_in == more.one_in)
+    if stage == RUN:  # a report reads samples, whose sizes have bounds
+        return next(each.costs[RUN] for each in sizes if RUN in each.costs)
 
     def figure(of: Callable[[Cost], float], *, is_memory: bool = False, is_exact: bool = False) -> float:
         points = [(1 / each.one_in, of(each.costs[stage])) for each in sizes]
-        found = _at_all(points[-2:] if is_exact else points)
+        found = _at(points[-2:] if is_exact else points, 1.0)
         if more is None:
             return found
         grown = of(more.costs[stage]) - of(last.costs[stage])
@@ -162,7 +169,7 @@ def full_cost(rehearsals: Sequence[Rehearsal], stage: str, *, partitions: int) -
             return found + max(0.0, grown) / (more.partitions - last.partitions) * (partitions - last.partitions)
         # the memory that more partitions save is in proportion to the nodes of a partition
         spared = max(0.0, -grown) * last.one_in / (1 / last.partitions - 1 / more.partitions)
-        return max(of(last.costs[stage]), found - spared * (1 / last.partitions - 1 / partitions))
+        return max(of(sizes[-1].costs[stage]), found - spared * (1 / last.partitions - 1 / partitions))
 
     return Cost(
         figure(lambda cost: cost.seconds),
@@ -173,15 +180,40 @@ def full_cost(rehearsals: Sequence[Rehearsal], stage: str, *, partitions: int) -
     )
 
 
+def seconds_at(rehearsals: Sequence[Rehearsal], one_in: int) -> float:
+    """Return about how many seconds a larger rehearsal takes."""
+    return _at([(1 / each.one_in, each.seconds) for each in rehearsals], 1 / one_in)
+
+
+def error_of(rehearsals: Sequence[Rehearsal], *, epochs: int) -> float:
+    """Return the standard error of the seconds of all stages on the whole graph.
+
+    It is the error of a prediction from the line through the rehearsals, whose scatter about the line is taken to be a
+    tenth of their seconds at least, since few points may lie on a line by chance.
+    """
+    sizes = [each for each in rehearsals if each.partitions == rehearsals[0].partitions]
+    share = np.array([1 / each.one_in for each in sizes])
+    value = np.array(
+        [sum(cost.seconds + epochs * cost.epoch_seconds for cost in each.costs.values()) for each in sizes]
+    )
+    points = list(zip(share.tolist(), value.tolist(), strict=True))
+    apart = value - [_at(points, each) for each in share]
+    scatter = max(float(np.sqrt(np.mean(apart**2))), _SCATTER * float(value.mean()))
+    spread = share - share.mean()
+    return scatter * float(np.sqrt(1 / len(sizes) + (1 - share.mean()) ** 2 / (spread @ spread)))
+
+
 def growth_of(rehearsals: Sequence[Rehearsal], stage: str) -> float:
     """Return the bytes per node that a stage writes in the largest rehearsal, over those in the one before."""
+    if stage == RUN:
+        return 1.0
     sizes = [each for each in rehearsals if each.partitions == rehearsals[0].partitions][-2:]
     before, last = (each.costs[stage].num_bytes * each.one_in for each in sizes)
     return last / before if before else 1.0
 
 
-def _at_all(points: Sequence[tuple[float, float]]) -> float:
-    """Return the value at 1 of a least-squares line through points (share, value), with slope and intercept >= 0.
+def _at(points: Sequence[tuple[float, float]], where: float) -> float:
+    """Return the value somewhere on a least-squares line through points (share, value), with slope and intercept >= 0.
 
     The points are not weighted: the error of a short stage is as many seconds as of a long one.
     """
@@ -189,5 +221,5 @@ def _at_all(points: Sequence[tuple[float, float]]) -> float:
     spread = share - share.mean()
     slope = max(0.0, float(spread @ (value - value.mean()) / (spread @ spread)))
     if value.mean() < slope * share.mean():
-        return float(share @ value / (share @ share))
-    return float(value.mean() + slope * (1 - share.mean()))
+        return where * float(share @ value / (share @ share))
+    return float(value.mean() + slope * (where - share.mean()))

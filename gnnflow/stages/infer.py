@@ -75,7 +75,7 @@ def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) ->
     begin = time.monotonic()
     result = run_rounds(job, run.rounds)
     seconds = run.rounds.earlier + time.monotonic() - begin
-    sampled = run.config.fanouts is not None
+    sampled = not run.config.sampling.takes_every
     is_joint = pipeline_of(run.config.train).is_joint
     again = partial(_score_on_store, job) if is_joint else partial(_score_by_neighborhood, job, run.rounds)
     parity = _certify(job, again, result.parity, trained_on_sample=sampled)
@@ -114,7 +114,7 @@ def _job(run: StageRun, model: str, learned: Learned) -> InferJob:
 
     infer, neighbors = run.config.infer, run.neighbors
     if infer.sampling == "none":
-        neighbors = Neighbors(neighbors.store, "", "none", None)
+        neighbors = Neighbors(neighbors.store)
     return InferJob(
         device=run.config.scoring_device,
         artifact=run.artifact,
@@ -155,7 +155,7 @@ def _certify(
             where=job.artifact,
             fix="Nothing was published. A custom layer may keep state between calls or mix rows of a batch.",
         )
-    compared: Compared = "all edges" if trained_on_sample and job.fanouts is None else "like training"
+    compared: Compared = "all edges" if trained_on_sample and job.neighbors.sampling.takes_every else "like training"
     return Parity(len(scored), difference, PARITY_LIMIT, compared)
 
 
@@ -184,7 +184,7 @@ def _score_on_store(job: InferJob, targets: IntArray) -> dict[int, FloatArray]:
     from gnnflow.train.globalbatch import logits_of
 
     with compute_threads(1):
-        logits = logits_of(job.load_model(), targets, neighbors=job.neighbors, fanouts=job.fanouts)
+        logits = logits_of(job.load_model(), targets, neighbors=job.neighbors)
     return dict(zip(targets.tolist(), scores_of(torch.from_numpy(logits), job.row_kind), strict=True))
 
 
@@ -218,9 +218,8 @@ def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray
             batch = build_minibatch(
                 shard.neighborhood,
                 shard.rows,
-                fanouts=job.fanouts,
-                num_layers=job.num_layers,
                 sampling=job.neighbors.sampling,
+                num_layers=job.num_layers,
             )
             scores |= dict(zip(shard.targets.tolist(), scores_of(forward(model, batch), job.row_kind), strict=True))
     return scores

@@ -14,19 +14,21 @@ from gnnflow.ingest.encodings import fit_columns, report_encodings, sections_of
 from gnnflow.ingest.job import IngestJob
 from gnnflow.ingest.records import columns_read
 from gnnflow.ingest.run import run_rounds
+from gnnflow.ingest.splits import find_splits
 from gnnflow.ingest.tables import (
     check_column_sections,
     read_tables,
     report_missing_features,
     report_missing_times,
-    report_rounded_text,
+    report_text,
 )
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import Made
-from gnnflow.stages.check import check_label_metric
-from gnnflow.stages.resolve import FEWEST_PARTITIONS, SCALES_KEY, find_scales, stamps_of
+from gnnflow.stages.resolve import SCALES_KEY, find_scales, stamps_of
+from gnnflow.stages.table_errors import check_partitions
+from gnnflow.stages.target_checks import check_label_metric
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
 
@@ -40,6 +42,12 @@ if TYPE_CHECKING:
     from gnnflow.stages.resolve import ResolvedRun
 
 _NAMED = 20  # most columns in a message
+_ADVICE = {
+    "random": ". task.split: {kind: stratified} puts rows of each class of three or more into every split",
+    "stratified": ": too few rows have it",
+    "time": ". Raise task.split.valid or task.split.test",
+    "edges": ". Raise task.split.valid or task.split.test",
+}
 
 
 def work(run: StageRun) -> Made:
@@ -48,7 +56,7 @@ def work(run: StageRun) -> Made:
     Raises TableError for tables that break their contract, GuardError if too many rows were set aside.
     """
     graph, tell = run.config.graph, run.tell
-    found = {uri: find_table_files(absolute(uri)) for uri in tables_by_name(graph).values()}
+    found = {uri: find_table_files(absolute(uri), form=graph.format_at(uri)) for uri in tables_by_name(graph).values()}
     for name, uri in tables_by_name(graph).items():
         tell(f"{name}: {found[uri].summary}")
     targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
@@ -57,13 +65,13 @@ def work(run: StageRun) -> Made:
     tables = read_tables(as_known, run.rounds, targets=targets, found=found, drawn=drawn)
     check_column_sections(tables, graph)
     tables = fit_columns(tables, graph, run.rounds, given=run.resolved.states)
-    if drawn is not None:
-        tell(f"splits: {drawn.text}")
-    report_rounded_text(tables, [*node_tables_by_name(graph), *edge_tables_by_name(graph)], tell)
+    tables = find_splits(tables, graph, run.rounds)
+    _tell_of_splits(tables, tell)
+    report_text(tables, [*node_tables_by_name(graph), *edge_tables_by_name(graph)], tell)
     report_missing_features(tables, graph, tell)
     report_missing_times(tables, graph, tell)
     schema = tables.labelled.schema
-    _check_partitions(run, tables)
+    check_partitions(tables, run.resolved.config.graph)
     check_label_metric(run.config, tables.labelled)
     if schema.label_kind == "regression":
         column = tables.labelled.config.label_column
@@ -85,6 +93,7 @@ def work(run: StageRun) -> Made:
     _tell_of_classes(result, tell, are_given=schema.labels_are_names or graph.classes_given is not None)
     if run.config.task.kind != "node":
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
+    _tell_of_split_rows(result, tables, tell)
     _tell_of_digits(result, tell)
     report_encodings(result.facts.encodings, result.facts.tables, tell)
     for key, columns in result.facts.large_columns.items():
@@ -110,6 +119,29 @@ def _tell_of_classes(result: IngestResult, tell: Callable[[str], None], *, are_g
         tell(f"{unlearnable}: no model can learn that, but metrics count it")
 
 
+def _tell_of_splits(tables: Tables, tell: Callable[[str], None]) -> None:
+    """Report splits that no column has."""
+    drawn, targets = tables.labelled.schema.drawn, tables.targets
+    if text := drawn.text if drawn is not None else "" if targets is None else targets.text:
+        tell(f"splits: {text}")
+
+
+def _tell_of_split_rows(result: IngestResult, tables: Tables, tell: Callable[[str], None]) -> None:
+    """Report the first times of splits by time, and classes that a split that was made has no row of."""
+    if begins := [f"{name} from {time}" for name, time in result.facts.split_times.items()]:
+        tell(f"splits by time: {', '.join(begins)}")
+    drawn = tables.labelled.schema.drawn
+    if drawn is None and (tables.targets is None or not tables.targets.text):
+        return
+    every, names = result.facts.class_counts, dict(enumerate(result.facts.class_names))
+    for split, counts in result.held_out.items():
+        absent = [names.get(number, str(number)) for number, held in enumerate(counts) if every[number] and not held]
+        if absent:
+            tell(
+                f"no {split} row has class {listed(absent, at_most=_NAMED)}{_ADVICE[drawn.kind if drawn else 'edges']}"
+            )
+
+
 def _tell_of_digits(result: IngestResult, tell: Callable[[str], None]) -> None:
     """Report columns of each table whose numbers have more digits than the store keeps, and the differences."""
     for name, columns in result.rounded.items():
@@ -117,18 +149,6 @@ def _tell_of_digits(result: IngestResult, tell: Callable[[str], None]) -> None:
             lost = [f"{column!r} (by {each.lost:.3g} at most)" for column, each in columns.items() if each.bits == bits]
             if lost:
                 tell(f"{name}: numbers are rounded to {bits} bits, {when}, in {listed(lost, at_most=_NAMED)}")
-
-
-def _check_partitions(run: StageRun, tables: Tables) -> None:
-    """Raise TableError if there are more partitions than nodes: each costs a task and a file in every round."""
-    partitions = run.resolved.partitions
-    rows = sum(chunk.num_rows or 0 for table in tables.nodes for chunk in table.chunks)
-    if partitions > max(rows, FEWEST_PARTITIONS):
-        raise TableError(
-            f"graph.partitions is {partitions}, the node table has {rows} rows",
-            where=", ".join(filter(None, run.config.graph.node_tables.values())),
-            fix="Lower graph.partitions, or leave it out: it then follows from the size of the tables.",
-        )
 
 
 def _refuse_changed_tables(run: ResolvedRun) -> None:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gnnflow.graph.errors import StorageError, listed
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.stages.base import ArtifactResult, StageContext, StageResult
-from gnnflow.stages.check import check_run, check_store
+from gnnflow.stages.check import check_store
+from gnnflow.stages.entry import perform
 from gnnflow.stages.report import write_report
 from gnnflow.stages.running import do_alone, make_artifact
 from gnnflow.storage.documents import write_document
@@ -64,9 +65,11 @@ class RunResult(StageResult):
 
 
 def run(context: StageContext) -> RunResult:
-    """Run every stage that is not done, then commit the run. Raises the first stage's GnnflowError."""
+    """Run every stage that is not done, then commit the run. Raises the first stage's GnnflowError.
+
+    The run has been checked by `entry.perform`; what only the graph store can show is checked here, once there is one.
+    """
     begin = time.monotonic()
-    check_run(context.run)
     results: dict[str, ArtifactResult] = {}
     for stage in context.run.stages:
         results[stage] = make_artifact(context, stage)
@@ -137,4 +140,4 @@ def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> bo
 
 def run_quietly(config: Config) -> RunResult:
     """Run a config in this process without progress: for notebooks and tests."""
-    return run(StageContext.of(config))
+    return cast("RunResult", perform(StageContext.of(config), "run"))

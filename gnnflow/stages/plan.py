@@ -1,8 +1,8 @@
 """The cost of a run before it runs: done stages have it in their manifests, the others are rehearsed.
 
-Rehearsals run the stages on this cluster and storage, on subsamples of the config's tables, each four times as large as
-the one before, until the next would take too long. `forecast.py` extrapolates to the whole graph; training is also
-checked against `train.memory`.
+Rehearsals run the stages on this cluster and storage, on subsamples of the config's tables: a first one that loads
+libraries and starts workers, the two smallest, and then the largest that fits into the seconds that are left.
+`forecast.py` extrapolates to the whole graph; training is also checked against `train.memory`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gnnflow.config.train_section import GlobalBatchConfig, MiniBatchConfig, is_
 from gnnflow.graph.errors import GnnflowError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest.subsample import STEP, read_subsample
-from gnnflow.ingest.targets import EdgeTargets
+from gnnflow.ingest.subsample import read_subsample
+from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.progress import Silent
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.check import check_run
-from gnnflow.stages.forecast import Forecast, StageForecast, full_cost, growth_of
+from gnnflow.stages.forecast import Forecast, StageForecast, error_of, full_cost, growth_of, seconds_at
 from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.pipeline import is_quick
 from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal, memory_here, rehearsal_config, rehearse
@@ -34,9 +34,13 @@ from gnnflow.storage.manifest import committed
 from gnnflow.storage.writing import remove_empty_folder, remove_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.ingest.subsample import Subsample
 
-_SMALLEST, _LARGEST = 1 << 16, 1 << 22  # edges of the subsamples
+_SMALLEST, _LARGEST = 1 << 15, 1 << 22  # edges of the subsamples
+_SHARE = 0.1  # of the forecast, that rehearsals may take where no limit is given
+_SHORTEST, _LONGEST = 10.0, 60.0  # seconds of such a limit
 _MOST_PARTITIONS = 16  # of a rehearsal: with many more, most of its time would be the overhead of tasks
 _TASKS_PER_WORKER = 2
 _FEWEST = 2  # rehearsals, since a line needs two points
@@ -46,10 +50,11 @@ _NOT_PLANNED = (
 )
 
 
-def plan_run(context: StageContext, *, limit: float) -> Forecast:
+def plan_run(context: StageContext, *, limit: float | None = None) -> Forecast:
     """Return the forecast of a run. Rehearsals write to a temporary folder in the workspace.
 
-    limit: about how many seconds the rehearsals may take. Raises the errors in config and tables that rehearsals meet.
+    limit: about how many seconds the rehearsals may take once libraries and workers are ready; None for a tenth of the
+    forecast, from ten seconds to a minute. Raises the errors in config and tables that rehearsals meet.
     """
     begin = time.monotonic()
     check_run(context.run)
@@ -61,7 +66,7 @@ def plan_run(context: StageContext, *, limit: float) -> Forecast:
         facts = context.artifact(context.run.store_stage).facts(GraphFacts)
         forecasts = tuple(_done(context, stage) for stage in stages)
         return Forecast(context.run.uri, facts.num_nodes, facts.num_edges, context.run.partitions, forecasts)
-    rehearsals, cluster = _rehearsals(context, end=begin + limit), context.config.cluster
+    rehearsals, cluster = _rehearsals(context, limit=limit), context.config.cluster
     forecasts = tuple(_done(context, stage) if stage in done else _to_do(rehearsals, stage) for stage in stages)
     return Forecast(
         context.run.uri,
@@ -71,6 +76,7 @@ def plan_run(context: StageContext, *, limit: float) -> Forecast:
         startup_seconds=rehearsals.startup_seconds,
         one_in=tuple(dict.fromkeys(each.one_in for each in rehearsals.all)),
         rehearsed_seconds=time.monotonic() - begin,
+        error_seconds=error_of(rehearsals.all, epochs=context.config.train.epochs),
         budget=rehearsals.budget,
         machine_memory=machine_memory(),
         memory_limit=int(cluster.memory_limit) if isinstance(cluster, LocalCluster) else 0,
@@ -92,14 +98,14 @@ class _Rehearsals:
     base: int = 0
     budget: str = ""
 
-    def rehearse(self, one_in: int, *, partitions: int) -> Rehearsal:
-        """Rehearse the run on one node in `one_in`, and report the seconds."""
+    def rehearse(self, one_in: int, *, partitions: int, trains_more: bool = True, completes: bool = False) -> Rehearsal:
+        """Rehearse the run on one node in `one_in`, and report the seconds. Keyword arguments are as of `rehearse`."""
         context, own = self.context, join(self.folder, uuid.uuid4().hex)
         graph = self.subsample.write(join(own, "tables"), one_in=one_in, chunks=_tasks(context))
         graph = graph.model_copy(update={"partitions": partitions})
         config = rehearsal_config(context.config, graph, one_in=one_in, workspace=join(own, "workspace"))
         smaller = StageContext.of(config, context.scheduler, Silent())
-        rehearsal = rehearse(smaller, one_in=one_in)
+        rehearsal = rehearse(smaller, one_in=one_in, trains_more=trains_more, completes=completes)
         self.budget = budget_text(smaller, times=one_in, partitions=context.run.partitions)
         remove_tree(own)
         share = "all nodes" if one_in == 1 else f"one node in {one_in:,}"
@@ -107,12 +113,12 @@ class _Rehearsals:
         return rehearsal
 
 
-def _rehearsals(context: StageContext, *, end: float) -> _Rehearsals:
-    """Rehearse a run until a larger graph would take longer than the time that is left."""
+def _rehearsals(context: StageContext, *, limit: float | None) -> _Rehearsals:
+    """Rehearse a run on small graphs, and on the largest graphs that the time allows."""
     folder = join(context.run.workspace.uri, "work", "plan")
     own = join(folder, uuid.uuid4().hex)
     try:
-        return _rehearse_until(end, context, own)
+        return _rehearse_within(limit, context, own)
     except GnnflowError as error:
         raise _without_paths(error, own) from error
     finally:
@@ -121,25 +127,42 @@ def _rehearsals(context: StageContext, *, end: float) -> _Rehearsals:
         remove_empty_folder(join(context.run.workspace.uri, "work"))
 
 
-def _rehearse_until(end: float, context: StageContext, folder: str) -> _Rehearsals:
+def _rehearse_within(limit: float | None, context: StageContext, folder: str) -> _Rehearsals:
     config = context.config
     targets = EdgeTargets.of(config.task, config.graph, seed=config.seed)
+    drawn = DrawnSplit.of(config.task, seed=config.seed)
     subsample, levels = read_subsample(
-        config.graph, targets=targets, smallest=_SMALLEST, largest=_LARGEST, progress=context.progress
+        config.graph, targets=targets, drawn=drawn, smallest=_SMALLEST, largest=_LARGEST, progress=context.progress
     )
     found = _Rehearsals(context, subsample, folder)
     partitions = _rehearsed_partitions(context)
-    first = found.rehearse(levels[0], partitions=partitions)  # it also loads libraries and starts workers
+    # it also loads libraries and starts workers
+    first = found.rehearse(levels[0], partitions=partitions, trains_more=False)
     found.base = memory_here() - subsample.num_bytes
-    for one_in in levels:
-        begin = time.monotonic()
-        if len(found.all) >= _FEWEST and begin + STEP * found.all[-1].seconds > end:
-            break
-        found.all.append(found.rehearse(one_in, partitions=partitions))
-    found.startup_seconds = max(0.0, first.seconds - found.all[0].seconds)
+    begin = time.monotonic()
+    while (one_in := _next_level(found, levels, limit, spent=time.monotonic() - begin)) is not None:
+        # once, with the largest graph of those that are always rehearsed
+        completes = len(found.all) == _FEWEST - 1
+        found.all.append(found.rehearse(one_in, partitions=partitions, completes=completes))
+    found.startup_seconds = max(0.0, first.seconds - (found.all[0].seconds - found.all[0].again))
     if partitions < context.run.partitions:
-        found.all.append(found.rehearse(found.all[-1].one_in, partitions=2 * partitions))
+        found.all.append(found.rehearse(levels[1], partitions=2 * partitions))
     return found
+
+
+def _next_level(found: _Rehearsals, levels: Sequence[int], limit: float | None, *, spent: float) -> int | None:
+    """Return the K of the next rehearsal: the largest graph that fits into the limit; None where none does."""
+    done, context = len(found.all), found.context
+    if done < _FEWEST:
+        return levels[done]
+    if limit is None:
+        every = (*context.run.stages, RUN)
+        costs = [full_cost(found.all, stage, partitions=found.all[0].partitions) for stage in every]
+        seconds = sum(cost.seconds + context.config.train.epochs * cost.epoch_seconds for cost in costs)
+        limit = min(max(_SHARE * seconds, _SHORTEST), _LONGEST)
+    larger = [one_in for one_in in levels if one_in < found.all[-1].one_in]
+    fits = [one_in for one_in in larger if spent + seconds_at(found.all, one_in) <= limit]
+    return min(fits, default=None)
 
 
 def _rehearsed_partitions(context: StageContext) -> int:
@@ -249,25 +272,20 @@ def budget_text(rehearsed: StageContext, *, times: int, partitions: int) -> str:
 
 def _share_text(rehearsed: StageContext, *, times: int, partitions: int) -> str:
     """Return a sentence about the memory of a hybrid rank, as `budget_text` does: of the one with most partitions."""
+    from gnnflow.layers.model import ModelSpec
     from gnnflow.train.hybrid import open_task_source
-    from gnnflow.train.job import StoreJob
-    from gnnflow.train.minibatch import split_entries
+    from gnnflow.train.job import StoredGraph, TrainJob
     from gnnflow.train.minibatch.memory import array_bytes
 
     config, neighbors = rehearsed.config, neighbors_of(rehearsed)
     facts, ranks = neighbors.store.facts, config.train.workers
-    job = StoreJob(
-        artifact=neighbors.store.artifact,
-        entries=split_entries(facts),
-        fanouts=neighbors.fanouts,
-        model=config.model,
-        inputs=model_inputs(facts, config.task),
+    job = TrainJob(
+        model=ModelSpec(config.model, model_inputs(facts, config.task)),
+        graph=StoredGraph(neighbors),
         label_kind=facts.label_kind,
         num_classes=facts.num_classes,
         train=config.train,
         seed=config.seed,
-        sampling=neighbors.sampling,
-        neighbors=neighbors,
         task=config.task,
     )
     # one rank has the whole graph and all rows of a batch, of which each of several has its share

@@ -19,9 +19,9 @@ from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.labels import metric_text
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.registry.mlflow import log_version
-from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageResult
 from gnnflow.stages.champion import Comparison, compare
+from gnnflow.stages.entry import perform
 from gnnflow.storage.filesystem import exists
 from gnnflow.storage.workspace import same_run
 
@@ -156,7 +156,7 @@ def _completed_run(context: StageContext) -> str:
     if not exists(context.run.record):
         for stage in context.run.stages:
             context.artifact(stage)
-        pipeline.run(context)
+        perform(context, "run")
     return context.run.uri
 
 

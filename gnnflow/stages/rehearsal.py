@@ -53,12 +53,16 @@ class Cost:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The costs of the stages, in order, on a subsample of one node in `one_in`. seconds: of the whole rehearsal."""
+    """The costs of the stages, in order, on a subsample of one node in `one_in`.
+
+    seconds: of the stages. again: of them for the second training.
+    """
 
     one_in: int
     partitions: int
     costs: Mapping[str, Cost]
     seconds: float
+    again: float = 0.0
 
 
 @dataclass
@@ -112,22 +116,28 @@ def rehearsal_config(config: Config, graph: GraphConfig, *, one_in: int, workspa
     return config.model_copy(update={"graph": graph, "train": train, "flat": flat, "workspace": workspace})
 
 
-def rehearse(context: StageContext, *, one_in: int) -> Rehearsal:
-    """Run the stages of a `rehearsal_config` and return their costs. Raises a stage's GnnflowError."""
-    begin = time.monotonic()
+def rehearse(context: StageContext, *, one_in: int, trains_more: bool = True, completes: bool = False) -> Rehearsal:
+    """Run the stages of a `rehearsal_config` and return their costs. Raises a stage's GnnflowError.
+
+    trains_more: train again, over more epochs, for the cost of an epoch. completes: complete the run too, which costs
+    about the same for any graph, since a report reads samples.
+    """
+    begin, again = time.monotonic(), 0.0
     costs = {}
     for stage in context.run.stages:
         with PeakMemory() as peak:
             made = make_artifact(context, stage)
         costs[stage] = Cost(made.seconds, made.manifest.num_bytes, peak.own, peak.worker)
-        if stage == "train":
+        if stage == "train" and trains_more:
+            trained = time.monotonic()
             costs[stage] = _with_epochs(costs[stage], made, context)
-    completed = time.monotonic()
-    with PeakMemory() as peak:
-        run(context)
+            again = time.monotonic() - trained
     end = time.monotonic()
-    costs[RUN] = Cost(end - completed, 0, peak.own, peak.worker)
-    return Rehearsal(one_in, context.run.partitions, costs, end - begin)
+    if completes:
+        with PeakMemory() as peak:
+            run(context)
+        costs[RUN] = Cost(time.monotonic() - end, 0, peak.own, peak.worker)
+    return Rehearsal(one_in, context.run.partitions, costs, end - begin, again)
 
 
 def _with_epochs(cost: Cost, made: ArtifactResult, context: StageContext) -> Cost:
@@ -137,8 +147,11 @@ def _with_epochs(cost: Cost, made: ArtifactResult, context: StageContext) -> Cos
     train = context.config.train.model_copy(update={"epochs": 1 + more})
     config = context.config.model_copy(update={"train": train})
     longer = make_artifact(StageContext.of(config, context.scheduler, context.progress), "train")
-    epochs = len(longer.facts(TrainFacts).history) - 1  # it may have ended early
-    epoch_seconds = max(0.0, longer.seconds - made.seconds) / max(epochs, 1)
+    history = longer.facts(TrainFacts).history
+    epochs = len(history) - 1  # it may have ended early
+    # an epoch takes no less than its steps, which other work on the machine may hide in the difference
+    steps = sum(row["seconds"] for row in history[1:]) / max(epochs, 1)
+    epoch_seconds = max(steps, (longer.seconds - made.seconds) / max(epochs, 1))
     return replace(cost, seconds=max(0.0, made.seconds - epoch_seconds), epoch_seconds=epoch_seconds)
 
 

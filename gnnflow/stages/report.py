@@ -166,6 +166,7 @@ def _graph(graph: GraphFacts, selected: SelectFacts) -> GraphSummary:
         feature_width=graph.features.width,
         num_classes=graph.num_classes if LABEL_KINDS[graph.label_kind].has_classes else 0,
         split_counts=graph.splits,
+        split_times=graph.split_times,
         in_degree_histogram=bins,
         hub_threshold=0 if reads_all else selected.hub_threshold,
         num_hubs=selected.num_hubs,

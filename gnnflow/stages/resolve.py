@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,8 +28,16 @@ from gnnflow.config.cluster_section import LocalCluster, SynchronousCluster
 from gnnflow.config.graph_section import GraphConfig, table_key, tables_by_name
 from gnnflow.config.own_code import source_digest
 from gnnflow.config.stages import needs_of, stages_of
-from gnnflow.config.task_section import NodeColumnSplit, NodeRandomSplit, NodeTask
-from gnnflow.config.train_section import needs_ranks
+from gnnflow.config.task_section import (
+    ColumnSplit,
+    EdgeTask,
+    NodeColumnSplit,
+    NodeRandomSplit,
+    NodeTask,
+    RandomSplit,
+    TimeSplit,
+)
+from gnnflow.config.train_section import MiniBatchConfig, is_hybrid, needs_ranks
 from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.graph.labels import selection_metrics
@@ -37,7 +45,7 @@ from gnnflow.stages.start import find_start, start_of_version
 from gnnflow.storage.filesystem import Stamp, absolute, has_pattern, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
 from gnnflow.storage.table_files import find_table_files, format_of
-from gnnflow.storage.user_tables import first_schema
+from gnnflow.storage.user_tables import first_schema, holds_times
 from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:
@@ -48,7 +56,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.scales import Scales
     from gnnflow.registry import Version
     from gnnflow.stages.start import FoundStart
-    from gnnflow.storage.table_files import TableFiles
+    from gnnflow.storage.table_parts import TableFiles
 
 Tables = dict[str, tuple[Stamp, ...]]
 
@@ -132,7 +140,7 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     if tables is None:
         tables = stamps_of(config.graph)
         _refuse_own_files(config)
-    schema_of = cache(_schema_of)  # two keys may follow from one table
+    schema_of = cache(partial(_schema_of, graph=config.graph))  # two keys may follow from one table
     config = _with_classes(_with_split(_with_partitions(config, tables), schema_of), schema_of)
     scales: Scales = {}
     states: States = {}
@@ -222,35 +230,52 @@ def bytes_in_memory(tables: Tables) -> int:
     )
 
 
-def cluster_for(config: Config) -> ClusterConfig:
+def cluster_for(run: ResolvedRun) -> ClusterConfig:
     """Return the cluster that runs the rounds: the config's, or this process where a small graph's names none.
 
     Workers take longer to start than a small graph's rounds. Ranks are tasks of workers, so these are started for them.
     """
+    config = run.config
     if "cluster" in config.model_fields_set or needs_ranks(config.train):
         return config.cluster
-    try:
-        held = bytes_in_memory(stamps_of(config.graph))
-    except GnnflowError:  # the run itself says it
-        return config.cluster
-    return SynchronousCluster() if held <= SMALL_BYTES else config.cluster
+    return SynchronousCluster() if bytes_in_memory(run.tables) <= SMALL_BYTES else config.cluster
 
 
 def _with_split(config: Config, schema_of: Callable[[str], pa.Schema]) -> Config:
-    """Return the config with a kind of split for `auto`: random where the nodes have labels and no split column.
+    """Return the config with a kind of split for `auto`: by time or random where labels have no split column.
 
     A column that the config names is the split, there or not.
     """
     task, graph = config.task, config.graph
-    if not isinstance(task, NodeTask) or task.split.kind != "auto":
+    if task.split.kind != "auto":
         return config
-    split: NodeColumnSplit | NodeRandomSplit = NodeColumnSplit()
-    own = graph.of_targets(edges=False)
+    of_edges = isinstance(task, EdgeTask)
+    split: NodeColumnSplit | NodeRandomSplit | ColumnSplit | RandomSplit | TimeSplit = NodeColumnSplit()
+    if isinstance(task, EdgeTask):
+        split = ColumnSplit(earlier_only=task.split.earlier_only)
+    own = graph.of_targets(edges=of_edges)
     if graph.label is not None and graph.split == GraphConfig.model_fields["split"].default:
-        names = schema_of(graph.node_tables[graph.schema.types[graph.target_type]]).names
-        if own.label_column in names and own.split_column not in names:
-            split = NodeRandomSplit()
+        nodes = graph.node_tables[graph.schema.types[graph.target_type]]
+        schema = schema_of(graph.edge_tables[graph.target_edges] if of_edges else nodes)
+        if own.label_column in schema.names and own.split_column not in schema.names:
+            split = NodeRandomSplit() if isinstance(task, NodeTask) else _drawn_of_edges(config, task, schema_of)
     return config.model_copy(update={"task": task.model_copy(update={"split": split})})
+
+
+def _drawn_of_edges(config: Config, task: EdgeTask, schema_of: Callable[[str], pa.Schema]) -> RandomSplit | TimeSplit:
+    """Return a split of labelled edges by time where all edges between their types have times, else a random one."""
+    graph, target = config.graph, config.graph.target_edges
+    alike = [each for each in graph.edge_tables if {each.source, each.target} == {target.source, target.target}]
+    names = {each: graph.of_relation(each).time_column for each in alike}
+    schemas = {each: schema_of(graph.edge_tables[each]) for each in alike}
+    is_named = graph.timestamp != GraphConfig.model_fields["timestamp"].default
+    have_times = all(
+        schemas[each].names.count(name) == 1 and (is_named or holds_times(schemas[each].field(name).type))
+        for each, name in names.items()
+    )
+    if have_times and isinstance(config.train, MiniBatchConfig) and not is_hybrid(config.train):
+        return TimeSplit()
+    return RandomSplit(earlier_only=task.split.earlier_only)
 
 
 def _with_classes(config: Config, schema_of: Callable[[str], pa.Schema]) -> Config:
@@ -269,10 +294,10 @@ def _with_classes(config: Config, schema_of: Callable[[str], pa.Schema]) -> Conf
     return config.model_copy(update={"graph": graph.model_copy(update={"classes": "whole"})})
 
 
-def _schema_of(table: str) -> pa.Schema:
+def _schema_of(table: str, *, graph: GraphConfig) -> pa.Schema:
     """Return the schema of a table's first file, an empty one if it cannot be read: ingest says why."""
     with suppress(GnnflowError):
-        return first_schema(find_table_files(absolute(table)))
+        return first_schema(find_table_files(absolute(table), form=graph.format_at(table)))
     return pa.schema([])
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gnnflow.config.messages import nearest
 from gnnflow.datasets.edge_headers import find_ends, split_words
+from gnnflow.graph.errors import TableError
 from gnnflow.ingest.preview import preview_schemas
 from gnnflow.ingest.preview_rows import row_errors
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
+from gnnflow.stages.resolve import FEWEST_PARTITIONS
+from gnnflow.storage.filesystem import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.config import Config
+    from gnnflow.config import Config, GraphConfig
     from gnnflow.graph.encodings import States
     from gnnflow.graph.errors import GnnflowError
     from gnnflow.ingest.preview import Preview
+    from gnnflow.ingest.tables import Tables
 
 _ID = frozenset(("id", "uid", "key"))
 
@@ -29,11 +34,54 @@ def preview_of(config: Config, *, states: States) -> Preview:
 
 def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
     """Return the errors of the tables' files, columns and sampled rows."""
-    return [with_hint(error, preview) for error in (*preview.errors, *row_errors(preview, config.graph))]
+    found = [with_hint(error, preview, config.graph) for error in (*preview.errors, *row_errors(preview, config.graph))]
+    if (swapped := _swapped(preview, config.graph)) is not None:
+        places = {chunk.uri for table in preview.tables for chunk in table.source.chunks}
+        found = [swapped, *(error for error in found if error.where not in places)]
+    if preview.read is not None and all(table.sample.is_whole for table in preview.tables):
+        try:
+            check_partitions(preview.read, config.graph)
+        except TableError as error:
+            found.append(error)
+    return found
 
 
-def with_hint(error: GnnflowError, preview: Preview) -> GnnflowError:
-    """Return an error about a missing column of ids or ends with the line to write, where names show one."""
+def check_partitions(tables: Tables, graph: GraphConfig) -> None:
+    """Raise TableError if there are more partitions than nodes: each costs a task and a file in every round."""
+    rows = sum(chunk.num_rows or 0 for table in tables.nodes for chunk in table.chunks)
+    if graph.partitions is not None and graph.partitions > max(rows, FEWEST_PARTITIONS):
+        raise TableError(
+            f"graph.partitions is {graph.partitions}, the node table has {rows} rows",
+            where=", ".join(filter(None, graph.node_tables.values())),
+            fix="Lower graph.partitions, or leave it out: it then follows from the size of the tables.",
+        )
+
+
+def _swapped(preview: Preview, graph: GraphConfig) -> TableError | None:
+    """Return the error of a graph without types whose two tables are each other's; None for another graph."""
+    if graph.schema.is_typed or len(preview.tables) < len(("nodes", "edges")):
+        return None
+    nodes, edges = preview.tables
+    ends = {graph.src_column, graph.dst_column}
+    if not (ends <= {*nodes.names} and graph.id_column in edges.names):
+        return None
+    if graph.id_column in nodes.names or ends & {*edges.names}:
+        return None
+    return TableError(
+        f"has the columns of edges ({', '.join(sorted(ends))}), and graph.edges the column of ids {graph.id_column!r}",
+        where="graph.nodes",
+        fix=f"The tables are swapped. Set graph.nodes: {edges.source.uri} and graph.edges: {nodes.source.uri}.",
+    )
+
+
+def with_hint(error: GnnflowError, preview: Preview, graph: GraphConfig) -> GnnflowError:
+    """Return an error about a missing table or column with the line to write, where names show one."""
+    for relation in graph.edge_tables:
+        own = graph.edge_table_of(relation)
+        if own is not None and error.where == absolute(own.table) and "/" not in own.table:
+            types = f"{nearest(own.table, [*graph.nodes])} Node types are {', '.join(graph.nodes)}."
+            problem = f"{own.table!r} is {error.problem}, and no node type"
+            return type(error)(problem, where=f"graph.edges.{relation}.table", fix=f"{types.strip()} {error.fix}")
     for table in preview.tables:
         if any(error.where == chunk.uri for chunk in table.source.chunks):
             line = _line(error.problem, table.parts[0].column_names)

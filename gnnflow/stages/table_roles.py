@@ -7,16 +7,18 @@ ends are read as `gnnflow import` reads them.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.datasets.edge_headers import find_ends, split_words
-from gnnflow.graph.errors import ConfigError, listed
+from gnnflow.datasets.edge_headers import are_numbers, find_ends, split_words
+from gnnflow.graph.errors import ConfigError, TableError, listed
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import absolute
+from gnnflow.storage.inner_tables import MARK
 from gnnflow.storage.samples import Sample, sample_table
 from gnnflow.storage.user_tables import (
     Chunk,
@@ -31,7 +33,9 @@ from gnnflow.storage.user_tables import (
 
 Pair = tuple[str, str]
 
-_ID_WORDS = frozenset(("id", "ids", "uid", "key", "idx", "index"))
+_ID_WORDS = frozenset(("id", "ids", "uid", "key", "idx", "index", "nr", "number"))
+_INDEX = "Unnamed: 0"  # as pandas calls the index that it writes without a name
+_BY_NAME = 3  # the score of a column that is called as the table's ids are
 _FOUND = 0.5  # share of a column's values among a table's ids that makes it an end, with a name that says so
 _SURE = 0.9  # the same without such a name, for text
 _MOST_READ = 256 << 20  # bytes of a table whose ids are read as a whole
@@ -107,6 +111,13 @@ class Roles:
 def read_given(uri: str) -> GivenTable:
     """Return a table with its sampled rows. Raises TableError and StorageError as ingest does."""
     sample = sample_table(absolute(uri))
+    for chunk in sample.chunks[:1]:
+        if chunk.csv is not None and are_numbers(chunk.csv.names):
+            raise TableError(
+                f"its first line is a row: {', '.join(chunk.csv.names)}",
+                where=uri,
+                fix="Write the columns' names above it. In a config, graph.formats names them.",
+            )
     chunks = settled(sample.chunks)
     names = schema_of(chunks[0]).names
     rows = read_typed(chunks, columns=[name for name in names if names.count(name) == 1])
@@ -114,8 +125,9 @@ def read_given(uri: str) -> GivenTable:
 
 
 def _name_of(uri: str) -> str:
-    last = uri.rstrip("/").rsplit("/", 1)[-1]
-    stem = re.sub(r"(\.(csv|parquet|pq|arrow|feather|ipc|gz))+$", "", last, flags=re.IGNORECASE)
+    last = uri.rstrip("/").rsplit("/", 1)[-1].rpartition(MARK)[2]
+    last = unicodedata.normalize("NFKD", last).encode("ascii", "ignore").decode()  # an umlaut without its dots
+    stem = re.sub(r"(\.(csv|parquet|pq|arrow|feather|ipc|jsonl|ndjson|gz))+$", "", last, flags=re.IGNORECASE)
     return re.sub(r"[^A-Za-z0-9]+", "_", stem).strip("_") or "table"
 
 
@@ -125,7 +137,7 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
     Raises ConfigError where the names and values do not show a role.
     """
     _refuse_unknown(tables, ids, ends)
-    found = {table.uri: _id_of(table, ids) for table in tables}
+    found = {table.uri: _id_of(table, ids, tables) for table in tables}
     candidates = [NodeRole(table, name) for table in tables if (name := found[table.uri]) is not None]
     references = {table.uri: _references(table, candidates, found[table.uri]) for table in tables}
     edges = [edge for table in tables if (edge := _edge_of(table, found, references, ends, candidates)) is not None]
@@ -210,8 +222,11 @@ def _stems(name: str) -> set[tuple[str, ...]]:
     return {split_words(form) for form in forms}
 
 
-def _id_of(table: GivenTable, ids: Sequence[str]) -> str | None:
-    """Return the column of a table's ids, by the user's option or else by names and values."""
+def _id_of(table: GivenTable, ids: Sequence[str], tables: Sequence[GivenTable]) -> str | None:
+    """Return the column of a table's ids, by the user's option or else by names and values.
+
+    tables: all that are given; of several columns one that holds the ends of another is preferred.
+    """
     for given in ids:
         owner, _, column = given.rpartition(".")
         if owner in ("", table.name, table.uri) and column in table.columns:
@@ -221,10 +236,13 @@ def _id_of(table: GivenTable, ids: Sequence[str]) -> str | None:
         values = table.values(name)
         if len(values) and len(values) == table.rows.num_rows and len(pc.unique(values)) == len(values):
             scores[name] = _id_score(name, table.name)
-    best = max(scores.values(), default=0)
-    chosen = [name for name, score in scores.items() if score == best]
-    if not best:
+    named = [name for name, score in scores.items() if score]
+    if not named:
         return None
+    if len(named) > 1 and max(scores.values()) < _BY_NAME:
+        named = [name for name in named if _is_referred_to(table, name, tables)] or named
+    best = max(scores[name] for name in named)
+    chosen = [name for name in named if scores[name] == best]
     if len(chosen) > 1:
         raise ConfigError(
             f"{listed(chosen)} may each be the ids of {table.uri}",
@@ -234,13 +252,25 @@ def _id_of(table: GivenTable, ids: Sequence[str]) -> str | None:
     return chosen[0]
 
 
+def _is_referred_to(table: GivenTable, name: str, tables: Sequence[GivenTable]) -> bool:
+    """Return whether another table has a column, named as ids or ends are, whose values this column holds."""
+    values = table.values(name)
+    for other in tables:
+        ends = find_ends(other.columns) or ()
+        for column in other.columns if other.uri != table.uri else ():
+            held = pc.unique(other.values(column)) if column in ends or {*split_words(column)[-1:]} & _ID_WORDS else ()
+            if len(held) and pc.mean(pc.is_in(held, value_set=values).cast(pa.float64())).as_py() >= _SURE:
+                return True
+    return False
+
+
 def _id_score(name: str, table: str) -> int:
     words = split_words(name)
-    if not words:
-        return 0
+    if not words or name == _INDEX:
+        return int(name == _INDEX)
     subject = words[:-1] if words[-1] in _ID_WORDS else words
     if words[-1] in _ID_WORDS and (not subject or subject in _stems(table)):
-        return 3
+        return _BY_NAME
     if words in _stems(table) or words in {("node",), ("name",)}:
         return 2
     return 1 if words[-1] in _ID_WORDS else 0

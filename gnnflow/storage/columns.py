@@ -11,9 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import Array, IntArray, KeyArray
+from gnnflow.graph.errors import TableError
 from gnnflow.graph.hashing import hash_bytes, hash_integers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.graph.facts import IdType
 
 Column = Any  # pa.Array | pa.ChunkedArray: pyarrow ships no complete types
@@ -24,6 +27,13 @@ class Ragged(NamedTuple):
 
     offsets: IntArray
     values: Array
+
+
+def refuse_repeated(names: Sequence[str], path: str) -> None:
+    """Raise TableError where two columns have one name."""
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise TableError(f"two columns would have the name {repeated[0]!r}", where=path, fix="Rename one in the file.")
 
 
 def combine(column: Column) -> Any:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.csv_dialects import Dialect, rewrite, separator_of
+from gnnflow.storage.csv_dialects import Dialect, rewrite, say_form, separator_of
 from gnnflow.storage.filesystem import open_input, resolve
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ _MARK = b"\xef\xbb\xbf"
 # 1,5 and 1.234,5; 1.234 has a point for thousands in a column of such
 _NUMBER_WITH_COMMA = r"^\s*[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+([eE][+-]?[0-9]+)?)?\s*$"
 REWRITE = "Write the table again as UTF-8 CSV, or as Parquet."
+_OTHER_ENCODING = f"{say_form('encoding', 'cp1252')} Or: {REWRITE}"
 
 
 class Span(NamedTuple):
@@ -67,6 +68,14 @@ class CsvFile:
     separator: str = ","
     dialect: Dialect | None = None
     commas: tuple[str, ...] = ()
+    has_header: bool = True
+
+    @property
+    def text(self) -> str:
+        """The form of the file in a few words; empty for a CSV as it is written mostly."""
+        parts = [(self.dialect or Dialect(self.separator)).text] if self.dialect or self.separator != "," else []
+        parts += [f"decimal commas in {', '.join(self.commas)}"] if self.commas else []
+        return "; ".join(parts + ([] if self.has_header else ["no header"]))
 
     @property
     def spans(self) -> list[Span]:
@@ -106,7 +115,7 @@ def open_csv(
     if not header:
         names = tuple(f"f{number}" for number in range(len(names)))
     size = None if zipped or dialect is not None else _size(uri)
-    return replace(file, names=names, start=start + len(line) * header, size=size)
+    return replace(file, names=names, start=start + len(line) * header, size=size, has_header=header)
 
 
 def head_span(file: CsvFile, *, most: int) -> Span:
@@ -236,9 +245,11 @@ def _first_line(uri: str, content: bytes) -> bytes:
 def _names(uri: str, line: bytes, separator: str) -> tuple[str, ...]:
     try:
         text = line.decode()
-        return tuple(next(csv.reader([text.rstrip("\r\n")], delimiter=separator)))
+        names = next(csv.reader([text.rstrip("\r\n")], delimiter=separator))
+        # pandas writes its index without a name, and calls it so
+        return tuple(name or f"Unnamed: {number}" for number, name in enumerate(names))
     except UnicodeDecodeError as error:
-        raise TableError("line 1 is not UTF-8", where=uri, fix=REWRITE) from error
+        raise TableError("line 1 is not UTF-8", where=uri, fix=_OTHER_ENCODING) from error
     except csv.Error as error:
         raise TableError("its first line is not a header", where=uri, fix=REWRITE) from error
 
@@ -304,7 +315,7 @@ def _decode(file: CsvFile, data: bytes, begin: int) -> None:
         data.decode()
     except UnicodeDecodeError as error:
         line = _line_of(file, begin, data, error.start)
-        raise TableError(f"line {line} is not UTF-8", where=file.uri, fix=REWRITE) from error
+        raise TableError(f"line {line} is not UTF-8", where=file.uri, fix=_OTHER_ENCODING) from error
 
 
 def _line_of(file: CsvFile, begin: int, data: bytes, offset: int) -> int:

@@ -97,14 +97,24 @@ def decode(content: bytes, encoding: str, *, where: str) -> str:
         raise TableError(
             f"line {line} is not {encoding.upper()}",
             where=where,
-            fix="Name the encoding (--option encoding=cp1252), or write the table as UTF-8.",
+            fix=f"{say_form('encoding', 'cp1252')} Or write the table as UTF-8.",
         ) from error
 
 
-def sniff(content: bytes, *, separator: str | None, encoding: str | None, where: str) -> Dialect:
+def say_form(key: str, *values: str) -> str:
+    """Return how to say the form of a file, in a config and to `gnnflow import`. key: of a config."""
+    option = {"separator": "sep"}.get(key, key)
+    given = " or ".join(f"--option {option}={value}" for value in values)
+    return f"Set graph.formats: {{TABLE: {{{key}: {' or '.join(values)}}}}} in a config, or give an import {given}."
+
+
+def sniff(
+    content: bytes, *, separator: str | None, encoding: str | None, where: str, width: int | None = None
+) -> Dialect:
     """Return the dialect of a file's first bytes, which end with a line.
 
-    separator, encoding: chosen by the caller; None to find them. Raises TableError where two separators fit.
+    separator, encoding, width (number of columns): chosen by the caller; None to find them. Raises TableError
+    where two separators fit.
     """
     mark = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "utf-8")
     encoding = encoding or mark
@@ -115,7 +125,7 @@ def sniff(content: bytes, *, separator: str | None, encoding: str | None, where:
     dialect = Dialect(encoding=encoding)
     if not rows:
         return replace(dialect, separator=separator or ",")
-    dialect = replace(dialect, **_choose(rows, separator, where=where))
+    dialect = replace(dialect, **_choose(rows, separator, width, where=where))
     first = lines.index(rows[0])
     # "# from<TAB>to" is a comment as published lists have it
     heads = [line for line in lines[:first] if line[1:2] not in (" ", "\t", "")]
@@ -127,27 +137,31 @@ def sniff(content: bytes, *, separator: str | None, encoding: str | None, where:
     return dialect
 
 
-def _choose(rows: Sequence[str], given: str | None, *, where: str) -> dict[str, Any]:
-    """Return the separator, runs and quotes that give all rows the same number of fields. given: the separator."""
+def _choose(rows: Sequence[str], given: str | None, width: int | None, *, where: str) -> dict[str, Any]:
+    """Return the separator, runs and quotes that give all rows the same number of fields, `width` where it is given.
+
+    given: the separator.
+    """
     said = _of_library(rows)
     for quote in ("'", '"') if said is not None and said[1] == "'" else ('"',):
-        fit = [each for each in ((given,) if given else _STRONG) if _fits(rows, each, quote)]
+        fit = [each for each in ((given,) if given else _STRONG) if _fits(rows, each, quote, width)]
         if fit == ["\t"] and not given and _is_aligned(rows):
             return {"separator": " ", "runs": True}
-        if fit and not given and _fits(rows, " ", quote) and all(map(_DECIMALS.fullmatch, " ".join(rows).split())):
+        are_numbers = all(map(_DECIMALS.fullmatch, " ".join(rows).split()))
+        if fit and not given and are_numbers and _fits(rows, " ", quote, width):
             fit.append(" ")
         if len(fit) > 1:
             names = [_NAMES[each] for each in fit]
             raise TableError(
                 f"each of {', '.join(names)} gives every line the same number of fields",
                 where=where,
-                fix=f"Give --option sep={' or --option sep='.join(names)}.",
+                fix=say_form("separator", *names),
             )
         if fit:
             return {"separator": fit[0], "quote": quote}
     if given not in (None, " "):
         return {"separator": given}
-    if _fits(rows, " ", '"'):
+    if _fits(rows, " ", '"', width):
         return {"separator": " "}
     widths = {len(row.split()) for row in rows}
     if all('"' not in row for row in rows) and len(widths) == 1 and min(widths) >= _PAIR:
@@ -168,19 +182,20 @@ def _is_aligned(rows: Sequence[str]) -> bool:
     )
 
 
-def _fits(rows: Sequence[str], separator: str, quote: str) -> bool:
-    """Return whether a separator gives all rows one number of fields, above one."""
+def _fits(rows: Sequence[str], separator: str, quote: str, width: int | None = None) -> bool:
+    """Return whether a separator gives all rows one number of fields, above one; `width` where it is given."""
     if separator not in rows[0]:
         return False
     if len(separator) > 1:
-        return len({row.count(separator) for row in rows}) == 1
+        found = {row.count(separator) + 1 for row in rows}
+        return len(found) == 1 and width in (None, *found)
     try:
         read = csv.reader((f"{row}\n" for row in rows), delimiter=separator, quotechar=quote, strict=True)
         found = {len(fields) for fields in read}
     except csv.Error:
         # the sample may end within a quoted field
         return False
-    return len(found) == 1 and min(found) >= _PAIR
+    return len(found) == 1 and min(found) >= _PAIR and width in (None, *found)
 
 
 def _of_library(rows: Sequence[str]) -> tuple[str, str] | None:
@@ -251,6 +266,6 @@ def decimal_commas(
             raise TableError(
                 f"column {name!r} holds {fitting[0]!r}, which may be a fraction or thousands",
                 where=where,
-                fix="Give --option decimal=comma or --option decimal=point.",
+                fix=say_form("decimal", "comma", "point"),
             )
         yield name

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.graph.errors import TableError
 from gnnflow.storage.csv_blocks import (
     GZIP_MARK,
-    REWRITE,
     UTF16_MARKS,
     CsvFile,
     is_zipped,
@@ -28,34 +27,57 @@ from gnnflow.storage.csv_dialects import Dialect, decimal_commas, sniff
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gnnflow.config.formats_section import CsvFormat
+
 _SAMPLE_BYTES = 1 << 20
 _SEPARATORS = ";\t|"
 _MOST_LINES = 1000
 
 
-def open_table(uri: str) -> CsvFile:
-    """Return a CSV file with a header. Its form is found where commas do not give the first lines as many fields.
+def open_table(uri: str, form: CsvFormat | None = None) -> CsvFile:
+    """Return a CSV file. Its form is found where commas do not give the first lines as many fields as the header.
 
-    Raises TableError where the form cannot be known.
+    form: said by the config. Raises TableError where the form cannot be known.
     """
+    if form is not None:
+        return _open_said(uri, form)
     content = read_head(uri, zipped=is_zipped(uri), least=_SAMPLE_BYTES)
     file = None if content.startswith(UTF16_MARKS) else open_csv(uri)
     if file is not None and _has_usual_form(file, content):
         return file
-    try:
-        dialect = sniff_csv(uri)
-        if file is not None and dialect.is_plain and dialect.separator == "," and len(file.names) > 1:
-            return file
-        form: dict[str, Any] = {"separator": dialect.separator} if dialect.is_plain else {"dialect": dialect}
-        return with_decimals(file := open_csv(uri, comments=True, **form), decimal="", columns=file.names)
-    except TableError as error:
-        raise TableError(error.problem, where=uri, fix=f"{REWRITE} gnnflow import csv:PATH has options.") from error
+    dialect = sniff_csv(uri)
+    if file is not None and dialect.is_plain and dialect.separator == "," and len(file.names) > 1:
+        return file
+    file = open_csv(uri, comments=True, **_way_of(dialect))
+    return with_decimals(file, decimal="", columns=file.names)
 
 
-def sniff_csv(uri: str, *, separator: str | None = None, encoding: str | None = None) -> Dialect:
+def _open_said(uri: str, form: CsvFormat) -> CsvFile:
+    """Return a CSV file whose form the config says, as far as it does; the rest is found."""
+    width = len(form.columns) if form.columns else None
+    dialect = sniff_csv(uri, separator=form.separator, encoding=form.encoding, width=width)
+    file = open_csv(uri, header=form.has_header, comments=True, **_way_of(dialect))
+    names = form.columns or file.names
+    if len(names) != len(file.names):
+        raise TableError(
+            f"has {len(file.names)} columns ({file.text or 'separator comma'}), and graph.formats names {len(names)}",
+            where=uri,
+            fix="Name all columns in their order, or say the separator.",
+        )
+    return with_decimals(replace(file, names=names), decimal=form.decimal or "", columns=names)
+
+
+def _way_of(dialect: Dialect) -> dict[str, Any]:
+    """Return how a file of a dialect is opened: as it is, or rewritten."""
+    return {"separator": dialect.separator} if dialect.is_plain else {"dialect": dialect}
+
+
+def sniff_csv(
+    uri: str, *, separator: str | None = None, encoding: str | None = None, width: int | None = None
+) -> Dialect:
     """Return the dialect of a file, found in its first bytes. Raises TableError where it cannot be known.
 
-    separator, encoding: chosen by the caller; None to find them.
+    separator, encoding, width (number of columns): chosen by the caller; None to find them.
     """
     content = read_head(uri, zipped=is_zipped(uri), least=_SAMPLE_BYTES)
     if content.startswith(GZIP_MARK) or (b"\0" in content and encoding is None):
@@ -66,7 +88,7 @@ def sniff_csv(uri: str, *, separator: str | None = None, encoding: str | None = 
             # the sample may end within a letter
             text = content.decode(encoding or "latin-1", errors="ignore")
             content = text[: text.rfind("\n") + 1].encode(encoding or "latin-1")
-    return sniff(content, separator=separator, encoding=encoding, where=uri)
+    return sniff(content, separator=separator, encoding=encoding, width=width, where=uri)
 
 
 def with_decimals(file: CsvFile, *, decimal: str, columns: Sequence[str]) -> CsvFile:

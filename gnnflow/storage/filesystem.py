@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from gnnflow.storage.refusals import located
 _SMALL_BYTES = 1 << 20
 _PATTERN = "*?["
 _MISSING = "Check the path, or run the stage that makes it."
+_KERNEL = ("/proc", "/sys")
 _TIMES = ("mtime", "created", "LastModified", "Last-Modified")
 
 
@@ -219,3 +221,25 @@ def stamp(uri: str) -> Stamp:
     # a local file's `created` is the inode's last change, so a copy that keeps the time of change still differs
     version = str(tag) if tag else " ".join(str(found[key]) for key in _TIMES if found.get(key))
     return Stamp(path.rsplit("/", 1)[-1], int(found["size"]), version)
+
+
+def require_file(uri: str) -> None:
+    """Raise StorageError where a local path is not a regular file: reading a pipe or device may never end."""
+    if "\0" in uri:
+        raise StorageError("a path cannot hold a NUL byte", where=repr(uri), fix="Check the path.")
+    fs, path = resolve(uri)
+    if isinstance(fs, LocalFileSystem) and Path(path).exists():
+        refuse_special(path, Path(path).stat().st_mode)
+
+
+def refuse_special(path: str, mode: int) -> None:
+    """Raise StorageError for a local path whose mode is not a regular file's, and for the kernel's own folders."""
+    real = os.path.realpath(path)
+    kernel = any(real == root or real.startswith(f"{root}/") for root in _KERNEL)
+    if kernel or not stat.S_ISREG(mode):
+        other = "a folder" if stat.S_ISDIR(mode) else "a pipe, a device or a socket"
+        raise StorageError(
+            f"is {'a view of the kernel' if kernel else other}, not a file",
+            where=path,
+            fix="Write the table to a file first.",
+        )

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from gnnflow.storage.csv_blocks import head_span
 from gnnflow.storage.filesystem import size_of
-from gnnflow.storage.table_files import TableFiles, find_table_files
-from gnnflow.storage.user_tables import chunks_of, null_counts, scan
+from gnnflow.storage.table_files import find_table_files
+from gnnflow.storage.table_parts import TableFiles
+from gnnflow.storage.user_tables import chunks_of, empty_chunk, kind_of, null_counts, scan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gnnflow.config.formats_section import CsvFormat
     from gnnflow.storage.user_tables import Chunk
 
 MOST_ROWS = 20_000
@@ -63,9 +65,12 @@ def _rounded(rows: float) -> int:
     return int(float(f"{rows:.3g}"))
 
 
-def sample_table(uri: str) -> Sample:
-    """Return the first rows of a table. Raises StorageError where it is missing, TableError for bytes of no table."""
-    files = find_table_files(uri)
+def sample_table(uri: str, *, form: CsvFormat | None = None) -> Sample:
+    """Return the first rows of a table. Raises StorageError where it is missing, TableError for bytes of no table.
+
+    form: of CSV, where the config says it.
+    """
+    files = find_table_files(uri, form=form)
     sizes = [size_of(file.uri) or 0 for file in files.files]
     looked = files.files[:_MOST_FILES]
     chunks = [chunk for file in looked for chunk in chunks_of(file)]
@@ -83,6 +88,15 @@ def sample_table(uri: str) -> Sample:
         missing=missing,
         missing_of=of,
     )
+
+
+def chunks_beyond(sample: Sample) -> list[Chunk]:
+    """Return one chunk of each file that a sample does not reach; none of CSV, whose columns have no types."""
+    seen = {chunk.uri for chunk in sample.chunks}
+    others = [each for each in sample.files.files if each.uri not in seen and kind_of(each) != "csv"]
+    # JSON lines have to be read for their schema, and a library's part is asked for it
+    is_read = [each.part is not None or kind_of(each) == "json" for each in others]
+    return [next(chunks_of(each)) if read else empty_chunk(each) for each, read in zip(others, is_read, strict=True)]
 
 
 def _first_rows(chunks: Sequence[Chunk]) -> tuple[list[Chunk], bool]:

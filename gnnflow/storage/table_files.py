@@ -10,23 +10,25 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from fsspec.implementations.local import LocalFileSystem
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import has_pattern, resolve
+from gnnflow.storage.filesystem import has_pattern, refuse_special, resolve
+from gnnflow.storage.inner_tables import inner_part
 from gnnflow.storage.refusals import located
-from gnnflow.storage.snapshots import delta_snapshot, has_delta
+from gnnflow.storage.snapshots import VERSIONED, snapshot_of
+from gnnflow.storage.table_parts import TableFile, TableFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-Format = Literal["parquet", "csv", "arrow", "json"]
-Keys = tuple[tuple[str, str | None], ...]
+    from gnnflow.config.formats_section import CsvFormat
+    from gnnflow.storage.table_parts import Format, Keys
 
 _FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
@@ -42,65 +44,13 @@ _FORMATS: dict[str, Format] = {
     ".ndjson.gz": "json",
 }
 # log folders that say which files of a table are current; some have common names, so their files are checked too
-_LOGS = {
-    "_delta_log": "Delta Lake",
-    ".hoodie": "Hudi",
-    "_spark_metadata": "Spark's streaming",
-    "metadata": "Iceberg",
-    "_versions": "Lance",
-}
-_FILES_OF_LOGS = {"metadata": (".metadata.json", "version-hint.text"), "_versions": (".manifest",)}
-_DELTA = "_delta_log"
+_LOGS = {**{each.log: each.name for each in VERSIONED}, ".hoodie": "Hudi", "_spark_metadata": "Spark's streaming"}
+_FILES_OF_LOGS = {each.log: each.of_logs for each in VERSIONED if not each.log.endswith("_log")}
+_EXTRAS = {each.log: each.extra for each in VERSIONED}
 _FIX = "Write its current rows out as Parquet."
-_FIXES = {
-    _DELTA: f"Name the table's root and install its library (pip install 'gnnflow[delta]'), or: {_FIX}",
-    "metadata": f"gnnflow import iceberg:EDGES --nodes NODES reads such tables. Or: {_FIX}",
-    "_versions": f"gnnflow import lance:EDGES --nodes NODES reads such tables. Or: {_FIX}",
-}
 _WITH_A_GLOB = " Where nothing was ever deleted or replaced there, name the files by a glob such as *.parquet."
 _LEVELS_ABOVE = 4  # a table's folder of data, and folders of partitions below it
-_KERNEL = ("/proc", "/sys")
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
-_SHOWN = 3
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """One file of a table.
-
-    name: its path below the table's folder, or the name of a single file. keys: the columns in folder names.
-    """
-
-    uri: str
-    name: str
-    keys: Keys = ()
-
-
-@dataclass(frozen=True)
-class TableFiles:
-    """The files of a table in order, and the skipped names below its folder.
-
-    snapshot: the version of a table that has versions; "" for others.
-    """
-
-    uri: str
-    files: tuple[TableFile, ...]
-    skipped: tuple[str, ...] = ()
-    snapshot: str = ""
-
-    @property
-    def summary(self) -> str:
-        """The files, key columns and skipped names in one line."""
-        count, keys = len(self.files), dict.fromkeys(key for file in self.files for key, _ in file.keys)
-        text = f"{count} file{'s' * (count > 1)} of {self.uri}"
-        if self.snapshot:
-            text += f", {self.snapshot}"
-        if keys:
-            text += f", with {', '.join(keys)} from the folders' names"
-        if self.skipped:
-            shown = ", ".join(self.skipped[:_SHOWN]) + (", ..." if len(self.skipped) > _SHOWN else "")
-            text += f"; skipped {len(self.skipped)}: {shown}"
-        return text
 
 
 def format_of(name: str) -> Format | None:
@@ -110,13 +60,24 @@ def format_of(name: str) -> Format | None:
 
 
 @located
-def find_table_files(uri: str) -> TableFiles:
-    """Return a table's files. Raises StorageError where there are none, and for pipes and devices."""
+def find_table_files(uri: str, *, form: CsvFormat | None = None) -> TableFiles:
+    """Return a table's files. Raises StorageError where there are none, and for pipes and devices.
+
+    form: of files of CSV, where the config says it.
+    """
     if "\0" in uri:
         raise StorageError("a path cannot hold a NUL byte", where=repr(uri), fix="Check the path in the config.")
+    if (part := inner_part(uri)) is not None:
+        return TableFiles(uri, (TableFile(part.place, f"{part.place.rpartition('/')[2]}#{part.name}", part=part),))
     fs, path = resolve(uri)
-    if has_delta() and not has_pattern(path) and fs.isdir(f"{path.rstrip('/')}/{_DELTA}"):
-        return _current_files(uri, path, scheme=_scheme_of(uri))
+    if not has_pattern(path) and (found := snapshot_of(uri)) is not None:
+        return found
+    chosen = _listed(fs, path, uri)
+    return chosen if form is None else replace(chosen, files=tuple(replace(file, form=form) for file in chosen.files))
+
+
+def _listed(fs: Any, path: str, uri: str) -> TableFiles:
+    """Return the files of a table that lie in a folder, match a pattern, or are one."""
     try:
         is_glob = has_pattern(path) and not fs.exists(path)
         base, found = _below_a_glob(fs, path) if is_glob else _below(fs, path)
@@ -126,19 +87,9 @@ def find_table_files(uri: str) -> TableFiles:
             where=uri,
             fix="Check the path and its rights.",
         ) from error
-    chosen = _chosen(uri, base, sorted(found), asked=path, local=isinstance(fs, LocalFileSystem))
-    if not is_glob and base == path.rstrip("/"):
+    if found and not is_glob and base == path.rstrip("/"):
         _refuse_below_a_log(fs, uri, base)
-    return chosen
-
-
-def require_file(uri: str) -> None:
-    """Raise StorageError where a local path is not a regular file: reading a pipe or device may never end."""
-    if "\0" in uri:
-        raise StorageError("a path cannot hold a NUL byte", where=repr(uri), fix="Check the path.")
-    fs, path = resolve(uri)
-    if isinstance(fs, LocalFileSystem) and Path(path).exists():
-        _refuse_special(path, Path(path).stat().st_mode)
+    return _chosen(uri, base, sorted(found), asked=path, local=isinstance(fs, LocalFileSystem))
 
 
 def _below(fs: Any, path: str) -> tuple[str, list[str]]:
@@ -149,7 +100,7 @@ def _below(fs: Any, path: str) -> tuple[str, list[str]]:
         return path, []
     if kind != "directory":
         if isinstance(fs, LocalFileSystem):
-            _refuse_special(path, Path(path).stat().st_mode)
+            refuse_special(path, Path(path).stat().st_mode)
         return path.rpartition("/")[0], [path]
     folder = path.rstrip("/")
     return folder, list(_walk(folder) if isinstance(fs, LocalFileSystem) else map(str, fs.find(folder)))
@@ -164,7 +115,7 @@ def _below_a_glob(fs: Any, path: str) -> tuple[str, list[str]]:
 
 def _walk(folder: str) -> Iterator[str]:
     """Yield every file below a local folder, through links; a repeated folder ends in `/` and is not entered."""
-    _refuse_special(folder, stat.S_IFREG)
+    refuse_special(folder, stat.S_IFREG)
     seen: set[str] = set()
     for here, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
         # links last, so that a link to a parent or a sibling counts as repeated
@@ -184,18 +135,6 @@ def _again(folder: str, seen: set[str]) -> bool:
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-def _refuse_special(path: str, mode: int) -> None:
-    real = os.path.realpath(path)
-    kernel = any(real == root or real.startswith(f"{root}/") for root in _KERNEL)
-    if kernel or not stat.S_ISREG(mode):
-        other = "a folder" if stat.S_ISDIR(mode) else "a pipe, a device or a socket"
-        raise StorageError(
-            f"is {'a view of the kernel' if kernel else other}, not a file",
-            where=path,
-            fix="Write the table to a file first.",
-        )
 
 
 def _chosen(uri: str, base: str, found: Sequence[str], *, asked: str, local: bool) -> TableFiles:
@@ -231,23 +170,13 @@ def _scheme_of(uri: str) -> str:
     return uri.split("://", 1)[0] + "://" if "://" in uri else ""
 
 
-def _current_files(uri: str, path: str, *, scheme: str) -> TableFiles:
-    """Return the files of the newest version of a Delta Lake table."""
-    found = delta_snapshot(uri)
-    folder = (scheme + path if scheme and "://" not in path else path).rstrip("/")
-    files = tuple(TableFile(f"{folder}/{name}", name, keys) for name, keys in found.files)
-    if not files:
-        raise StorageError(f"{found.text} has no rows", where=uri, fix="Write its rows first.")
-    return TableFiles(uri, files, snapshot=found.text)
-
-
 def _linked_again(path: str, seen: set[tuple[int, int]]) -> bool:
     try:
         status = Path(path).stat()
     except FileNotFoundError as error:
         fix = "Remove it, or bring its file back."
         raise StorageError("is a link to a file that is not there", where=path, fix=fix) from error
-    _refuse_special(path, status.st_mode)
+    refuse_special(path, status.st_mode)
     file = (status.st_dev, status.st_ino)
     before = file in seen
     seen.add(file)
@@ -276,8 +205,14 @@ def _refuse_logged(uri: str, log: str, beginning: str) -> None:
         raise StorageError(
             f"{beginning} of {_LOGS[log]}: its current files are listed in {log}, which gnnflow does not read",
             where=uri,
-            fix=_FIXES.get(log, _FIX) + _WITH_A_GLOB * (log != "_versions"),
+            fix=_fix_of(log) + _WITH_A_GLOB * (log != "_versions"),
         )
+
+
+def _fix_of(log: str) -> str:
+    if log not in _EXTRAS:
+        return _FIX
+    return f"Name the table's root, which its library reads (pip install 'gnnflow[{_EXTRAS[log]}]'), or: {_FIX}"
 
 
 def _refuse_below_a_log(fs: Any, uri: str, folder: str) -> None:
@@ -288,8 +223,10 @@ def _refuse_below_a_log(fs: Any, uri: str, folder: str) -> None:
         if not above.strip("/"):
             return
         with suppress(OSError):  # the table may be readable where the folder above it is not
-            siblings = [f"{path}/any" for path in _names_in(fs, above)]
-            siblings += [f"metadata/{name}" for name in _names_in(fs, f"{above}/metadata")]
+            names = _names_in(fs, above)
+            siblings = [f"{name}/any" for name in names]
+            for log in _FILES_OF_LOGS.keys() & {*names}:
+                siblings += [f"{log}/{name}" for name in _names_in(fs, f"{above}/{log}")]
             _refuse_logged(uri, _log_among(siblings), f"lies in {above}, a table")
 
 

@@ -21,7 +21,9 @@ from gnnflow.storage.csv_blocks import WHOLE_FILE, CsvFile, Span, read_text
 from gnnflow.storage.csv_forms import open_table
 from gnnflow.storage.filesystem import is_local, open_input
 from gnnflow.storage.json_lines import read_json_lines
-from gnnflow.storage.table_files import Format, Keys, TableFile, TableFiles, find_table_files, format_of
+from gnnflow.storage.library_parts import read_part, schema_and_rows
+from gnnflow.storage.table_files import find_table_files, format_of
+from gnnflow.storage.table_parts import Format, Keys, LibraryPart, TableFile, TableFiles
 from gnnflow.storage.text_types import TextFacts, TextType, agreed, convert, facts_of
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class Chunk:
 
     num_rows: None where it is unknown before the piece is read. keys: columns in folder names. types: of columns of
     text; columns without one stay text. is_head: only the piece's first `num_rows` rows are read. schema: of a file of
-    JSON lines, which has to be read for it.
+    JSON lines, which has to be read for it, and of what a library reads. library: the latter.
     """
 
     uri: str
@@ -52,6 +54,7 @@ class Chunk:
     types: Mapping[str, TextType] = field(default_factory=dict)
     is_head: bool = False
     schema: pa.Schema | None = None
+    library: LibraryPart | None = None
 
     @property
     def place(self) -> str:
@@ -76,17 +79,19 @@ def scan(table: str | TableFiles) -> list[Chunk]:
     """Return the chunks of a user's table, in file and row order. Raises TableError for a file that cannot be read."""
     found = find_table_files(table) if isinstance(table, str) else table
     chunks = _with_commas([chunk for file in found.files for chunk in chunks_of(file)])
-    return chunks or [_empty_chunk(file) for file in found.files]
+    return chunks or [empty_chunk(file) for file in found.files]
 
 
 def first_schema(table: TableFiles) -> pa.Schema:
     """Return the schema of a table's first file, with the types of text by its first rows. Reads the file's head."""
-    if not table.files or format_of(table.files[0].name) is None:
+    if not table.files or kind_of(table.files[0]) is None:
         return pa.schema([])
-    chunk = _empty_chunk(table.files[0])
+    chunk = empty_chunk(table.files[0])
+    if chunk.library is not None:
+        return schema_of(next(chunks_of(table.files[0])))
     if chunk.format != "csv":
         return schema_of(chunk)
-    csv = open_table(chunk.uri)
+    csv = open_table(chunk.uri, table.files[0].form)
     chunk = replace(chunk, csv=csv, span=Span(csv.start, csv.start + _HEAD_BYTES))
     # a zipped file has no part that can be read alone
     return schema_of(chunk if csv.size is None else with_types([chunk], [survey(chunk, chunk.text_columns)], {})[0])
@@ -169,6 +174,12 @@ def _read_typed(chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:
     if chunk.num_rows == 0:
         own = schema_of(replace(chunk, keys=()))
         return own.empty_table() if not columns else own.empty_table().select(list(columns))
+    if chunk.library is not None:
+        assert chunk.num_rows is not None, "a library counts its rows"
+        own = schema_of(replace(chunk, keys=())).names
+        table = read_part(chunk.library, own if columns is None else columns or own[:1], chunk.num_rows)
+        _refuse_broken_values(table, chunk.place)
+        return table
     if chunk.format == "json":
         return read_json_lines(chunk.uri).select(list(columns or schema_of(replace(chunk, keys=())).names))
     with _decoding(chunk.place, chunk.format), open_input(chunk.uri) as stream:
@@ -308,21 +319,38 @@ def csv_chunks(file: CsvFile, keys: Keys = ()) -> Iterator[Chunk]:
         yield Chunk(file.uri, "csv", part, 0, None, file, span, keys)
 
 
-def _empty_chunk(file: TableFile) -> Chunk:
+def empty_chunk(file: TableFile) -> Chunk:
     """Return the one chunk of a file without row groups or batches, whose columns are known all the same."""
-    found = format_of(file.name)
+    found = kind_of(file)
     assert found is not None, "`scan` refuses unknown formats first"
-    return Chunk(file.uri, found, 0, 0, 0, keys=file.keys)
+    return Chunk(file.uri, found, 0, 0, 0, keys=file.keys, library=file.part)
+
+
+def kind_of(file: TableFile) -> Format | None:
+    """Return the format of a file: a library's, CSV where its form is said, or its suffix's."""
+    if file.part is not None:
+        return file.part.kind
+    found = format_of(file.name)
+    return "csv" if found is None and file.form is not None else found
 
 
 def chunks_of(file: TableFile) -> Iterator[Chunk]:
     """Yield the chunks of one file. Raises TableError for a file that cannot be read."""
-    found = format_of(file.name)
+    found = kind_of(file)
     if found is None:
-        fix = "Use .parquet, .pq, .csv, .csv.gz, .arrow, .feather, .ipc or .jsonl."
+        fix = (
+            "Use .parquet, .pq, .csv, .csv.gz, .arrow, .feather, .ipc or .jsonl, a database or a workbook; where it is "
+            "CSV with another name, say so in graph.formats: {nodes: {kind: csv}}."
+        )
         raise TableError("unknown table format", where=file.uri, fix=fix)
+    if file.form is not None and found != "csv":
+        raise TableError(f"is {found}, and graph.formats is for CSV", where=file.uri, fix="Take its form out there.")
+    if file.part is not None:
+        schema, rows = schema_and_rows(file.part)
+        yield Chunk(file.uri, found, file.part.fragment, 0, rows, keys=file.keys, schema=schema, library=file.part)
+        return
     if found == "csv":
-        yield from csv_chunks(open_table(file.uri), file.keys)
+        yield from csv_chunks(open_table(file.uri, file.form), file.keys)
         return
     if found == "json":
         table = read_json_lines(file.uri)
@@ -339,6 +367,11 @@ def chunks_of(file: TableFile) -> Iterator[Chunk]:
     for part, rows in enumerate(sizes):
         yield Chunk(file.uri, found, part, first, rows, keys=file.keys)
         first += rows
+
+
+def form_of(chunks: Sequence[Chunk]) -> str:
+    """Return the form of a table's files of CSV in a few words; empty for the usual one."""
+    return ", or ".join(dict.fromkeys(chunk.csv.text for chunk in files_of(chunks) if chunk.csv and chunk.csv.text))
 
 
 def null_counts(chunk: Chunk) -> dict[str, int] | None:

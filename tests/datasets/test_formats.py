@@ -110,6 +110,8 @@ def test_decimal_commas_are_numbers_and_ids_and_text_stay(write, name, encoding)
         ("a\tlikes\tb\nb\tknows\tc\n", "--ends SRC,DST", {"header": "no", "src": "0", "dst": "2"}),
         ("3 2\n0 1\n1 2\n", "counts=true where it has", {"counts": "yes"}),
         ("%%MatrixMarket matrix\n% c\n3 3 2\n1 2 0.5\n2 3 1\n", "counts=false where it is an edge", {"counts": "yes"}),
+        ("1::7::5::978\n2::7::3::979\n", "--types NAME for one type, --types SRC,DST", {"types": "user,movie"}),
+        ("% bip unweighted\n1 2\n2 2\n", "--types NAME for one type, --types SRC,DST", {"types": "user,group"}),
         ("# c\n1,2\n#3,4\n", "quote the field if it is a row", None),
         ("#node1\tnode2\na\tb\n", "its '#' if it is the header", None),
     ],
@@ -120,7 +122,8 @@ def test_a_form_that_cannot_be_known_is_asked_for(write, text, fix, options):
         import_spec(f"csv:{place}")
     assert fix in str(raised.value)
     if options is not None:
-        assert import_spec(f"csv:{place}", options=options).edges.num_rows > 0
+        edges = import_spec(f"csv:{place}", options=options).edges
+        assert all(table.num_rows for table in (edges.values() if isinstance(edges, dict) else [edges]))
 
 
 @pytest.mark.parametrize(

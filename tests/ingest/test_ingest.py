@@ -107,9 +107,9 @@ def test_rows_in_are_rows_out_and_quarantined(tmp_path: Path) -> None:
     result = ingest_config(tmp_path, graph={"on_bad_rows": "quarantine", "max_bad_rows": 1})
     counts = result.facts(GraphFacts).tables
     # the row with the bad label stands twice, and five others do
-    repeated_ids = BadRows("id", "id appears more than once", 5)
-    labels = BadRows("label", "label out of range: allowed is -1 (unlabelled) or more", 2)
-    assert counts["nodes"] == RowCounts(66, 59, 7, (repeated_ids, labels))
+    repeated_ids = BadRows("id", "id appears more than once", 5, labelled=5)
+    labels = BadRows("label", "label out of range: allowed is -1 (unlabelled) or more", 2, labelled=2)
+    assert counts["nodes"] == RowCounts(66, 59, 7, (repeated_ids, labels), labelled_in=66)
     dropped = nodes["id"].to_numpy()[3]
     dangling = int(np.sum((src == dropped) | (edges["dst"].to_numpy() == dropped) | (src == 10**6) | (weight < 0)))
     assert (counts["edges"].rows_in, counts["edges"].rows_out) == (400, 400 - dangling)

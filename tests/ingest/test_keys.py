@@ -19,6 +19,9 @@ from gnnflow.graph.errors import ConfigError, TableError
 from gnnflow.ingest.subsample import read_subsample
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
+from tests.small_graphs import graph_config
 from tests.typed_graphs import ingested, typed_tables, write_tables
 
 USES, PAYS = "account__uses__device", "account__pays__merchant"
@@ -111,6 +114,31 @@ def test_one_table_serves_several_relations(tmp_path: Path, kinds: list[Any]) ->
         graph["edges"][name] = {"table": str(tmp_path / "all.parquet"), "where": {"kind": kind}}
     _, shared = ingested(tmp_path / "shared", graph)
     assert shared.digest == plain.digest
+
+
+def test_attributes_are_fitted_over_the_edges_of_a_relation_alone(tmp_path: Path) -> None:
+    tables, rng = typed_tables(), np.random.default_rng(3)
+    edges = tables["account__sends__account"]
+    drawn = {"amount": rng.random(edges.num_rows), "city": rng.choice(["a", "b"], edges.num_rows)}
+    for name, column in drawn.items():
+        edges = edges.append_column(name, pa.array(column))
+    tables["account__sends__account"] = edges
+    columns = {"amount": {"kind": "numerical", "scale": "quantile"}, "city": {"kind": "categorical"}}
+    own = {"edge_features": {"account__sends__account": list(columns)}, "columns": columns}
+    graph = write_tables(tmp_path, tables) | own
+
+    def digest(name: str) -> str:
+        config = graph_config(tmp_path, graph=graph, workspace=str(tmp_path / name))
+        return make_artifact(StageContext.of(config), "ingest").digest
+
+    plain = digest("plain")
+    other = edges.set_column(edges.column_names.index("amount"), "amount", pa.array(rng.random(edges.num_rows) + 5))
+    other = other.set_column(other.column_names.index("city"), "city", pa.array(["c"] * edges.num_rows))
+    both = [edges.append_column("kind", pa.array(["own"] * edges.num_rows))]
+    both += [other.append_column("kind", pa.array(["other"] * edges.num_rows))]
+    pq.write_table(pa.concat_tables(both), tmp_path / "all.parquet", row_group_size=40)
+    graph["edges"]["account__sends__account"] = {"table": str(tmp_path / "all.parquet"), "where": {"kind": "own"}}
+    assert digest("shared") == plain
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
@@ -211,7 +239,10 @@ def test_edge_tables_that_cannot_be_are_refused_when_the_config_is_read(
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"table": "device", "src": "id", "dst": "keeper"}, r"device\.parquet: has no column 'keeper' \(graph\.dst\)"),
+        (
+            {"table": "device", "src": "id", "dst": "keeper"},
+            r"device\.parquet: has no column 'keeper' \(graph\.edges\.device__of__account\.dst\)",
+        ),
         ({"table": "device", "src": "id", "dst": "owner", "where": {"k": 1}}, r"has no column 'k' .*where"),
         ({"table": "device", "src": "id", "dst": "half"}, r"'half': id is no whole number in 13 row"),
     ],

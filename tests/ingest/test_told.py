@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
@@ -15,13 +17,13 @@ from gnnflow.graph.facts import BadRows, RowCounts
 from gnnflow.stages import pipeline
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.running import make_artifact, run_stage
+from gnnflow.stages.entry import perform
+from gnnflow.stages.running import make_artifact
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def told(folder: Path, **sections: Any) -> str:
@@ -77,7 +79,7 @@ def test_a_train_split_of_one_label_is_refused_before_training(
     write_graph(tmp_path)
     label_rows(tmp_path, label)
     with pytest.raises(TrainingError, match=found):
-        pipeline.run(StageContext.of(graph_config(tmp_path)))
+        perform(StageContext.of(graph_config(tmp_path)), "run")
 
 
 def test_rows_that_were_set_aside_are_counted_by_table(tmp_path: Path) -> None:
@@ -87,7 +89,8 @@ def test_rows_that_were_set_aside_are_counted_by_table(tmp_path: Path) -> None:
     pq.write_table(edges.set_column(0, "src", ids), tmp_path / "edges.parquet")
     text = told(tmp_path, graph={"on_bad_rows": "quarantine"})
     assert f"edges: 2 of {edges.num_rows:,} rows (0.5 %) were set aside, see " in text
-    assert "edges: 2 rows (0.5 %): column 'src': src is not an id of the node table" in text
+    assert "edges: rows  share  column  reason" in text
+    assert "edges:    2  0.5 %     src  src is not an id of the node table" in text
     assert not [line for line in text.splitlines() if line.startswith("nodes: ") and "were set aside" in line]
     (place,) = {line.rpartition("see ")[2] for line in text.splitlines() if "set aside" in line}
     assert pq.read_table(place).num_rows == 2
@@ -98,9 +101,33 @@ def test_at_most_ten_reasons_of_a_table_are_told() -> None:
     reasons = tuple(BadRows(f"x{number}", "is null", 12 - number) for number in range(12))
     tell_of_bad_rows({"nodes": RowCounts(1000, 922, 78, reasons)}, "store", heard.message)
     assert heard.messages[0] == "nodes: 78 of 1,000 rows (7.8 %) were set aside, see store/quarantine"
-    assert heard.messages[1] == "nodes: 12 rows (1.2 %): column 'x0': is null"
+    assert heard.messages[1:3] == ["nodes: rows  share  column  reason", "nodes:   12  1.2 %      x0  is null"]
     assert heard.messages[-1] == "nodes: and 2 more reasons"
-    assert len(heard.messages) == 12
+    assert len(heard.messages) == 13
+
+
+def test_labels_that_were_set_aside_are_counted_and_head_the_report(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet").to_pylist()
+    nodes[3] |= {"x": [np.inf] * 5, "label": -1}
+    nodes[7]["x"] = [np.inf] * 5
+    pq.write_table(pa.Table.from_pylist([*nodes, nodes[11]]), tmp_path / "nodes.parquet")
+    aside = {"on_bad_rows": "quarantine", "max_bad_rows": 1.0}
+    config = graph_config(tmp_path, graph=aside, train={"epochs": 1}, infer={"parity_samples": 4})
+    heard = Heard()
+    made = pipeline.run(StageContext.of(config, progress=heard))
+    found = [line for line in heard.messages if line.startswith("nodes: ") and "file" not in line]
+    assert found[0].startswith("nodes: 3 of 61 rows (4.92 %), 2 (3.33 %) of those with a label, were set aside, see ")
+    assert found[1:4] == [
+        "nodes: rows   share  with a label  column  reason",
+        (
+            "nodes:    2  3.28 %    1 (1.67 %)       x  feature is null, NaN, infinite or beyond what float32 holds "
+            "(3.4e38)"
+        ),
+        "nodes:    1  1.64 %    1 (1.67 %)      id  id appears more than once",
+    ]
+    page = Path(made.report.removeprefix("file://")).read_text()
+    assert page.index("Rows that were set aside") < page.index('<section id="')
 
 
 def spoil_sources(folder: Path, number: int) -> None:
@@ -150,7 +177,7 @@ def test_rows_set_aside_are_told_before_the_splits_that_lack_them(tmp_path: Path
     lost = pa.array([each == "train" for each in nodes["split"].to_pylist()])
     column = pa.compute.if_else(lost, pa.scalar(None, pa.int64()), nodes["id"])
     pq.write_table(nodes.set_column(0, "id", column), tmp_path / "nodes.parquet")
-    with pytest.raises(GuardError, match=r"15 of 60 rows \(25 %\) were set aside, .* column 'id': null id"):
+    with pytest.raises(GuardError, match=r"15 of 60 rows \(25 %\), .* were set aside, .* column 'id': null id"):
         told(tmp_path, graph={"on_bad_rows": "quarantine"})
     with pytest.raises(TableError, match=r"no row is in split 'train' .*; 15 rows were set aside"):
         told(tmp_path, graph={"on_bad_rows": "quarantine", "max_bad_rows": 1})
@@ -178,7 +205,7 @@ def test_a_graph_store_of_a_more_generous_config_is_refused_by_a_stricter_one(tm
     strict = StageContext.of(graph_config(tmp_path, graph={"on_bad_rows": "quarantine"}))
     for stage in ("ingest", "select", "run"):
         with pytest.raises(GuardError, match=r"5 of 400 rows"):
-            run_stage(strict, stage)
+            perform(strict, stage)
 
 
 def test_several_tables_above_the_share_are_all_named() -> None:

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gnnflow.graph.facts import RowCounts
 from gnnflow.graph.run_facts import LinkFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
 from gnnflow.report import BlowUp, GraphSummary, Parity, PredictionSample, StageRow
@@ -66,7 +65,6 @@ def never_rules() -> PredictionSample:
     [
         ({"parity": Parity(10, 2e-4, 1e-4)}, "The parity certificate failed"),
         ({"curves": [{"epoch": 3, "train_loss": float("nan")}]}, "The loss stopped being a number at epoch 3"),
-        ({"tables": {"nodes": RowCounts(9, 7, 2), "edges": RowCounts(9, 4, 5)}}, "7 rows were quarantined"),
         ({"large": {"graph.normalize": ["age"]}}, "Large numbers are not scaled"),
         ({"unread": ["amount", "hour"]}, "The model does not read the edge attributes"),
         ({"baseline": {"test.accuracy": 0.83}}, "The edges add little"),
@@ -161,7 +159,7 @@ def test_lower_errors_count_as_better(make_inputs):
 
 
 def test_the_gravest_comes_first(make_inputs):
-    changes = {"parity": Parity(10, 1.0, 1e-4), "best_epoch": 10, "tables": {"nodes": RowCounts(9, 8, 1)}}
+    changes = {"parity": Parity(10, 1.0, 1e-4), "best_epoch": 10, "large": {"graph.normalize": ["age"]}}
     assert [hint.kind for hint in find_hints(make_inputs(**changes))] == ["problem", "warning", "idea"]
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import re
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,7 @@ import pytest
 import yaml
 
 from gnnflow.config import load_config
-from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.errors import ConfigError, TableError
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.draft import draft_config
@@ -113,6 +117,56 @@ def test_exports_of_a_shop_become_a_typed_graph_with_its_foreign_key(tmp_path):
     assert graph["features"] == {"users": ["age"], "items": ["tags"], "categories": ["margin"]}
     assert graph["columns"] == {"items.tags": {"kind": "multicategorical", "separator": "|"}}
     assert "test.accuracy" in _run(draft.text, tmp_path)
+
+
+def test_the_lines_that_read_attributes_of_edges_run_when_they_are_taken_in(tmp_path):
+    payments = tmp_path / _payments(tmp_path)
+    lines = payments.read_text().splitlines()
+    days = [f"{line},2024-01-0{1 + number % 9}" for number, line in enumerate(lines[1:])]
+    payments.write_text("\n".join([f"{lines[0]},paid_at", *days]) + "\n")
+    text = draft_config([_accounts(tmp_path), str(payments)]).text
+    assert "payments.payment_id is left out: different in each row" in text
+    taken = re.sub(r"(?m)^  # (edge_|  )", r"  \1", text).replace("kind: sage", "kind: gat_e")
+    graph = _content(taken)["graph"]
+    assert (graph["edge_features"], graph["edge_normalize"]) == (["amount", "paid_at"], "standard")
+    assert graph["columns"] == {"opened": {"kind": "timestamp"}, "paid_at": {"kind": "timestamp"}}
+    assert "test.accuracy" in _run(taken, tmp_path)
+
+
+def test_messy_exports_run_as_they_are(tmp_path):
+    customers = tmp_path / "Kunden 2024.csv.gz"
+    rows = "".join(f'K{number};Köln;{number},5;"{("ja", "nein")[number % 3 == 0]}"\n' for number in range(_ROWS))
+    customers.write_bytes(gzip.compress(f"# Export\n# 2024\nKunden Nr;Straße;Größe;label\n{rows}".encode()))
+    calls = tmp_path / "Anrufe.jsonl"
+    calls.write_text("".join(f'{{"von": "K{number}", "an": "K{number // 2}"}}\n' for number in range(_ROWS)))
+    draft = draft_config([str(customers), str(calls)])
+    assert not draft.stops
+    graph = _content(draft.text)["graph"]
+    assert (graph["id"], {graph["src"], graph["dst"]}, graph["features"]) == ("Kunden Nr", {"von", "an"}, ["Größe"])
+    assert "test.accuracy" in _run(draft.text, tmp_path)
+
+
+def test_all_tables_of_a_database_become_a_graph_whose_ids_pandas_left_without_a_name(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute('CREATE TABLE "Käufer" ("Unnamed: 0" INTEGER, name TEXT, age INTEGER, churned TEXT)')
+        connection.execute('CREATE TABLE "orders" (buyer_id INTEGER, seller_id INTEGER, amount REAL)')
+        buyers = [(number, f"n{number}", number % 7, ("yes", "no")[number % 2]) for number in range(_ROWS)]
+        connection.executemany('INSERT INTO "Käufer" VALUES (?, ?, ?, ?)', buyers)
+        orders = [(number // 2, (_ROWS - 1 - number) // 2, number / 2) for number in range(_ROWS)]
+        connection.executemany("INSERT INTO orders VALUES (?, ?, ?)", orders)
+        connection.commit()
+    draft = draft_config([str(tmp_path / "shop.db")])
+    assert not draft.stops
+    graph = _content(draft.text)["graph"]
+    assert graph["id"] == "Unnamed: 0"
+    assert graph["nodes"] == f"{tmp_path}/shop.db#Käufer"
+    assert "test.accuracy" in _run(draft.text, tmp_path)
+
+
+def test_a_table_without_a_header_is_asked_about(tmp_path):
+    (tmp_path / "e.csv").write_text("1,2\n2,3\n")
+    with pytest.raises(TableError, match=r"its first line is a row: 1, 2.*graph\.formats"):
+        draft_config([str(tmp_path / "e.csv")])
 
 
 def test_labels_of_edges_a_split_column_and_no_label_choose_the_task(tmp_path):

@@ -15,11 +15,14 @@ from gnnflow.graph.errors import ConfigError, RegistryError, ScoringError, Train
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.entry import perform
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
+from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
+from tests.hearing import Heard
 from tests.small_graphs import graph_config
 from tests.stages.test_links import write_groups
 
@@ -194,7 +197,7 @@ def test_later_edges_are_scored_without_labels_or_splits(tmp_path: Path, split: 
         pq.write_table(later, tmp_path / "edges.parquet")
         assert predictions(score.run(StageContext.of(config_of(tmp_path, **unread)))).equals(expected)
     with pytest.raises(TrainingError, match=r"graph\.label: null, so nothing can be trained"):
-        run_pipeline(StageContext.of(config_of(tmp_path, **unread)))
+        perform(StageContext.of(config_of(tmp_path, **unread)), "run")
     with pytest.raises(ScoringError, match=r"none of the edges is in test \(none .*Set it to all"):
         score.run(StageContext.of(config_of(tmp_path, **unread, infer={"targets": ["test"]})))
 
@@ -250,3 +253,28 @@ def test_keys_that_mean_nothing_for_labels_of_edges_are_refused(
     write_labelled(tmp_path)
     with pytest.raises(ConfigError, match=key):
         config_of(tmp_path, **sections)
+
+
+def test_a_missing_split_of_edges_is_made_as_their_times_and_the_strategy_allow(tmp_path: Path) -> None:
+    table = write_labelled(tmp_path)
+    place = table.column_names.index("timestamp")
+    days = pa.array(np.datetime64("2024-01-01") + np.arange(table.num_rows) % 20)
+
+    def kind(column: Any, *, name: str = "timestamp", train: dict[str, Any] | None = None, **graph: Any) -> str:
+        pq.write_table(table.set_column(place, name, column), tmp_path / "edges.parquet")
+        config = config_of(tmp_path, task={"split": {"kind": "auto"}}, train=train or {}, graph=graph)
+        return resolve(config).config.task.split.kind
+
+    assert kind(table["timestamp"]) == "random"  # integers may be anything
+    assert kind(table["timestamp"], name="at", timestamp="at") == "time"
+    assert kind(days, train={"parallel": "hybrid"}) == "random"  # it cannot hide later edges
+    assert kind(days, label=None) == kind(days, split="part") == "column"
+    assert kind(days) == "time"
+    heard, auto = Heard(), config_of(tmp_path, task={"split": {"kind": "auto"}})
+    facts = make_artifact(StageContext.of(auto, progress=heard), "ingest").facts(GraphFacts)
+    assert facts.split_times == {"valid": "2024-01-18", "test": "2024-01-19"}
+    assert any("splits: by time (graph.timestamp)" in each for each in heard.messages)
+    split = pa.array(np.array(["train", "valid", "test"])[np.arange(table.num_rows) % 3])
+    pq.write_table(table.append_column("split", split), tmp_path / "edges.parquet")
+    asked = [config_of(tmp_path, task={"split": {"kind": each}}) for each in ("auto", "column")]
+    assert resolve(asked[0]).uri == resolve(asked[1]).uri  # as before there was auto

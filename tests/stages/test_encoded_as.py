@@ -12,10 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow import registry
+from gnnflow.config.loading import PartialConfig
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.stages import guards, pipeline, publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.first_look import first_look
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
 from tests.hearing import Heard
@@ -91,6 +93,20 @@ def test_runs_encode_as_a_model_does_where_they_are_told_to(tmp_path: Path) -> N
     assert ours.encodings["nodes"][1].unknown == NUM_NODES // 2
     version = registry.find_version(again.config.workspace, "small", "1")
     assert version.states == theirs.states
+
+
+def test_the_look_shows_the_kinds_of_a_model_whose_columns_are_not_said(tmp_path: Path) -> None:
+    """Without the model, text of digits is refused as a feature: the user has to say its kind."""
+    write(tmp_path, code=[str(number % 3) for number in range(NUM_NODES)])
+    features = {"features": ["age", "code"]}
+    published(tmp_path, graph={**features, "columns": {"code": {"kind": "categorical"}}})
+    alone, known = (
+        first_look(PartialConfig(context_of(tmp_path, graph={**features, "scaled_as": name}).config))
+        for name in (None, "small")
+    )
+    assert "column 'code' is string, not numbers" in str(alone.stops[0])
+    assert not known.stops
+    assert {column.name: column.role for column in known.tables[0].columns}["code"] == "feature (categorical)"
 
 
 def test_a_champion_of_other_values_is_compared_on_its_own(tmp_path: Path) -> None:

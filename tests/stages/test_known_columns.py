@@ -13,6 +13,7 @@ from gnnflow.graph.errors import RegistryError, TableError
 from gnnflow.registry import other_columns
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.entry import perform
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 
@@ -106,7 +107,7 @@ def test_figures_of_another_column_scale_none(tmp_path: Path) -> None:
     publish.run(context)
     later = context_of(tmp_path, graph={**scaling, "features": ["b", "a", "c"], "scaled_as": "small"})
     with pytest.raises(TableError, match=r"graph\.scaled_as: column 1 of nodes is b, the model was trained on a"):
-        pipeline.run(later)
+        perform(later, "run")
 
 
 def test_edges_are_turned_round_where_they_were_for_the_model(tmp_path: Path) -> None:

@@ -14,17 +14,18 @@ import pytest
 from gnnflow.config import Config
 from gnnflow.graph.errors import ConfigError, TrainingError
 from gnnflow.graph.facts import FlatFacts
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.shards import PairShard, read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.entry import perform
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
 from gnnflow.train.minibatch import outputs_on_shards
-from gnnflow.train.minibatch.preparing import Sample
 from tests.small_links import config_of, run_groups, write_groups
 
 
@@ -106,7 +107,7 @@ def test_scores_of_held_out_pairs_are_those_of_training(done: tuple[Config, Any,
     entries = [entry for entry in flat.facts(FlatFacts).shards if entry.split == "test"]
     model = load_model(context.artifact("train").uri)
     read, settings = partial(read_pair_shard, flat.uri), {"train": config.train, "task": config.task}
-    outputs = outputs_on_shards(model, entries, read, sample=Sample(), seed=config.seed, **settings)  # type: ignore[arg-type]
+    outputs = outputs_on_shards(model, entries, read, sampling=EVERY_EDGE, seed=config.seed, **settings)  # type: ignore[arg-type]
     ids = np.concatenate([store.nodes(part, ["id"])["id"].to_numpy(zero_copy_only=False) for part in range(3)])
     shards = [read_pair_shard(flat.uri, entry) for entry in entries]
     ends = [
@@ -211,10 +212,10 @@ def test_shares_that_hold_out_no_edge_are_fine_where_nothing_trains(tmp_path: Pa
     none = config_of(tmp_path, task={"split": {"kind": "time", "valid": 0, "test": 0}}, train={"epochs": 1})
     assert score.run(StageContext.of(none)).predictions == expected
     with pytest.raises(TrainingError, match=r"task\.split\.valid: 0 is not allowed"):
-        run_pipeline(StageContext.of(none))
+        perform(StageContext.of(none), "run")
 
 
 def test_nothing_is_trained_without_held_out_edges(tmp_path: Path) -> None:
     write_groups(tmp_path)
     with pytest.raises(TrainingError, match=r"task\.split\.kind: none holds no edges out, so nothing can be trained"):
-        run_pipeline(StageContext.of(config_of(tmp_path, task={"split": {"kind": "none"}})))
+        perform(StageContext.of(config_of(tmp_path, task={"split": {"kind": "none"}})), "run")

@@ -18,9 +18,9 @@ from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.forecast import Forecast, StageForecast, full_cost, growth_of
+from gnnflow.stages.forecast import Forecast, StageForecast, error_of, full_cost, growth_of
 from gnnflow.stages.plan import budget_text, plan_run
-from gnnflow.stages.rehearsal import Cost, Rehearsal
+from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal
 from gnnflow.stages.running import make_artifact
 from gnnflow.train.hybrid import open_task_source
 from gnnflow.train.minibatch.memory import array_bytes
@@ -65,6 +65,24 @@ def test_a_plan_says_what_each_stage_writes_and_leaves_nothing(tmp_path: Path, s
     trained = next(each for each in forecast.stages if each.stage == "train")
     assert trained.epochs == context.config.train.epochs
     assert trained.seconds >= trained.epochs * trained.epoch_seconds > 0
+
+
+@pytest.mark.parametrize(("limit", "rehearsed"), [(0, (16, 4)), (10, (16, 4)), (60, (16, 4, 1)), (None, (16, 4))])
+def test_rehearsals_end_where_a_larger_graph_would_go_beyond_their_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float | None, rehearsed: tuple[int, ...]
+) -> None:
+    def rehearse(context: StageContext, *, one_in: int, completes: bool, **_: Any) -> Rehearsal:
+        seconds = 1 + 40 / one_in
+        costs = {stage: Cost(seconds / 5, 0, 0, 0) for stage in context.run.stages}
+        costs |= {RUN: Cost(2, 0, 0, 0)} if completes else {}
+        return Rehearsal(one_in, context.run.partitions, costs, seconds)
+
+    monkeypatch.setattr("gnnflow.stages.plan.rehearse", rehearse)
+    write_graph(tmp_path, num_nodes=10_000, num_edges=150_000)
+    forecast = plan_run(context_of(tmp_path), limit=limit)
+    assert forecast.one_in == rehearsed
+    assert sum(each.seconds for each in forecast.stages) == pytest.approx(41 + 2)
+    assert "the time may be wrong by " in "\n".join(forecast.lines())
 
 
 @pytest.mark.slow
@@ -249,6 +267,18 @@ def test_no_figure_is_below_nothing_or_falls_as_the_graph_grows(seconds: list[fl
     sizes = [Rehearsal(one_in, 4, {"flat": cost}, 1.0) for one_in, cost in zip(shares, costs, strict=True)]
     found = full_cost(sizes, "flat", partitions=4).seconds
     assert found >= np.mean(seconds) * (1 - 1e-9)
+
+
+@given(st.lists(st.floats(1, 100), min_size=3, max_size=3), st.integers(0, 3))
+def test_the_error_of_the_time_is_of_a_line_and_falls_as_more_is_rehearsed(values: list[float], finer: int) -> None:
+    def error(shares: list[int]) -> float:
+        costs = [Cost(value, 0, 0, 0, epoch_seconds=value) for value in values]
+        held = zip(shares, costs, strict=True)
+        return error_of([Rehearsal(one_in, 4, {"flat": cost}, 1.0) for one_in, cost in held], epochs=1)
+
+    near, far = [64, 16, 1], [64 * 4**finer, 16 * 4**finer, 4**finer]
+    assert error(near) <= error(far) * (1 + 1e-9)
+    assert error(near) >= 0.1 * np.mean(values)
 
 
 def test_what_may_go_wrong_is_said() -> None:

@@ -13,6 +13,7 @@ from gnnflow.graph.errors import RegistryError, ScoringError, StorageError, Trai
 from gnnflow.layers import saved
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.entry import perform
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def test_later_tables_are_scored_by_one_command_and_need_no_labels(
     assert ("class" in expected.column_names) == named
     assert score.is_quick(later)
     with pytest.raises(TrainingError, match="no label column 'label', so nothing can be trained"):
-        pipeline.run(later)
+        perform(later, "run")
 
 
 @pytest.mark.parametrize("now", [("low", "low"), ("low", "new"), ("x", "y", "low", "z", "w")])
@@ -130,7 +131,7 @@ def test_labels_that_are_there_are_not_read_where_none_are_asked_for(tmp_path: P
     found = score.run(StageContext.of(graph_config(tmp_path, train=TRAIN, graph=unread)))
     assert pq.read_table(found.predictions).sort_by("id").equals(expected)
     with pytest.raises(TrainingError, match=r"graph\.label: null, so nothing can be trained"):
-        pipeline.run(StageContext.of(graph_config(tmp_path, train=TRAIN, graph=unread)))
+        perform(StageContext.of(graph_config(tmp_path, train=TRAIN, graph=unread)), "run")
 
 
 def test_targets_of_a_split_that_none_is_in_are_not_quietly_nothing(tmp_path: Path) -> None:

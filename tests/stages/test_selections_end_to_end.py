@@ -16,6 +16,7 @@ from gnnflow.graph.facts import SelectFacts
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.entry import perform
 from tests.small_graphs import graph_config, write_graph
 from tests.typed_graphs import typed_tables, write_tables
 
@@ -148,4 +149,4 @@ def test_a_model_is_trained_further_on_the_relations_it_was_trained_on(tmp_path:
     other = config_of(tmp_path, tables, "metapaths", neighbors=fewer, train=train)
     context = StageContext.of(other)
     with pytest.raises(LayerError, match="another architecture"):
-        pipeline.run(context)
+        perform(context, "run")

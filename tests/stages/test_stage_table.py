@@ -12,8 +12,9 @@ from gnnflow.config.stages import STAGES, every_stage, needs_of, retraining_chai
 from gnnflow.graph.errors import ConfigError, LayerError, TableError, TrainingError
 from gnnflow.stages import ingest, pipeline
 from gnnflow.stages.base import ArtifactResult, StageContext
+from gnnflow.stages.entry import perform
 from gnnflow.stages.resolve import resolve
-from gnnflow.stages.running import make_artifact, run_stage
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage import filesystem
 from gnnflow.storage.filesystem import exists
 from tests.command_line import printed
@@ -66,7 +67,7 @@ def test_chains_follow_the_pipeline_and_leave_out_what_a_config_does_not_ask_for
 def test_a_stage_that_a_config_does_not_ask_for_is_refused(tmp_path: Path) -> None:
     write_graph(tmp_path)
     with pytest.raises(ConfigError, match=r"no stage partition.*Set partition\.kind"):
-        run_stage(StageContext.of(graph_config(tmp_path)), "partition")
+        perform(StageContext.of(graph_config(tmp_path)), "partition")
 
 
 @pytest.mark.usefixtures("toy")
@@ -205,7 +206,7 @@ def test_editing_a_loss_of_ones_own_trains_again_and_a_missing_one_is_refused_be
     assert changed == {"train", "infer"}
     context = StageContext.of(graph_config(tmp_path, train={"loss": {"kind": "edited_loss:yours"}}))
     with pytest.raises(TrainingError, match=r"has no function 'yours'\. Its functions are: mine"):
-        run_stage(context, "run")
+        perform(context, "run")
     assert not exists(context.run.artifact("ingest"))
 
 
@@ -214,7 +215,7 @@ def test_a_layer_no_execution_runs_is_refused_before_ingest(tmp_path: Path) -> N
     model = {"kind": "tests.contracts.own_layers:MedianWithSelf", "head": "linear", "hidden": 4}
     context = StageContext.of(graph_config(tmp_path, model=model))
     with pytest.raises(LayerError, match="do not merge"):
-        run_stage(context, "run")
+        perform(context, "run")
     assert not exists(context.run.artifact("ingest"))
 
 

@@ -16,6 +16,7 @@ from gnnflow.config import Config
 from gnnflow.graph.errors import StorageError
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.entry import perform
 from gnnflow.storage import lease
 from gnnflow.storage.filesystem import list_names
 from gnnflow.storage.manifest import read_manifest
@@ -168,4 +169,4 @@ def test_scores_of_another_model_are_not_taken_for_those_of_the_one_that_is_ther
     remove_tree(artifact)
     seeds[threading.get_ident()] = 1
     with pytest.raises(StorageError, match=r"another result of train .*Delete this folder and run again"):
-        pipeline.run(StageContext.of(config))
+        perform(StageContext.of(config), "run")

@@ -17,6 +17,7 @@ from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, Storage
 from gnnflow.layers.saved import load_model
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.entry import perform
 from gnnflow.storage.run_folder import read_run
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
@@ -168,11 +169,11 @@ def test_another_architecture_is_refused_before_the_first_stage(tmp_path: Path, 
     with pytest.raises(
         LayerError, match=r"train\.start: 'small/1' is a model of another .*model\.hidden is 8, there 4"
     ):
-        pipeline.run(context)
+        perform(context, "run")
     assert not Path(context.run.artifact("ingest")).exists()
     context = context_of(tmp_path, graph=tables, start="small")
     with pytest.raises(LayerError, match=r"another architecture: feature width is 7, there 5\. Set the keys of model"):
-        pipeline.run(context)
+        perform(context, "run")
 
 
 def test_damaged_weights_are_refused(tmp_path: Path, first: StageContext) -> None:
@@ -181,7 +182,7 @@ def test_damaged_weights_are_refused(tmp_path: Path, first: StageContext) -> Non
     content[-1] ^= 1
     weights.write_bytes(content)
     with pytest.raises(StorageError, match=r"model\.safetensors: is damaged: its sha256 is"):
-        pipeline.run(context_of(tmp_path, start="small/1", epochs=2))
+        perform(context_of(tmp_path, start="small/1", epochs=2), "run")
 
 
 def test_a_service_starts_from_allowed_places_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,12 @@ import pytest
 
 from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.shards import read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.entry import perform
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.running import make_artifact
@@ -28,7 +30,6 @@ from gnnflow.storage.graph_store import GraphStore, edges_file
 from gnnflow.storage.tables import commit_table
 from gnnflow.train.failed_batch import read_failed_batch
 from gnnflow.train.minibatch import outputs_on_shards
-from gnnflow.train.minibatch.preparing import Sample
 from tests.small_graphs import graph_config, write_graph
 from tests.typed_graphs import typed_tables
 
@@ -101,7 +102,7 @@ def test_training_stops_at_a_held_out_edge_planted_in_its_relation_or_the_revers
     store, context = store_of(config), StageContext.of(config)
     plant(store, relation)
     with pytest.raises(TrainingError, match="is among the edges that its score is computed from"):
-        run_pipeline(context)
+        perform(context, "run")
 
 
 def plant(store: GraphStore, relation: str) -> None:
@@ -240,7 +241,7 @@ def test_training_scores_a_held_out_pair_as_the_embeddings_of_graphinfer_do(link
     entries = [entry for entry in flat.facts(FlatFacts).shards if entry.split == "test"]
     task: Any = config.task
     read = partial(read_pair_shard, flat.uri)
-    made = outputs_on_shards(model, entries, read, sample=Sample(), train=config.train, task=task, seed=config.seed)
+    made = outputs_on_shards(model, entries, read, sampling=EVERY_EDGE, train=config.train, task=task, seed=config.seed)
     table, ids = predictions(result), ids_of(store)
     named = zip(table["type"].to_pylist(), table["id"].to_pylist(), strict=True)
     rows = dict(zip(named, to_matrix(table["embedding"]), strict=True))
@@ -286,7 +287,7 @@ def test_a_batch_that_failed_is_kept_with_the_ids_and_features_of_what_its_edges
     tables = typed_tables()
     config = config_of(tmp_path, tables, train={"lr": 1e30, "optimizer": "sgd", "epochs": 9})
     with pytest.raises(TrainingError, match="the training loss is"):
-        run_pipeline(StageContext.of(config))
+        perform(StageContext.of(config), "run")
     (kept,) = tmp_path.glob("runs/failed/train/*/train.safetensors")
     batch = read_failed_batch(str(kept))
     merchants = {row["id"]: row["x_index"] for row in tables["merchant"].to_pylist()}

@@ -37,7 +37,7 @@ def test_types_relations_and_rows_set_aside_are_listed(tmp_path: Path) -> None:
     assert rows["account__uses__device"][:2] == ["119", "9.15"]
     assert rows["account__uses__device"][3:] == ["none", "1"]
     unknown = "dst is not an id of the node table of device"
-    assert rows["edges/account__uses__device"] == ["dst", unknown, "1", "0.833 %"]
+    assert rows["edges/account__uses__device"] == ["dst", unknown, "1", "0.833 %", "no labels"]
     assert rows["device__rev_uses__account"][0] == "119"
     assert rows["account__pays__merchant"][3:] == ["1, weights", "0"]
 

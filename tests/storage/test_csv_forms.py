@@ -4,10 +4,15 @@ import gzip
 
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
-from gnnflow.graph.errors import TableError
+from gnnflow.config import GraphConfig
+from gnnflow.config.formats_section import CsvFormat
+from gnnflow.graph.errors import GnnflowError, TableError
 from gnnflow.storage import csv_blocks
-from gnnflow.storage.user_tables import read_whole, scan
+from gnnflow.storage.samples import sample_table
+from gnnflow.storage.table_files import find_table_files
+from gnnflow.storage.user_tables import first_schema, form_of, read_whole, scan
 
 USUAL = {"id": ["a;1", "b"], "x": [1.5, -2.25], "n": [1, 2]}
 
@@ -69,6 +74,75 @@ def test_names_are_those_of_the_header(tmp_path, text, names):
 def test_a_form_that_cannot_be_known_is_refused(tmp_path, text, problem):
     with pytest.raises(TableError, match=problem):
         table(tmp_path / "t.csv", text)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.dat"])
+@pytest.mark.parametrize(
+    ("text", "said", "expected"),
+    [
+        (
+            "1;ü\n2;é\n",
+            {"header": False, "columns": ["id", "c"], "encoding": "latin-1"},
+            {"id": [1, 2], "c": ["ü", "é"]},
+        ),
+        ("id;c\n1;ü\n", {"encoding": "cp1252"}, {"id": [1], "c": ["ü"]}),
+        ("id,c\n1,x\n", {"header": True, "columns": ["k", "v"]}, {"k": [1], "v": ["x"]}),
+        ("1 2\n3 4\n", {"header": False}, {"f0": [1, 3], "f1": [2, 4]}),
+        ("id;x\n1;1,234\n", {"decimal": "comma"}, {"id": [1], "x": [1.234]}),
+        ("id;x\n1;1,234\n", {"decimal": "point"}, {"id": [1], "x": ["1,234"]}),
+        ("1;2,5\n3;4,5\n", {"separator": "semicolon"}, {"1": [3], "2,5": [4.5]}),
+        # the number of names says which separator it is
+        ("a,1;2;3\nb,1;2;3\n", {"header": False, "columns": ["k", "v"]}, {"k": ["a", "b"], "v": ["1;2;3"] * 2}),
+    ],
+)
+def test_a_form_that_the_config_says_is_read_alike_in_a_sample_and_in_ingest(tmp_path, name, text, said, expected):
+    place = tmp_path / name
+    raw = text.encode(said.get("encoding", "utf-8"))
+    place.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    form = CsvFormat(**said)
+    files = find_table_files(str(place), form=form)
+    whole, sample = read_whole(scan(files)), sample_table(str(place), form=form)
+    assert whole.to_pydict() == expected
+    assert read_whole(sample.chunks) == whole
+    assert first_schema(files).names == whole.column_names
+
+
+def test_a_table_of_several_relations_has_one_form():
+    tables = {
+        "nodes": {"user": "u.csv", "item": "i.csv"},
+        "edges": {"user__buys__item": {"table": "e.csv", "where": {"kind": "buys"}}, "user__rates__item": "e.csv"},
+        "target": "user",
+    }
+    said = {"user__rates__item": {"separator": "tab"}, "user": {"encoding": "latin-1"}}
+    graph = GraphConfig(**tables, formats=said)
+    assert graph.format_at("e.csv").separator == "\t"
+    assert graph.format_at("u.csv").encoding == "latin-1"
+    assert graph.format_at("i.csv") is None
+    with pytest.raises(ValidationError, match="read the same table, which has one form"):
+        GraphConfig(**tables, formats={**said, "user__buys__item": {"separator": "comma"}})
+
+
+def test_the_form_of_a_file_is_told(tmp_path):
+    (tmp_path / "t.csv").write_text("1;ü;2,5\n", encoding="latin-1")
+    form = CsvFormat(header=False, columns=["id", "c", "x"], encoding="latin-1")
+    (chunk,) = scan(find_table_files(str(tmp_path / "t.csv"), form=form))
+    assert form_of([chunk]) == "separator semicolon, latin-1; decimal commas in x; no header"
+    (tmp_path / "t.csv").write_text("id,x\n1,2\n")
+    assert not form_of(scan(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "problem"),
+    [
+        ("t.csv", {"header": False, "columns": ["a", "b", "c"]}, "has 2 columns .*names 3"),
+        ("t.csv", {"encoding": "utf-77"}, "is no encoding"),
+        ("t.parquet", {}, "is parquet, and graph.formats is for CSV"),
+    ],
+)
+def test_a_form_that_does_not_fit_the_file_is_refused(tmp_path, name, said, problem):
+    (tmp_path / name).write_text("1,2\n3,4\n")
+    with pytest.raises(GnnflowError, match=problem):
+        scan(find_table_files(str(tmp_path / name), form=CsvFormat(**said)))
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.ndjson.gz"])

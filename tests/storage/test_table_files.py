@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from gnnflow.config import GraphConfig
-from gnnflow.graph.errors import StorageError
+from gnnflow.graph.errors import ConfigError, StorageError
 from gnnflow.stages.resolve import stamps_of
-from gnnflow.storage import table_files
+from gnnflow.storage import snapshots
 from gnnflow.storage.table_files import find_table_files
 from gnnflow.storage.user_tables import read_whole, scan
 from gnnflow.storage.writing import write_atomic
@@ -120,21 +120,107 @@ LOGS = {
 def test_a_table_whose_log_is_not_read_is_refused_with_the_folders_inside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, scheme: str
 ) -> None:
-    monkeypatch.setattr(table_files, "has_delta", lambda: False)
+    monkeypatch.setattr(snapshots, "find_spec", lambda _: None)
     root = f"{scheme}{tmp_path}/table"
     for name in (LOGS[kind], "data/day=1/a.parquet", "data/day=2/b.parquet"):
         write_atomic(f"{root}/{name}", b"")
-    for folder in (root, f"{root}/data", f"{root}/data/day=1", f"{root}/data/day=1/"):
+    extra = {"Delta Lake": "delta", "Iceberg": "iceberg"}.get(kind)
+    missing = rf"is a table of {kind}: .* not installed\. Install it .*gnnflow\[{extra}\]"
+    with pytest.raises(ConfigError if extra else StorageError, match=missing if extra else "current files"):
+        find_table_files(root)
+    for folder in (f"{root}/data", f"{root}/data/day=1", f"{root}/data/day=1/"):
         with pytest.raises(StorageError, match=f"table.* of {kind}: its current files are listed in"):
             find_table_files(folder)
     assert names(f"{root}/data/day=*/*.parquet") == ["day=1/a.parquet", "day=2/b.parquet"]
     assert names(f"{root}/data/day=1/a.parquet") == ["a.parquet"]
 
 
-def test_a_table_of_lance_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_table_of_lance_is_refused_by_name_without_its_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "find_spec", lambda _: None)
     make(tmp_path, "t.lance/_versions/1.manifest", "t.lance/data/a.lance")
-    with pytest.raises(StorageError, match=r"a table of Lance: .*gnnflow import lance:EDGES.*out as Parquet\.$"):
+    with pytest.raises(ConfigError, match=r"is a table of Lance: .*'gnnflow\[lance\]'\), or: .*out as Parquet\.$"):
         find_table_files(str(tmp_path / "t.lance"))
+    with pytest.raises(StorageError, match=r"lies in .*t\.lance, a table of Lance"):
+        find_table_files(str(tmp_path / "t.lance" / "data"))
+
+
+TYPED = pa.table({"id": [1, 2, 3], "day": ["a b", "c/d", None], "x": [1.5, 2.5, None]})
+
+
+def versions(root: str) -> list[str]:
+    return [each.version for each in stamps_of(GraphConfig(nodes=root, edges=root))["nodes"]]
+
+
+@pytest.mark.keeps("threads")  # its pool stays
+def test_the_current_files_of_an_iceberg_table_are_its_current_snapshot(tmp_path: Path) -> None:
+    catalogs = pytest.importorskip("pyiceberg.catalog.memory", reason="needs gnnflow[iceberg]")
+    types = pytest.importorskip("pyiceberg.types", reason="needs gnnflow[iceberg]")
+    catalog = catalogs.InMemoryCatalog("c", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", schema=TYPED.schema)
+    root = str(tmp_path / "n" / "t")
+    with pytest.raises(StorageError, match="an empty table of Iceberg has no rows"):
+        find_table_files(root)
+    table.append(TYPED.slice(0, 2))
+    table.append(TYPED.slice(2))
+    first, metadata = find_table_files(root), table.metadata_location
+    assert read_whole(scan(first)).sort_by("id").to_pydict() == TYPED.to_pydict()
+    assert first.snapshot == f"snapshot {table.current_snapshot().snapshot_id} of Iceberg"
+    before = versions(root)
+    table.delete("id = 1")  # its file is written again without the row
+    assert read_whole(scan(root)).sort_by("id")["id"].to_pylist() == [2, 3]
+    assert versions(root) != before
+    assert versions(metadata) == before
+    with table.update_schema() as update:
+        update.add_column("y", types.LongType())
+        update.rename_column("x", "z")
+    with pytest.raises(StorageError, match=r"columns were changed after .*: x, z, y"):
+        find_table_files(root)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [({"delete_files": {"d.parquet"}}, "with deleted rows in"), ({"format": "ORC"}, "not Parquet")],
+)
+def test_an_iceberg_table_whose_files_do_not_hold_its_rows_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], problem: str
+) -> None:
+    file = SimpleNamespace(
+        file_path=f"file://{tmp_path}/a", file_format=SimpleNamespace(name=changed.get("format", "PARQUET"))
+    )
+    task = SimpleNamespace(file=file, delete_files=changed.get("delete_files", set()))
+    schema = SimpleNamespace(fields=[SimpleNamespace(field_id=1, name="id")])
+    opened = SimpleNamespace(
+        current_snapshot=lambda: None,
+        scan=lambda: SimpleNamespace(plan_files=lambda: [task]),
+        schema=lambda: schema,
+        metadata=SimpleNamespace(schemas=[schema]),
+    )
+    tables = SimpleNamespace(StaticTable=SimpleNamespace(from_metadata=lambda _: opened))
+    monkeypatch.setitem(sys.modules, "pyiceberg", SimpleNamespace(table=tables))
+    monkeypatch.setitem(sys.modules, "pyiceberg.table", tables)
+    monkeypatch.setattr(snapshots, "find_spec", lambda _: True)
+    make(tmp_path, "t/metadata/v1.metadata.json")
+    with pytest.raises(StorageError, match=f"{problem}.*gnnflow import iceberg:EDGES"):
+        find_table_files(str(tmp_path / "t"))
+
+
+@pytest.mark.keeps("descriptors", "threads")  # its runtime in Rust stays
+def test_the_fragments_of_a_lance_table_are_its_newest_version(tmp_path: Path) -> None:
+    lance = pytest.importorskip("lance", reason="needs gnnflow[lance]")
+    root = str(tmp_path / "t.lance")
+    lance.write_dataset(TYPED, root, max_rows_per_file=2)
+    first, before = find_table_files(root), versions(root)
+    chunks = scan(first)
+    assert [chunk.num_rows for chunk in chunks] == [2, 1]
+    assert read_whole(chunks).to_pydict() == TYPED.to_pydict()
+    assert read_whole(chunks, columns=["x"]).to_pydict() == {"x": [1.5, 2.5, None]}
+    lance.dataset(root).delete("id = 1")
+    assert read_whole(scan(root))["id"].to_pylist() == [2, 3]
+    assert read_whole(chunks)["id"].to_pylist() == [1, 2, 3]  # of the version that was listed
+    assert versions(root) != before
 
 
 @pytest.mark.keeps("descriptors", "threads")  # its runtime in Rust stays
@@ -178,7 +264,7 @@ def test_a_delta_table_whose_files_do_not_hold_its_rows_is_refused(
         version=lambda: 3,
     )
     monkeypatch.setitem(sys.modules, "deltalake", SimpleNamespace(DeltaTable=lambda _: opened))
-    monkeypatch.setattr(table_files, "has_delta", lambda: True)
+    monkeypatch.setattr(snapshots, "find_spec", lambda _: True)
     make(tmp_path, "_delta_log/0.json", "a.parquet")
     with pytest.raises(StorageError, match=problem):
         find_table_files(str(tmp_path))

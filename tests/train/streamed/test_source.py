@@ -280,7 +280,7 @@ def test_the_number_that_is_asked_for_is_the_least_that_is_enough(folder, size, 
 
 def test_fewer_bytes_are_more_intervals(folder):
     job = job_for(folder)
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     size = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (100_000, 2_000_000))
     plans = [plan(model, size, budget=mib << 20) for mib in (4000, 1000, 600)]
     assert [each.intervals for each in plans] == sorted({each.intervals for each in plans})
@@ -291,7 +291,7 @@ def test_fewer_bytes_are_more_intervals(folder):
 
 def test_what_the_fewest_intervals_leave_of_a_budget_lets_several_stay_together(folder):
     job = job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2})
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     size = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (20_000, 400_000))
     for mib in (2000, 1000, 600):
         made = plan(model, size, budget=mib << 20)
@@ -319,7 +319,7 @@ def test_many_edges_are_cut_so_that_their_ends_have_two_bytes(folder):
 
 def test_a_rank_of_several_needs_memory_for_what_goes_round(folder):
     job = job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2})
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     alone = GraphSize((500_000,), (10_000_000,), 1000, (64,), 0, (100_000, 2_000_000))
     of_four = replace(alone, ranks=4, all_targets=4000)
     one, ring = (plan(model, size, budget=600 << 20) for size in (alone, of_four))

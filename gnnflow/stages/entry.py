@@ -1,0 +1,32 @@
+"""The way in for commands and operators: a run is resolved once, a stage is checked once and then run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnnflow.cluster import Cluster
+from gnnflow.stages.check import check_stage
+from gnnflow.stages.resolve import cluster_for
+from gnnflow.stages.running import run_stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gnnflow.stages.base import StageContext, StageResult
+    from gnnflow.stages.resolve import ResolvedRun
+
+_NO_WORKERS = (
+    "the tables are small, so the work runs in this process; `cluster: {kind: local}` in the config starts workers"
+)
+
+
+def perform(context: StageContext, stage: str) -> StageResult:
+    """Check everything that is known before a stage runs, then run it."""
+    check_stage(context.run, stage)
+    return run_stage(context, stage)
+
+
+def cluster_of(run: ResolvedRun, *, say: Callable[[str], None]) -> Cluster:
+    """Return the cluster of a run for a `with` block; it starts with the first task that needs it."""
+    chosen = cluster_for(run)
+    return Cluster(chosen, say=say, note="" if chosen == run.config.cluster else _NO_WORKERS)

@@ -1,0 +1,169 @@
+"""Checks of labels, splits and targets: by the columns of the tables before ingest, by the graph store after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gnnflow.config import MAGNNConfig, MiniBatchConfig, PlateauSchedule
+from gnnflow.config.train_section import is_hybrid
+from gnnflow.graph.errors import TableError, TrainingError
+from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric, selection_metrics
+from gnnflow.graph.splits import SPLITS, check_splits, too_few_targets
+from gnnflow.graph.train_labels import check_train_labels
+from gnnflow.ingest.schema import NodeSchema, node_table
+from gnnflow.stages.model_size import check_trained_size
+
+if TYPE_CHECKING:
+    from gnnflow.config import Config
+    from gnnflow.graph.facts import GraphFacts
+    from gnnflow.graph.labels import LabelKind
+    from gnnflow.ingest.preview import Preview
+    from gnnflow.ingest.tables import EdgeTable, NodeTable
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """Facts about targets; None if still unknown: text must be read as a whole first.
+
+    row_width: columns of the rows that the first layer reads. columns: of the labelled table.
+    """
+
+    label_kind: LabelKind | None
+    has_split: bool
+    row_width: int | None
+    columns: tuple[str, ...] = ()
+
+
+def check_labels(config: Config, *, facts: GraphFacts | None, preview: Preview | None) -> None:
+    """Raise TrainingError if the tables hold no labels or splits, or the metric or loss does not fit the labels.
+
+    facts: of the graph store; None before ingest, when a sample of the tables says what is known.
+    """
+    check_held_out(config)
+    if config.task.kind == "link":
+        _check_choices(config, "link")
+        return
+    if facts is None:
+        assert preview is not None, "the tables are sampled where there is no graph store"
+        known = _targets_of_tables(config, preview)
+    else:
+        known = _targets_of_store(config, facts)
+    if known.row_width is not None and isinstance(config.model, MAGNNConfig):
+        config.model.check_rotated_width(known.row_width)
+    table = node_table(config.graph, config.graph.target_type)
+    if known.label_kind is not None and not LABEL_KINDS[known.label_kind].has_labels:
+        own = config.graph.of_targets(edges=config.task.kind != "node")
+        has = "null" if own.label is None else f"{table} has no label column {own.label_column!r}"
+        other = ", set graph.target to the type that is labelled" if config.graph.schema.is_typed else ""
+        name = f"Name one of its columns ({', '.join(known.columns)})" if known.columns else "Name the column"
+        raise TrainingError(
+            f"{has}, so nothing can be trained",
+            where="graph.label",
+            fix=f"{name}{other}, or run the stages that need no labels: ingest, select, flat, "
+            "and score with a published model.",
+        )
+    # a table of target edges without these columns was refused when its schema was read
+    if not known.has_split and config.task.kind == "node":
+        column = config.graph.of_targets(edges=False).split_column
+        raise TrainingError(
+            f"{table} has no split column {column!r}, so no node is marked as train",
+            where="graph.split",
+            fix="Name the column, write one that says train, valid, test or null, or set task.split to {kind: random}. "
+            "Without graph.split and task.split a missing split is drawn.",
+        )
+    if known.label_kind is not None:
+        _check_choices(config, known.label_kind)
+
+
+def check_held_out(config: Config) -> None:
+    """Raise TrainingError if the split holds out no target to choose the best epoch by."""
+    split = config.task.split
+    if split.kind == "none":
+        raise TrainingError(
+            "none holds no edges out, so nothing can be trained",
+            where="task.split.kind",
+            fix="Set it to random, time or column, or score with a published model: gnnflow score.",
+        )
+    holds_none = getattr(split, "valid", None) == 0
+    if holds_none and (config.task.kind == "link" or config.graph.label is not None):
+        raise TrainingError(
+            "0 is not allowed: the best epoch is chosen by the targets of valid",
+            where="task.split.valid",
+            fix="Set it to more than 0, or score with a published model: gnnflow score.",
+        )
+
+
+def check_targets(config: Config, facts: GraphFacts, *, trains: bool) -> None:
+    """Raise TrainingError if a graph store has too few targets to train on, or only one label.
+
+    Raises LayerError if its columns make the model larger than this machine. trains: False if only GraphFlat is about
+    to run, which needs no targets.
+    """
+    filled = [split for split in SPLITS if facts.splits.get(split)]
+    if not (trains or filled):
+        return
+    if trains:
+        check_train_labels(facts)
+    train, outputs = config.train, facts.num_classes if config.task.kind == "node" else config.task.width
+    check_trained_size(config, features=1 if facts.types else facts.features.width, outputs=outputs)
+    check_splits(filled, patience=train.patience, on_plateau=isinstance(train.schedule, PlateauSchedule))
+    if isinstance(train, MiniBatchConfig) and not train.elastic and not is_hybrid(train):
+        targets = facts.splits["train"]
+        # batches are halved until all ranks have equally many; a batch of one target cannot be halved
+        if targets < train.workers or (train.batch_size == 1 and targets % train.workers):
+            raise too_few_targets(targets, train.workers)
+
+
+def _check_choices(config: Config, kind: LabelKind) -> None:
+    """Raise TrainingError for a metric, a loss or class weights that a kind of labels does not support."""
+    check_metric(config.train.metric, kind)
+    if config.publish.metric is not None:
+        check_metric(config.publish.metric, kind, where="publish.metric")
+    check_loss(config.train.loss.kind, kind)
+    check_class_weight(config.train.class_weight, kind)
+
+
+def _targets_of_store(config: Config, facts: GraphFacts) -> _Targets:
+    """Return the facts about targets that the graph store holds."""
+    width = _row_width(config, facts.features.width, is_sparse=facts.features.kind == "sparse")
+    return _Targets(facts.label_kind, bool(facts.splits.get("train")), width)
+
+
+def _targets_of_tables(config: Config, preview: Preview) -> _Targets:
+    """Return the facts about targets that follow from a sample of the tables.
+
+    The labels of a text table have a kind once all of its rows are read.
+    """
+    assert preview.read is not None, "tables with errors are refused for these"
+    labelled = preview.read.labelled
+    schema, sampled = labelled.schema, next(each for each in preview.tables if each.source.uri == labelled.uri)
+    is_open = schema.has_labels and not sampled.sample.is_whole and any(each.text_columns for each in labelled.chunks)
+    kind = None if is_open else schema.label_kind
+    if is_open or not isinstance(schema, NodeSchema) or any(part.section is not None for part in schema.features):
+        return _Targets(
+            kind, schema.has_split, None, tuple(sampled.names)
+        )  # the width of columns to fit is not known yet
+    width = _row_width(config, schema.feature_width, is_sparse=schema.sparse is not None)
+    return _Targets(kind, schema.has_split, width, tuple(sampled.names))
+
+
+def _row_width(config: Config, features: int, *, is_sparse: bool) -> int:
+    """Return the width of the rows that the first layer reads: of an encoder, or of the features."""
+    if config.graph.schema.is_typed:
+        return config.model.row_width
+    return config.model.hidden if is_sparse or config.model.encoder == "linear" else features
+
+
+def check_label_metric(config: Config, labelled: NodeTable | EdgeTable) -> None:
+    """Raise TableError for a metric that the labels do not define, before ingest computes anything."""
+    metric, kind = config.train.metric, labelled.schema.label_kind
+    if not labelled.schema.has_labels or metric in selection_metrics(kind):
+        return
+    label, choices = labelled.config.label_column, " or ".join(selection_metrics(kind))
+    if kind == "regression":
+        found = f"column {label!r} holds floats, numbers to predict, and train.metric is {metric}, a metric of classes"
+        fix = f"For classes set graph.classes: distinct; for numbers set train.metric: {choices}."
+    else:
+        found, fix = f"{metric} is not defined for {kind} labels", f"Set train.metric: {choices}."
+    raise TableError(found, where=labelled.uri, fix=fix)

@@ -1,0 +1,195 @@
+"""Reads tables within a file of several: SQLite and DuckDB databases, and workbooks of Excel. A table is read at once.
+
+In a config `shop.db#orders` is the table `orders` of `shop.db`. A library is imported where it is used; without it the
+error names the extra to install.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from gnnflow.graph.errors import ConfigError, TableError, listed
+from gnnflow.storage.columns import refuse_repeated
+from gnnflow.storage.filesystem import absolute, exists, has_pattern, open_input, require_file
+from gnnflow.storage.table_parts import LibraryFormat, LibraryPart
+
+MARK = "#"
+"""Stands between a file and the name of a table in it."""
+
+_KINDS: dict[str, LibraryFormat] = {
+    ".sqlite": "sqlite",
+    ".sqlite3": "sqlite",
+    ".db": "sqlite",
+    ".duckdb": "duckdb",
+    ".xlsx": "excel",
+    ".xlsm": "excel",
+}
+_ROWS = 1 << 16
+_DUCKDB = b"DUCK"
+_HEAD = 12  # bytes, of which a DuckDB file has its mark in the last four
+
+
+def library(module: str, *, extra: str, instead: str, where: str) -> Any:
+    """Return a module. Raises ConfigError, with another way, where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{module} is not installed",
+            where=where,
+            fix=f"Install it (pip install 'gnnflow[{extra}]'), or {instead}.",
+        ) from error
+
+
+def inner_part(uri: str) -> LibraryPart | None:
+    """Return the table that a place such as `shop.db#orders` names; None for another place.
+
+    Raises TableError where the file has other tables, or several and none is named.
+    """
+    place, mark, name = uri.rpartition(MARK)
+    if not mark or _kind_of(place) is None or exists(uri):
+        place, name = uri, ""
+    kind = _kind_of(place)
+    if kind is None or has_pattern(place) or not exists(place):
+        return None
+    return LibraryPart(kind, place, one_of(names_in(kind, place), name, place, fix=f"Name one: {place}{MARK}NAME."))
+
+
+def tables_of(uri: str) -> list[str]:
+    """Return the places of all tables in a file of several; the place itself for another."""
+    kind = _kind_of(uri)
+    if kind is None or has_pattern(uri) or not exists(uri):
+        return [uri]
+    return [f"{uri}{MARK}{name}" for name in names_in(kind, uri)]
+
+
+def _kind_of(place: str) -> LibraryFormat | None:
+    lower = place.lower()
+    kind = next((found for suffix, found in _KINDS.items() if lower.endswith(suffix)), None)
+    if lower.endswith(".db") and exists(place):
+        with open_input(place) as stream:
+            return "duckdb" if stream.read(_HEAD)[-len(_DUCKDB) :] == _DUCKDB else kind
+    return kind
+
+
+def names_in(kind: LibraryFormat, path: str) -> list[str]:
+    """Return the names of a file's tables, views or sheets."""
+    if kind == "sqlite":
+        query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+        with _sqlite(path) as connection:
+            return [row[0] for row in connection.execute(query)]
+    if kind == "duckdb":
+        query = "SELECT table_name FROM information_schema.tables ORDER BY table_name"
+        with _duckdb(path) as connection:
+            return [row[0] for row in connection.execute(query).fetchall()]
+    with _workbook(path) as book:
+        return list(book.sheetnames)
+
+
+def read_inner(kind: LibraryFormat, path: str, name: str) -> pa.Table:
+    """Return a table of a database, opened for reading only, or a sheet, whose first row has the columns' names.
+
+    Formulas give their saved values. Raises TableError where the file is not of the kind.
+    """
+    where = f"{path}, {name}"
+    if kind == "sqlite":
+        with _sqlite(path) as connection:
+            cursor = connection.execute(f"SELECT * FROM {_quoted(name)}")  # noqa: S608
+            names = [column[0] for column in cursor.description]
+            return _from_rows(names, iter(lambda: cursor.fetchmany(_ROWS), []), where=where)
+    if kind == "duckdb":
+        with _duckdb(path) as connection:
+            found: pa.Table = connection.sql(f"SELECT * FROM {_quoted(name)}").to_arrow_table()  # noqa: S608
+            return found
+    with _workbook(path) as book:
+        rows = [row for row in book[name].iter_rows(values_only=True) if any(value is not None for value in row)]
+    width = max(map(len, rows), default=0)
+    header, *values = [(*row, *[None] * (width - len(row))) for row in rows] or [()]
+    used = [number for number in range(width) if any(row[number] is not None for row in (header, *values))]
+    # a column of values without a name, such as the index that pandas writes, is called as pandas calls it
+    names = [f"Unnamed: {number}" if header[number] is None else str(header[number]) for number in used]
+    return _from_rows(names, [[tuple(row[number] for number in used) for row in values]], where=where)
+
+
+def one_of(names: Sequence[str], name: str, path: str, *, fix: str) -> str:
+    """Return the named table, or the only one. Raises TableError, with the tables, where that leaves it open."""
+    if name in names or (not name and len(names) == 1):
+        return name or names[0]
+    what = "sheet" if _kind_of(path) == "excel" else "table"
+    problem = f"has no {what} {name!r}" if name else f"has {len(names)} {what}s"
+    raise TableError(f"{problem}: {listed(names, at_most=30) or 'it is empty'}", where=path, fix=fix)
+
+
+@contextmanager
+def _sqlite(path: str) -> Iterator[sqlite3.Connection]:
+    try:
+        with closing(sqlite3.connect(f"{_local(path).as_uri()}?mode=ro", uri=True)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise TableError("cannot be read as SQLite", where=path, fix="Check that it is a whole SQLite file.") from error
+
+
+@contextmanager
+def _duckdb(path: str) -> Iterator[Any]:
+    duckdb = library("duckdb", extra="duckdb", instead="write it as Parquet: COPY t TO 't.parquet'", where=path)
+    try:
+        with duckdb.connect(str(_local(path)), read_only=True) as connection:
+            yield connection
+    except duckdb.Error as error:
+        raise TableError(
+            "cannot be read as DuckDB", where=path, fix="Check the file, and the version of DuckDB that wrote it."
+        ) from error
+
+
+@contextmanager
+def _workbook(path: str) -> Iterator[Any]:
+    openpyxl = library("openpyxl", extra="excel", instead="save the sheet as CSV", where=path)
+    require_file(path)
+    with open_input(path) as stream:
+        try:
+            book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+        except Exception as error:  # of zip, XML or openpyxl: a file of another format
+            raise TableError("cannot be read as Excel (.xlsx)", where=path, fix="Save the sheet as CSV.") from error
+        with closing(book):
+            yield book
+
+
+def _local(path: str) -> Path:
+    """Return a local path. Raises TableError for another location, which the library could not open."""
+    if "://" in path and not path.startswith("file://"):
+        raise TableError("is not on this machine", where=path, fix="Copy the file here first.")
+    local = Path(absolute(path))
+    if not local.exists():
+        raise TableError("no such file", where=path, fix="Check the path.")
+    return local
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _from_rows(names: Sequence[str], pieces: Iterable[Sequence[tuple[Any, ...]]], *, where: str) -> pa.Table:
+    """Return a table of rows in pieces. Raises TableError for a column that holds values of several kinds."""
+    refuse_repeated(names, where)
+    if not names:
+        raise TableError("has no columns", where=where, fix="Write the columns' names in the first row.")
+    held: list[list[Any]] = [[] for _ in names]
+    for rows in pieces:
+        for column, part in zip(held, zip(*rows, strict=True), strict=False):
+            column.extend(part)
+    columns = {}
+    for name, values in zip(names, held, strict=True):
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise TableError(
+                f"column {name!r} holds values of several kinds", where=where, fix="Write one kind into the column."
+            ) from error
+    return pa.table(columns)

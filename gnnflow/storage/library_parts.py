@@ -1,0 +1,47 @@
+"""Reads what a library reads of a table: an inner table of a file, or a fragment of a Lance table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from gnnflow.graph.errors import GnnflowError, TableError
+from gnnflow.storage.inner_tables import library, read_inner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gnnflow.storage.table_parts import LibraryPart
+
+
+def schema_and_rows(part: LibraryPart) -> tuple[pa.Schema, int]:
+    """Return the schema of a part and its number of rows. Reads an inner table as a whole."""
+    if part.kind == "lance":
+        fragment = _fragment(part)
+        return fragment.schema, int(fragment.count_rows())
+    table = read_inner(part.kind, part.place, part.name)
+    return table.schema, table.num_rows
+
+
+def read_part(part: LibraryPart, columns: Sequence[str], rows: int) -> pa.Table:
+    """Return columns of the first rows of a part. Raises TableError where the library cannot read it."""
+    if part.kind == "lance":
+        try:
+            found: pa.Table = _fragment(part).to_table(columns=list(columns), limit=rows)
+        except GnnflowError:
+            raise
+        except Exception as error:  # its errors have no common class
+            raise TableError(
+                f"cannot be read as a Lance table ({type(error).__name__})",
+                where=part.place,
+                fix="Check the table, or write its current rows out as Parquet.",
+            ) from error
+        return found.select(list(columns))
+    return read_inner(part.kind, part.place, part.name).select(list(columns)).slice(0, rows)
+
+
+def _fragment(part: LibraryPart) -> Any:
+    """Return a fragment of the version of a table that was listed."""
+    lance = library("lance", extra="lance", instead="write it as Parquet", where=part.place)
+    return lance.dataset(part.place, version=part.version).get_fragment(part.fragment)

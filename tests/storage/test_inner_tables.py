@@ -1,0 +1,72 @@
+"""Tables within a database or a workbook are read by name, as a config names them."""
+
+import sqlite3
+from contextlib import closing
+
+import pyarrow as pa
+import pytest
+
+from gnnflow.config import GraphConfig
+from gnnflow.graph.errors import TableError
+from gnnflow.stages.resolve import stamps_of
+from gnnflow.storage.inner_tables import tables_of
+from gnnflow.storage.samples import sample_table
+from gnnflow.storage.table_files import find_table_files
+from gnnflow.storage.user_tables import first_schema, read_whole, scan
+
+USERS = {"Käufer id": [1, 2], "age": [30, None], "city": ["Köln", "Rom"]}
+
+
+@pytest.fixture
+def database(tmp_path):
+    path = tmp_path / "my shop.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute('CREATE TABLE "users 1" ("Käufer id" INTEGER, age INTEGER, city TEXT)')
+        connection.executemany('INSERT INTO "users 1" VALUES (?, ?, ?)', [*zip(*USERS.values(), strict=True)])
+        connection.execute("CREATE TABLE orders (user INTEGER)")
+        connection.commit()
+    return str(path)
+
+
+def test_a_table_of_a_database_is_read_by_its_name(database):
+    place = f"{database}#users 1"
+    assert tables_of(database) == [place, f"{database}#orders"]
+    assert read_whole(scan(place)).to_pydict() == USERS
+    assert read_whole(scan(place), columns=["city"]).to_pydict() == {"city": ["Köln", "Rom"]}
+    assert first_schema(find_table_files(place)).types == [pa.int64(), pa.int64(), pa.string()]
+    assert sample_table(place).is_whole
+    assert [each.name for each in stamps_of(GraphConfig(nodes=place, edges=place))["nodes"]] == ["my shop.db#users 1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("", "has 2 tables: users 1, orders"), ("#sales", "has no table 'sales'")]
+)
+def test_a_database_whose_table_is_not_named_asks(database, name, problem):
+    with pytest.raises(TableError, match=rf"{problem}.*Name one: .*my shop\.db#NAME"):
+        scan(database + name)
+
+
+def test_a_file_whose_name_has_the_mark_is_that_file(tmp_path):
+    (tmp_path / "a.db#b.csv").write_text("id\n1\n")
+    assert read_whole(scan(str(tmp_path / "a.db#b.csv"))).to_pydict() == {"id": [1]}
+
+
+def test_a_sheet_is_read_by_its_name_with_columns_that_have_none(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="needs gnnflow[excel]")
+    book = openpyxl.Workbook()
+    for row in ([None, "age", None], [7, 30, None], [8, None, None]):
+        book.active.append(row)
+    book.create_sheet("Käufe")
+    book.save(tmp_path / "t.xlsx")
+    assert tables_of(str(tmp_path / "t.xlsx")) == [f"{tmp_path}/t.xlsx#{name}" for name in ("Sheet", "Käufe")]
+    assert read_whole(scan(f"{tmp_path}/t.xlsx#Sheet")).to_pydict() == {"Unnamed: 0": [7, 8], "age": [30, None]}
+    with pytest.raises(TableError, match="has no columns"):
+        scan(f"{tmp_path}/t.xlsx#Käufe")
+
+
+def test_a_database_of_duckdb_is_known_by_its_bytes(tmp_path):
+    duckdb = pytest.importorskip("duckdb", reason="needs gnnflow[duckdb]")
+    for name in ("t.duckdb", "t.db"):
+        with duckdb.connect(str(tmp_path / name)) as connection:
+            connection.execute("CREATE TABLE users AS SELECT 1 AS id, 'a' AS city")
+        assert read_whole(scan(str(tmp_path / name))).to_pydict() == {"id": [1], "city": ["a"]}
