@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import resource
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,11 +41,12 @@ _VERSION = "gnnflow"
 class TaskOutput:
     """The output of a task: rows to send or keep, files it committed below the artifact, small JSON-ready counts.
 
-    coming: more rows to send or keep, computed one by one while earlier ones are written.
+    coming: more rows to send or keep, computed one by one while earlier ones are written. It may return an output whose
+    files and counts are added.
     """
 
     emits: tuple[Emit | Kept, ...] = ()
-    coming: Generator[Emit | Kept] | None = None
+    coming: Generator[Emit | Kept, None, TaskOutput | None] | None = None
     files: tuple[FileEntry, ...] = ()
     counts: dict[str, Any] = field(default_factory=dict)
 
@@ -192,7 +193,7 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
         for emit in output.emits:
             writer.write(emit)
         if output.coming is not None:
-            writer.write_behind(output.coming)
+            output = _written(output, output.coming, writer)
     record = TaskRecord(
         index=index,
         files=output.files,
@@ -207,6 +208,20 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
     document = {**asdict(record), _VERSION: __version__}
     write_document(join(work, step.name, f"{index:05d}.json"), document, durable=False)
     return record
+
+
+def _written(
+    output: TaskOutput, coming: Generator[Emit | Kept, None, TaskOutput | None], writer: ExchangeWriter
+) -> TaskOutput:
+    """Write the rows to come, and return the output with what their generator returns."""
+    returned: list[TaskOutput | None] = []
+
+    def noted() -> Generator[Emit | Kept]:
+        returned.append((yield from coming))
+
+    writer.write_behind(noted())
+    last = returned[0] or TaskOutput()
+    return replace(output, files=(*output.files, *last.files), counts={**output.counts, **last.counts})
 
 
 def _read_record(uri: str) -> TaskRecord | None:

@@ -186,7 +186,7 @@ def test_files_have_no_name_and_are_closed(folder, cut, tmp_path):
     opened = open_files()
     with open_streamed(streamed(folder, scratch=str(tmp_path))) as found:
         (step,) = found.steps(0, since=0)
-        model = build_model(config_of(folder).model, job_for(folder).inputs).train()
+        model = build_model(config_of(folder).model, job_for(folder).model.inputs).train()
         step.logits(model).sum().backward()
         assert open_files() > opened
         assert not list(tmp_path.iterdir())
@@ -222,7 +222,7 @@ def test_a_step_computes_the_rows_that_reach_a_target_and_an_evaluation_all(fold
         every = sum(piece.num_edges for piece in found.graph.pieces(1))
         assert of_layer[1] < of_layer[0] <= every
         assert found.graph.active(2) == found.graph.sizes
-        model = build_model(config_of(folder).model, job_for(folder).inputs)
+        model = build_model(config_of(folder).model, job_for(folder).model.inputs)
         outputs = found.outputs(model, "test")
         assert (np.diff(outputs.targets) > 0).all()
 
