@@ -266,7 +266,7 @@ FINE = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (20_000, 400_000))
     ],
 )
 def test_the_number_that_is_asked_for_is_the_least_that_is_enough(folder, size, place):
-    model = build_model(job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2}).model, ModelInputs(64, 8))
+    model = build_model(job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2}).model.config, ModelInputs(64, 8))
     asked = []
     for budget in (1 << 20, 34 << 20):
         with pytest.raises(TrainingError, match="MiB are needed") as caught:
@@ -309,7 +309,7 @@ def test_what_the_fewest_intervals_leave_of_a_budget_lets_several_stay_together(
 
 
 def test_many_edges_are_cut_so_that_their_ends_have_two_bytes(folder):
-    model = build_model(job_for(folder, model={"kind": "gcn", "hidden": 64}).model, ModelInputs(64, 8))
+    model = build_model(job_for(folder, model={"kind": "gcn", "hidden": 64}).model.config, ModelInputs(64, 8))
     few, many = (
         GraphSize((600_000,), (edges,), 1000, (64,), 0, (10_000, edges // 60)) for edges in (3_000_000, 90_000_000)
     )
