@@ -51,6 +51,11 @@ class InferJob:
     exchange: Exchange = field(default_factory=Exchange)
 
     @property
+    def mapped(self) -> bool:
+        """True if rows stay where they are made, and tasks map each other's files."""
+        return bool(self.exchange.mapped)
+
+    @property
     def row_kind(self) -> LabelKind:
         """The kind of row the model gives for a node: its scores, or where edges are scored its embedding."""
         return "link" if self.scores_edges else self.label_kind
@@ -102,19 +107,31 @@ class InferJob:
         return self._channels("source", layer, range(self.neighbors.store.schema.num_relations))
 
     def state_channels(self, layer: int) -> dict[str, str]:
-        """Return the channels in which states of a layer travel, and the round that makes them."""
+        """Return the channels in which states of a layer travel, and the round that makes them.
+
+        Where files are mapped who takes a state makes it.
+        """
+        if self.mapped:
+            return {}
         made = {True: f"states_{layer}", False: f"slice_{layer - 1}"}
         relations = self.exchange.askers.get(self.need_layer(layer), ())
         return {self.channel("state", layer, each): made[self.reads_targets(layer, each)] for each in relations}
 
     def target_channels(self, layer: int) -> tuple[str, ...]:
         """Return the channels of what a slice leaves for the round that makes states with terms of their targets."""
+        if self.mapped:
+            return ()
         relations = self.exchange.askers.get(self.need_layer(layer), ())
         reading = [each for each in relations if self.reads_targets(layer, each)]
         return (*self._channels("kept", layer, reading), *self._channels("target", layer, reading))
 
     def edge_channels(self, need_layer: int) -> tuple[str, ...]:
-        """Return the channels in which a need round sends edges to who makes states over them, and of which targets."""
+        """Return the channels in which a need round sends edges to who makes states over them, and of which targets.
+
+        Where files are mapped it keeps the edges, numbered, for the slices of the same partition.
+        """
+        if self.mapped:
+            return (f"edges_{need_layer}",)
         relations = self.exchange.askers.get(need_layer, ())
         reading = [each for each in relations if any(of.read for of in self.layers_served(need_layer, each))]
         return (*self._channels("edges", need_layer, relations), *self._channels("targets", need_layer, reading))

@@ -101,7 +101,7 @@ def ask_for_states(
         choice = choose_for(job, layer, of.relation, found)
         # partitions that send states in some layer
         owners = np.flatnonzero(choice.as_states.any(0))
-        if len(owners):
+        if len(owners) and not job.mapped:
             emits += _edges_to(of, owners, job, layer)
         senders = found.sources > 0
         senders[of.index] = False

@@ -17,7 +17,7 @@ import numpy as np
 
 from gnnflow.config.train_section import pipeline_of
 from gnnflow.graph.errors import ParityError, ScoringError, listed
-from gnnflow.graph.run_facts import InferFacts, Parity
+from gnnflow.graph.run_facts import InferFacts, Parity, Sent
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.graphflat.job import FlatJob
@@ -25,16 +25,18 @@ from gnnflow.graphflat.run import run_rounds as cut_neighborhoods
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import Made
-from gnnflow.storage.filesystem import join
+from gnnflow.storage.filesystem import is_local, join
 from gnnflow.storage.verified import expect_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from gnnflow.config import Config
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.facts import GraphFacts
     from gnnflow.graph.labels import LabelKind
     from gnnflow.graph.run_facts import Compared
+    from gnnflow.infer.choice import Way
     from gnnflow.infer.job import InferJob
     from gnnflow.stages.base import StageRun
 
@@ -88,10 +90,20 @@ def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) ->
     if parity.max_difference is not None:
         metrics["infer.parity_max_difference"] = parity.max_difference
     targets = result.num_targets
-    if result.sent.as_states:
-        run.tell(f"sent: {result.sent.text}")
-    facts = InferFacts(metrics, parity, result.sent, trained)
+    run.tell(result.way.text)
+    run.rounds.remarks["way"] = result.way.text
+    sent = Sent() if result.way.mapped else result.sent
+    if sent.as_states:
+        run.tell(f"sent: {sent.text}")
+    facts = InferFacts(metrics, parity, sent, trained)
     return Made(result.files, rows_in=targets, rows_out=targets, facts=facts)
+
+
+def planned_way(config: Config) -> Way:
+    """Return how rows of other partitions reach GraphInfer's tasks, as far as the config tells."""
+    from gnnflow.infer.choice import way_of
+
+    return way_of(on_this_machine=config.cluster.kind != "address", local_files=is_local(config.workspace))
 
 
 def _check_targets(run: StageRun) -> None:

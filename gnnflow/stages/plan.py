@@ -25,6 +25,7 @@ from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.check import check_run
 from gnnflow.stages.forecast import Forecast, StageForecast, error_of, full_cost, growth_of, seconds_at
+from gnnflow.stages.infer import planned_way
 from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.pipeline import is_quick
 from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal, memory_here, rehearsal_config, rehearse
@@ -80,6 +81,7 @@ def plan_run(context: StageContext, *, limit: float | None = None) -> Forecast:
         budget=rehearsals.budget,
         machine_memory=machine_memory(),
         memory_limit=int(cluster.memory_limit) if isinstance(cluster, LocalCluster) else 0,
+        scoring="" if "infer" in done else planned_way(context.config).text,
     )
 
 
