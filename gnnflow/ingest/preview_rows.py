@@ -389,7 +389,7 @@ def _target_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
     try:
         if read.targets is None:
             refuse_empty_splits(read.labelled, counted.splits, aside="")
-        else:
+        elif getattr(read.targets.task.split, "valid", None) != 0:  # 0 is a mistake of the config, told there
             refuse_empty_edge_splits(read.labelled, counted.splits, read.targets, aside="")
         refuse_large_classes(read.labelled, config, largest=counted.largest, labelled=counted.labelled)
     except TableError as error:
