@@ -105,8 +105,9 @@ def expanded(
     A pattern leaves out what is `taken` by another role, and what a pattern of `exclude` names.
     """
     found: dict[str, None] = {}
+    held = {*names}
     for each in asked:
-        if each in names or not is_pattern(each):
+        if each in held or not is_pattern(each):
             found[each] = None
             continue
         left = [name for name in names if name not in taken and not any(fnmatchcase(name, other) for other in exclude)]

@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CountedLabels:
-    """Targets by split, all and train targets by class or label, and the classes' names, as in `GraphFacts`."""
+    """Targets by split, all and train targets by class or label, and the classes' names, as in `GraphFacts`.
+
+    largest: the largest class number, -1 where labels are no classes. labelled: all targets with a label.
+    """
 
     label_kind: LabelKind
     splits: Mapping[str, int]
     class_names: tuple[str, ...] = ()
     class_counts: tuple[int, ...] = ()
     train_class_counts: tuple[int, ...] = ()
+    largest: int = -1
+    labelled: int = 0
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from gnnflow.ingest.schema import (
     read_node_schema,
     role_of,
 )
+from gnnflow.ingest.splits import find_splits
 from gnnflow.ingest.tables import (
     SourceTables,
     Tables,
@@ -187,10 +188,10 @@ def _implied_schema(tables: Sequence[SampledTable], config: GraphConfig, *, node
 
 
 def _fitted(tables: Tables, config: GraphConfig, states: States) -> Tables:
-    """Return the tables with columns that are encoded as the sample shows them, or as a published model knows them."""
+    """Return the tables with their splits, and columns encoded as the sample or a published model shows them."""
     check_column_sections(tables, config)
     with _rounds() as runner:
-        return fit_columns(tables, config, runner, given=states)
+        return find_splits(fit_columns(tables, config, runner, given=states), config, runner)
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.errors import GnnflowError, TableError
+from gnnflow.graph.errors import GnnflowError, GuardError, TableError
+from gnnflow.graph.facts import RowCounts, share_text
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graph.train_labels import CountedLabels
 from gnnflow.ingest.checks import Fault, input_positions, near_id, separate
@@ -21,7 +22,7 @@ from gnnflow.ingest.labels import is_labelled, label_counts
 from gnnflow.ingest.links import splits_of
 from gnnflow.ingest.node_rounds import repeated_id_fault
 from gnnflow.ingest.preview import own_section
-from gnnflow.ingest.run import refuse_empty_edge_splits, refuse_empty_splits
+from gnnflow.ingest.run import refuse_empty_edge_splits, refuse_empty_splits, refuse_large_classes
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema, node_table
 from gnnflow.ingest.source import (
     edge_column_names,
@@ -43,12 +44,18 @@ if TYPE_CHECKING:
     from gnnflow.ingest.tables import Tables
 
 Schema = TypeVar("Schema", NodeSchema, EdgeSchema)
-# the first error of each column and reason
-_Found = dict[tuple[str, str], GnnflowError]
-
 _MOST_CLASSES = 50
 _COUNTS = ("class_counts", "train_class_counts")
+_STEPS = 1000  # precision of the share that a fix suggests
 _MOST_SHOWN = 3  # ids that are compared with the nodes'
+
+
+class _Found(dict[tuple[str, str], GnnflowError]):
+    """The first error of each column and reason, and the places of all bad rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: list[IntArray] = []
 
 
 @dataclass(frozen=True)
@@ -106,25 +113,49 @@ def _counts(column: pa.ChunkedArray) -> dict[str, int]:
 
 
 def row_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
-    """Return an error for each fault of a sample's rows, which stop ingest where `graph.on_bad_rows` is fail."""
-    found: list[GnnflowError] = []
+    """Return an error for each fault of a sample's rows; one for a table with too many where they are set aside."""
+    found: dict[str, list[_Found]] = {table.name: [] for table in preview.tables}
     whole: dict[int, SampledTable] = {}  # node tables with all their ids, by the number of their type
-    if config.on_bad_rows == "fail":
-        for table in preview.tables:
-            own = own_section(config, table)
-            if isinstance(table.schema, NodeSchema):
-                errors = _node_errors(table, _plain(table.schema, preview), own)
-                found += errors.values()
-                if table.sample.is_whole and all(column != own.id_column for column, _ in errors):
-                    whole[table.number] = table
-            elif isinstance(table.schema, EdgeSchema):
-                found += _edge_errors(table, _plain(table.schema, preview), own, preview).values()
-        for table in preview.tables:
-            if isinstance(table.schema, EdgeSchema):
-                found += _end_errors(table, table.schema, whole, config, preview).values()
-    if not found:
-        found += _target_errors(preview)
-    return found
+    for table in preview.tables:
+        own = own_section(config, table)
+        if isinstance(table.schema, NodeSchema):
+            errors = _node_errors(table, _plain(table.schema, preview), own)
+            found[table.name].append(errors)
+            if table.sample.is_whole and all(column != own.id_column for column, _ in errors):
+                whole[table.number] = table
+        elif isinstance(table.schema, EdgeSchema):
+            found[table.name].append(_edge_errors(table, _plain(table.schema, preview), own, preview))
+    for table in preview.tables:
+        if isinstance(table.schema, EdgeSchema):
+            found[table.name].append(_end_errors(table, table.schema, whole, config, preview))
+    told: list[GnnflowError] = []
+    for table in preview.tables:
+        if config.on_bad_rows == "fail":
+            told += [error for errors in found[table.name] for error in errors.values()]
+        else:
+            told += _too_many(table, found[table.name], preview, config)
+    return told or _target_errors(preview, config)
+
+
+def _too_many(
+    table: SampledTable, found: Sequence[_Found], preview: Preview, config: GraphConfig
+) -> list[GnnflowError]:
+    """Return an error for a whole table of which more rows are bad than `graph.max_bad_rows` allows."""
+    places = [place for errors in found for place in errors.places]
+    rows = table.sample.is_whole and count_rows(table, preview)
+    bad = len(np.unique(np.concatenate(places))) if places else 0
+    if not rows or bad <= config.max_bad_rows * rows:
+        return []
+    (column, reason), _ = next(each for errors in found for each in errors.items())
+    least = -(-bad * _STEPS // rows) / _STEPS
+    return [
+        GuardError(
+            f"{RowCounts(rows, rows - bad, bad).text} would be set aside, and graph.max_bad_rows allows "
+            f"{share_text(config.max_bad_rows)}; column {column!r}: {reason}",
+            where=table.source.uri,
+            fix=f"Mend the rows, or set graph.max_bad_rows: {least:g} to continue without them.",
+        )
+    ]
 
 
 def _plain(schema: Schema, preview: Preview) -> Schema:
@@ -137,30 +168,31 @@ def _plain(schema: Schema, preview: Preview) -> Schema:
 
 
 def _edges_among(part: pa.Table, table: SampledTable, preview: Preview) -> IntArray | None:
-    """Return the rows of a chunk that are edges; None where it is not known which are."""
-    if preview.read is not None:
-        source = preview.read.edges[table.number]
-        if source.chosen is None:
-            return np.arange(part.num_rows)
-        return np.flatnonzero(are_edges(part, source=source))
-    return np.arange(part.num_rows) if table.is_plain else None
+    """Return the rows of a chunk that are nodes or edges; None where it is not known which are."""
+    if table.is_plain:
+        return np.arange(part.num_rows)
+    if preview.read is None:
+        return None
+    source = preview.read.edges[table.number]
+    return np.arange(part.num_rows) if source.chosen is None else np.flatnonzero(are_edges(part, source=source))
 
 
-def count_edges(table: SampledTable, preview: Preview) -> int:
-    """Return the number of edges of a relation in the sample of its table."""
+def count_rows(table: SampledTable, preview: Preview) -> int:
+    """Return the number of rows of a sample that are nodes, or edges of the table's relation."""
     chosen = (_edges_among(part, table, preview) for part in table.parts)
     return sum(len(rows) for rows in chosen if rows is not None)
 
 
 def _node_errors(table: SampledTable, schema: NodeSchema, config: GraphConfig) -> _Found:
     names = list(dict.fromkeys(node_column_names(schema, config)))
-    found: _Found = {}
+    found = _Found()
     for place, rows in _read(table, names):
         _keep(found, table, place, rows, node_faults(rows, schema, config))
     if schema.has_labels and table.sample.is_whole and all(column != config.label_column for column, _ in found):
         held = [is_labelled(rows, schema, config).any() for _, rows in _read(table, names)]
         if held and not any(held):  # which no row's split need say
-            found = {(column, why): error for (column, why), error in found.items() if column != config.split_column}
+            for key in [key for key in found if key[0] == config.split_column]:
+                del found[key]
             found[config.label_column, ""] = no_labels(config, table.source.uri)
     ids = _ids(table, config.id_column, schema.id_type)
     repeated = None if ids is None else _repeated(ids)
@@ -191,7 +223,7 @@ def _repeated(ids: pa.Array) -> IntArray:
 
 def _edge_errors(table: SampledTable, schema: EdgeSchema, config: GraphConfig, preview: Preview) -> _Found:
     names = edge_column_names(schema, config)
-    found: _Found = {}
+    found = _Found()
     for number, part in enumerate(table.parts):
         kept = _edges_among(part, table, preview) if {*names} <= {*part.column_names} else None
         if kept is not None:
@@ -215,7 +247,7 @@ def _end_errors(
     preview: Preview,
 ) -> _Found:
     """Return the errors of edges whose ends are no nodes, for types whose nodes are all in the sample."""
-    found: _Found = {}
+    found = _Found()
     own = own_section(config, table)
     chosen = [_edges_among(part, table, preview) for part in table.parts]
     kept = [each for each in chosen if each is not None]
@@ -279,6 +311,7 @@ def _keep(
 ) -> None:
     """Keep the first error of each column and reason. place: of the rows [R], as `input_positions` encodes it."""
     for fault in _widest(faults):
+        found.places.append(place[fault.rows])
         if (fault.column, fault.reason) in found:
             continue
         try:
@@ -304,8 +337,12 @@ def count_labels(preview: Preview) -> CountedLabels | None:
     if not schema.has_labels:
         return CountedLabels(schema.label_kind, splits)
     labels = pa.table({"label": columns["label"], "split": split}).filter(columns["labelled"])
-    counts = {name: tuple(held) for name, held in label_counts(labels, schema.label_kind).items() if name in _COUNTS}
-    return CountedLabels(schema.label_kind, splits, schema.class_names, **counts)
+    found = label_counts(labels, schema.label_kind)
+    counts = {name: tuple(held) for name, held in found.items() if name in _COUNTS}
+    largest = found.get("label_max", -1)
+    return CountedLabels(
+        schema.label_kind, splits, schema.class_names, **counts, largest=largest, labelled=labels.num_rows
+    )
 
 
 def _widest(faults: Sequence[Fault]) -> list[Fault]:
@@ -344,8 +381,8 @@ def _target_columns(preview: Preview, read: Tables) -> pa.Table | None:
     return pa.concat_tables(parts) if parts else None
 
 
-def _target_errors(preview: Preview) -> list[GnnflowError]:
-    """Return the error of splits without targets, where the sample is the whole table."""
+def _target_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
+    """Return the error of splits without targets, or of too large classes, where the sample is the whole table."""
     counted, read = count_labels(preview), preview.read
     if counted is None or read is None:
         return []
@@ -354,6 +391,7 @@ def _target_errors(preview: Preview) -> list[GnnflowError]:
             refuse_empty_splits(read.labelled, counted.splits, aside="")
         elif getattr(read.targets.task.split, "valid", None) != 0:  # 0 is a mistake of the config, told there
             refuse_empty_edge_splits(read.labelled, counted.splits, read.targets, aside="")
+        refuse_large_classes(read.labelled, config, largest=counted.largest, labelled=counted.labelled)
     except TableError as error:
         return [error]
     return []

@@ -26,6 +26,7 @@ from gnnflow.sampling.pairs import TimeBounds
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gnnflow.config import GraphConfig
     from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.tables import EdgeTable, NodeTable
@@ -207,16 +208,19 @@ def _column_names(job: IngestJob) -> list[str]:
 
 
 def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
-    """Raise TableError for a class number above any sensible count of classes: a model has an output per class."""
-    if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class or job.config.classes_given is not None:
-        return
     largest = max(record.counts.get("label_max", -1) for record in records)
-    limit = max(_FEW_CLASSES, total(records, "labelled"))
+    refuse_large_classes(job.tables.labelled, job.config, largest=largest, labelled=total(records, "labelled"))
+
+
+def refuse_large_classes(table: NodeTable | EdgeTable, config: GraphConfig, *, largest: int, labelled: int) -> None:
+    """Raise TableError for a class number above any sensible count of classes: a model has an output per class."""
+    if not LABEL_KINDS[table.schema.label_kind].is_class or config.classes_given is not None:
+        return
+    limit = max(_FEW_CLASSES, labelled)
     if largest >= limit:
         raise TableError(
-            f"column {job.tables.labelled.config.label_column!r}: the largest class is {largest:,}, "
-            f"of {total(records, 'labelled'):,} labelled rows",
-            where=job.tables.labelled.uri,
+            f"column {table.config.label_column!r}: the largest class is {largest:,}, of {labelled:,} labelled rows",
+            where=table.uri,
             fix="Number classes from 0 without gaps, or set graph.classes: distinct, which numbers the labels there "
             f"are. Above {limit:,} classes set graph.num_classes.",
         )

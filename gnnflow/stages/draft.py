@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from gnnflow.stages.table_roles import EdgeRole, GivenTable, NodeRole, Pair, Rol
 from gnnflow.storage.inner_tables import tables_of
 
 _MANY = 200_000  # nodes above which neighbours are sampled
+_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SMALL_BATCH, _LARGE_BATCH = 256, 1024
 
 
@@ -72,7 +74,7 @@ def draft_config(
         raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
     roles = find_roles(given, ids=ids, ends=ends)
     graph = _chosen(roles, name=name, label=label)
-    text = "\n".join(_lines(graph)) + "\n"
+    text = "\n".join(_comment(line) if line.strip().startswith("#") else line for line in _lines(graph)) + "\n"
     return Draft(text, tuple(_told(graph)), first_look(read_config(text)).stops)
 
 
@@ -172,7 +174,7 @@ def _label_lines(graph: _Graph) -> Iterator[str]:
         yield f"target: {_yaml(target)}"
     if label is None:
         return
-    yield f"label: {_yaml(label.column)}  # {label.why}"
+    yield f"label: {_yaml(label.column)}  # {_comment(label.why)}"
     if label.is_counted:
         yield "classes: distinct  # the numbers in the column are the classes"
     if label.none:
@@ -269,6 +271,11 @@ def _cluster_lines(graph: _Graph) -> Iterator[str]:
         yield "# no cluster section: a small graph needs no worker processes"
     else:
         yield "cluster: {kind: local, workers: 2, memory_limit: 2GiB}"
+
+
+def _comment(text: str) -> str:
+    """Return a text without breaks of lines, after which the names of columns would be read as keys."""
+    return _BREAKS.sub(" ", text)
 
 
 def _yaml(text: str) -> str:

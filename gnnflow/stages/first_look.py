@@ -21,7 +21,7 @@ from gnnflow.config.stages import stages_of
 from gnnflow.config.train_section import trains_from_shards
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.ingest.preview import Errors, own_section
-from gnnflow.ingest.preview_rows import Counted, count_edges, count_targets
+from gnnflow.ingest.preview_rows import Counted, count_rows, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
@@ -187,7 +187,7 @@ def _table_look(table: SampledTable, config: Config, preview: Preview) -> TableL
         sampled=rows,
         columns=tuple(_column_look(name, table, config) for name in table.parts[0].column_names),
         form=sample.files.snapshot or form_of(table.source.chunks),
-        edges=None if table.is_plain or preview.read is None else count_edges(table, preview),
+        edges=None if table.is_plain or preview.read is None else count_rows(table, preview),
     )
 
 
@@ -224,7 +224,15 @@ def examples_of(column: pa.Array) -> tuple[str, ...]:
         head = pc.unique(head)
     except pa.ArrowException:  # lists and structures
         head = head.slice(0, 1)
-    return tuple(_short(value) for value in head.slice(0, _EXAMPLES).to_pylist())
+    return tuple(_short(value) for value in _values(head.slice(0, _EXAMPLES)))
+
+
+def _values(found: pa.Array) -> list[Any]:
+    """Return values as Python's; a text for times that Python has none for."""
+    try:
+        return list(found.to_pylist())
+    except (OverflowError, ValueError):
+        return ["beyond years 1 to 9999"]
 
 
 def _short(value: Any) -> str:
@@ -291,10 +299,10 @@ def _times(preview: Preview, graph: GraphConfig) -> Iterator[str]:
         if not isinstance(table.schema, EdgeSchema) or own.time_column not in table.parts[0].column_names:
             continue
         try:
-            found = [pc.min_max(part[own.time_column]).as_py() for part in table.parts if part.num_rows]
+            found = [pc.min_max(part[own.time_column]) for part in table.parts if part.num_rows]
         except (pa.ArrowException, KeyError):  # no times
             continue
-        held = [value for each in found for value in each.values() if value is not None]
+        held = [value for each in found for end in each.values() if end.is_valid for value in _values(pa.array([end]))]
         if held and not isinstance(held[0], list | dict):
             is_read = "read" if table.schema.has_time else "not read, see task.split"
             yield f"{table.name}: {_short(min(held))} to {_short(max(held))} in the rows that were read ({is_read})"

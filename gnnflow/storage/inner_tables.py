@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from gnnflow.graph.errors import ConfigError, TableError, listed
+from gnnflow.graph.errors import ConfigError, GnnflowError, TableError, listed
 from gnnflow.storage.columns import refuse_repeated
-from gnnflow.storage.filesystem import absolute, exists, has_pattern, open_input, require_file
+from gnnflow.storage.filesystem import absolute, exists, open_input, require_file
 from gnnflow.storage.table_parts import LibraryFormat, LibraryPart
 
 MARK = "#"
@@ -53,19 +53,24 @@ def inner_part(uri: str) -> LibraryPart | None:
 
     Raises TableError where the file has other tables, or several and none is named.
     """
-    place, mark, name = uri.rpartition(MARK)
-    if not mark or _kind_of(place) is None or exists(uri):
-        place, name = uri, ""
+    place, name = (uri, "") if exists(uri) else _file_and_name(uri)
     kind = _kind_of(place)
-    if kind is None or has_pattern(place) or not exists(place):
+    if kind is None or not exists(place):
         return None
     return LibraryPart(kind, place, one_of(names_in(kind, place), name, place, fix=f"Name one: {place}{MARK}NAME."))
+
+
+def _file_and_name(uri: str) -> tuple[str, str]:
+    """Return the file of several tables and the name after it; files, folders and names may each hold the mark."""
+    marks = [number for number, letter in enumerate(uri) if letter == MARK]
+    found = [(uri[:mark], uri[mark + 1 :]) for mark in marks if _kind_of(uri[:mark]) is not None]
+    return next((each for each in found if exists(each[0])), (found or [(uri, "")])[-1])
 
 
 def tables_of(uri: str) -> list[str]:
     """Return the places of all tables in a file of several; the place itself for another."""
     kind = _kind_of(uri)
-    if kind is None or has_pattern(uri) or not exists(uri):
+    if kind is None or not exists(uri):
         return [uri]
     return [f"{uri}{MARK}{name}" for name in names_in(kind, uri)]
 
@@ -86,11 +91,13 @@ def names_in(kind: LibraryFormat, path: str) -> list[str]:
         with _sqlite(path) as connection:
             return [row[0] for row in connection.execute(query)]
     if kind == "duckdb":
-        query = "SELECT table_name FROM information_schema.tables ORDER BY table_name"
+        query = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY table_name"
+        )
         with _duckdb(path) as connection:
             return [row[0] for row in connection.execute(query).fetchall()]
     with _workbook(path) as book:
-        return list(book.sheetnames)
+        return [sheet.title for sheet in book.worksheets]  # the other sheets are charts
 
 
 def read_inner(kind: LibraryFormat, path: str, name: str) -> pa.Table:
@@ -120,7 +127,7 @@ def read_inner(kind: LibraryFormat, path: str, name: str) -> pa.Table:
 
 def one_of(names: Sequence[str], name: str, path: str, *, fix: str) -> str:
     """Return the named table, or the only one. Raises TableError, with the tables, where that leaves it open."""
-    if name in names or (not name and len(names) == 1):
+    if (name and name in names) or (not name and len(names) == 1):
         return name or names[0]
     what = "sheet" if _kind_of(path) == "excel" else "table"
     problem = f"has no {what} {name!r}" if name else f"has {len(names)} {what}s"
@@ -133,14 +140,18 @@ def _sqlite(path: str) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(f"{_local(path).as_uri()}?mode=ro", uri=True)) as connection:
             yield connection
     except sqlite3.Error as error:
-        raise TableError("cannot be read as SQLite", where=path, fix="Check that it is a whole SQLite file.") from error
+        raise TableError(
+            f"cannot be read as SQLite ({str(error)[:100]})", where=path, fix="Check that it is a whole SQLite file."
+        ) from error
 
 
 @contextmanager
 def _duckdb(path: str) -> Iterator[Any]:
     duckdb = library("duckdb", extra="duckdb", instead="write it as Parquet: COPY t TO 't.parquet'", where=path)
     try:
-        with duckdb.connect(str(_local(path)), read_only=True) as connection:
+        # a view may name any file or URL, which the database must not read
+        settings = {"enable_external_access": "false"}
+        with duckdb.connect(str(_local(path)), read_only=True, config=settings) as connection:
             yield connection
     except duckdb.Error as error:
         raise TableError(
@@ -154,11 +165,12 @@ def _workbook(path: str) -> Iterator[Any]:
     require_file(path)
     with open_input(path) as stream:
         try:
-            book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+            with closing(openpyxl.load_workbook(stream, read_only=True, data_only=True)) as book:
+                yield book
+        except GnnflowError:
+            raise
         except Exception as error:  # of zip, XML or openpyxl: a file of another format
             raise TableError("cannot be read as Excel (.xlsx)", where=path, fix="Save the sheet as CSV.") from error
-        with closing(book):
-            yield book
 
 
 def _local(path: str) -> Path:

@@ -294,6 +294,17 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         spoil=column("nodes", "label", [-7, 1, 1, -7] * 5),
         mended=put("graph.classes", "distinct"),
     ),
+    "more bad rows than are set aside": Mistake(
+        ("4 of 20 rows (20 %) would be set aside", "column 'dst': dst is not an id", "graph.max_bad_rows: 0.2"),
+        put("graph.on_bad_rows", "quarantine"),
+        column("edges", "dst", ["u99", *IDS[2:5]] * 4 + IDS[:4]),
+        mended=put("graph.max_bad_rows", 0.2),
+    ),
+    "classes numbered with gaps": Mistake(
+        ("column 'label': the largest class is 1,000,000, of 20 labelled rows", "graph.classes: distinct"),
+        spoil=column("nodes", "label", [0, 1_000_000, 1_000_000, 0] * (ROWS // 4)),
+        mended=put("graph.classes", "distinct"),
+    ),
     "classes of other names": Mistake(
         ("column 'label': label is none of ja, nein", "List every class in graph.classes"),
         put("graph.classes", ["ja", "nein"]),

@@ -163,6 +163,14 @@ def test_all_tables_of_a_database_become_a_graph_whose_ids_pandas_left_without_a
     assert "test.accuracy" in _run(draft.text, tmp_path)
 
 
+def test_names_of_columns_stay_in_comments(tmp_path):
+    accounts = _accounts(tmp_path, **{'"owner\nseed: 7 \x1b[2J"': [f"name {number}" for number in range(_ROWS)]})
+    draft = draft_config([accounts, _payments(tmp_path)])
+    assert "# accounts.owner seed: 7  [2J is left out" in draft.text
+    assert "seed" not in _content(draft.text)
+    assert not draft.stops
+
+
 def test_a_table_without_a_header_is_asked_about(tmp_path):
     (tmp_path / "e.csv").write_text("1,2\n2,3\n")
     with pytest.raises(TableError, match=r"its first line is a row: 1, 2.*graph\.formats"):

@@ -58,6 +58,28 @@ def test_a_graph_without_mistakes_is_stopped_by_nothing(tmp_path):
         assert not _look(folder, tables, content).stops
 
 
+@pytest.mark.parametrize("split", [{"kind": "stratified"}, {"kind": "time", "column": "when"}])
+def test_a_split_by_rank_is_checked_as_ingest_makes_it(tmp_path, split):
+    tables, content = plain_graph()
+    column("nodes", "when", [f"2024-01-{1 + number:02d}" for number in range(ROWS)])(tables)
+    put("task.split", split)(content)
+    assert not _look(tmp_path, tables, content).stops
+    put("task.split", split | {"valid": 0.001, "test": 0.9})(content)
+    column("nodes", "when", ["2024-01-01"] * ROWS)(tables)
+    stops = _look(tmp_path, tables, content).stops
+    assert len(stops) == (split["kind"] == "time"), stops
+
+
+def test_times_that_python_has_no_value_for_are_shown(tmp_path):
+    tables, content = plain_graph()
+    days = pa.array([2**30 + number for number in range(ROWS)], pa.int32()).cast(pa.date32())
+    for name, held in (("nodes", "when"), ("edges", "timestamp")):
+        column(name, held, days)(tables)
+    look = _look(tmp_path, tables, content)
+    assert not look.stops
+    assert any("beyond years 1 to 9999" in line for line in look.lines())
+
+
 @pytest.mark.parametrize("case", _cases(PLAIN_MISTAKES))
 def test_a_first_mistake_has_its_message(tmp_path, case):
     _finds(tmp_path, *plain_graph(), case)

@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pytest
@@ -51,6 +52,18 @@ def test_a_file_whose_name_has_the_mark_is_that_file(tmp_path):
     assert read_whole(scan(str(tmp_path / "a.db#b.csv"))).to_pydict() == {"id": [1]}
 
 
+def test_names_of_tables_and_files_may_hold_the_mark_quotes_and_brackets(tmp_path):
+    file = str(tmp_path / "c#1 [2].db")
+    names = ["Order #1", 'x"; DROP TABLE y; --', "t.db"]
+    with closing(sqlite3.connect(file)) as connection:
+        for number, name in enumerate(names):
+            quoted = name.replace('"', '""')
+            connection.execute(f'CREATE TABLE "{quoted}" AS SELECT {number} AS id')
+        connection.commit()
+    assert [read_whole(scan(place))["id"][0].as_py() for place in tables_of(file)] == [0, 1, 2]
+    assert tables_of(file) == [f"{file}#{name}" for name in names]
+
+
 def test_a_sheet_is_read_by_its_name_with_columns_that_have_none(tmp_path):
     openpyxl = pytest.importorskip("openpyxl", reason="needs gnnflow[excel]")
     book = openpyxl.Workbook()
@@ -70,3 +83,33 @@ def test_a_database_of_duckdb_is_known_by_its_bytes(tmp_path):
         with duckdb.connect(str(tmp_path / name)) as connection:
             connection.execute("CREATE TABLE users AS SELECT 1 AS id, 'a' AS city")
         assert read_whole(scan(str(tmp_path / name))).to_pydict() == {"id": [1], "city": ["a"]}
+
+
+def test_a_database_of_duckdb_reads_no_other_files(tmp_path, monkeypatch):
+    duckdb = pytest.importorskip("duckdb", reason="needs gnnflow[duckdb]")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "key.csv").write_text("id\n7\n")
+    with duckdb.connect("t.duckdb") as connection:
+        connection.execute("CREATE VIEW v AS SELECT * FROM read_csv('key.csv')")
+        connection.execute('CREATE SCHEMA other; CREATE TABLE other."key.csv" (id INTEGER)')
+    assert tables_of("t.duckdb") == ["t.duckdb#v"]
+    with pytest.raises(TableError, match="cannot be read as DuckDB"):
+        scan("t.duckdb#v")
+
+
+def test_a_workbook_with_charts_or_a_damaged_cell(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="needs gnnflow[excel]")
+    book = openpyxl.Workbook()
+    for row in (["id"], [7]):
+        book.active.append(row)
+    chart = openpyxl.chart.BarChart()
+    chart.add_data(openpyxl.chart.Reference(book.active, min_col=1, min_row=1, max_row=2))
+    book.create_chartsheet("Chart").add_chart(chart)
+    whole, damaged = tmp_path / "t.xlsx", tmp_path / "d.xlsx"
+    book.save(whole)
+    assert tables_of(str(whole)) == [f"{whole}#Sheet"]
+    with ZipFile(whole) as source, ZipFile(damaged, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name).replace(b"<v>7</v>", b"<v>x</v>"))
+    with pytest.raises(TableError, match="cannot be read as Excel"):
+        scan(f"{damaged}#Sheet")
