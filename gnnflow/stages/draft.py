@@ -13,7 +13,7 @@ from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages.column_roles import FeatureRole, LabelRole, find_features, find_label, find_split, type_name
 from gnnflow.stages.first_look import first_look
 from gnnflow.stages.resolve import SMALL_BYTES, bytes_in_memory, stamps_of_files
-from gnnflow.stages.table_roles import EdgeRole, GivenTable, NodeRole, Pair, Roles, find_roles, read_given
+from gnnflow.stages.table_roles import EdgeRole, GivenTable, NodeRole, Pair, Reference, Roles, find_roles, read_given
 from gnnflow.storage.inner_tables import tables_of
 
 _MANY = 200_000  # nodes above which neighbours are sampled
@@ -44,7 +44,13 @@ class _Graph:
     @property
     def is_typed(self) -> bool:
         """True where the graph has several types or relations."""
-        return len(self.nodes) > 1 or len(self.roles.edges) + len(self.roles.keys) > 1
+        return len(self.nodes) > 1 or len(self.roles.edges) + len(self.roles.keys) > 1 or bool(self.bare)
+
+    @property
+    def bare(self) -> list[NodeRole]:
+        """The types without a table, each once."""
+        ends = [end.nodes for edge in self.roles.edges for end in _ends(edge) if end.nodes.bare]
+        return list({each.bare: each for each in ends}.values())
 
     def of_label(self, table: GivenTable) -> set[str]:
         """Return the columns of the label and the split, where they are this table's, and of the weight."""
@@ -99,21 +105,24 @@ def _told(graph: _Graph) -> Iterator[str]:
     for each in graph.nodes:
         yield f"{each.table.uri}: nodes, ids in {each.id!r}, about {each.table.num_rows:,} rows"
     for edge in (*graph.roles.edges, *graph.roles.keys):
-        ends = (
-            f"{end.column!r} ({end.share:.0%} of its values are ids of {end.nodes.table.name})" for end in _ends(edge)
-        )
-        yield f"{edge.table.uri}: edges from {' to '.join(ends)}"
+        yield f"{edge.table.uri}: edges from {' to '.join(_end_told(end) for end in _ends(edge))}"
     if graph.label is not None:
         yield f"label: {graph.label.column!r} of {graph.label.table.name}, {graph.label.why}"
 
 
-def _ends(edge: EdgeRole) -> tuple[Any, Any]:
+def _ends(edge: EdgeRole) -> tuple[Reference, Reference]:
     return edge.src, edge.dst
+
+
+def _end_told(end: Reference) -> str:
+    if end.nodes.bare:
+        return f"{end.column!r} (type {end.nodes.bare}, without a table)"
+    return f"{end.column!r} ({end.share:.0%} of its values are ids of {end.nodes.name})"
 
 
 def _relation(edge: EdgeRole) -> str:
     middle = type_name(edge.dst.column) if edge.is_key else type_name(edge.table.name)
-    return f"{type_name(edge.src.nodes.table.name)}__{middle}__{type_name(edge.dst.nodes.table.name)}"
+    return f"{type_name(edge.src.nodes.name)}__{middle}__{type_name(edge.dst.nodes.name)}"
 
 
 def _lines(graph: _Graph) -> Iterator[str]:
@@ -139,6 +148,8 @@ def _table_lines(graph: _Graph) -> Iterator[str]:
         yield "nodes:"
         for each in graph.nodes:
             yield f"  {type_name(each.table.name)}: {_yaml(each.table.uri)}"
+        for bare in graph.bare:
+            yield f"  {type_name(bare.bare)}: null  # the ids in {bare.table.name}.{bare.id}: no table is called so"
         yield "edges:"
         for edge in edges:
             keys = {"table": edge.table.uri, "src": edge.src.column, "dst": edge.dst.column}
@@ -147,8 +158,9 @@ def _table_lines(graph: _Graph) -> Iterator[str]:
     yield from _names_of("id", ids, note="different in each row")
     for key in ("src", "dst"):
         own = {_relation(edge): getattr(edge, key) for edge in graph.roles.edges}
-        shares = ", ".join(dict.fromkeys(f"{end.share:.0%}" for end in own.values()))
+        shares = ", ".join(dict.fromkeys(f"{end.share:.0%}" for end in own.values() if not end.nodes.bare))
         note = f"{shares} of a sample of its values are ids of {'its nodes' if graph.is_typed else 'nodes'}"
+        note = note if shares else "its values are the nodes"
         yield from _names_of(key, {name: end.column for name, end in own.items()}, note=note)
 
 
