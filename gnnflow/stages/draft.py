@@ -12,8 +12,9 @@ from gnnflow.config.loading import read_config
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages.column_roles import FeatureRole, LabelRole, find_features, find_label, find_split, type_name
 from gnnflow.stages.first_look import first_look
+from gnnflow.stages.given_tables import GivenTable, read_given
 from gnnflow.stages.resolve import SMALL_BYTES, bytes_in_memory, stamps_of_files
-from gnnflow.stages.table_roles import EdgeRole, GivenTable, NodeRole, Pair, Reference, Roles, find_roles, read_given
+from gnnflow.stages.table_roles import EdgeRole, NodeRole, Pair, Reference, Roles, find_roles
 from gnnflow.storage.inner_tables import tables_of
 
 _MANY = 200_000  # nodes above which neighbours are sampled
@@ -71,9 +72,13 @@ def draft_config(
     ids: Sequence[str] = (),
     label: str = "",
     ends: Sequence[Pair] = (),
+    encoding: str = "",
 ) -> Draft:
-    """Return a config for tables. ids, label, ends: the user's choices. Raises ConfigError where it has to ask."""
-    given = [read_given(uri) for place in tables for uri in tables_of(place)]
+    """Return a config for tables. Raises ConfigError where it has to ask.
+
+    ids, label, ends: the user's choices. encoding: of the tables that are not UTF-8.
+    """
+    given = [read_given(uri, encoding=encoding) for place in tables for uri in tables_of(place)]
     if twice := [each.name for each in given if [other.name for other in given].count(each.name) > 1]:
         raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
     roles = find_roles(given, ids=ids, ends=ends)
@@ -129,7 +134,7 @@ def _lines(graph: _Graph) -> Iterator[str]:
     """Yield the lines of the YAML."""
     yield f"name: {_yaml(graph.name)}"
     yield "graph:"
-    yield from (f"  {line}" for line in _table_lines(graph))
+    yield from (f"  {line}" for line in (*_table_lines(graph), *_format_lines(graph)))
     yield from (f"  {line}" for line in _label_lines(graph))
     yield from (f"  {line}" for line in _feature_lines(graph))
     yield "  normalize: standard  # numbers of different sizes are made comparable"
@@ -162,6 +167,15 @@ def _table_lines(graph: _Graph) -> Iterator[str]:
         note = f"{shares} of a sample of its values are ids of {'its nodes' if graph.is_typed else 'nodes'}"
         note = note if shares else "its values are the nodes"
         yield from _names_of(key, {name: end.column for name, end in own.items()}, note=note)
+
+
+def _format_lines(graph: _Graph) -> Iterator[str]:
+    """Yield the line of the tables that are not UTF-8."""
+    edges = {_relation(each) if graph.is_typed else "edges": each.table for each in graph.roles.edges}
+    nodes = {type_name(each.name) if graph.is_typed else "nodes": each.table for each in graph.nodes}
+    forms = {name: {"encoding": table.encoding} for name, table in (nodes | edges).items() if table.encoding}
+    if forms:
+        yield f"formats: {_flow(forms)}"
 
 
 def _names_of(key: str, names: dict[str, str], *, note: str) -> Iterator[str]:

@@ -163,10 +163,12 @@ def test_messy_exports_run_as_they_are(tmp_path):
     customers = tmp_path / "Kunden 2024.csv.gz"
     rows = "".join(f'K{number};Köln;{number},5;"{("ja", "nein")[number % 3 == 0]}"\n' for number in range(_ROWS))
     customers.write_bytes(gzip.compress(f"# Export\n# 2024\nKunden Nr;Straße;Größe;label\n{rows}".encode()))
-    calls = tmp_path / "Anrufe.jsonl"
-    calls.write_text("".join(f'{{"von": "K{number}", "an": "K{number // 2}"}}\n' for number in range(_ROWS)))
-    draft = draft_config([str(customers), str(calls)])
+    calls = tmp_path / "Anrufe.csv"
+    rows = "".join(f"K{number};K{number // 2};dünn\n" for number in range(_ROWS))
+    calls.write_text(f"von;an;Güte\n{rows}", encoding="cp1252")
+    draft = draft_config([str(customers), str(calls)], encoding="cp1252")
     assert not draft.stops
+    assert _content(draft.text)["graph"]["formats"] == {"edges": {"encoding": "cp1252"}}
     graph = _content(draft.text)["graph"]
     assert (graph["id"], {graph["src"], graph["dst"]}, graph["features"]) == ("Kunden Nr", {"von", "an"}, ["Größe"])
     assert "test.accuracy" in _run(draft.text, tmp_path)
