@@ -24,6 +24,7 @@ from harness import FOLDER, Benchmark, Chosen, Found, Option, folder_of, numbers
 
 from gnnflow.config import MiniBatchConfig, model_from_dict
 from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.sampling import Sampling
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.layers.model import Model, ModelInputs, build_model
@@ -35,7 +36,7 @@ from gnnflow.train.minibatch.batches import plan_epoch
 from gnnflow.train.minibatch.loader import BatchLoader, SplitBuilder
 from gnnflow.train.minibatch.memory import array_bytes
 from gnnflow.train.minibatch.nodes import NodeBatches
-from gnnflow.train.minibatch.preparing import Preparing, Sample
+from gnnflow.train.minibatch.preparing import Preparing
 from gnnflow.train.minibatch.source import MiniBatchSource
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce
@@ -50,8 +51,8 @@ def hybrid_part(folder: Path, group: RankGroup, model: Model, fanouts: list[int]
     """Return a rank's part of the graph."""
     bounds = np.array([num_nodes * rank // group.size for rank in range(group.size + 1)])
     own = with_rows(part_of(folder, *bounds[group.rank : group.rank + 2].tolist()))
-    neighbors = Neighbors(None, "", "uniform", None)  # type: ignore[arg-type]  # no file is read
-    return RankPart(own, neighbors, bounds, fanouts, model, open_rows(group), seed=0)
+    neighbors = Neighbors(None, "", Sampling("uniform", tuple(fanouts)))  # type: ignore[arg-type]  # no file is read
+    return RankPart(own, neighbors, bounds, model, open_rows(group), seed=0)
 
 
 def whole_graph(own: OwnPart, num_nodes: int) -> Shard:
@@ -79,7 +80,10 @@ def train(group: RankGroup, *, form: str, chosen: Chosen) -> Found:
         held, build = array_bytes(part.own), RankNodes(part, part.begins(part.own))
     else:
         shard = whole_graph(with_rows(part_of(folder, 0, num_nodes)), num_nodes)
-        held, build = array_bytes(shard), NodeBatches(lambda _: shard, model, preparing, Sample(tuple(fanouts)))
+        held, build = (
+            array_bytes(shard),
+            NodeBatches(lambda _: shard, model, preparing, Sampling("uniform", tuple(fanouts))),
+        )
     entries = [ShardEntry("train", "train", "shared", targets, num_nodes, chosen.edges, 0)]
     size, ranks = (chosen.batch, 1) if is_hybrid else (chosen.batch // group.size, group.size)
     loader = BatchLoader(build, model=model, preparing=preparing)

@@ -26,12 +26,13 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.sampling import Sampling
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.kernels import TABLE, Csr, segment_max, softmax_sums, weighted_sum
-from gnnflow.layers.model import ModelInputs
+from gnnflow.layers.model import ModelInputs, ModelSpec
 from gnnflow.progress import Silent
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import Shards, TrainJob
 from gnnflow.train.minibatch import open_source
 from gnnflow.train.trainer import train as train_job
 
@@ -165,11 +166,14 @@ def epoch_of(shard: Shard, chosen: Chosen, *, kind: str, hidden: int, **train: A
     settings = {"epochs": chosen.epochs, "cache": 1 << 34, "threads": 8 if train["device"] == "cpu" else 1}
     targets, nodes = len(shard.rows), shard.neighborhood.num_nodes
     job = TrainJob(
-        artifact="planted",
-        entries=[ShardEntry("train-0", "train", "shared", targets, nodes, nodes * chosen.degree, 1)],
-        fanouts=(10, 10),
-        model=model_from_dict({"kind": kind, "hidden": hidden, "dropout": 0.1, **heads}),
-        inputs=ModelInputs(WIDTH, 5),
+        model=ModelSpec(
+            model_from_dict({"kind": kind, "hidden": hidden, "dropout": 0.1, **heads}), ModelInputs(WIDTH, 5)
+        ),
+        graph=Shards(
+            "planted",
+            [ShardEntry("train-0", "train", "shared", targets, nodes, nodes * chosen.degree, 1)],
+            Sampling("uniform", (10, 10)),
+        ),
         label_kind="single",
         num_classes=5,
         train=MiniBatchConfig.model_validate(settings | train),

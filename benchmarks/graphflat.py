@@ -30,6 +30,7 @@ from gnnflow.config import Config, config_from_dict
 from gnnflow.datasets import write_power_law
 from gnnflow.graph.batch import Features
 from gnnflow.graph.facts import FlatFacts
+from gnnflow.graph.sampling import Sampling
 from gnnflow.graphfeature.blocks import build_minibatch, new_scratch
 from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.stages.base import ArtifactResult, StageContext
@@ -113,7 +114,9 @@ def epoch_over(shards: Callable[[], Iterator[Shard]]) -> None:
         order = rng.permutation(len(shard.rows))
         for start in range(0, len(order), BATCH):
             rows = shard.rows[order[start : start + BATCH]]
-            build_minibatch(shard.neighborhood, rows, fanouts=FANOUT, num_layers=2, scratch=scratch)
+            build_minibatch(
+                shard.neighborhood, rows, sampling=Sampling("uniform", FANOUT), num_layers=2, scratch=scratch
+            )
 
 
 def without_features(shard: Shard) -> Shard:

@@ -209,7 +209,7 @@ def job_of(chosen: Chosen) -> InferJob:
     save_model(folder, config, inputs, weights=encode_weights(build_model(config, inputs).state_dict()))
     return InferJob(
         artifact=str(Path(chosen.folder) / "predictions"),
-        neighbors=Neighbors(store, "", "none", None),
+        neighbors=Neighbors(store),
         model=folder,
         num_layers=2,
         label_kind="single",

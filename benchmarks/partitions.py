@@ -29,14 +29,13 @@ from harness import DATA, Benchmark, Chosen, Option, folder_of, run
 from gnnflow.config import GlobalBatchConfig, config_from_dict, model_from_dict
 from gnnflow.executions.globalbatch import PlacedTensors
 from gnnflow.executions.row_exchange import Counted
-from gnnflow.layers.model import build_model
+from gnnflow.layers.model import ModelSpec
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs
 from gnnflow.storage.filesystem import join, read_json
 from gnnflow.train.globalbatch import open_source
-from gnnflow.train.job import StoreJob
-from gnnflow.train.minibatch import split_entries
+from gnnflow.train.job import StoredGraph, TrainJob
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.group import RankGroup
@@ -98,17 +97,13 @@ def trained(config: Any, *, ranks: int, model: str) -> dict[str, float]:
             make_artifact(context, stage)
     neighbors = neighbors_of(context)
     facts = neighbors.store.facts
-    job = StoreJob(
-        artifact=neighbors.store.artifact,
-        entries=split_entries(facts),
-        fanouts=None,
-        model=model_from_dict({"kind": model, "hidden": 64, "layers": 2}),
-        inputs=model_inputs(facts, config.task),
+    job = TrainJob(
+        model=ModelSpec(model_from_dict({"kind": model, "hidden": 64, "layers": 2}), model_inputs(facts, config.task)),
+        graph=StoredGraph(neighbors),
         label_kind=facts.label_kind,
         num_classes=facts.num_classes,
         train=GlobalBatchConfig(workers=ranks),
         seed=0,
-        neighbors=neighbors,
     )
     ran = in_processes(partial(epochs_of, job=job), ranks)
     return {
@@ -118,10 +113,10 @@ def trained(config: Any, *, ranks: int, model: str) -> dict[str, float]:
     }
 
 
-def epochs_of(group: RankGroup, *, job: StoreJob) -> dict[str, float]:
+def epochs_of(group: RankGroup, *, job: TrainJob) -> dict[str, float]:
     """Train as one of several ranks; return seconds per epoch, bytes sent, and how many layers send states."""
     exchange = Counted(open_rows(group))
-    model = build_model(job.model, job.inputs, seed=0).train()
+    model = job.model.build(seed=0).train()
     updater = LocalUpdater(model, job.train, exchange=AllReduce(model, group, is_joint=True))
     objective, seconds, moved, states = Objective(job.label_kind), [], 0, 0
     with open_source(job, exchange=exchange) as source:

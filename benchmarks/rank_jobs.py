@@ -20,11 +20,12 @@ from harness import Chosen, tell
 from gnnflow.cluster import Cluster
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.facts import FlatFacts, GraphFacts
+from gnnflow.layers.model import ModelSpec
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs
-from gnnflow.train.fit_run import FitRun
-from gnnflow.train.job import TrainJob
+from gnnflow.train.fit import FitRun
+from gnnflow.train.job import Shards, TrainJob
 from gnnflow.train.ranks.operations import JOINING, Position
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -76,11 +77,10 @@ def job_of(config: Config, cluster: Cluster) -> TrainJob:
     context = StageContext.of(config, cluster)
     flat, graph = context.artifact("flat").facts(FlatFacts), context.artifact("ingest").facts(GraphFacts)
     return TrainJob(
-        artifact=context.artifact("flat").uri,
-        entries=[entry for entry in flat.shards if entry.split == "train"],
-        fanouts=flat.fanouts,
-        model=config.model,
-        inputs=model_inputs(graph, config.task),
+        model=ModelSpec(config.model, model_inputs(graph, config.task)),
+        graph=Shards(
+            context.artifact("flat").uri, [entry for entry in flat.shards if entry.split == "train"], config.sampling
+        ),
         label_kind=graph.label_kind,
         num_classes=graph.num_classes,
         train=config.train,

@@ -84,7 +84,7 @@ def speed_of(job: TrainJob, client: Client) -> Speed:
     return Speed(
         statistics.median(row["samples_per_second"] for row in rows),
         waited / (sum(row["seconds"] for row in result.history) * job.train.workers),
-        busy / (job.train.epochs * sum(entry.num_samples for entry in job.entries)),
+        busy / (job.train.epochs * sum(entry.num_samples for entry in job.graph.entries)),
         rows[-1]["train_loss"],
         sum(row["seconds"] for row in rows) / later,
         computed / later / job.train.workers,
@@ -95,7 +95,7 @@ def steps_per_epoch(job: TrainJob) -> int:
     """Return the number of steps of each rank in an epoch."""
     train = job.train
     assert isinstance(train, MiniBatchConfig)
-    return len(plan_epoch(job.entries, seed=0, epoch=0, batch_size=train.batch_size, world_size=train.workers))
+    return len(plan_epoch(job.graph.entries, seed=0, epoch=0, batch_size=train.batch_size, world_size=train.workers))
 
 
 def jobs_of(job: TrainJob, sizes: Sequence[int], *, batch_size: int) -> dict[tuple[str, int], TrainJob]:

@@ -17,7 +17,6 @@ from simulator import Floats, Measured, Network, fitted_network, to_document
 from torch import Tensor, nn
 
 from gnnflow.config import TrainConfig
-from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.train.job import TrainJob
 from gnnflow.train.ranks.gradients import BUCKET_BYTES
@@ -170,8 +169,8 @@ def apart(job: TrainJob, client: Client, *, ranks: int, open_source: OpenSource 
 
     Nothing is scored: a rank's share of a small split may be empty.
     """
-    entries = [entry for entry in job.entries if entry.split == "train"]
-    shares = [replace(job, entries=entries, rank=rank, num_ranks=ranks) for rank in range(ranks)]
+    entries = [entry for entry in job.graph.entries if entry.split == "train"]
+    shares = [replace(job, graph=replace(job.graph, entries=entries)).of_rank(rank, ranks) for rank in range(ranks)]
     workers = sorted(client.nthreads())[:ranks]
     futures = [
         client.submit(steps_of, share, open_source, workers=[worker], pure=False)
@@ -195,7 +194,7 @@ def apart(job: TrainJob, client: Client, *, ranks: int, open_source: OpenSource 
 
 
 def _sizes(job: TrainJob) -> list[int]:
-    return [each.nbytes for each in build_model(job.model, job.inputs).parameters() if each.requires_grad]
+    return [each.nbytes for each in job.model.build().parameters() if each.requires_grad]
 
 
 def in_buckets(sizes: Sequence[int], bucket_bytes: int = BUCKET_BYTES) -> list[list[int]]:

@@ -124,7 +124,7 @@ def numbering_of(chosen: Chosen, intervals: int) -> Numbering:
         at = partition + 1
         return found
 
-    depth = depths(book_of(chosen), in_edges, targets_of(chosen), fanouts=None, num_layers=chosen.layers)
+    depth = depths(book_of(chosen), in_edges, targets_of(chosen), limits=[None] * chosen.layers)
     degrees = [each[2] for each in parts_of(chosen)]
     ins, outs = (np.concatenate([getattr(each, name) for each in degrees]) for name in ("in_degree", "out_degree"))
     return numbered(

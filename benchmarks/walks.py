@@ -83,7 +83,7 @@ def epochs(context: StageContext, repeats: int) -> list[float]:
     """Return the seconds of steps of PinSage of two layers and a linear head over all nodes."""
     store = store_of(context)
     parts = range(store.num_partitions)
-    held = [Neighbors(store, "", "none", None).in_edges(each) for each in parts]
+    held = [Neighbors(store).in_edges(each) for each in parts]
     edges = InEdges(
         offsets_of(np.concatenate([each.lengths for each in held])),
         np.concatenate([each.sources for each in held]),

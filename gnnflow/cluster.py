@@ -56,6 +56,11 @@ class Cluster:
             return iter(())
         return self.scheduler().run(function, indices)
 
+    @property
+    def on_this_machine(self) -> bool:
+        """True if all workers run on this machine, as the workers of a local cluster do."""
+        return self.config.kind != "address"
+
     def dask_client(self) -> Client | None:
         """Return the cluster's Dask client, starting or joining it first; None where tasks run in this process."""
         return self.scheduler().dask_client()

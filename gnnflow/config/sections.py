@@ -20,6 +20,7 @@ from gnnflow.config.task_section import NodeTask, TaskConfig
 from gnnflow.config.train_keys import Device
 from gnnflow.config.train_section import MiniBatchConfig, TrainConfig
 from gnnflow.graph.labels import Metric
+from gnnflow.graph.sampling import Sampling
 from gnnflow.graph.schema import Relation
 from gnnflow.graph.splits import Split
 
@@ -176,6 +177,11 @@ class Sections(Section):
     def scoring_device(self) -> Device:
         """The device of GraphInfer: train.device, unless infer.device names another."""
         return self.train.device if self.infer.device == "same" else self.infer.device
+
+    @property
+    def sampling(self) -> Sampling:
+        """The in-edges that are taken of each node of a neighbourhood."""
+        return Sampling(self.neighbors.sampling.kind, self.fanouts)
 
     @property
     def fanouts(self) -> tuple[int, ...] | None:

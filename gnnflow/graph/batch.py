@@ -20,7 +20,8 @@ from typing import Protocol
 import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, distinct, offsets_of, ragged_ranges
-from gnnflow.graph.edges import Fanout, InEdges, SamplingKind, SourceArray, edge_scale, sample_scale
+from gnnflow.graph.edges import InEdges, SourceArray, edge_scale, sample_scale
+from gnnflow.graph.sampling import Fanout, SamplingKind
 from gnnflow.graph.schema import GraphSchema
 
 

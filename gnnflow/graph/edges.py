@@ -24,19 +24,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
+from gnnflow.graph.sampling import Fanout
 
-SamplingKind = Literal["none", "uniform", "weighted", "top_k"]
 TimeArray = npt.NDArray[np.float64]
 SourceArray = npt.NDArray[np.signedinteger[Any]]
 """Sources are int64; int32 where they are rows of a neighbourhood."""
-Fanout = int | tuple[int, ...]
-"""The number of in-edges that one hop takes of a node: one number for every relation, or one for each."""
 
 
 @dataclass(frozen=True)

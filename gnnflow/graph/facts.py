@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 
 from gnnflow.graph.book import ClusterBook, PartitionBook
-from gnnflow.graph.edges import Fanout
 from gnnflow.graph.encodings import EncodedColumn, States
 from gnnflow.graph.labels import LabelKind, LabelUnit
 from gnnflow.graph.run_facts import LinkFacts
+from gnnflow.graph.sampling import Fanout
 from gnnflow.graph.scales import ColumnScale
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Placement
 

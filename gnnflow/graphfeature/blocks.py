@@ -22,7 +22,8 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block, Degrees, InPlaceBatch, MiniBatch, sampled_block
-from gnnflow.graph.edges import Fanout, InEdges, Picked, SamplingKind, SourceArray, row_limits
+from gnnflow.graph.edges import InEdges, Picked, SourceArray, row_limits
+from gnnflow.graph.sampling import Fanout, Sampling, SamplingKind
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, RowArray
 from gnnflow.native import number
 
@@ -65,19 +66,17 @@ def build_minibatch(
     neighborhood: Neighborhood,
     rows: IntArray,
     *,
-    fanouts: Sequence[Fanout] | None,
+    sampling: Sampling,
     num_layers: int,
-    sampling: SamplingKind = "uniform",
     labels: Array | None = None,
     scratch: RowArray | None = None,
 ) -> MiniBatch:
     """Return the pruned blocks of the targets at the given distinct rows, in their order.
 
-    fanouts: one per hop, the targets' hop first, each a number for all relations or one for each; None takes every
-    stored in-edge, without scale. 0 takes none. sampling: the choice of in-edges, which decides their scale. labels
-    [B, ...]: of the rows, passed on. Without scratch, space is allocated for this batch.
+    sampling: the choice of stored in-edges, which decides their scale. labels [B, ...]: of the rows, passed on. Without
+    scratch, space is allocated for this batch.
     """
-    limits = hop_limits(fanouts, num_layers)
+    limits = sampling.of_hops(num_layers)
     # the neighbourhood's row of each batch row, targets first; and the layers from the last to the first
     nodes, layers = _reach(
         neighborhood, rows, limits, new_scratch(neighborhood.num_nodes) if scratch is None else scratch
@@ -85,7 +84,7 @@ def build_minibatch(
     # degrees of each batch row; a layer's own nodes are the first T of them
     degrees = neighborhood.degrees.take(nodes)
     return MiniBatch(
-        blocks=_blocks(neighborhood, layers, degrees, sampling="none" if fanouts is None else sampling),
+        blocks=_blocks(neighborhood, layers, degrees, sampling=sampling.kind),
         nodes=degrees,
         features=neighborhood.features.take(nodes),
         targets=neighborhood.node_ids[rows],
@@ -97,17 +96,15 @@ def build_in_place(
     neighborhood: Neighborhood,
     rows: IntArray,
     *,
-    fanouts: Sequence[Fanout] | None,
+    sampling: Sampling,
     num_layers: int,
-    sampling: SamplingKind = "uniform",
     scratch: RowArray | None = None,
 ) -> InPlaceBatch:
     """Return the blocks of `build_minibatch`, but leave the first layer's sources in place.
 
     So the nodes of the last hop, by far the most, are neither numbered nor copied.
     """
-    limits = hop_limits(fanouts, num_layers)
-    kind: SamplingKind = "none" if fanouts is None else sampling
+    limits = sampling.of_hops(num_layers)
     nodes, layers = _reach(
         neighborhood, rows, limits[:-1], new_scratch(neighborhood.num_nodes) if scratch is None else scratch
     )
@@ -119,23 +116,23 @@ def build_in_place(
         neighborhood.edges.take(picked.positions, offsets=picked.offsets, sources=sources),
         num_sources=neighborhood.num_nodes,
         in_degree=degrees.in_degree,
-        sampling=kind,
+        sampling=sampling.kind,
     )
     return InPlaceBatch(
         first=first,
         rows=nodes.astype(np.int64),
-        blocks=_blocks(neighborhood, layers, degrees, sampling=kind),
+        blocks=_blocks(neighborhood, layers, degrees, sampling=sampling.kind),
         nodes=degrees,
         targets=neighborhood.node_ids[rows],
     )
 
 
 def extract_rows(
-    neighborhood: Neighborhood, rows: IntArray, *, fanouts: Sequence[Fanout] | None, num_layers: int
+    neighborhood: Neighborhood, rows: IntArray, *, sampling: Sampling, num_layers: int
 ) -> NeighborhoodRows:
     """Return each target's separate neighbourhood, cut from a merged one, its nodes in row order.
 
-    Holds only the edges that `build_minibatch` needs for the same fan-outs. Memory is the sum of all neighbourhoods (a
+    Holds only the edges that `build_minibatch` needs for the same sampling. Memory is the sum of all neighbourhoods (a
     node once per target that reaches it), so callers pass targets in chunks.
     """
     size = neighborhood.num_nodes
@@ -145,7 +142,7 @@ def extract_rows(
     # number of followed in-edges of each pair's node in each relation [R P]
     num_relations = neighborhood.edges.num_relations
     taken = np.zeros(num_relations * len(rows), np.int64)
-    for limit in hop_limits(fanouts, num_layers):
+    for limit in sampling.of_hops(num_layers):
         # the in-edges that this hop adds, pair by pair [E]
         picked = edges_of_hop(neighborhood, pairs % size, limit, taken=taken)
         # their sources, paired with the same targets
@@ -174,12 +171,6 @@ def _blocks(
         for layer, size in zip(layers, sizes, strict=False)
     ]
     return tuple(reversed(blocks))
-
-
-def hop_limits(fanouts: Sequence[Fanout] | None, num_layers: int) -> Sequence[Fanout | None]:
-    """Return the fan-out of each hop, targets' first; None takes every stored in-edge."""
-    assert fanouts is None or len(fanouts) == num_layers, "one fan-out per layer"
-    return [None] * num_layers if fanouts is None else fanouts
 
 
 def edges_of_hop(

@@ -32,10 +32,10 @@ from gnnflow.storage.tables import commit_table, read_artifact_table
 from gnnflow.storage.verified import remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray
-    from gnnflow.graph.edges import Fanout
+    from gnnflow.graph.sampling import Sampling
     from gnnflow.storage.writing import FileEntry
 
 _INLINE_CHUNK = 256  # targets expanded at a time, which bounds the memory of their neighbourhoods
@@ -69,7 +69,7 @@ def write_shard(
     name: str,
     split: str,
     layout: Layout,
-    fanouts: Sequence[Fanout] | None,
+    sampling: Sampling,
     num_hops: int,
 ) -> CommittedShard:
     """Commit a shard's files and return the entries of the shard and of its files.
@@ -82,7 +82,7 @@ def write_shard(
         body = pa.table({"graph_feature": encode_rows(side_by_side([neighborhood]))})
         files.append(commit_table(artifact, f"shards/{name}.graph.parquet", body))
     else:
-        features = _inline(neighborhood, fanouts=fanouts, num_hops=num_hops)
+        features = _inline(neighborhood, sampling=sampling, num_hops=num_hops)
     rows = targets.append_column("graph_feature", features)
     files.append(
         commit_table(
@@ -101,11 +101,11 @@ def write_shard(
     return CommittedShard(entry, tuple(files))
 
 
-def _inline(neighborhood: Neighborhood, *, fanouts: Sequence[Fanout] | None, num_hops: int) -> pa.ChunkedArray:
+def _inline(neighborhood: Neighborhood, *, sampling: Sampling, num_hops: int) -> pa.ChunkedArray:
     chunks = [
         encode_rows(
             extract_rows(
-                neighborhood, neighborhood.roots[start : start + _INLINE_CHUNK], fanouts=fanouts, num_layers=num_hops
+                neighborhood, neighborhood.roots[start : start + _INLINE_CHUNK], sampling=sampling, num_layers=num_hops
             )
         )
         for start in range(0, len(neighborhood.roots), _INLINE_CHUNK)

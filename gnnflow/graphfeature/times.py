@@ -12,15 +12,15 @@ Shapes: R targets of the batch, N nodes of the neighbourhood, M distinct times o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gnnflow.graph.arrays import BoolArray, IntArray, distinct
 from gnnflow.graph.batch import Block, Degrees, MiniBatch, sampled_block
-from gnnflow.graph.edges import Fanout, Picked, SamplingKind
-from gnnflow.graphfeature.blocks import edges_of_hop, hop_limits
+from gnnflow.graph.edges import Picked
+from gnnflow.graph.sampling import Fanout, Sampling, SamplingKind
+from gnnflow.graphfeature.blocks import edges_of_hop
 from gnnflow.graphfeature.exclusion import keeping
 from gnnflow.graphfeature.neighborhood import Neighborhood
 
@@ -59,9 +59,8 @@ def build_before(
     rows: IntArray,
     before: IntArray,
     *,
-    fanouts: Sequence[Fanout] | None,
+    sampling: Sampling,
     num_layers: int,
-    sampling: SamplingKind = "uniform",
 ) -> TimedBatch:
     """Return the pruned blocks of the nodes at the given rows, each before its time of `cuts` [R].
 
@@ -75,15 +74,14 @@ def build_before(
     keys = group * size + rows
     assert len(distinct(keys)) == len(keys), "targets of one batch are distinct"
     hops: list[_TimedHop] = []
-    for limit in hop_limits(fanouts, num_layers):
+    for limit in sampling.of_hops(num_layers):
         hops.append(_hop_before(neighborhood, keys, moments, limit))
         keys = hops[-1].keys
     nodes = keys % size
     degrees = neighborhood.degrees.take(nodes)
     sizes = [hop.num_targets for hop in hops[1:]] + [len(keys)]
-    taken: SamplingKind = "none" if fanouts is None else sampling
     blocks = [
-        hop.block(neighborhood, degrees, num_sources=number, sampling=taken)
+        hop.block(neighborhood, degrees, num_sources=number, sampling=sampling.kind)
         for hop, number in zip(hops, sizes, strict=True)
     ]
     batch = MiniBatch(
@@ -121,7 +119,7 @@ class _TimedHop:
 def _hop_before(neighborhood: Neighborhood, keys: IntArray, moments: IntArray, limit: Fanout | None) -> _TimedHop:
     """Return the in-edges of the rows.
 
-    keys: time and node of each row as one integer. limit: as in `hop_limits`.
+    keys: time and node of each row as one integer. limit: the fan-out; None takes every edge.
     """
     assert neighborhood.edges.time is not None, "edges have times"
     size = neighborhood.num_nodes

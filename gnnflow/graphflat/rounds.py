@@ -51,7 +51,7 @@ def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
         table = table.filter(pa.array(to_numpy(table["split"]) >= 0)).combine_chunks()
     # dense ids of the targets [T], and the in-edges the first hop takes of them [E]
     nodes, edges = to_numpy(table[job.end_columns[-1]]), job.neighbors.in_edges(index)
-    picked = edges.prefix(nodes - store.book.start(index), limit=job.neighbors.fanout(1))
+    picked = edges.prefix(nodes - store.book.start(index), limit=job.neighbors.sampling.of_hop(1))
     # the smallest hash of each target's neighbourhood [T]
     signature = signatures(nodes, edges.source_offsets(picked), edges.sources_of(picked.positions))
     signed = table.append_column("signature", pa.array(signature))
@@ -107,7 +107,7 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
     shard, local, taken = _pairs(index, inbox, job, hop)
     # the in-edges the hop adds, pair by pair [E]
     edges = job.neighbors.in_edges(index)
-    picked = edges.prefix(local, limit=job.neighbors.fanout(hop), taken=taken)
+    picked = edges.prefix(local, limit=job.neighbors.sampling.of_hop(hop), taken=taken)
     added = edges.take(picked.positions, offsets=picked.offsets)
     # the shard each of them goes to [E]
     edge_shard = picked.each(shard)
@@ -207,7 +207,7 @@ def build_shard(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> T
         name=f"{split}-{number:05d}",
         split=split,
         layout=job.layout,
-        fanouts=job.neighbors.fanouts,
+        sampling=job.neighbors.sampling,
         num_hops=job.num_hops,
     )
     if job.pairs is not None:

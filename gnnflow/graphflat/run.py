@@ -34,9 +34,9 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
     """Run GraphFlat. A graph without targets gives no shards."""
     parts = job.neighbors.store.num_partitions
     found = runner.run(Round("targets", parts, parts, partial(rounds.find_targets, job=job)))
-    fanouts = [job.neighbors.fanout(hop) for hop in range(1, job.num_hops + 1)]
+    limits = job.neighbors.sampling.of_hops(job.num_hops)
     ends = 1 if job.pairs is None else 2
-    shard_size = max(1, bounded_shard_size(job.neighbors.store.facts, fanouts, shard_size=ends * shard_size) // ends)
+    shard_size = max(1, bounded_shard_size(job.neighbors.store.facts, limits, shard_size=ends * shard_size) // ends)
     plan = plan_shards([np.array(record.counts["buckets"]) for record in found], shard_size)
     shards = plan.total_shards
     width = max(parts, shards)
@@ -65,7 +65,9 @@ def _result(job: FlatJob, built: Sequence[TaskRecord]) -> FlatResult:
     targets = sum(entry.num_samples for entry in entries)
     bytes_in, bytes_out = job.neighbors.store.num_bytes, sum(entry.num_bytes for entry in entries)
     blow_up = BlowUp(bytes_in, bytes_out, bytes_out / max(bytes_in, 1), bytes_out / max(targets, 1))
-    return FlatResult(files, FlatFacts(job.layout, job.num_hops, job.neighbors.fanouts, targets, blow_up, entries))
+    return FlatResult(
+        files, FlatFacts(job.layout, job.num_hops, job.neighbors.sampling.fanouts, targets, blow_up, entries)
+    )
 
 
 def _check_weights(weights: tuple[float, ...]) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graph.arrays import IntArray, KeyArray
-    from gnnflow.graph.edges import Fanout
     from gnnflow.graph.facts import FeatureFacts, GraphFacts
+    from gnnflow.graph.sampling import Fanout
 
 NUM_BUCKETS = 1024
 MOST_SHARD_BYTES = 512 << 20  # decoded; a worker holds it a few times while it builds it, and protobuf ends at 2 GiB
@@ -116,17 +116,17 @@ def bucket_counts(signature: KeyArray, split: IntArray) -> IntArray:
     return np.bincount(cell, minlength=4 * NUM_BUCKETS).reshape(4, NUM_BUCKETS)
 
 
-def bounded_shard_size(facts: GraphFacts, fanouts: Sequence[Fanout | None], *, shard_size: int) -> int:
+def bounded_shard_size(facts: GraphFacts, limits: Sequence[Fanout | None], *, shard_size: int) -> int:
     """Return the number of targets of a shard: shard_size, or fewer where neighbourhoods would be too large.
 
-    fanouts: per hop, None keeps every in-edge. A neighbourhood is estimated to grow by each relation's mean in-degree,
-    capped by the fan-out, with all leaves of an edge of its source's type; neighbourhoods overlap as if their nodes
-    were drawn at random, so that no shard outgrows the graph.
+    limits: fan-outs per hop, None keeps every in-edge. A neighbourhood is estimated to grow by each relation's mean
+    in-degree, capped by the fan-out, with all leaves of an edge of its source's type; neighbourhoods overlap as if
+    their nodes were drawn at random, so that no shard outgrows the graph.
     """
     schema = facts.schema
     sizes = [each.num_nodes for each in facts.types] or [facts.num_nodes]
     num_edges = [each.num_edges for each in facts.relations] or [facts.num_edges]
-    nodes, edges = _reached(facts, fanouts, sizes=sizes, num_edges=num_edges)
+    nodes, edges = _reached(facts, limits, sizes=sizes, num_edges=num_edges)
     per_node = [_node_bytes(features, schema.num_relations) for features in facts.features_of_types]
     per_edge = _EDGE_BYTES + 4 * facts.attribute_width
     per_edge_of_leaves = [0 if each == 1 else _LEAVES_BYTES + _LEAF_BYTES * (each - 1) for each in _leaves(facts)]
@@ -151,7 +151,7 @@ class _Reached(NamedTuple):
 
 
 def _reached(
-    facts: GraphFacts, fanouts: Sequence[Fanout | None], *, sizes: Sequence[int], num_edges: Sequence[int]
+    facts: GraphFacts, limits: Sequence[Fanout | None], *, sizes: Sequence[int], num_edges: Sequence[int]
 ) -> _Reached:
     """Return the numbers of nodes and edges that a target reaches, with itself."""
     schema, leaves = facts.schema, _leaves(facts)
@@ -159,7 +159,7 @@ def _reached(
     among = facts.target_types
     reached = [float(number in among) / len(among) for number in range(schema.num_types)]
     nodes, edges = list(reached), [0.0] * schema.num_relations
-    for fanout in fanouts:
+    for fanout in limits:
         before, reached = reached, [0.0] * schema.num_types
         for number, (source, target) in enumerate(zip(schema.source_types, schema.target_types, strict=True)):
             limit = fanout[number] if isinstance(fanout, tuple) else fanout

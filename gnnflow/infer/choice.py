@@ -57,17 +57,42 @@ class Exchange:
     """The settings by which the tasks of one GraphInfer send to each other.
 
     layers: what each layer sends, in each relation. askers: by need round, then relation, the partitions that take
-    states in a layer of it.
+    states in a layer of it. mapped: whether rows stay where they are made, and tasks map each other's files; None is
+    wherever they can, see `way_of`. Both ways add up in the same order and give the same bits.
     """
 
     sending: Sending = "fewest bytes"
     overlap: Overlap = "large pieces"
+    mapped: bool | None = None
     layers: tuple[tuple[LayerBytes, ...], ...] = ()
     askers: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def ahead(self, number: int) -> int:
         """Return how many of a number of pieces to fetch ahead, if the task holds them all at once."""
         return 0 if self.overlap == "nothing" else number
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way on which rows reach the tasks that read them, and the reason."""
+
+    mapped: bool
+    why: str
+
+    @property
+    def text(self) -> str:
+        """The way and its reason as half a sentence."""
+        how = "are read where they lie" if self.mapped else "come in files that their owners send"
+        return f"rows of other partitions {how}: {self.why}"
+
+
+def way_of(*, on_this_machine: bool, local_files: bool) -> Way:
+    """Choose the way of rows: tasks map each other's files where all run on one machine and the files lie there."""
+    if not on_this_machine:
+        return Way(mapped=False, why="tasks may run on other machines")
+    if not local_files:
+        return Way(mapped=False, why="the workspace does not lie on this machine's disk")
+    return Way(mapped=True, why="all tasks run on this machine, where the workspace lies")
 
 
 @dataclass(frozen=True)

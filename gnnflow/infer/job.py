@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gnnflow.config import Device
-    from gnnflow.graph.edges import Fanout
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.graph.sampling import Fanout
     from gnnflow.infer.choice import LayerBytes
     from gnnflow.neighbors.selected import Neighbors
 
@@ -51,6 +51,11 @@ class InferJob:
     exchange: Exchange = field(default_factory=Exchange)
 
     @property
+    def mapped(self) -> bool:
+        """True if rows stay where they are made, and tasks map each other's files."""
+        return bool(self.exchange.mapped)
+
+    @property
     def row_kind(self) -> LabelKind:
         """The kind of row the model gives for a node: its scores, or where edges are scored its embedding."""
         return "link" if self.scores_edges else self.label_kind
@@ -60,22 +65,16 @@ class InferJob:
         """The split codes of the nodes to compute, or "all"."""
         return "all" if self.scores_edges else self.targets
 
-    @property
-    def fanouts(self) -> tuple[Fanout, ...] | None:
-        """In-edges taken per node, one number per layer from the last, which computes the targets; None takes all."""
-        every = self.neighbors.fanouts
-        return None if every is None else every[: self.num_layers]
-
     def fanout(self, layer: int) -> Fanout | None:
         """Return how many in-edges layer `layer` (from 1) takes: the last layer the targets' own fan-out."""
-        return self.neighbors.fanout(self.num_layers - layer + 1)
+        return self.neighbors.sampling.of_hop(self.num_layers - layer + 1)
 
     def need_layer(self, layer: int) -> int:
         """Return the layer whose need round serves this one: without pruning and sampling all layers need the same.
 
         Not where there are several types: targets are of one of them, and lower layers compute nodes of others.
         """
-        whole = self.node_targets == "all" and self.neighbors.fanouts is None
+        whole = self.node_targets == "all" and self.neighbors.sampling.takes_every
         whole = whole and self.neighbors.store.schema.num_types == 1
         return self.num_layers if whole else layer
 
@@ -108,19 +107,31 @@ class InferJob:
         return self._channels("source", layer, range(self.neighbors.store.schema.num_relations))
 
     def state_channels(self, layer: int) -> dict[str, str]:
-        """Return the channels in which states of a layer travel, and the round that makes them."""
+        """Return the channels in which states of a layer travel, and the round that makes them.
+
+        Where files are mapped who takes a state makes it.
+        """
+        if self.mapped:
+            return {}
         made = {True: f"states_{layer}", False: f"slice_{layer - 1}"}
         relations = self.exchange.askers.get(self.need_layer(layer), ())
         return {self.channel("state", layer, each): made[self.reads_targets(layer, each)] for each in relations}
 
     def target_channels(self, layer: int) -> tuple[str, ...]:
         """Return the channels of what a slice leaves for the round that makes states with terms of their targets."""
+        if self.mapped:
+            return ()
         relations = self.exchange.askers.get(self.need_layer(layer), ())
         reading = [each for each in relations if self.reads_targets(layer, each)]
         return (*self._channels("kept", layer, reading), *self._channels("target", layer, reading))
 
     def edge_channels(self, need_layer: int) -> tuple[str, ...]:
-        """Return the channels in which a need round sends edges to who makes states over them, and of which targets."""
+        """Return the channels in which a need round sends edges to who makes states over them, and of which targets.
+
+        Where files are mapped it keeps the edges, numbered, for the slices of the same partition.
+        """
+        if self.mapped:
+            return (f"edges_{need_layer}",)
         relations = self.exchange.askers.get(need_layer, ())
         reading = [each for each in relations if any(of.read for of in self.layers_served(need_layer, each))]
         return (*self._channels("edges", need_layer, relations), *self._channels("targets", need_layer, reading))

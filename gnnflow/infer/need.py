@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import distinct
 from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.infer.kept_reads import asked_of, kept_reads
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.states import ask_for_states
 from gnnflow.mapreduce.exchange import Emit
@@ -25,6 +25,8 @@ from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.graph.arrays import IntArray
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.exchange import Inbox
@@ -54,25 +56,21 @@ class TypeTargets(NamedTuple):
 
 def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutput:
     """Ask the owners for the sources of this partition's in-edges at a layer."""
-    book = job.neighbors.store.book
     # local rows this layer computes here, ascending [T]
     rows = targets_of(index, job) if layer == job.num_layers else computed_rows(index, inbox, job, layer)
     reads = layer_reads(index, job, layer=layer, rows=rows)
+    states, sent = ask_for_states(reads, job, layer)
+    counts: dict[str, Any] = {"rows": len(rows), "sources": sum(len(each.asked) for each in reads), "sent": sent}
+    if layer == job.num_layers:
+        counts["sample"] = _sample(index, rows, job)
+    own = Emit(f"rows_{layer}", pa.table({"row": rows}), np.full(len(rows), index))
+    if job.mapped:
+        return TaskOutput(emits=(*kept_reads(reads, layer), own, *states), counts=counts)
     asked = {"node": np.concatenate([each.asked for each in reads])}
     if len(reads) > 1:
         asked["relation"] = np.repeat(np.arange(len(reads)), [len(each.asked) for each in reads])
-    states, sent = ask_for_states(reads, job, layer)
-    counts: dict[str, Any] = {"rows": len(rows), "sources": len(asked["node"]), "sent": sent}
-    if layer == job.num_layers:
-        counts["sample"] = _sample(index, rows, job)
-    return TaskOutput(
-        emits=(
-            Emit(f"asked_{layer}", pa.table(asked), book.owner(asked["node"])),
-            Emit(f"rows_{layer}", pa.table({"row": rows}), np.full(len(rows), index)),
-            *states,
-        ),
-        counts=counts,
-    )
+    emit = Emit(f"asked_{layer}", pa.table(asked), job.neighbors.store.book.owner(asked["node"]))
+    return TaskOutput(emits=(emit, own, *states), counts=counts)
 
 
 def targets_of(index: int, job: InferJob) -> IntArray:
@@ -103,8 +101,16 @@ def computed_rows(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArr
     """Return D_layer of this partition: its own rows of the layer above, and what was asked of it there."""
     above = job.need_layer(layer + 1)
     # local rows that partitions asked of this one for the layer above, a row as often as it was asked for
-    asked = to_numpy(inbox.read(f"asked_{above}")["node"]) - job.neighbors.store.book.start(index)
-    return distinct(np.concatenate([to_numpy(inbox.read(f"rows_{above}")["row"]), asked]))
+    asked = (sends.rows for sends in sends_of(index, inbox, job, layer + 1))
+    return rows_among([to_numpy(inbox.read(f"rows_{above}")["row"]), *asked], job.neighbors.store.book.size(index))
+
+
+def rows_among(rows: Sequence[IntArray], size: int) -> IntArray:
+    """Return the local rows of a partition of a size that some arrays name, each once, ascending."""
+    named = np.zeros(size, bool)
+    for each in rows:
+        named[each] = True
+    return np.flatnonzero(named)
 
 
 def rows_of_layer(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArray:
@@ -115,6 +121,12 @@ def rows_of_layer(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArr
 def sends_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> tuple[Sends, ...]:
     """Return the local rows each partition asked of this one for a layer, by relation, each grouped by partition."""
     store = job.neighbors.store
+    if job.mapped:
+        relations = range(store.schema.num_relations)
+        found = [asked_of(index, inbox, job, layer=layer, relation=relation) for relation in relations]
+        return tuple(
+            Sends(np.concatenate(each), np.repeat(np.arange(len(each)), list(map(len, each)))) for each in found
+        )
     pieces = list(inbox.pieces(f"asked_{job.need_layer(layer)}"))
     # local row of each that is asked for, and the partition that asked
     rows = np.concatenate([to_numpy(piece["node"]) for piece in pieces]) - store.book.start(index)

@@ -75,7 +75,7 @@ class LayerReads:
 
     rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are rows: the T targets,
     then what is asked for. asked [S]: dense ids, ascending. offsets [P + 1]: where the rows of each owner begin among
-    the asked.
+    the asked. grouped: the edges by owner, where they were kept.
     """
 
     index: int
@@ -85,6 +85,7 @@ class LayerReads:
     edges: InEdges
     asked: IntArray
     offsets: IntArray
+    grouped: Grouped | None = None
 
     @property
     def num_asked(self) -> IntArray:
@@ -101,9 +102,16 @@ class LayerReads:
         """The target that each edge leads to [E]."""
         return np.repeat(np.arange(len(self.rows)), self.edges.lengths)
 
+    @property
+    def is_grouped(self) -> bool:
+        """True if `by_owner` is known already."""
+        return "by_owner" in self.__dict__
+
     @cached_property
     def by_owner(self) -> Grouped:
         """The edges from asked-for sources by the source's owner."""
+        if self.grouped is not None:
+            return self.grouped
         parts = len(self.offsets) - 1
         # owner of each edge's source [E outside], as a small integer, which sorts in linear time
         outside = np.flatnonzero(~self.is_own)
@@ -132,8 +140,8 @@ class LayerReads:
         return sampled_block(
             self.edges,
             num_sources=len(self.rows) + len(self.asked),
-            in_degree=self._in_degree,
-            sampling=self.job.neighbors.sampling,
+            in_degree=self._in_degree if self.job.neighbors.sampling.kind == "uniform" else np.zeros(0, np.int64),
+            sampling=self.job.neighbors.sampling.kind,
         )
 
     @property
@@ -158,18 +166,20 @@ class LayerReads:
         offsets = offsets_of(np.bincount(self.targets[positions], minlength=len(self.rows)))
         return self._part(positions, offsets, place[self.edges.sources[positions]], num_sources=int(chosen.sum()))
 
-    def of_owner(self, owner: int) -> OwnerBlock:
+    def of_owner(self, owner: int, *, every: bool = False) -> OwnerBlock:
         """Return the edges from one partition's rows as a block of the targets that they lead to.
 
-        Its sources are the rows asked of that partition.
+        Its sources are the rows asked of that partition. every: the block has all T targets.
         """
         positions, first = self.by_owner.of(owner)
+        sources, number = self.numbers_asked(positions, owner), int(self.num_asked[owner])
+        if every:
+            offsets = offsets_of(np.bincount(self.targets[positions], minlength=len(self.rows)))
+            return OwnerBlock(self._part(positions, offsets, sources, num_sources=number), np.arange(len(self.rows)))
         targets = self.targets[positions[first]]
-        sources = self.numbers_asked(positions, owner)
         # where each target's edges begin among the owner's [n + 1]
         offsets = np.append(np.flatnonzero(first), len(positions))
-        block = self._part(positions, offsets, sources, num_sources=int(self.num_asked[owner]), targets=targets)
-        return OwnerBlock(block, targets)
+        return OwnerBlock(self._part(positions, offsets, sources, num_sources=number, targets=targets), targets)
 
     def numbers_asked(self, positions: IntArray, owner: IntArray | int) -> IntArray:
         """Return the place of each edge's source among the rows asked of its owner."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.exchange import Emit, Inbox
+    from gnnflow.mapreduce.mapped import Kept
 
 
 def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
@@ -41,7 +42,7 @@ def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     # what nodes of types without features are encoded from
     nodes = store.degrees(index).take(rows) if None in store.facts.features_of_types else None
 
-    def emits() -> Generator[Emit]:
+    def emits() -> Generator[Emit | Kept]:
         with job.computing(index) as model:
             h = encode_slice(model, features, nodes)
             yield from sending.emits(model, inbox, (h[run] for run in sending.runs), {})
@@ -53,7 +54,7 @@ def compute(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutpu
     """Slice `layer` of an inner layer: compute its rows and send the next layer's source rows."""
     rows = rows_of_layer(index, inbox, job, layer)
 
-    def emits() -> Generator[Emit]:
+    def emits() -> Generator[Emit | Kept]:
         sending = Sending.of(index, inbox, job, layer=layer + 1, rows=rows)
         with job.computing(index) as model:
             h, carried = compute_layer(index, inbox, job, model, layer=layer, rows=rows, runs=sending.runs)
@@ -62,7 +63,7 @@ def compute(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutpu
     return _sent(job, emits(), rows)
 
 
-def _sent(job: InferJob, emits: Generator[Emit], rows: IntArray) -> TaskOutput:
+def _sent(job: InferJob, emits: Generator[Emit | Kept], rows: IntArray) -> TaskOutput:
     """Return a task's output: it sends while it computes; with overlap "nothing", after it has computed all."""
     counts = {"rows": len(rows)}
     if job.exchange.overlap == "nothing":

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.errors import ScoringError
-from gnnflow.infer import need, pairs, rounds, states, target_states
+from gnnflow.infer import choice, need, pairs, rounds, states, target_states
 from gnnflow.mapreduce.rounds import Round
+from gnnflow.storage.filesystem import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graph.run_facts import Sent
+    from gnnflow.infer.choice import Way
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.writing import FileEntry
@@ -23,12 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InferResult:
-    """The result of GraphInfer. parity maps sampled dense ids to the scores it gave them. sent: see `Sent`."""
+    """The result of GraphInfer. parity maps sampled dense ids to the scores it gave them.
+
+    sent: what partitions sent each other, or would send where `way` has rows read where they lie.
+    """
 
     files: tuple[FileEntry, ...]
     num_targets: int
     parity: dict[int, list[float]]
     sent: Sent
+    way: Way
 
 
 def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
@@ -36,12 +42,15 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     leaves = job.neighbors.store.facts.leaves_of_relations
     sends = states.layer_bytes(job.load_model(), leaves=leaves, columns=job.edge_columns)
-    job = replace(job, exchange=replace(job.exchange, layers=sends))
+    way = choice.way_of(on_this_machine=runner.scheduler.on_this_machine, local_files=is_local(runner.work))
+    way = way if job.exchange.mapped is None else choice.Way(job.exchange.mapped, "to compare")
+    job = replace(job, exchange=replace(job.exchange, layers=sends, mapped=way.mapped))
     needs = _plan_needs(job, runner)
     job = replace(job, exchange=replace(job.exchange, askers=needs.askers))
     if job.scores_edges:
         runner.run(Round("ask_ends", parts, parts, partial(pairs.ask_ends, job=job)))
-    runner.run(Round("slice_0", parts, parts, partial(rounds.encode, job=job), need.need_channels(job, 1)))
+    encode, reads = partial(rounds.encode, job=job), need.need_channels(job, 1)
+    runner.run(Round("slice_0", parts, parts, encode, reads, keeps=job.mapped))
     for layer in range(1, layers + 1):
         if left := dict.fromkeys(job.target_channels(layer), f"slice_{layer - 1}"):
             reads = need.need_channels(job, layer) | left
@@ -59,6 +68,7 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
         num_targets=sum(record.counts["rows"] for record in records),
         parity=parity,
         sent=needs.sent,
+        way=way,
     )
 
 
@@ -78,7 +88,8 @@ def _layer_round(job: InferJob, layer: int, *, sample: tuple[int, ...]) -> Round
         function = partial(rounds.score, job=job, parity=sample)
     last = frozenset(reads) - frozenset(needed)
     parts = job.neighbors.store.num_partitions
-    return Round(f"slice_{layer}", parts, parts, function, reads | needed | asked, last)
+    keeps = job.mapped and layer < job.num_layers
+    return Round(f"slice_{layer}", parts, parts, function, reads | needed | asked, last, keeps=keeps)
 
 
 def _check_finite(records: Sequence[TaskRecord], job: InferJob) -> None:
@@ -114,7 +125,7 @@ def _plan_needs(job: InferJob, runner: RoundRunner) -> _Needs:
             continue
         reads = need.need_channels(job, layer + 1) if layer < layers else {}
         plan = partial(need.plan_need, job=job, layer=layer)
-        records = runner.run(Round(f"need_{layer}", parts, parts, plan, reads))
+        records = runner.run(Round(f"need_{layer}", parts, parts, plan, reads, keeps=job.mapped))
         askers[layer] = {}
         for relation in range(job.neighbors.store.schema.num_relations):
             found = {record.index: record.counts["sent"][relation] for record in records}

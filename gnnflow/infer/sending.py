@@ -18,17 +18,18 @@ import pyarrow as pa
 
 from gnnflow.executions.sliced import kept_layout, term_slice
 from gnnflow.graph.arrays import distinct
-from gnnflow.infer.need import Sends, rows_of_layer, sends_of
+from gnnflow.infer.need import Sends, rows_among, rows_of_layer, sends_of
 from gnnflow.infer.relation_task import PackedRows, RelationTask
 from gnnflow.infer.target_states import send_targets
 from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.mapped import Kept
 from gnnflow.storage.columns import from_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gnnflow.executions.sliced import SliceTerms
-    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.batch import Degrees
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import Model
@@ -58,7 +59,7 @@ class Sending:
         """Read who asked for what. rows: that were computed; without them all that the layer reads of the partition."""
         own, sends = rows_of_layer(index, inbox, job, layer), sends_of(index, inbox, job, layer)
         if rows is None:
-            rows = distinct(np.concatenate([own, *(each.rows for each in sends)]))
+            rows = rows_among([own, *(each.rows for each in sends)], job.neighbors.store.book.size(index))
         return cls(index, job, layer, rows, np.searchsorted(rows, own), sends)
 
     @property
@@ -73,8 +74,8 @@ class Sending:
 
     def emits(
         self, model: Model, inbox: Inbox, computed: Iterator[FloatArray], carried: dict[int, FloatArray]
-    ) -> Iterator[Emit]:
-        """Yield what is sent of each run. computed: the layer's input rows of each run [n, W].
+    ) -> Iterator[Emit | Kept]:
+        """Yield what is sent, or kept, of each run. computed: the layer's input rows of each run [n, W].
 
         carried: outputs of the layers before the one that gave these, of all N rows.
         """
@@ -84,24 +85,40 @@ class Sending:
             rows, nodes = self.rows[run], degrees.take(self.rows[run])
             # places among the n rows of those that the layer computes here
             kept = self.needed[slice(*np.searchsorted(self.needed, [run.start, run.stop]))] - run.start
-            own = {} if self.job.keeps_terms else {"h": from_matrix(h[kept])}
+            own: dict[str, Array] = {} if self.job.keeps_terms else {"h": h[kept]}
             for relation, sends in enumerate(self.sends):
                 task = RelationTask(self.index, inbox, self.job, model, self.layer, relation)
                 terms_of = self._terms(task, rows, h, nodes)
                 asked = rows if self.job.keeps_terms else distinct(sends.rows)
                 terms = terms_of(asked)
+                layout = kept_layout(model, self.layer - 1) if self.job.keeps_terms else None
+                if self.job.mapped:
+                    number = len(asked) if layout is None else len(self.rows)
+                    yield Kept(task.channel("source"), {**terms.source, "rows": asked}, number)
+                    if layout is not None:
+                        of_kept = slice(None) if len(kept) == len(rows) else kept
+                        own |= {f"target_{name}": terms.target[name][of_kept] for name in layout.names}
+                        own["places"] = kept + run.start
+                    continue
                 # the terms side by side in one row for each row asked for [n, K]
                 packed = task.plan.source.pack(terms.source)
                 yield from task.send_sources(PackedRows(asked, packed), sends.among(rows))
                 yield from send_targets(task, terms_of)
-                if self.job.keeps_terms:
-                    own["source"] = from_matrix(packed[kept])
-                    layout = kept_layout(model, self.layer - 1)
+                if layout is not None:
+                    own["source"] = packed[kept]
                     if layout.names:
-                        own["target"] = from_matrix(layout.pack(terms.target)[kept])
+                        own["target"] = layout.pack(terms.target)[kept]
             outputs = {**{number: rows[run] for number, rows in carried.items()}, self.layer - 2: h}
-            own |= {f"output_{number}": from_matrix(outputs[number][kept]) for number in numbers}
-            yield Emit(f"own_{self.layer}", pa.table(own), np.full(len(kept), self.index))
+            own |= {f"output_{number}": outputs[number][kept] for number in numbers}
+            yield self._own(own, len(kept))
+
+    def _own(self, rows: dict[str, Array], number: int) -> Emit | Kept:
+        """Return a run of what stays here, a number of rows of it."""
+        channel = f"own_{self.layer}"
+        if self.job.mapped:
+            return Kept(channel, rows, len(self.needed))
+        columns = {name: from_matrix(each) for name, each in rows.items()}
+        return Emit(channel, pa.table(columns), np.full(number, self.index))
 
     def _terms(
         self, task: RelationTask, rows: IntArray, h: FloatArray, nodes: Degrees

@@ -70,7 +70,7 @@ def layer_bytes(model: Model, *, leaves: Sequence[int], columns: EdgeColumns) ->
 def edge_bytes(job: InferJob) -> float:
     """Return the bytes of an edge that is sent, by its columns."""
     facts = job.neighbors.store.facts
-    columns = int(facts.has_weight) + facts.attribute_width + int(job.neighbors.sampling == "weighted")
+    columns = int(facts.has_weight) + facts.attribute_width + int(job.neighbors.sampling.kind == "weighted")
     return _EDGE_BYTES + _FLOAT_BYTES * columns
 
 
@@ -101,7 +101,7 @@ def ask_for_states(
         choice = choose_for(job, layer, of.relation, found)
         # partitions that send states in some layer
         owners = np.flatnonzero(choice.as_states.any(0))
-        if len(owners):
+        if len(owners) and not job.mapped:
             emits += _edges_to(of, owners, job, layer)
         senders = found.sources > 0
         senders[of.index] = False

@@ -34,6 +34,7 @@ from gnnflow.ingest.source import (
 )
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.native import find, stable_order
 from gnnflow.sampling import edge_keys
 from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, to_matrix, to_numpy
 from gnnflow.storage.graph_store import edges_file
@@ -42,7 +43,7 @@ from gnnflow.storage.tables import commit_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gnnflow.graph.arrays import BoolArray, FloatArray, IntArray
+    from gnnflow.graph.arrays import BoolArray, FloatArray, IntArray, KeyArray
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
@@ -52,11 +53,12 @@ if TYPE_CHECKING:
 
 
 class CheckedEnds(NamedTuple):
-    """Edges with a known end [E], all rows after the check, and that end's dense ids [E]."""
+    """Edges with a known end [E], all rows after the check, and that end's dense ids and keys [E]."""
 
     rows: pa.Table
     checked: Separated
     dense: IntArray
+    keys: KeyArray
 
 
 class KnownEdges(NamedTuple):
@@ -77,19 +79,24 @@ def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of edges, check its rows, and send each to the home of its source."""
     source = job.edge_table(index)
     schema, config = source.schema, source.config
+
+    def send(rows: pa.Table, place: IntArray) -> Emit:
+        columns = edge_columns(rows, schema, config)
+        home = job.home_of(columns["src_id"]) * len(job.tables.edges) + source.number
+        return Emit("edges_by_src", pa.table({**columns, "place": place}), home)
+
     scale = job.given_scales.get(job.table_names.edges[source.number])
-    rows, place, done = read_rows(
+    coming = read_rows(
         source,
         index - source.first,
         job,
         names=list(dict.fromkeys([*edge_column_names(schema, config), *end_columns(source)])),
         numbers=edge_number_types(schema, config),
         faults=partial(edge_faults, schema=schema, config=config, scale=scale),
+        send=send,
         chosen=None if source.chosen is None else partial(are_edges, source=source),
     )
-    columns = edge_columns(rows, schema, config)
-    home = job.home_of(columns["src_id"]) * len(job.tables.edges) + source.number
-    return replace(done, emits=(Emit("edges_by_src", pa.table({**columns, "place": place}), home),))
+    return TaskOutput(coming=coming)
 
 
 def end_columns(source: EdgeTable) -> list[str]:
@@ -117,8 +124,7 @@ def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: Partition
     source = job.tables.edges[number]
     arrived = inbox.read("edges_by_src", tasks=source.tasks).combine_chunks()
     part = partition * job.graph.num_types + source.source
-    rows, found, dense = _resolve(arrived, inbox, job, book, source=source, part=part, column="src_id")
-    keys = id_keys(rows["src_id"])
+    rows, found, dense, keys = _resolve(arrived, inbox, job, book, source=source, part=part, column="src_id")
     rows = rows.drop_columns(["src_id"]).append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
     home = job.home_of(combine(rows["dst_id"])) * len(job.tables.edges) + number
     counts = found.counts
@@ -135,10 +141,10 @@ def _resolve(
     rows: pa.Table, inbox: Inbox, job: IngestJob, book: PartitionBook, *, source: EdgeTable, part: int, column: str
 ) -> CheckedEnds:
     """Look up the end `column` of edges among the nodes of a part."""
-    ids = combine(inbox.read("node_rows", tasks=[part], partition=part)["id"])
-    # local row of the node that each edge names [E], null where the node table has no such id
-    found = pc.index_in(combine(rows[column]), value_set=ids)
-    missing = np.flatnonzero(to_numpy(pc.is_null(found)))
+    ids = combine(inbox.read("node_ids", tasks=[part], partition=part)["id"])
+    # local row of the node that each edge names [E], -1 where the node table has no such id
+    local = _places(ids, combine(rows[column]))
+    missing = np.flatnonzero(local < 0)
     is_source = column == "src_id"
     side, of = (source.config.src_column, source.ends[0]) if is_source else (source.config.dst_column, source.ends[1])
     id_type = source.schema.src_type if is_source else source.schema.dst_type
@@ -155,9 +161,16 @@ def _resolve(
         policy=job.config.on_bad_rows,
         labelled=to_numpy(rows["labelled"]) if "labelled" in rows.column_names else None,
     )
-    # local row of the node, for each edge that is kept
-    local = to_numpy(found.fill_null(-1)).astype(np.int64)[checked.kept]
-    return CheckedEnds(take_kept(rows, checked.kept), checked, local + book.start(part))
+    local = local[checked.kept] if len(missing) else local
+    return CheckedEnds(take_kept(rows, checked.kept), checked, local + book.start(part), id_keys(ids)[local])
+
+
+def _places(ids: pa.Array, wanted: pa.Array) -> IntArray:
+    """Return the place of each wanted id [E] among distinct ids, -1 where it is none of them."""
+    found = find(to_numpy(ids), to_numpy(wanted)) if pa.types.is_int64(ids.type) else None
+    if found is None:
+        found = to_numpy(pc.index_in(wanted, value_set=ids).fill_null(-1)).astype(np.int64)
+    return found
 
 
 def end_fault(rows: IntArray, *, side: str, of: str, id_type: IdType, near: str = "") -> Fault:
@@ -170,7 +183,7 @@ def end_fault(rows: IntArray, *, side: str, of: str, id_type: IdType, near: str 
 def _ids_of_type(inbox: Inbox, job: IngestJob, *, node_type: int) -> Iterator[Any]:
     """Yield the ids of a type's nodes, partition by partition."""
     for part in range(node_type, job.partitions * job.graph.num_types, job.graph.num_types):
-        yield combine(inbox.read("node_rows", tasks=[part], partition=part)["id"])
+        yield combine(inbox.read("node_ids", tasks=[part], partition=part)["id"])
 
 
 def resolve_destinations(
@@ -199,8 +212,7 @@ def known_edges(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
     tasks = range(number, job.partitions * num_tables, num_tables)
     arrived = inbox.read("edges_by_dst", tasks=tasks).combine_chunks()
     part = partition * job.graph.num_types + source.target
-    rows, found, dense = _resolve(arrived, inbox, job, book, source=source, part=part, column="dst_id")
-    keys = id_keys(rows["dst_id"])
+    rows, found, dense, keys = _resolve(arrived, inbox, job, book, source=source, part=part, column="dst_id")
     rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
     if (scale := scales.get(job.table_names.edges[number])) is not None:
         rows = rows.set_column(rows.column_names.index("attributes"), "attributes", scaled(rows["attributes"], scale))
@@ -254,7 +266,9 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
         column = source.config.weight_column
         _refuse_overflow(in_weight.astype(np.float64), local, weight, place=place[order], source=source, column=column)
     # the sources of these edges, anywhere in the graph, and how many of the edges each has
-    nodes, out = np.unique(src, return_counts=True)
+    ascending = src[stable_order(src)]
+    begins = np.flatnonzero(np.diff(ascending, prepend=-1))
+    nodes, out = ascending[begins], np.diff(begins, append=len(src))
     return TaskOutput(
         emits=(
             Emit("out_degree", pa.table({"node": nodes, "count": out}), book.owner(nodes)),
@@ -303,11 +317,12 @@ def _refuse_overflow(
 
 def _edge_order(pair: IntArray, place: IntArray) -> IntArray:
     """Return the order by (pair, place): one stable sort, since parallel edges come in input order."""
-    order = np.argsort(pair, kind="stable")
-    pair, place = pair[order], place[order]
-    # with reverses an edge may come before the reverse of an earlier one
-    if np.any((pair[1:] == pair[:-1]) & (place[1:] < place[:-1])):
-        order = order[np.lexsort((place, pair))]
+    order = stable_order(pair)
+    pair = pair[order]
+    # edges after another of the same pair; with reverses one may come before the reverse of an earlier one
+    again = 1 + np.flatnonzero(pair[1:] == pair[:-1])
+    if np.any(place[order[again]] < place[order[again - 1]]):
+        order = order[np.lexsort((place[order], pair))]
     return order
 
 

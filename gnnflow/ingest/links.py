@@ -53,7 +53,9 @@ def sample_times(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBoo
     done = edge_rounds.resolve_sources(index, inbox, job=job, book=book)
     if index % len(job.tables.edges) != job.targets.table:
         return done
-    rows = done.emits[0].rows
+    sent = done.emits[0]
+    assert isinstance(sent, Emit), "sources are sent with their edges"
+    rows = sent.rows
     source, target = to_numpy(rows["src_key"]), id_keys(rows["dst_id"])
     is_target = _are_targets(rows, source, target, tables=job.tables)
     found = np.flatnonzero(is_target)

@@ -30,6 +30,7 @@ from gnnflow.ingest.source import (
 from gnnflow.ingest.statistics import count_rows
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.native import stable_order
 from gnnflow.storage.columns import combine, id_keys, take_rows, to_numpy
 from gnnflow.storage.graph_store import degree_column, nodes_file
 from gnnflow.storage.tables import commit_table
@@ -49,18 +50,23 @@ def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     if source.ends:
         return _read_ids(index - source.first, source, node_type, job=job)
     schema, config = source.schema, source.config
+
+    def send(rows: pa.Table, place: IntArray) -> Emit:
+        columns = node_columns(rows, schema, config)
+        home = job.home_of(columns["id"]) * job.graph.num_types + node_type
+        return Emit("nodes", pa.table({**columns, "place": place}), home)
+
     scale = job.given_scales.get(job.table_names.nodes[node_type])
-    rows, place, done = read_rows(
+    coming = read_rows(
         source,
         index - source.first,
         job,
         names=node_column_names(schema, config),
         numbers=node_number_types(schema, config),
         faults=partial(node_faults, schema=schema, config=config, scale=scale),
+        send=send,
     )
-    columns = node_columns(rows, schema, config)
-    home = job.home_of(columns["id"]) * job.graph.num_types + node_type
-    return replace(done, emits=(Emit("nodes", pa.table({**columns, "place": place}), home),))
+    return TaskOutput(coming=coming)
 
 
 def _read_ids(number: int, source: NodeTable, node_type: int, *, job: IngestJob) -> TaskOutput:
@@ -84,12 +90,8 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     partition, node_type = divmod(index, job.graph.num_types)
     source = job.tables.nodes[node_type]
     rows = inbox.read("nodes", tasks=source.tasks).combine_chunks()
-    ids, place = combine(rows["id"]), to_numpy(rows["place"])
-    # the order by id, rows of one id in input order [R]
-    order = to_numpy(
-        pc.sort_indices(pa.table({"id": ids, "place": place}), [("id", "ascending"), ("place", "ascending")])
-    ).astype(np.int64)
-    rows = take_rows(rows, order)
+    # rows of one id stay in input order, in which they come
+    rows = take_rows(rows, _order_of(combine(rows["id"])))
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
     # rows with the same id as the row before them
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
@@ -108,12 +110,22 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     rows = take_kept(rows, found.kept).drop_columns(["place"])
     return TaskOutput(
         emits=(
+            Emit("node_ids", rows.select(["id"]), np.full(rows.num_rows, index)),
             Emit("node_rows", rows, np.full(rows.num_rows, index)),
             count_rows(rows, source.schema, partitions=job.partitions, first=job.first_column(node_type)),
         ),
         files=job.set_aside(f"{source.stem}-sort-{partition:05d}", found.bad),
         counts={"rows_out": rows.num_rows, **found.counts, **_node_counts(rows, node_type, job)},
     )
+
+
+def _order_of(ids: pa.Array) -> IntArray:
+    """Return the stable order of ids without nulls."""
+    if not len(ids) or not pa.types.is_int64(ids.type):
+        return to_numpy(pc.sort_indices(ids)).astype(np.int64)
+    values = to_numpy(ids)
+    # as distances from the smallest, which int64 may not hold
+    return stable_order(values.view(np.uint64) - values.min().view(np.uint64))
 
 
 def repeated_id_fault(rows: IntArray, *, column: str) -> Fault:

@@ -120,7 +120,7 @@ def _edge_rounds(
     )
     by_time = job.targets is not None and job.targets.by_time
     resolve = partial(links.sample_times if by_time else edge_rounds.resolve_sources, job=job, book=book)
-    reads = {"edges_by_src": "edges_read", "node_rows": "nodes_sort"}
+    reads = {"edges_by_src": "edges_read", "node_ids": "nodes_sort"}
     sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
     held = [table.schema.parts for table in job.tables.edges]
     scales = scales_of(job.table_names.edges, sources, parts=held, given=job.given_scales)
@@ -128,8 +128,8 @@ def _edge_rounds(
     bounds = _bounds(job, runner) if by_time else None
     if job.targets is not None:
         split = partial(links.split_edges, job=job, book=book, scales=scales, bounds=bounds)
-    reads = {"edges_by_dst": "edges_src", "node_rows": "nodes_sort"}
-    steps = [sources, runner.run(Round("edges_dst", tables, send, split, reads, frozenset({"edges_by_dst"})))]
+    reads = {"edges_by_dst": "edges_src", "node_ids": "nodes_sort"}
+    steps = [sources, runner.run(Round("edges_dst", tables, send, split, reads, frozenset(reads)))]
     relations = job.partitions * job.graph.num_relations
     if job.targets is not None:
         build = partial(links.build_links, job=job, book=book)

@@ -6,7 +6,8 @@ Everything here sees one chunk of one table and knows nothing of partitions.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -33,21 +34,23 @@ from gnnflow.ingest.times import time_faults, times_of
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling.pairs import random_splits
 from gnnflow.storage.columns import combine, from_matrix, from_ragged, id_keys, take_rows, to_numpy, to_ragged
-from gnnflow.storage.user_tables import read_chunk
+from gnnflow.storage.user_tables import iter_chunk, read_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.scales import ColumnScale
+    from gnnflow.ingest.checks import Separated
     from gnnflow.ingest.fields import ColumnPart
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.numbers import FloatType
     from gnnflow.ingest.schema import EdgeSchema, NodeSchema, TableSchema
     from gnnflow.ingest.tables import EdgeTable, NodeTable
     from gnnflow.ingest.targets import DrawnSplit
+    from gnnflow.mapreduce.exchange import Emit
 
 FIRST_TIME = 1 << 63
 """The key of time 0 among the times of nodes: keys are not negative and ascend with the times."""
@@ -293,14 +296,6 @@ def _sparse_values(table: pa.Table, schema: NodeSchema, config: GraphConfig, off
     return np.asarray(ones / np.where(total > 0, total, 1)[rows], np.float32)
 
 
-class FaultlessRows(NamedTuple):
-    """Rows of a chunk, the place of each in the input [n], and the task's files and counts."""
-
-    rows: pa.Table
-    place: IntArray
-    done: TaskOutput
-
-
 def read_rows(
     source: NodeTable | EdgeTable,
     number: int,
@@ -309,38 +304,61 @@ def read_rows(
     names: Sequence[str],
     numbers: Mapping[str, FloatType],
     faults: Callable[[pa.Table], list[Fault]],
+    send: Callable[[pa.Table, IntArray], Emit],
     chosen: Callable[[pa.Table], Array] | None = None,
-) -> FaultlessRows:
-    """Return the faultless rows of a table's chunk.
+) -> Generator[Emit, None, TaskOutput]:
+    """Send the faultless rows of a table's chunk, run by run, and return the task's files and counts.
 
-    names: the columns to read. numbers: the number columns, with the type that each is rounded to first. chosen:
-    returns which rows count, the others are left out; None for all.
+    send: gets rows and the place of each in the input [n]. names: the columns to read. numbers: the number columns,
+    with the type that each is rounded to first. chosen: returns which rows count; None for all.
     """
-    table = read_chunk(source.chunks[number], names)
-    # an integer per row that encodes its chunk and row [n]
-    place, left_out = input_positions(number, np.arange(table.num_rows)), {}
-    if chosen is not None:
-        kept = np.flatnonzero(chosen(table))
-        left_out = {"rows_left_out": table.num_rows - len(kept)}
-        table, place = take_kept(table, kept), place[kept]
-    found_faults = faults(table)  # which say first where the column of labels cannot be read
+    chunk, bad, counts, first = source.chunks[number], [], [], 0
+    for run in iter_chunk(chunk, names):
+        table, place, left_out = _chosen_rows(run, number, first, chosen)
+        check = partial(_separated, source=source, job=job, faults=faults)
+        found, labelled = check(table, place, policy="quarantine")
+        if found.bad.num_rows and job.config.on_bad_rows == "fail":
+            table, place, _ = _chosen_rows(read_chunk(chunk, names), number, 0, chosen)
+            check(table, place, policy="fail")
+        rows = take_kept(table, found.kept)
+        yield send(rows, place[found.kept])
+        lost = {**rounding(rows, source.schema, source.config), **count_rounded(rows, numbers)}
+        lost |= count_encoded(rows, source.schema.parts)
+        counts.append({"rows_in": run.num_rows, "labelled_in": labelled, **left_out, **found.counts, **lost})
+        bad.append(found.bad)
+        first += run.num_rows
+    files = job.set_aside(f"{source.stem}-read-{number:05d}", pa.concat_tables(bad))
+    return TaskOutput(files=files, counts=_merged(counts, names=[*numbers]))
+
+
+def _separated(
+    table: pa.Table,
+    place: IntArray,
+    *,
+    source: NodeTable | EdgeTable,
+    job: IngestJob,
+    faults: Callable[[pa.Table], list[Fault]],
+    policy: Literal["fail", "quarantine"],
+) -> tuple[Separated, int]:
+    """Return the rows to keep and the others, and the number of rows with a label."""
+    found = faults(table)  # which say first where the column of labels cannot be read
     labelled = _labelled(table, source.schema, source.config)
-    policy = job.config.on_bad_rows
-    found = separate(table, found_faults, chunks=source.chunks, place=place, policy=policy, labelled=labelled)
-    rows = take_kept(table, found.kept)
-    lost = {**rounding(rows, source.schema, source.config), **count_rounded(rows, numbers)}
-    lost |= count_encoded(rows, source.schema.parts)
-    done = TaskOutput(
-        files=job.set_aside(f"{source.stem}-read-{number:05d}", found.bad),
-        counts={
-            "rows_in": table.num_rows,
-            "labelled_in": int(labelled.sum()),
-            **left_out,
-            **found.counts,
-            **lost,
-        },
-    )
-    return FaultlessRows(rows, place[found.kept], done)
+    kept = separate(table, found, chunks=source.chunks, place=place, policy=policy, labelled=labelled)
+    return kept, int(labelled.sum())
+
+
+def _chosen_rows(
+    run: pa.Table, number: int, first: int, chosen: Callable[[pa.Table], Array] | None
+) -> tuple[pa.Table, IntArray, dict[str, int]]:
+    """Return a run's rows that count, the place of each in the input [n], and the rows left out.
+
+    first: the number of the run's first row in the chunk.
+    """
+    place = input_positions(number, first + np.arange(run.num_rows))
+    if chosen is None:
+        return run, place, {}
+    kept = np.flatnonzero(chosen(run))
+    return take_kept(run, kept), place[kept], {"rows_left_out": run.num_rows - len(kept)}
 
 
 def count_encoded(rows: pa.Table, parts: Sequence[ColumnPart]) -> dict[str, Any]:
@@ -356,3 +374,22 @@ def count_encoded(rows: pa.Table, parts: Sequence[ColumnPart]) -> dict[str, Any]
 def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:
     """Return the kept rows; the table itself where all rows are kept."""
     return table if len(kept) == table.num_rows else take_rows(table.combine_chunks(), kept)
+
+
+def _merged(counts: Sequence[Mapping[str, Any]], *, names: Sequence[str]) -> dict[str, Any]:
+    """Return the counts of a chunk from the counts of its runs: sums, but of errors the largest. names: in order."""
+    merged: dict[str, Any] = {"rounded": {}, "encoded": {}, "reasons": ()}
+    for run in counts:
+        for name in ("rows_in", "labelled_in", "rows_left_out", "rows_quarantined"):
+            if name in run:
+                merged[name] = merged.get(name, 0) + run[name]
+        merged["reasons"] += run["reasons"]
+        if "label_rounding" in run:
+            merged["label_rounding"] = max(merged.get("label_rounding", 0.0), run["label_rounding"])
+        for column, (bits, lost) in run.get("rounded", {}).items():
+            merged["rounded"][column] = [bits, max(lost, merged["rounded"].get(column, (bits, 0.0))[1])]
+        for column, found in run.get("encoded", {}).items():
+            before = merged["encoded"].get(column, (0, 0))
+            merged["encoded"][column] = [one + other for one, other in zip(before, found, strict=True)]
+    merged["rounded"] = {name: merged["rounded"][name] for name in names if name in merged["rounded"]}
+    return merged

@@ -24,6 +24,7 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.facts import ColumnCounts
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.native import count_codes
 from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ MAX_RANGES = 50
 ZERO_CODE = 1 << 15
 """The code of zero."""
 _CODES = 1 << 16
+_COUNTED_AT_ONCE = 32  # columns, so that counts take 8 MiB
+_MANY_ROWS = 1 << 12
 _SIGN = np.uint32(1 << 31)
 _BEYOND = 3.5e38
 _DECILES = np.arange(1, 10) / 10
@@ -99,15 +102,14 @@ def count_rows(rows: pa.Table, schema: NodeSchema, *, partitions: int, first: in
 
     first: the number of the first of these columns among the columns of all types.
     """
-    columns: list[FloatArray] = []
+    # of each column its distinct codes and their rows
+    counted: list[tuple[Array, IntArray]] = []
     if schema.sparse:
-        columns = [np.diff(to_ragged(rows["x_index"])[0]).astype(np.float32)]
+        lengths = np.diff(to_ragged(rows["x_index"])[0]).astype(np.float32)
+        counted = _counts(lengths[:, None], np.zeros(1, np.int64))
     elif schema.has_features:
         with np.errstate(over="ignore"):  # numbers that are scaled may be beyond float32, and count as the largest
-            matrix = to_matrix(rows["x"])
-        columns = [matrix[:, position] for position in _chosen(schema).tolist()]
-    # of each column its distinct codes and their rows
-    counted = [_counts(codes_of(np.ascontiguousarray(column))) for column in columns]
+            counted = _counts(to_matrix(rows["x"]), _chosen(schema))
     # the column of each (code, rows) pair
     column = np.repeat(first + np.arange(len(counted)), [len(codes) for codes, _ in counted])
     table = pa.table(
@@ -120,13 +122,19 @@ def count_rows(rows: pa.Table, schema: NodeSchema, *, partitions: int, first: in
     return Emit(CHANNEL, table, column % partitions)
 
 
-def _counts(codes: Array) -> tuple[Array, IntArray]:
-    """Return the distinct codes, ascending, and their rows."""
-    if len(codes) < _CODES // 16:
-        return np.unique(codes, return_counts=True)
-    counts = np.bincount(codes, minlength=_CODES)
-    found = np.flatnonzero(counts)
-    return found.astype(np.uint16), counts[found]
+def _counts(matrix: FloatArray, positions: IntArray) -> list[tuple[Array, IntArray]]:
+    """Return the distinct codes of each column at a position, ascending, and their rows."""
+    found: list[tuple[Array, IntArray]] = []
+    for first in range(0, len(positions), _COUNTED_AT_ONCE):
+        some = positions[first : first + _COUNTED_AT_ONCE]
+        counted = count_codes(matrix, some) if len(matrix) >= _MANY_ROWS else None
+        if counted is None:
+            columns = (codes_of(np.ascontiguousarray(matrix[:, position])) for position in some.tolist())
+            found += [np.unique(codes, return_counts=True) for codes in columns]
+        else:
+            codes = map(np.flatnonzero, counted)
+            found += [(each.astype(np.uint16), rows[each]) for each, rows in zip(codes, counted, strict=True)]
+    return found
 
 
 def merge_counts(index: int, inbox: Inbox) -> TaskOutput:

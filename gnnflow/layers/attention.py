@@ -61,7 +61,7 @@ class SoftmaxAttention(Aggregation):
         return {
             "max": maximum,
             "denominator": denominator,
-            "mean": left["mean"] * by_left + right["mean"] * by_right,
+            "mean": (left["mean"] * by_left).add_(right["mean"] * by_right),
         }
 
     def add(self, state: State, messages: Messages) -> State:

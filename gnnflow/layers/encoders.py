@@ -1,4 +1,4 @@
-"""Linear maps of input features, dense or sparse, to the width that a model's layers read.
+"""Linear maps of input features, dense, sparse or by type, to the width that a model's layers read.
 
 Shapes: N nodes, F features.
 """
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gnnflow.kernels import Csr, weighted_sum
-from gnnflow.layers.terms import FeatureTensors
-from gnnflow.layers.typed import TypeInputs
+from gnnflow.layers.terms import FeatureTensors, NodeContext
+from gnnflow.layers.typed import TypedFeatureTensors, TypedInputs, TypeInputs
 
 
 class LinearEncoder(nn.Module):
@@ -74,3 +74,63 @@ class BagEncoder(nn.Module):
 def encoder_of(each: TypeInputs, width: int) -> nn.Module:
     """Return the encoder of a node type's features."""
     return BagEncoder(each.feature_width, width) if each.sparse else LinearEncoder(each.feature_width, width)
+
+
+class DegreeEncoder(nn.Module):
+    """Rows of a type without features [N, W]: a learned row of the type, plus a map of the logarithms of degrees.
+
+    into and out_of: the relations into the type and out of it. Only their degrees are read.
+    """
+
+    def __init__(self, width: int, *, into: tuple[int, ...], out_of: tuple[int, ...]) -> None:
+        super().__init__()
+        self.into, self.out_of = list(into), list(out_of)
+        self.row = nn.Parameter(torch.empty(width))
+        self.linear = nn.Linear(len(into) + len(out_of), width, bias=False) if into or out_of else None
+        nn.init.normal_(self.row, std=width**-0.5)
+        if self.linear is not None:
+            nn.init.xavier_uniform_(self.linear.weight)
+
+    def forward(self, nodes: NodeContext) -> Tensor:
+        """Return the rows of these nodes."""
+        if self.linear is None:
+            return self.row.expand(len(nodes.in_degree), -1)
+        # a column per relation, also with one relation, where degrees are [N]
+        in_degree, out_degree = (
+            each[:, None] if each.dim() == 1 else each for each in (nodes.in_degree, nodes.out_degree)
+        )
+        degrees = torch.cat([in_degree[:, self.into], out_degree[:, self.out_of]], 1)
+        rows: Tensor = self.row + self.linear(torch.log1p(degrees))
+        return rows
+
+
+class TypeEncoder(nn.Module):
+    """An encoder per type, all to the same width."""
+
+    def __init__(self, typed: TypedInputs, width: int) -> None:
+        super().__init__()
+        schema = typed.schema
+        self.types = nn.ModuleList(
+            encoder_of(each, width)
+            if each.feature_width
+            else DegreeEncoder(
+                width,
+                into=schema.relations_into(number),
+                out_of=tuple(relation for relation, of in enumerate(schema.source_types) if of == number),
+            )
+            for number, each in enumerate(typed.types)
+        )
+
+    def forward(self, features: TypedFeatureTensors, nodes: NodeContext) -> Tensor:
+        """Return the rows of all types [N, W], in the rows' order. nodes: of the same rows."""
+        held: list[FeatureTensors | NodeContext] = [
+            nodes.of_type(features.types, number) if part is None else part
+            for number, part in enumerate(features.parts)
+        ]
+        return features.types.joined([encoder(each) for encoder, each in zip(self.types, held, strict=True)])
+
+    def of_type(self, node_type: int, features: FeatureTensors, nodes: NodeContext) -> Tensor:
+        """Return the rows of nodes of one type [N, W]. features: ignored for a type without any."""
+        encoder = self.types[node_type]
+        rows: Tensor = encoder(nodes if isinstance(encoder, DegreeEncoder) else features)
+        return rows

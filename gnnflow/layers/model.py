@@ -14,29 +14,31 @@ Shapes: N nodes, F features, C outputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from gnnflow.config import ModelConfig
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.hashing import seed_word
 from gnnflow.graph.labels import LabelUnit
 from gnnflow.graph.schema import UNTYPED, GraphSchema
-from gnnflow.kernels import Map, affine, dropout
+from gnnflow.kernels import Map, affine, dropout, elu
 from gnnflow.kernels.draws import initial_draws
-from gnnflow.layers.activations import ACTIVATIONS
 from gnnflow.layers.base import Layer
 from gnnflow.layers.decoders import DecoderInputs, build_decoder
-from gnnflow.layers.encoders import BagEncoder, LinearEncoder, encoder_of
+from gnnflow.layers.encoders import BagEncoder, LinearEncoder, TypeEncoder
 from gnnflow.layers.kinds import build_layer, build_relations
 from gnnflow.layers.place import Place
 from gnnflow.layers.relational import RelationLayers
 from gnnflow.layers.terms import FeatureTensors, NodeContext, TypeRows
-from gnnflow.layers.typed import TypedFeatureTensors, TypedInputs, TypeEncoder
+from gnnflow.layers.typed import TypedFeatureTensors, TypedInputs
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "elu": elu}
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,18 @@ class ModelInputs:
         return UNTYPED if self.typed is None else self.typed.schema
 
 
+@dataclass(frozen=True)
+class ModelSpec:
+    """The description of a model: its section of the config, and the part that the graph decides."""
+
+    config: ModelConfig
+    inputs: ModelInputs
+
+    def build(self, *, seed: int | None = None) -> Model:
+        """Return a model with fresh parameters, as `build_model`."""
+        return build_model(self.config, self.inputs, seed=seed)
+
+
 class Model(nn.Module):
     """Encoder, layers and head. Build it with `build_model`."""
 
@@ -93,7 +107,7 @@ class Model(nn.Module):
         widths_read = [layers[index].out_width for index in self.head_layers]
         width = max(widths_read) if self._takes_largest else sum(widths_read)
         self.head = None if config.head == "direct" else nn.Linear(width, inputs.num_outputs)
-        self._activation = ACTIVATIONS[config.activation]
+        self._activation = _ACTIVATIONS[config.activation]
         # Made last and only if needed, so that the random draws of all other parameters stay the same.
         hidden = [index for index in range(config.layers) if not self._gives_scores(index)]
         normed = hidden if config.norm == "layer" else []
@@ -273,7 +287,7 @@ def _built(config: ModelConfig, inputs: ModelInputs) -> Model:
 def _build_encoder(config: ModelConfig, inputs: ModelInputs) -> tuple[nn.Module | None, int]:
     if inputs.typed is not None:
         # as wide as the layers' rows: what is narrower, such as one head, passes too little of the features on
-        return TypeEncoder(inputs.typed, config.row_width, build=encoder_of), config.row_width
+        return TypeEncoder(inputs.typed, config.row_width), config.row_width
     if inputs.sparse:
         return BagEncoder(inputs.feature_width, config.hidden), config.hidden
     if config.encoder == "linear":

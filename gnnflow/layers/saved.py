@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from gnnflow.config import ModelConfig, model_from_dict
 from gnnflow.graph.errors import ConfigError, StorageError
 from gnnflow.graph.labels import LabelUnit
 from gnnflow.layers.decoders import DecoderInputs
-from gnnflow.layers.model import Model, ModelInputs, build_model
+from gnnflow.layers.model import Model, ModelInputs, ModelSpec
 from gnnflow.layers.typed import TypedInputs
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.verified import read_verified
@@ -40,14 +40,6 @@ class ModelFormatError(StorageError):
     """A saved model has a format that this version of gnnflow does not read."""
 
 
-@dataclass(frozen=True)
-class SavedModel:
-    """The description of a saved model: its config section and its inputs."""
-
-    config: ModelConfig
-    inputs: ModelInputs
-
-
 def save_model(folder: str, config: ModelConfig, inputs: ModelInputs, *, weights: bytes) -> tuple[FileEntry, ...]:
     """Write a model to a folder and return its files; equal models give equal bytes.
 
@@ -60,7 +52,7 @@ def save_model(folder: str, config: ModelConfig, inputs: ModelInputs, *, weights
     return tuple(write_atomic(join(folder, name), content) for name, content in documents.items())
 
 
-def read_description(folder: str, *, read: ReadFile | None = None) -> SavedModel:
+def read_description(folder: str, *, read: ReadFile | None = None) -> ModelSpec:
     """Return the description of the model in a folder.
 
     read: replaces reading the folder's files. Raises StorageError for a damaged description, ModelFormatError for
@@ -72,7 +64,7 @@ def read_description(folder: str, *, read: ReadFile | None = None) -> SavedModel
         document = json.loads(content)
         found = document.get("format")
         if found == FORMAT:
-            return SavedModel(model_from_dict(document["model"]), _inputs(document["inputs"]))
+            return ModelSpec(model_from_dict(document["model"]), _inputs(document["inputs"]))
     except (ValueError, TypeError, KeyError, AttributeError, ConfigError) as error:
         why = str(error).rstrip(".")
         raise StorageError(
@@ -91,7 +83,7 @@ def load_model(folder: str, *, read: ReadFile | None = None) -> Model:
     saved = read_description(folder, read=read)
     where = join(folder, WEIGHTS)
     weights = decode_weights((read or partial(_read_file, folder))(WEIGHTS), where=where)
-    model = build_model(saved.config, saved.inputs)
+    model = saved.build()
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from gnnflow.config import ModelConfig
 from gnnflow.graph.errors import LayerError, listed
-from gnnflow.layers.model import Model, ModelInputs
-from gnnflow.layers.saved import SavedModel, decode_weights
+from gnnflow.layers.model import Model, ModelInputs, ModelSpec
+from gnnflow.layers.saved import decode_weights
 from gnnflow.layers.typed import TypedInputs, TypeInputs
 
 _TRAINING_ONLY = {"dropout", "attention_dropout"}
@@ -33,7 +33,7 @@ class Start:
     other_classes: bool = False
 
 
-def differences(config: ModelConfig, saved: SavedModel, *, inputs: ModelInputs | None = None) -> tuple[str, ...]:
+def differences(config: ModelConfig, saved: ModelSpec, *, inputs: ModelInputs | None = None) -> tuple[str, ...]:
     """Return the differences that prevent a start from a saved model's weights, one phrase each.
 
     inputs: the part that the graph decides, if it is known already.

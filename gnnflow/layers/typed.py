@@ -1,23 +1,22 @@
-"""The inputs of a model on a typed graph: types and relations, features of rows, and an encoder per type.
+"""The inputs of a model on a typed graph: types and relations, and the features of rows.
 
 Shapes: N nodes, T types, R relations, W width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.facts import FeatureFacts
 from gnnflow.graph.schema import GraphSchema
-from gnnflow.layers.terms import FeatureTensors, NodeContext, TypeRows
+from gnnflow.layers.terms import FeatureTensors, TypeRows
 
 
 @dataclass(frozen=True)
@@ -85,66 +84,3 @@ class TypedFeatureTensors:
         part, held = self.parts[number], of_types[number].numpy()
         places: IntArray = np.searchsorted(held, rows)
         return FeatureTensors(0, dense=torch.zeros(len(held), 0)) if part is None else part, places
-
-
-class DegreeEncoder(nn.Module):
-    """Rows of a type without features [N, W]: a learned row of the type, plus a map of the logarithms of degrees.
-
-    into and out_of: the relations into the type and out of it. Only their degrees are read.
-    """
-
-    def __init__(self, width: int, *, into: tuple[int, ...], out_of: tuple[int, ...]) -> None:
-        super().__init__()
-        self.into, self.out_of = list(into), list(out_of)
-        self.row = nn.Parameter(torch.empty(width))
-        self.linear = nn.Linear(len(into) + len(out_of), width, bias=False) if into or out_of else None
-        nn.init.normal_(self.row, std=width**-0.5)
-        if self.linear is not None:
-            nn.init.xavier_uniform_(self.linear.weight)
-
-    def forward(self, nodes: NodeContext) -> Tensor:
-        """Return the rows of these nodes."""
-        if self.linear is None:
-            return self.row.expand(len(nodes.in_degree), -1)
-        # a column per relation, also with one relation, where degrees are [N]
-        in_degree, out_degree = (
-            each[:, None] if each.dim() == 1 else each for each in (nodes.in_degree, nodes.out_degree)
-        )
-        degrees = torch.cat([in_degree[:, self.into], out_degree[:, self.out_of]], 1)
-        rows: Tensor = self.row + self.linear(torch.log1p(degrees))
-        return rows
-
-
-class TypeEncoder(nn.Module):
-    """An encoder per type, all to the same width.
-
-    build: makes the encoder of a type that has features.
-    """
-
-    def __init__(self, typed: TypedInputs, width: int, *, build: Callable[[TypeInputs, int], nn.Module]) -> None:
-        super().__init__()
-        schema = typed.schema
-        self.types = nn.ModuleList(
-            build(each, width)
-            if each.feature_width
-            else DegreeEncoder(
-                width,
-                into=schema.relations_into(number),
-                out_of=tuple(relation for relation, of in enumerate(schema.source_types) if of == number),
-            )
-            for number, each in enumerate(typed.types)
-        )
-
-    def forward(self, features: TypedFeatureTensors, nodes: NodeContext) -> Tensor:
-        """Return the rows of all types [N, W], in the rows' order. nodes: of the same rows."""
-        held: list[FeatureTensors | NodeContext] = [
-            nodes.of_type(features.types, number) if part is None else part
-            for number, part in enumerate(features.parts)
-        ]
-        return features.types.joined([encoder(each) for encoder, each in zip(self.types, held, strict=True)])
-
-    def of_type(self, node_type: int, features: FeatureTensors, nodes: NodeContext) -> Tensor:
-        """Return the rows of nodes of one type [N, W]. features: ignored for a type without any."""
-        encoder = self.types[node_type]
-        rows: Tensor = encoder(nodes if isinstance(encoder, DegreeEncoder) else features)
-        return rows

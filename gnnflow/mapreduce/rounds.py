@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import resource
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow import __version__
 from gnnflow.graph.errors import StorageError
 from gnnflow.mapreduce.exchange import Emit, ExchangeWriter, Inbox, channel_folder
+from gnnflow.mapreduce.mapped import ArrayWriter, Kept, this_boot
 from gnnflow.progress import Silent
 from gnnflow.storage.documents import read_document, write_document
 from gnnflow.storage.filesystem import join, list_names
@@ -38,13 +39,14 @@ _VERSION = "gnnflow"
 
 @dataclass(frozen=True)
 class TaskOutput:
-    """The output of a task: rows to send, files it committed below the artifact, and small JSON-ready counts.
+    """The output of a task: rows to send or keep, files it committed below the artifact, small JSON-ready counts.
 
-    coming: more rows to send, computed one by one while earlier ones are written.
+    coming: more rows to send or keep, computed one by one while earlier ones are written. It may return an output whose
+    files and counts are added.
     """
 
-    emits: tuple[Emit, ...] = ()
-    coming: Generator[Emit] | None = None
+    emits: tuple[Emit | Kept, ...] = ()
+    coming: Generator[Emit | Kept, None, TaskOutput | None] | None = None
     files: tuple[FileEntry, ...] = ()
     counts: dict[str, Any] = field(default_factory=dict)
 
@@ -54,7 +56,7 @@ class Round:
     """num_tasks runs of `function(index, inbox)`; emitted rows go to num_destinations partitions.
 
     reads maps each channel that the tasks read to the round that emitted it. reads_last: the channels that no later
-    round reads; their files are deleted once every task of this round is done.
+    round reads; their files are deleted once every task of this round is done. keeps: whether tasks keep arrays.
     """
 
     name: str
@@ -63,13 +65,14 @@ class Round:
     function: Callable[[int, Inbox], TaskOutput]
     reads: dict[str, str] = field(default_factory=dict)
     reads_last: frozenset[str] = frozenset()
+    keeps: bool = False
 
 
 @dataclass(frozen=True)
 class TaskRecord:
     """A task's commit. peak_bytes is the largest resident size of the process that ran it, so far.
 
-    sent: the number of files for each channel.
+    sent: the number of files for each channel. boot: of the machine, where the task keeps arrays there.
     """
 
     index: int
@@ -79,6 +82,7 @@ class TaskRecord:
     peak_bytes: int
     exchanged_bytes: int
     sent: dict[str, int]
+    boot: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ class RoundRunner:
 
     artifact: where the tasks commit files, which are checked where an earlier attempt wrote them; "" checks none.
     earlier: the seconds that earlier attempts took; `started`: the begin of the work as if there had been no break.
+    remarks: about the way the work was done, which the manifest keeps with the seconds.
     """
 
     def __init__(
@@ -119,6 +124,7 @@ class RoundRunner:
         self.scheduler = scheduler
         self.progress: Progress = progress or Silent()
         self.timings: list[RoundTiming] = []
+        self.remarks: dict[str, str] = {}
         self._sent: dict[str, list[dict[str, int]]] = {}
         self._forgotten: set[tuple[str, str]] = set()
         self.earlier = earlier
@@ -153,7 +159,13 @@ class RoundRunner:
         return {record.index: record for record in found if record is not None and self._stands(record, step)}
 
     def _stands(self, record: TaskRecord, step: Round) -> bool:
-        """Return whether a record belongs to a task of this round, and its artifact files are whole."""
+        """Return whether a record belongs to a task of this round, and its artifact files are whole.
+
+        Arrays that a task kept are not synced: they do not outlast the machine's next start. A task that sent rows is
+        no task of a round that keeps them.
+        """
+        if record.boot != (this_boot() if step.keeps else ""):
+            return False
         whole = not self.artifact or all(is_whole(self.artifact, entry) for entry in record.files)
         return whole and record.index < step.num_tasks
 
@@ -176,24 +188,40 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
     """Run one task and commit it, on a worker. It needs only its arguments and the workspace."""
     begin = time.monotonic()
     output = step.function(index, Inbox(work, index, channels))
-    writer = ExchangeWriter(work, step.name, index, step.num_destinations)
-    for emit in output.emits:
-        writer.write(emit)
-    if output.coming is not None:
-        writer.write_behind(output.coming)
+    with ArrayWriter(join(work, step.name), index) as kept:
+        writer = ExchangeWriter(work, step.name, index, step.num_destinations, kept=kept)
+        for emit in output.emits:
+            writer.write(emit)
+        if output.coming is not None:
+            output = _written(output, output.coming, writer)
     record = TaskRecord(
         index=index,
         files=output.files,
         counts=output.counts,
         seconds=time.monotonic() - begin,
         peak_bytes=_peak_bytes(),
-        exchanged_bytes=writer.num_bytes,
-        sent=dict(writer.files),
+        exchanged_bytes=writer.num_bytes + kept.num_bytes,
+        sent=dict(writer.files + kept.arrays),
+        boot=this_boot() if kept.arrays else "",
     )
     # not synced: after a power failure a task without its record or files runs again
     document = {**asdict(record), _VERSION: __version__}
     write_document(join(work, step.name, f"{index:05d}.json"), document, durable=False)
     return record
+
+
+def _written(
+    output: TaskOutput, coming: Generator[Emit | Kept, None, TaskOutput | None], writer: ExchangeWriter
+) -> TaskOutput:
+    """Write the rows to come, and return the output with what their generator returns."""
+    returned: list[TaskOutput | None] = []
+
+    def noted() -> Generator[Emit | Kept]:
+        returned.append((yield from coming))
+
+    writer.write_behind(noted())
+    last = returned[0] or TaskOutput()
+    return replace(output, files=(*output.files, *last.files), counts={**output.counts, **last.counts})
 
 
 def _read_record(uri: str) -> TaskRecord | None:

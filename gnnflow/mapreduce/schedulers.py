@@ -25,6 +25,10 @@ _NO_WORKERS_SECONDS = 120
 class Scheduler(Protocol):
     """Runs a function over task indices."""
 
+    @property
+    def on_this_machine(self) -> bool:
+        """True if all tasks run on the machine of this process, and so can open each other's local files."""
+
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
         """Yield each index's result as it becomes ready. The first error ends the run and is raised unchanged."""
 
@@ -34,6 +38,8 @@ class Scheduler(Protocol):
 
 class Synchronous:
     """Runs tasks one after another in this process."""
+
+    on_this_machine = True
 
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
         """Yield results in index order."""
@@ -60,6 +66,11 @@ class Dask:
         self.foreign = foreign
         self.say = say
         self._fit: frozenset[str] = frozenset()
+
+    @property
+    def on_this_machine(self) -> bool:
+        """True if this process started the workers; others may run anywhere."""
+        return not self.foreign
 
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
         """Yield results as they become ready.

@@ -33,6 +33,9 @@ _FUNCTIONS = {
     "gnnflow_walks": "NNAKAAAANNNAAAT",
     "gnnflow_visit_shares": "NNAAAAAAT",
     "gnnflow_occurrences": "NAA",
+    "gnnflow_order": "NAANNAA",
+    "gnnflow_find": "NANANAA",
+    "gnnflow_count_codes": "NNANAA",
 }
 _ANSWERS = {
     "gnnflow_transpose": ctypes.c_int,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gnnflow.graph.arrays import FloatArray, IntArray, KeyArray
-    from gnnflow.graph.edges import Fanout
+    from gnnflow.graph.sampling import Fanout
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
     from gnnflow.sampling import SamplingKind

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.edges import Fanout, InEdges, join_relations
+from gnnflow.graph.edges import InEdges, join_relations
+from gnnflow.graph.sampling import EVERY_EDGE, Sampling
 from gnnflow.storage.columns import combine, to_matrix, to_numpy, to_ragged
 from gnnflow.storage.graph_store import edges_file
 from gnnflow.storage.tables import read_artifact_table
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray
-    from gnnflow.sampling import SamplingKind
     from gnnflow.storage.graph_store import GraphStore
 
 NEXT_ARRIVAL = "next_arrival"
@@ -27,15 +27,13 @@ NEXT_ARRIVAL = "next_arrival"
 class Neighbors:
     """In-edges by partition, each node's in priority order.
 
-    artifact: of stage `select`, "" where it kept the store's edges. fanouts: one per hop from the targets outward, each
-    a number, or one for each of several relations; None takes every edge. It holds only URIs and facts, so it is cheap
-    to send to workers.
+    artifact: of stage `select`, "" where it kept the store's edges. It holds only URIs and facts, so it is cheap to
+    send to workers.
     """
 
     store: GraphStore
-    artifact: str
-    sampling: SamplingKind
-    fanouts: tuple[Fanout, ...] | None
+    artifact: str = ""
+    sampling: Sampling = EVERY_EDGE
 
     def in_edges(self, partition: int) -> InEdges:
         """Return the in-edges of a partition's nodes in all relations, by local row; sources are dense ids."""
@@ -44,23 +42,13 @@ class Neighbors:
     def _in_edges(self, partition: int, relation: int) -> InEdges:
         columns = ("dst", "src", *self.store.edge_columns_of(relation))
         if self.artifact:
-            drawn = (NEXT_ARRIVAL,) if self.sampling == "weighted" else ()
+            drawn = (NEXT_ARRIVAL,) if self.sampling.kind == "weighted" else ()
             name = edges_file(partition, self.store.schema, relation=relation)
             table = read_artifact_table(self.artifact, name, (*columns, *drawn))
         else:
             table = self.store.edges(partition, columns, relation=relation)
         book = self.store.book
         return edges_by_row(table, to_numpy(table["dst"]) - book.start(partition), num_nodes=book.size(partition))
-
-    def fanout(self, hop: int) -> Fanout | None:
-        """Return the number of in-edges that hop `hop` (from 1, at the targets) takes of a node; None takes all."""
-        return None if self.fanouts is None else self.fanouts[hop - 1]
-
-
-def most_kept(fanouts: tuple[Fanout, ...]) -> Fanout:
-    """Return the largest fan-out of any hop, or of each relation where fan-outs have a number for each."""
-    largest = np.max(np.array(fanouts), axis=0)
-    return tuple(largest.tolist()) if largest.ndim else int(largest)
 
 
 def edges_by_row(table: pa.Table, rows: IntArray, *, num_nodes: int, num_relations: int = 1) -> InEdges:

@@ -25,7 +25,7 @@ from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.neighborhood import Neighborhood, side_by_side
 from gnnflow.graphfeature.shards import labels_of
-from gnnflow.neighbors.selected import Neighbors, most_kept
+from gnnflow.neighbors.selected import Neighbors
 from gnnflow.sampling import arrivals, priorities, top_k
 from gnnflow.storage.columns import take_rows, to_numpy
 from gnnflow.storage.graph_store import features_of
@@ -61,7 +61,7 @@ class GraphInMemory:
 def read_graph(neighbors: Neighbors, *, with_keys: bool = False) -> GraphInMemory:
     """Return the graph of a selection of neighbours. with_keys: with all edges, to draw samples from."""
     store = neighbors.store
-    source = replace(neighbors, artifact="", sampling="none", fanouts=None) if with_keys else neighbors
+    source = Neighbors(store) if with_keys else neighbors
     parts = [_partition(source, number) for number in range(store.num_partitions)]
     whole = side_by_side(parts).neighborhood
     splits = _splits(neighbors)
@@ -81,8 +81,8 @@ def view_of(graph: GraphInMemory, neighbors: Neighbors, *, seed: int, view: int)
 
 def draw_edges(edges: InEdges, keys: KeyArray, neighbors: Neighbors, *, seed: int, view: int) -> InEdges:
     """Return a sample of the in-edges of some nodes, drawn for a view. keys [E]: of the edges."""
-    assert neighbors.fanouts is not None
-    most = most_kept(neighbors.fanouts)
+    most = neighbors.sampling.most
+    assert most is not None
     kept = (most,) * edges.num_relations if isinstance(most, int) else most
     # the first edge of each relation [R]
     starts = edges.offsets[:: max(edges.num_targets, 1)]
@@ -131,9 +131,9 @@ def _bytes_of_edge(facts: GraphFacts) -> int:
 
 def _most_edges(neighbors: Neighbors, *, with_keys: bool) -> int:
     facts = neighbors.store.facts
-    if with_keys or neighbors.fanouts is None or not neighbors.artifact:
+    most = neighbors.sampling.most
+    if with_keys or most is None or not neighbors.artifact:
         return facts.num_edges
-    most = most_kept(neighbors.fanouts)
     per_node = most * facts.schema.num_relations if isinstance(most, int) else sum(most)
     return min(facts.num_edges, facts.num_nodes * per_node)
 
@@ -204,11 +204,11 @@ def read_keys(neighbors: Neighbors, partitions: Sequence[int]) -> KeyArray:
 
 def _sample(edges: InEdges, keys: KeyArray, neighbors: Neighbors, *, limit: int, seed: int, view: int) -> InEdges:
     """Return the first in-edges of each node in one relation, as stage `select` keeps them where view is 0."""
-    weighted = neighbors.sampling == "weighted"
+    weighted = neighbors.sampling.kind == "weighted"
     weight = edges.weight if weighted else None
     if weighted and weight is None and neighbors.store.facts.has_weight:
         weight = np.ones(edges.num_edges, np.float32)
-    priority = priorities(keys, kind=neighbors.sampling, seed=seed, weight=weight, view=view)
+    priority = priorities(keys, kind=neighbors.sampling.kind, seed=seed, weight=weight, view=view)
     if not weighted:
         chosen = top_k(edges.offsets, priority, tie=keys, limit=limit)
         return edges.take(chosen.edges, offsets=chosen.offsets)

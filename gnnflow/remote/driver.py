@@ -34,6 +34,11 @@ class Watched:
     scheduler: Scheduler
     log: TaskLog
 
+    @property
+    def on_this_machine(self) -> bool:
+        """True if the scheduler's tasks all run on this machine."""
+        return self.scheduler.on_this_machine
+
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
         """Yield results as they become ready. Raises Stopped, which cancels the tasks not yet started."""
         self.log.check()

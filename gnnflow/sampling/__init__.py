@@ -7,7 +7,7 @@ Read `priority.py` first, then `top_k.py`.
 
 from __future__ import annotations
 
-from gnnflow.graph.edges import SamplingKind
+from gnnflow.graph.sampling import SamplingKind
 from gnnflow.sampling.priority import arrivals, edge_keys, priorities
 from gnnflow.sampling.top_k import TopK, top_k, top_k_ungrouped
 

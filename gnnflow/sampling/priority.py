@@ -25,9 +25,10 @@ from typing import get_args
 import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, KeyArray
-from gnnflow.graph.edges import SamplingKind, TimeArray
+from gnnflow.graph.edges import TimeArray
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.graph.sampling import SamplingKind
 
 _SLICE = 1 << 15
 _LAST = np.uint64(1 << 63)

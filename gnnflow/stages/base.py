@@ -163,7 +163,7 @@ def _store_in(inputs: Mapping[str, Artifact]) -> GraphStore:
 def _neighbors_in(inputs: Mapping[str, Artifact], config: Config) -> Neighbors:
     selected = inputs["select"]
     kept = selected.facts(SelectFacts).kept is not None
-    return Neighbors(_store_in(inputs), selected.uri if kept else "", config.neighbors.sampling.kind, config.fanouts)
+    return Neighbors(_store_in(inputs), selected.uri if kept else "", config.sampling)
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,8 @@ def _in_store(context: StageContext, train: MiniBatchConfig) -> _TestTargets | N
     config, neighbors = context.config, neighbors_of(context)
     if not neighbors.store.facts.splits.get("test"):
         return None
-    hops = None if neighbors.fanouts is None else len(neighbors.fanouts)
+    fanouts = neighbors.sampling.fanouts
+    hops = None if fanouts is None else len(fanouts)
     # read once for both models
     known = filtered_links(neighbors.store, config.task)
     on_store = partial(
@@ -164,7 +165,6 @@ def _in_store(context: StageContext, train: MiniBatchConfig) -> _TestTargets | N
 def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | None:
     from gnnflow.graphfeature.shards import read_pair_shard, read_shard
     from gnnflow.train.minibatch import outputs_on_shards
-    from gnnflow.train.minibatch.preparing import Sample
 
     config, flat = context.config, context.artifact("flat")
     facts = flat.facts(FlatFacts)
@@ -178,7 +178,7 @@ def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | 
             outputs_on_shards,
             entries=entries,
             read=partial(read_shard if pairs is None else read_pair_shard, flat.uri),
-            sample=Sample(facts.fanouts, config.neighbors.sampling.kind),
+            sampling=config.sampling,
             train=train,
             task=config.task,
             seed=config.seed,

@@ -38,6 +38,7 @@ from gnnflow.layers import (
 )
 from gnnflow.layers.phases import Phases, phases_of
 from gnnflow.layers.typed import TypedInputs, TypeInputs
+from gnnflow.stages.infer import planned_way
 from gnnflow.stages.model_size import check_size
 
 
@@ -81,10 +82,11 @@ class LayerSteps:
 
 @dataclass(frozen=True)
 class Plan:
-    """A model's layers, and the executions of the config's strategy."""
+    """A model's layers, the executions of the config's strategy, and how rows reach the tasks that score."""
 
     layers: tuple[LayerSteps, ...]
     used: tuple[str, ...]
+    scoring: str
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -106,6 +108,7 @@ class Plan:
             for name, reason in plan.executions.items():
                 used = " (used by this config)" if name in self.used else ""
                 yield f"  {f'on {name}':<21}{f'no: {reason}' if reason else 'yes'}{used}"
+        yield f"{'in infer':<23}{self.scoring}"
 
 
 @torch.no_grad()
@@ -123,7 +126,7 @@ def explain_model(config: Config) -> Plan:
         replace(_layer(model, index, schema, leaves, columns), placed=_sent(model, index) if places else "")
         for index in range(model.num_layers)
     )
-    return Plan(layers, executions_of(config.train))
+    return Plan(layers, executions_of(config.train), planned_way(config).text)
 
 
 def _inputs(config: Config, schema: GraphSchema, leaves: tuple[int, ...]) -> ModelInputs:

@@ -55,7 +55,7 @@ class Forecast:
     uri: of the run's folder. one_in: each rehearsal had one node in so many; rehearsed_seconds: of all rehearsals.
     error_seconds: the standard error of the time (`error_of`).
     budget: a sentence about `train.memory` or a hybrid rank's part, or empty. machine_memory: bytes of this machine;
-    memory_limit: bytes that a worker may have, 0 for no limit.
+    memory_limit: bytes that a worker may have, 0 for no limit. scoring: how rows reach the tasks of `infer`.
     """
 
     uri: str
@@ -70,6 +70,7 @@ class Forecast:
     budget: str = ""
     machine_memory: int = 0
     memory_limit: int = 0
+    scoring: str = ""
 
     @property
     def to_do(self) -> tuple[StageForecast, ...]:
@@ -134,6 +135,8 @@ class Forecast:
         if self.one_in[-1] > _FAR:
             longer = int(10 * np.ceil(STEP * self.rehearsed_seconds / 10))
             yield f"that is a small part of them: --seconds {longer} gives a better forecast"
+        if self.scoring:
+            yield f"infer: {self.scoring}"
         if self.budget:
             yield self.budget
         yield from (f"warning: {each}" for each in self.warnings)

@@ -17,7 +17,7 @@ import numpy as np
 
 from gnnflow.config.train_section import pipeline_of
 from gnnflow.graph.errors import ParityError, ScoringError, listed
-from gnnflow.graph.run_facts import InferFacts, Parity
+from gnnflow.graph.run_facts import InferFacts, Parity, Sent
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.graphflat.job import FlatJob
@@ -25,16 +25,18 @@ from gnnflow.graphflat.run import run_rounds as cut_neighborhoods
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import Made
-from gnnflow.storage.filesystem import join
+from gnnflow.storage.filesystem import is_local, join
 from gnnflow.storage.verified import expect_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from gnnflow.config import Config
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.facts import GraphFacts
     from gnnflow.graph.labels import LabelKind
     from gnnflow.graph.run_facts import Compared
+    from gnnflow.infer.choice import Way
     from gnnflow.infer.job import InferJob
     from gnnflow.stages.base import StageRun
 
@@ -75,7 +77,7 @@ def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) ->
     begin = time.monotonic()
     result = run_rounds(job, run.rounds)
     seconds = run.rounds.earlier + time.monotonic() - begin
-    sampled = run.config.fanouts is not None
+    sampled = not run.config.sampling.takes_every
     is_joint = pipeline_of(run.config.train).is_joint
     again = partial(_score_on_store, job) if is_joint else partial(_score_by_neighborhood, job, run.rounds)
     parity = _certify(job, again, result.parity, trained_on_sample=sampled)
@@ -88,10 +90,20 @@ def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) ->
     if parity.max_difference is not None:
         metrics["infer.parity_max_difference"] = parity.max_difference
     targets = result.num_targets
-    if result.sent.as_states:
-        run.tell(f"sent: {result.sent.text}")
-    facts = InferFacts(metrics, parity, result.sent, trained)
+    run.tell(result.way.text)
+    run.rounds.remarks["way"] = result.way.text
+    sent = Sent() if result.way.mapped else result.sent
+    if sent.as_states:
+        run.tell(f"sent: {sent.text}")
+    facts = InferFacts(metrics, parity, sent, trained)
     return Made(result.files, rows_in=targets, rows_out=targets, facts=facts)
+
+
+def planned_way(config: Config) -> Way:
+    """Return how rows of other partitions reach GraphInfer's tasks, as far as the config tells."""
+    from gnnflow.infer.choice import way_of
+
+    return way_of(on_this_machine=config.cluster.kind != "address", local_files=is_local(config.workspace))
 
 
 def _check_targets(run: StageRun) -> None:
@@ -114,7 +126,7 @@ def _job(run: StageRun, model: str, learned: Learned) -> InferJob:
 
     infer, neighbors = run.config.infer, run.neighbors
     if infer.sampling == "none":
-        neighbors = Neighbors(neighbors.store, "", "none", None)
+        neighbors = Neighbors(neighbors.store)
     return InferJob(
         device=run.config.scoring_device,
         artifact=run.artifact,
@@ -155,7 +167,7 @@ def _certify(
             where=job.artifact,
             fix="Nothing was published. A custom layer may keep state between calls or mix rows of a batch.",
         )
-    compared: Compared = "all edges" if trained_on_sample and job.fanouts is None else "like training"
+    compared: Compared = "all edges" if trained_on_sample and job.neighbors.sampling.takes_every else "like training"
     return Parity(len(scored), difference, PARITY_LIMIT, compared)
 
 
@@ -184,7 +196,7 @@ def _score_on_store(job: InferJob, targets: IntArray) -> dict[int, FloatArray]:
     from gnnflow.train.globalbatch import logits_of
 
     with compute_threads(1):
-        logits = logits_of(job.load_model(), targets, neighbors=job.neighbors, fanouts=job.fanouts)
+        logits = logits_of(job.load_model(), targets, neighbors=job.neighbors)
     return dict(zip(targets.tolist(), scores_of(torch.from_numpy(logits), job.row_kind), strict=True))
 
 
@@ -218,9 +230,8 @@ def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray
             batch = build_minibatch(
                 shard.neighborhood,
                 shard.rows,
-                fanouts=job.fanouts,
-                num_layers=job.num_layers,
                 sampling=job.neighbors.sampling,
+                num_layers=job.num_layers,
             )
             scores |= dict(zip(shard.targets.tolist(), scores_of(forward(model, batch), job.row_kind), strict=True))
     return scores

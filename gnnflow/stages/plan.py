@@ -25,6 +25,7 @@ from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.check import check_run
 from gnnflow.stages.forecast import Forecast, StageForecast, error_of, full_cost, growth_of, seconds_at
+from gnnflow.stages.infer import planned_way
 from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.pipeline import is_quick
 from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal, memory_here, rehearsal_config, rehearse
@@ -80,6 +81,7 @@ def plan_run(context: StageContext, *, limit: float | None = None) -> Forecast:
         budget=rehearsals.budget,
         machine_memory=machine_memory(),
         memory_limit=int(cluster.memory_limit) if isinstance(cluster, LocalCluster) else 0,
+        scoring="" if "infer" in done else planned_way(context.config).text,
     )
 
 
@@ -272,25 +274,20 @@ def budget_text(rehearsed: StageContext, *, times: int, partitions: int) -> str:
 
 def _share_text(rehearsed: StageContext, *, times: int, partitions: int) -> str:
     """Return a sentence about the memory of a hybrid rank, as `budget_text` does: of the one with most partitions."""
+    from gnnflow.layers.model import ModelSpec
     from gnnflow.train.hybrid import open_task_source
-    from gnnflow.train.job import StoreJob
-    from gnnflow.train.minibatch import split_entries
+    from gnnflow.train.job import StoredGraph, TrainJob
     from gnnflow.train.minibatch.memory import array_bytes
 
     config, neighbors = rehearsed.config, neighbors_of(rehearsed)
     facts, ranks = neighbors.store.facts, config.train.workers
-    job = StoreJob(
-        artifact=neighbors.store.artifact,
-        entries=split_entries(facts),
-        fanouts=neighbors.fanouts,
-        model=config.model,
-        inputs=model_inputs(facts, config.task),
+    job = TrainJob(
+        model=ModelSpec(config.model, model_inputs(facts, config.task)),
+        graph=StoredGraph(neighbors),
         label_kind=facts.label_kind,
         num_classes=facts.num_classes,
         train=config.train,
         seed=config.seed,
-        sampling=neighbors.sampling,
-        neighbors=neighbors,
         task=config.task,
     )
     # one rank has the whole graph and all rows of a batch, of which each of several has its share

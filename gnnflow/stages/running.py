@@ -179,7 +179,7 @@ def _make(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) 
         rows_out=made.rows_out,
         rows_quarantined=made.rows_quarantined,
         facts=asdict(made.facts),
-        timings={"rounds": rounds, "seconds": time.monotonic() - run.rounds.started},
+        timings={"rounds": rounds, "seconds": time.monotonic() - run.rounds.started, **run.rounds.remarks},
         versions=dict(made.versions),
         code=run.resolved.code_of(run.stage),
         made_of=_digests_of(run.inputs),

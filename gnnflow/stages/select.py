@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from gnnflow.config import DirectNeighbors
 from gnnflow.graph.facts import SelectFacts
 from gnnflow.neighbors import anchors, direct, metapaths, own, rings, walks
-from gnnflow.neighbors.selected import most_kept
 from gnnflow.neighbors.selection import Selection
 from gnnflow.stages.base import Made
 
@@ -41,7 +40,7 @@ def work(run: StageRun) -> Made:
 def _direct(run: StageRun, section: DirectNeighbors) -> Made:
     """Keep the in-edges that sampling keeps. Without sampling nothing is copied, and later stages read the store."""
     config, store = run.config, run.store
-    kept = None if config.fanouts is None else most_kept(config.fanouts)
+    kept = config.sampling.most
     threshold, sampling = section.hub_threshold, section.sampling.kind
     if kept is None:
         facts = SelectFacts(section.kind, sampling, None, store.facts.num_edges, 0, threshold)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gnnflow.config import ClusterBatchConfig, LocalCluster, MiniBatchConfig
@@ -24,17 +23,13 @@ from gnnflow.storage.filesystem import join
 from gnnflow.storage.writing import remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gnnflow.config import Config, TaskConfig
-    from gnnflow.graph.edges import Fanout
-    from gnnflow.graph.facts import GraphFacts, ShardEntry
+    from gnnflow.graph.facts import GraphFacts
     from gnnflow.graph.run_facts import RankAttempt
     from gnnflow.layers.model import ModelInputs
-    from gnnflow.neighbors.selected import Neighbors
     from gnnflow.stages.base import StageRun
     from gnnflow.train.curves import Curves, Sink
-    from gnnflow.train.job import TrainJob
+    from gnnflow.train.job import Shards, StoredGraph, TrainJob
     from gnnflow.train.trainer import TrainResult
 
 _HISTORY = "history.jsonl"
@@ -73,84 +68,69 @@ def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
 def work(run: StageRun) -> Made:
     """Train by the config's strategy. Raises TrainingError if the targets or the config do not allow it."""
     from gnnflow.executions.table import check_model, executions_of
-    from gnnflow.layers.model import build_model
     from gnnflow.layers.saved import save_model
 
-    links, config, inputs = tell_link_facts(run), run.config, _training_inputs(run)
-    job = _job(run, inputs)
-    features = 1 if job.inputs.typed is not None else job.inputs.feature_width
-    check_trained_size(config, features=features, outputs=job.inputs.num_outputs)
+    links, config, job = tell_link_facts(run), run.config, _job(run)
+    inputs, num_targets = job.model.inputs, sum(entry.num_samples for entry in job.graph.entries)
+    features = 1 if inputs.typed is not None else inputs.feature_width
+    check_trained_size(config, features=features, outputs=inputs.num_outputs)
     # Checked before hours of training: every execution of this run must be able to run the model.
-    check_model(build_model(job.model, job.inputs), names=executions_of(config.train))
+    check_model(job.model.build(), names=executions_of(config.train))
     result, attempts = _train_model(run, job)
     remove_tree(run.failed)
     return Made(
-        save_model(run.folder, config.model, job.inputs, weights=result.weights),
-        rows_in=inputs.num_targets,
-        rows_out=inputs.num_targets,
+        save_model(run.folder, config.model, inputs, weights=result.weights),
+        rows_in=num_targets,
+        rows_out=num_targets,
         facts=_facts(result, attempts, links),
         versions=_versions(config.model.kind),
     )
 
 
-@dataclass(frozen=True)
-class _TrainingInputs:
-    """The inputs of training: GraphFlat's shards, or the splits of a graph store with its neighbours."""
-
-    artifact: str
-    entries: Sequence[ShardEntry]
-    fanouts: tuple[Fanout, ...] | None
-    num_targets: int
-    neighbors: Neighbors | None = None
-
-
-def _training_inputs(run: StageRun) -> _TrainingInputs:
-    """Return the inputs of training. Raises if a store is larger than a worker's memory, or lacks clusters."""
-    if "flat" in run.inputs:
-        flat = run.facts("flat", FlatFacts)
-        return _TrainingInputs(run.inputs["flat"].uri, flat.shards, flat.fanouts, flat.num_targets)
-    from gnnflow.train.clusterbatch import check_clusters
-    from gnnflow.train.minibatch import check_memory, split_entries
-
-    neighbors, config = run.neighbors, run.config
-    if isinstance(config.train, ClusterBatchConfig):
-        check_clusters(neighbors.store.facts.cluster_book.num_clusters, per_batch=config.train.clusters_per_batch)
-    if not pipeline_of(config.train).is_joint:  # each rank holds the graph
-        resamples, walks = _resamples(config), redrawn_walks(config)
-        limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
-        check_memory(neighbors, int(limit), with_keys=resamples and walks is None, walks=walks)
-    entries = split_entries(neighbors.store.facts)
-    targets = sum(entry.num_samples for entry in entries)
-    return _TrainingInputs(neighbors.store.artifact, entries, neighbors.fanouts, targets, neighbors)
-
-
-def _job(run: StageRun, trained_on: _TrainingInputs) -> TrainJob:
-    """Return the description of the training that ranks need."""
+def _job(run: StageRun) -> TrainJob:
+    """Return the description of the training that ranks need. Raises TrainingError if it cannot be trained."""
+    from gnnflow.layers.model import ModelSpec
     from gnnflow.stages.start import load_start
-    from gnnflow.train.job import StoreJob, TrainJob
+    from gnnflow.train.job import JobFiles, TrainJob, check_job
 
     config, graph = run.config, run.store.facts
     inputs = model_inputs(graph, config.task)
     job = TrainJob(
-        artifact=trained_on.artifact,
-        entries=trained_on.entries,
-        fanouts=trained_on.fanouts and trained_on.fanouts[: config.model.layers],
-        model=config.model,
-        inputs=inputs,
+        model=ModelSpec(config.model, inputs),
+        graph=_trained_on(run),
         label_kind=graph.label_kind,
         num_classes=graph.num_classes,
         train=config.train,
         seed=config.seed,
-        sampling=run.neighbors.sampling,
-        checkpoint_uri=join(run.rounds.work, "checkpoints"),
-        start=load_start(config, inputs=inputs, graph=graph, tell=run.tell),
         task=config.task,
-        failures=run.failed,
-        store=run.store,
+        start=load_start(config, inputs=inputs, graph=graph, tell=run.tell),
+        files=JobFiles(join(run.rounds.work, "checkpoints"), run.failed),
     )
-    if trained_on.neighbors is None:
-        return job
-    return StoreJob(**vars(job), neighbors=trained_on.neighbors, walks=redrawn_walks(config))
+    check_job(job)
+    return job
+
+
+def _trained_on(run: StageRun) -> Shards | StoredGraph:
+    """Return GraphFlat's shards or the graph store.
+
+    Raises if the store is larger than a worker's memory, or lacks clusters.
+    """
+    from gnnflow.train.job import Shards, StoredGraph
+
+    neighbors, config = run.neighbors, run.config
+    if "flat" in run.inputs:
+        flat = run.facts("flat", FlatFacts)
+        return Shards(run.inputs["flat"].uri, flat.shards, neighbors.sampling, run.store)
+    from gnnflow.train.clusterbatch import check_clusters
+    from gnnflow.train.minibatch import check_memory
+
+    walks = redrawn_walks(config)
+    if isinstance(config.train, ClusterBatchConfig):
+        check_clusters(neighbors.store.facts.cluster_book.num_clusters, per_batch=config.train.clusters_per_batch)
+    if not pipeline_of(config.train).is_joint:  # each rank holds the graph
+        limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
+        check_memory(neighbors, int(limit), with_keys=_resamples(config) and walks is None, walks=walks)
+    return StoredGraph(neighbors, walks)
 
 
 def _resamples(config: Config) -> bool:

@@ -88,13 +88,16 @@ def from_ragged(offsets: Array, values: Array) -> Any:
 
 
 def take_rows(table: pa.Table, rows: Array) -> pa.Table:
-    """Return the given rows in order; matrices go through NumPy, which gathers whole rows at once."""
-    index = pa.array(rows)
-    columns = [
-        from_matrix(_matrix(column)[rows]) if _is_matrix(column) else column.take(index)
-        for column in map(combine, table.columns)
-    ]
-    return pa.table(columns, schema=table.schema)
+    """Return the given rows in order; numbers go through NumPy, which gathers whole rows of a matrix at once."""
+    return pa.table([_taken(combine(column), rows) for column in table.columns], schema=table.schema)
+
+
+def _taken(column: Any, rows: Array) -> Any:
+    if _is_matrix(column):
+        return from_matrix(_matrix(column)[rows])
+    if (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)) and not column.null_count:
+        return pa.array(column.to_numpy()[rows])
+    return column.take(pa.array(rows))
 
 
 def _is_matrix(array: Any) -> bool:

@@ -40,7 +40,8 @@ Facts = TypeVar("Facts")
 class Manifest:
     """Files, rows and facts that a stage made.
 
-    `facts` depend on the stage (see `gnnflow.graph.facts`); `timings` are seconds per round and never enter the digest.
+    `facts` depend on the stage (see `gnnflow.graph.facts`); `timings` are seconds per round, and how
+    the work was done; they never enter the digest.
     `code` has a hash of the source of each user module that the stage ran. `inputs` names the fingerprints of the
     artifacts it read, and `made_of` their digests, which distinguish two models of one fingerprint; an earlier version
     of gnnflow wrote none.

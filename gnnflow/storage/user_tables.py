@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from gnnflow.graph.errors import TableError
 from gnnflow.storage.csv_blocks import WHOLE_FILE, CsvFile, Span, read_text
 from gnnflow.storage.csv_forms import open_table
-from gnnflow.storage.filesystem import open_input
+from gnnflow.storage.filesystem import is_local, open_input
 from gnnflow.storage.json_lines import read_json_lines
 from gnnflow.storage.library_parts import read_part, schema_and_rows
 from gnnflow.storage.table_files import find_table_files, format_of
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _TEXT = TextType("text")
+_RUN_BYTES, _BUFFER_BYTES = 1 << 24, 1 << 20  # of decoded columns, and of what is read at once
 _HEAD_BYTES = 1 << 16  # of a CSV file, whose columns have types by their first rows
 
 
@@ -122,8 +123,7 @@ def _text_field(name: str, chunk: Chunk) -> pa.Field:
 
 def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of one chunk. Raises TableError where its bytes do not decode."""
-    keys = dict(chunk.keys)
-    wanted = None if columns is None else [name for name in columns if name not in keys]
+    wanted = None if columns is None else [name for name in columns if name not in dict(chunk.keys)]
     if chunk.csv:
         table = read_text(chunk.csv, chunk.span, chunk.csv.names if wanted is None else wanted, check=False)
         converted = [convert(table.column(name), chunk.types.get(name, _TEXT)) for name in table.column_names]
@@ -131,6 +131,11 @@ def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
         table = table if wanted is None else table.select(wanted)
     else:
         table = _read_typed(chunk, wanted)
+    return _with_keys(table, chunk, columns)
+
+
+def _with_keys(table: pa.Table, chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:
+    """Return a chunk's rows with the columns in folder names, in the given order."""
     for key, value in chunk.keys:
         if columns is None or key in columns:
             text = pa.array([value], pa.large_string())
@@ -138,9 +143,31 @@ def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
     return table if columns is None else table.select(list(columns))
 
 
-def _parquet(stream: IO[bytes]) -> pq.ParquetFile:
+def iter_chunk(chunk: Chunk, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the rows that `read_chunk` returns, a row group in runs, so that one run is in memory."""
+    wanted = [name for name in columns if name not in dict(chunk.keys)]
+    if chunk.format != "parquet" or chunk.is_head or not chunk.num_rows or not wanted:
+        yield read_chunk(chunk, columns)
+        return
+    with _decoding(chunk.place, chunk.format), open_input(chunk.uri) as stream:
+        # with a buffer, pages are read one by one; an object store is rather asked for whole columns
+        file = _parquet(stream, buffer_bytes=_BUFFER_BYTES if is_local(chunk.uri) else 0)
+        group = file.metadata.row_group(chunk.part)
+        held = [each for each in map(group.column, range(group.num_columns)) if _name_of(each) in wanted]
+        size = sum(each.total_uncompressed_size for each in held)
+        for run in file.iter_batches(max(1, chunk.num_rows * _RUN_BYTES // max(size, 1)), [chunk.part], wanted):
+            table = pa.Table.from_batches([run])
+            _refuse_broken_values(table, chunk.place)
+            yield _with_keys(table, chunk, columns)
+
+
+def _name_of(column: pq.ColumnChunkMetaData) -> str:
+    return str(column.path_in_schema).split(".", maxsplit=1)[0]
+
+
+def _parquet(stream: IO[bytes], *, buffer_bytes: int = 0) -> pq.ParquetFile:
     """Open a Parquet file. INT96 becomes microseconds: nanoseconds would wrap outside of the years 1677 to 2262."""
-    return pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", buffer_size=buffer_bytes)
 
 
 def _read_typed(chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakValueDictionary
 
 import numpy as np
 from torch import Tensor
@@ -20,9 +21,11 @@ from gnnflow.graph.arrays import BoolArray, FloatArray, IntArray
 from gnnflow.graphfeature.shards import PairShard
 from gnnflow.layers import FeatureTensors, TypedFeatureTensors
 from gnnflow.layers.model import Model
-from gnnflow.neighbors.link_candidates import KnownLinks
+from gnnflow.neighbors.link_candidates import KnownLinks, filtered_links
 from gnnflow.neighbors.pairs import StoredPairs
 from gnnflow.sampling.pairs import EVALUATION, draw_negatives
+from gnnflow.storage.graph_store import GraphStore
+from gnnflow.train.job import TrainJob
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,18 @@ def scores_per_pair(task: PairTask, model: Model) -> int:
     return 1 + task.negatives.evaluation if isinstance(task, LinkTask) else decoder.num_outputs
 
 
+_HELD: WeakValueDictionary[tuple[str, str, str], KnownLinks] = WeakValueDictionary()
+
+
+def _hold_links(store: GraphStore, task: PairTask) -> KnownLinks | None:
+    """Return the edges that are no candidates; they are not read again while a source of this process holds them."""
+    key = (store.artifact, store.selection, task.model_dump_json())
+    found = _HELD.get(key) or filtered_links(store, task)
+    if found is not None:
+        _HELD[key] = found
+    return found
+
+
 @dataclass(frozen=True)
 class PairRule:
     """The rule by which negatives of pairs are drawn.
@@ -78,6 +93,13 @@ class PairRule:
     task: PairTask
     seed: int
     known: KnownLinks | None = None
+
+    @staticmethod
+    def of(job: TrainJob) -> PairRule:
+        """Return the rule of a job whose targets are pairs."""
+        assert isinstance(job.task, PairTask)
+        store = job.graph.store
+        return PairRule(job.task, job.seed, None if store is None else _hold_links(store, job.task))
 
     def candidates(
         self,

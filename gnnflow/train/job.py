@@ -1,24 +1,23 @@
-"""The job of training, with the checks that come before any work."""
+"""The job of training, a part for each of its readers, with the checks that come before any work."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gnnflow.config import ModelConfig, NodeTask, PlateauSchedule, TaskConfig, TrainConfig
+from gnnflow.config import NodeTask, PlateauSchedule, TaskConfig, TrainConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.config.train_keys import RANKS_PLACE_ONLY
 from gnnflow.config.train_section import rank_keys, result_keys
-from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.graph.labels import LabelKind, check_loss, check_metric
+from gnnflow.graph.labels import LabelKind, check_class_weight, check_loss, check_metric
+from gnnflow.graph.sampling import EVERY_EDGE, Sampling
 from gnnflow.graph.splits import SPLITS, check_splits
-from gnnflow.layers.model import ModelInputs
+from gnnflow.layers.model import ModelSpec
 from gnnflow.layers.start import Start
-from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.storage.graph_store import GraphStore
 
@@ -38,49 +37,21 @@ _NO_INFLUENCE = {
 
 
 @dataclass(frozen=True)
-class TrainJob:
-    """Training on GraphFlat's shards.
+class Shards:
+    """GraphFlat's shards as what a job trains on.
 
-    artifact and entries: of the shards. fanouts: targets first, None keeps every edge; sampling: how the edges of a
-    fan-out were chosen. start: a model's weights to start from, in place of the seed's.
-    checkpoint_uri: a folder for checkpoints, which the caller deletes once the result is committed; "" writes none.
-    failures: a folder that keeps a batch whose loss is NaN or infinite; "" keeps none. store: the graph store, which
-    knows the user's ids and all edges. task: says whether targets are nodes or pairs.
-    rank and num_ranks: the share of each step, and of each split's scoring, that is computed here. device: where this
-    rank computes, as torch names it. known: edges that held-out links are not ranked against; None leaves none out.
-    `train` sets the last two, once for all fits of a rank.
+    sampling: GraphFlat's. store: the graph store that they were cut from, which knows the user's ids and all edges.
     """
 
     artifact: str
     entries: Sequence[ShardEntry]
-    fanouts: tuple[Fanout, ...] | None
-    model: ModelConfig
-    inputs: ModelInputs
-    label_kind: LabelKind
-    num_classes: int
-    train: TrainConfig
-    seed: int
-    checkpoint_uri: str = ""
-    sampling: SamplingKind = "uniform"
-    start: Start | None = None
-    failures: str = ""
+    sampling: Sampling = EVERY_EDGE
     store: GraphStore | None = None
-    rank: int = 0
-    num_ranks: int = 1
-    task: TaskConfig = field(default_factory=NodeTask)
-    device: str = "cpu"
-    known: KnownLinks | None = None
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Names of the splits that have targets."""
-        found = {entry.split for entry in self.entries if entry.num_samples}
-        return tuple(split for split in SPLITS if split in found)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoreJob(TrainJob):
-    """Training on a graph store, whose artifact and splits stand in place of the shards'.
+@dataclass(frozen=True)
+class StoredGraph:
+    """A graph store as what a job trains on.
 
     neighbors: the store and the in-edges to aggregate over. walks: how these were selected, where `train.resample`
     draws walks anew.
@@ -89,26 +60,118 @@ class StoreJob(TrainJob):
     neighbors: Neighbors
     walks: WalkNeighbors | None = None
 
+    @property
+    def artifact(self) -> str:
+        """The artifact of the graph store."""
+        return self.store.artifact
+
+    @property
+    def store(self) -> GraphStore:
+        """The graph store."""
+        return self.neighbors.store
+
+    @property
+    def sampling(self) -> Sampling:
+        """The in-edges that are taken of each node."""
+        return self.neighbors.sampling
+
+    @property
+    def entries(self) -> tuple[ShardEntry, ...]:
+        """An entry for each split that has targets, named as the split.
+
+        Where targets are pairs, any node may be an end of one.
+        """
+        facts = self.store.facts
+        size, pairs = (facts.num_nodes, facts.num_edges), facts.targets == "edges"
+        counts = {split: facts.splits[split] for split in SPLITS if facts.splits.get(split)}
+        if pairs:
+            return tuple(
+                ShardEntry(split, split, "shared", size[0], *size, 0, count) for split, count in counts.items()
+            )
+        return tuple(ShardEntry(split, split, "shared", count, *size, 0) for split, count in counts.items())
+
+
+@dataclass(frozen=True)
+class Share:
+    """The share of each step, and of each split's scoring, that is computed here.
+
+    device: where this rank computes, as torch names it; `train` sets it.
+    """
+
+    rank: int = 0
+    num_ranks: int = 1
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class JobFiles:
+    """The folders that a job writes to; "" writes none.
+
+    checkpoints: the caller deletes it once the result is committed. failures: keeps a batch whose loss is NaN or
+    infinite.
+    """
+
+    checkpoints: str = ""
+    failures: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainJob:
+    """The training of a model.
+
+    start: a model's weights to start from, in place of the seed's. task: says whether targets are nodes or pairs;
+    label_kind, num_classes: describe their labels.
+    """
+
+    model: ModelSpec
+    graph: Shards | StoredGraph
+    label_kind: LabelKind
+    num_classes: int
+    train: TrainConfig
+    seed: int
+    task: TaskConfig = field(default_factory=NodeTask)
+    start: Start | None = None
+    share: Share = field(default_factory=Share)
+    files: JobFiles = field(default_factory=JobFiles)
+
+    @property
+    def neighbors(self) -> Neighbors:
+        """The in-edges of a graph store, for strategies that read no shards."""
+        assert isinstance(self.graph, StoredGraph)
+        return self.graph.neighbors
+
+    def of_rank(self, rank: int, num_ranks: int) -> TrainJob:
+        """Return the job of one rank among several."""
+        return replace(self, share=replace(self.share, rank=rank, num_ranks=num_ranks))
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that have targets."""
+        found = {entry.split for entry in self.graph.entries if entry.num_samples}
+        return tuple(split for split in SPLITS if split in found)
+
 
 def check_job(job: TrainJob) -> None:
     """Raise TrainingError for a job that cannot be trained, before any work."""
     on_plateau = isinstance(job.train.schedule, PlateauSchedule)
     check_splits(job.splits, patience=job.train.patience, on_plateau=on_plateau)
     check_loss(job.train.loss.kind, job.label_kind)
+    check_class_weight(job.train.class_weight, job.label_kind)
     if "valid" in job.splits:
         check_metric(job.train.metric, job.label_kind)
 
 
 def fit_digest(job: TrainJob, name: str) -> str:
     """Return a hash of all that the weights of a fit depend on, which tells its checkpoints from another fit's."""
+    fanouts = job.graph.sampling.fanouts
     content: dict[str, Any] = {
         "name": name,
-        "artifact": job.artifact,
-        "entries": [asdict(entry) for entry in job.entries],
-        "fanouts": job.fanouts,
-        "sampling": job.sampling,
-        "model": job.model.model_dump(mode="json"),
-        "inputs": asdict(job.inputs),
+        "artifact": job.graph.artifact,
+        "entries": [asdict(entry) for entry in job.graph.entries],
+        "fanouts": fanouts and fanouts[: job.model.config.layers],
+        "sampling": job.graph.sampling.kind,
+        "model": job.model.config.model_dump(mode="json"),
+        "inputs": asdict(job.model.inputs),
         "label_kind": job.label_kind,
         "num_classes": job.num_classes,
         "train": result_keys(job.train, exclude=_NO_INFLUENCE) | rank_keys(job.train),
@@ -118,6 +181,6 @@ def fit_digest(job: TrainJob, name: str) -> str:
         content["task"] = job.task.model_dump(mode="json")
     if job.start is not None:
         content["start"] = job.start.digest
-    if isinstance(job, StoreJob):
-        content["neighbors"] = [job.neighbors.store.selection, job.neighbors.artifact]
+    if isinstance(job.graph, StoredGraph):
+        content["neighbors"] = [job.graph.store.selection, job.graph.neighbors.artifact]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -12,7 +12,7 @@ provide:
    strategy's row says that ranks are joint, its source is opened with an exchange (`OpenJointSource`), and a step's
    outputs and gradients are computed by all ranks together.
 3. Outputs that depend on the weights alone, for every target of a split, in the same order each time: of several
-   ranks (`TrainJob.rank`, `num_ranks`) each gives its part, and the parts in rank order are the whole.
+   ranks (`TrainJob.share`) each gives its part, and the parts in rank order are the whole.
 4. Where any rank may compute any batch (`updater.stealing`), the steps of other ranks' shares too.
 """
 

@@ -10,22 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from gnnflow.config.pipelines import load_named
-from gnnflow.config.train_section import is_streamed, needs_ranks, pipeline_of
+from gnnflow.config.train_section import is_streamed, pipeline_of
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS, has_reader, has_stages
 from gnnflow.kernels.device import described, find_device
-from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights
 from gnnflow.layers.start import start_from
 from gnnflow.native import remark
-from gnnflow.neighbors.link_candidates import KnownLinks, filtered_links
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train.curves import EpochLog
 from gnnflow.train.failed_batch import FailureFolder
-from gnnflow.train.fit import Fitted, fit
-from gnnflow.train.fit_run import FitOptions
-from gnnflow.train.job import StoreJob, TrainJob, check_job, fit_digest
+from gnnflow.train.fit import FitOptions, Fitted, fit
+from gnnflow.train.job import TrainJob, fit_digest
 from gnnflow.train.metrics import Metrics
 from gnnflow.train.objective import Objective, balanced_weights
 from gnnflow.train.profile import mean_profile
@@ -67,16 +64,15 @@ def train(
 
     `open_source` replaces the strategy's, `log` hears of every epoch as it ends. `rank` is this process's part among
     several; all of them give the result. Equal jobs give equal weights, byte for byte, also when a run was killed and
-    started again with the same checkpoint_uri. Raises TrainingError for a job that cannot be trained.
+    started again with the same folder of checkpoints. The job has been checked, see `check_job`.
     """
-    check_job(job)
     if absent := remark():
         progress.message(absent)
     row = pipeline_of(job.train)
     open_source = open_source or load_named(row.streamed if is_streamed(job.train) else row.source)
     rank = rank or OnlyRank()
     device = find_device(job.train.device, where="train.device", number=rank.card)
-    job = replace(job, device=str(device), known=_known_links(job))
+    job = replace(job, share=replace(job.share, device=str(device)))
     with compute_settings(job.train.threads, device):
         with rank.open(open_source, job, edges=True) as source:
             fitted, found = _train_one(job, "train", source=source, rank=rank, progress=progress, log=log)
@@ -98,19 +94,14 @@ def train(
     )
 
 
-def _known_links(job: TrainJob) -> KnownLinks | None:
-    store = job.neighbors.store if isinstance(job, StoreJob) else job.store
-    return None if store is None else filtered_links(store, job.task)
-
-
 def _train_one(
     job: TrainJob, name: str, *, source: Source, rank: Rank, progress: Progress, log: EpochLog | None
 ) -> tuple[Fitted, dict[str, Metrics]]:
-    model = build_model(job.model, job.inputs, seed=job.seed)
+    model = job.model.build(seed=job.seed)
     # A baseline shows what the graph adds, so it must not begin with what another model learned from a graph.
     if job.start is not None and name == "train":
         progress.message(f"{name}: {start_from(model, job.start)}")
-    model.to(job.device)
+    model.to(job.share.device)
     fitted = fit(
         model,
         replace(_options(job, name), writes_checkpoints=rank.writes_checkpoints),
@@ -140,26 +131,19 @@ def _constant(found: dict[str, Metrics]) -> str:
 
 
 def _options(job: TrainJob, name: str) -> FitOptions:
+    store = job.graph.store
     return FitOptions(
         name,
-        epochs=job.train.epochs,
-        metric=job.train.metric,
-        lr=job.train.lr,
-        schedule=job.train.schedule,
-        patience=job.train.patience,
-        accumulate=job.train.accumulate,
-        precision=job.train.precision,
-        checkpoint_steps=job.train.checkpoint_steps,
-        checkpoint_uri=join(job.checkpoint_uri, f"{name}.safetensors") if job.checkpoint_uri else "",
+        job.train,
         digest=fit_digest(job, name),
-        checkpoints_held=not needs_ranks(job.train),
-        failures=FailureFolder(job.failures, job.store) if job.failures and job.store else None,
+        checkpoint_uri=join(job.files.checkpoints, f"{name}.safetensors") if job.files.checkpoints else "",
+        failures=FailureFolder(job.files.failures, store) if job.files.failures and store else None,
     )
 
 
 def _objective(job: TrainJob, source: Source) -> Objective:
     if job.train.class_weight == "none":
-        return Objective(job.label_kind, config=job.train.loss, unit=job.inputs.unit)
+        return Objective(job.label_kind, config=job.train.loss, unit=job.model.inputs.unit)
     weights = balanced_weights(source.train_labels(), label_kind=job.label_kind, num_classes=job.num_classes)
     return Objective(job.label_kind, weights, job.train.loss)
 

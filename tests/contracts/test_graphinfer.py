@@ -34,6 +34,7 @@ from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, GraphStore, degrees_of, features_of
 from gnnflow.storage.tables import read_table
+from tests.fanouts import sampling_of
 from tests.small_graphs import graph_config, write_graph
 
 _FOLDER = TemporaryDirectory()
@@ -120,19 +121,20 @@ def reference(graph: Stored, job: InferJob) -> np.ndarray:
         degrees_of([graph.nodes]),
         features_of(graph.nodes, graph.store.facts.features.width),
     )
-    sampled = None
-    if job.fanouts:
-        sampled = [block_of(graph, job.neighbors.sampling, fanout, job.seed) for fanout in reversed(job.fanouts)]
+    sampled, sampling = None, job.neighbors.sampling
+    if sampling.fanouts:
+        limits = reversed(sampling.of_hops(job.num_layers))
+        sampled = [block_of(graph, sampling.kind, fanout, job.seed) for fanout in limits]
     with torch.no_grad():
         return torch.softmax(forward(job.load_model(), whole, sampled=sampled), 1).numpy()
 
 
 def neighbors_of(graph: Stored, folder: Path, kind: SamplingKind, fanouts: Any) -> Neighbors:
     if not fanouts:
-        return Neighbors(graph.store, "", "none", None)
+        return Neighbors(graph.store)
     job = SelectJob(str(folder / "selected"), graph.store, kind, max(fanouts), 3, hub_threshold=50)
     select_rounds(job, RoundRunner(str(folder / "select"), Synchronous()))
-    return Neighbors(graph.store, job.artifact, kind, fanouts)
+    return Neighbors(graph.store, job.artifact, sampling_of(fanouts, kind))
 
 
 def prepare(graph: Stored, folder: Path, model: dict[str, Any], sampling: Any, **changes: Any) -> InferJob:

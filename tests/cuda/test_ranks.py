@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -15,7 +13,7 @@ from gnnflow.train.ranks.rows import open_rows
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for as job_for_stored
 from tests.train.globalbatch.stored import write
-from tests.train.planted import Recording, job_for, planted
+from tests.train.planted import Recording, job_for, planted, with_model
 from tests.train.ranks.together import together
 from tests.train.streamed.cutting import open_cut
 
@@ -75,7 +73,7 @@ def test_a_ring_of_cards_under_a_budget_learns_what_one_holds_in_memory(tmp_path
 def test_two_ranks_on_one_card_learn_what_one_rank_learns(updater):
     keys = {"epochs": 3, "batch_size": 15, "accumulate": 100, "optimizer": "sgd", "lr": 0.1, "device": "cuda"}
     one, job = job_for(GRAPH, **keys), job_for(GRAPH, workers=2, updater=updater, **keys)
-    one, job = (replace(each, model=each.model.model_copy(update={"dropout": 0.0})) for each in (one, job))
+    one, job = (with_model(each, dropout=0.0) for each in (one, job))
     expected = train(one, progress=Recording(), open_source=GRAPH.open_source)
     with Cluster(LocalCluster(workers=2)) as cluster:
         client = cluster.dask_client()

@@ -11,7 +11,7 @@ import torch
 from gnnflow.kernels.device import computing_on, find_device
 from gnnflow.layers.saved import decode_weights
 from gnnflow.train.trainer import TrainResult, train
-from tests.train.planted import Recording, job_for, planted
+from tests.train.planted import Recording, job_for, planted, with_model
 from tests.train.planted_links import link_job, links
 
 GRAPH, LINKS = planted(), links()
@@ -20,7 +20,7 @@ GRAPH, LINKS = planted(), links()
 def run(device: str = "cuda", *, graph=GRAPH, dropout: float | None = None, job=None, **keys: Any) -> TrainResult:
     job = job or job_for(graph, device=device, **keys)
     if dropout is not None:
-        job = replace(job, model=job.model.model_copy(update={"dropout": dropout}))
+        job = with_model(job, dropout=dropout)
     return train(job, progress=Recording(), open_source=graph.open_source)
 
 

@@ -12,6 +12,7 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features, TypedFeatures, relation_blocks, sampled_block
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.edges import InEdges, join_relations, sample_scale
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.neighborhood import Neighborhood
@@ -102,7 +103,7 @@ def test_the_scale_of_a_sample_is_that_of_each_relation(graph: Typed) -> None:
 
 @given(instance_graphs())
 def test_a_relations_block_has_the_leaves_of_its_edges(graph: Neighborhood) -> None:
-    batch = build_minibatch(graph, graph.roots, fanouts=None, num_layers=1)
+    batch = build_minibatch(graph, graph.roots, sampling=EVERY_EDGE, num_layers=1)
     (block,), ids = batch.blocks, graph.node_ids
     # the node of each source row of the block, and its type
     nodes = np.zeros(block.num_sources, np.int64)

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features
-from gnnflow.graph.edges import Fanout, InEdges
+from gnnflow.graph.edges import InEdges
+from gnnflow.graph.sampling import EVERY_EDGE, Fanout
 from gnnflow.graphfeature.blocks import build_in_place, build_minibatch, extract_rows, new_scratch
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge
+from tests.fanouts import sampling_of
 from tests.graphfeature.random_graphs import assert_same, graphs, shuffled
 from tests.graphfeature.random_instances import instance_graphs, sources_of
 from tests.graphfeature.random_typed import typed_graphs, untyped
@@ -66,7 +68,7 @@ def test_blocks_follow_the_definition(drawn: Drawn, seed: int, num_layers: int):
     rows = rows_of(graph, seed)
     fanouts = None if fanouts is None else fanouts[:num_layers]
     labels = np.arange(len(rows))
-    batch = build_minibatch(graph, rows, fanouts=fanouts, num_layers=num_layers, labels=labels)
+    batch = build_minibatch(graph, rows, sampling=sampling_of(fanouts), num_layers=num_layers, labels=labels)
     layers, nodes = definition(graph, rows.tolist(), fanouts or [None] * num_layers)
 
     assert_same(batch.nodes, graph.degrees.take(np.array(nodes)))
@@ -93,7 +95,7 @@ def test_blocks_follow_the_definition(drawn: Drawn, seed: int, num_layers: int):
 @given(any_graphs, st.integers(0, 99))
 def test_scale_is_full_degree_over_edges_kept(drawn: Drawn, seed: int):
     graph, fanouts = drawn
-    batch = build_minibatch(graph, rows_of(graph, seed), fanouts=fanouts, num_layers=3)
+    batch = build_minibatch(graph, rows_of(graph, seed), sampling=sampling_of(fanouts), num_layers=3)
     for block in batch.blocks:
         if fanouts is None:
             assert block.sample_scale is None
@@ -110,8 +112,8 @@ def test_scratch_serves_again_and_again(drawn: Drawn, seed: int):
     scratch = new_scratch(graph.num_nodes + 3)
     rows = rows_of(graph, seed)
     for part in (rows, rows[::-1], rows[:1]):
-        shared = build_minibatch(graph, part, fanouts=fanouts, num_layers=3, scratch=scratch)
-        assert_same(shared, build_minibatch(graph, part, fanouts=fanouts, num_layers=3))
+        shared = build_minibatch(graph, part, sampling=sampling_of(fanouts), num_layers=3, scratch=scratch)
+        assert_same(shared, build_minibatch(graph, part, sampling=sampling_of(fanouts), num_layers=3))
 
 
 @given(graphs(arrives=True), st.integers(0, 99), fanouts_of)
@@ -120,7 +122,7 @@ def test_weighted_samples_scale_each_edge_by_the_first_that_was_left_out(
 ):
     weighted = replace(graph.edges, weight=np.ones(graph.num_edges, np.float32))
     graph = replace(graph, edges=weighted)
-    batch = build_minibatch(graph, rows_of(graph, seed), fanouts=fanouts, num_layers=3, sampling="weighted")
+    batch = build_minibatch(graph, rows_of(graph, seed), sampling=sampling_of(fanouts, "weighted"), num_layers=3)
     for block in batch.blocks:
         assert block.sample_scale is None
         if fanouts is None:
@@ -137,12 +139,12 @@ def test_weighted_samples_scale_each_edge_by_the_first_that_was_left_out(
 
 
 def test_top_k_is_not_scaled():
-    batch = build_minibatch(path(), np.array([2, 0]), fanouts=[1, 1], num_layers=2, sampling="top_k")
+    batch = build_minibatch(path(), np.array([2, 0]), sampling=sampling_of([1, 1], "top_k"), num_layers=2)
     assert all(block.sample_scale is None and block.edge_scale is None for block in batch.blocks)
 
 
 def test_fanout_zero_leaves_only_the_targets():
-    batch = build_minibatch(path(), np.array([2, 0]), fanouts=[0, 0], num_layers=2)
+    batch = build_minibatch(path(), np.array([2, 0]), sampling=sampling_of([0, 0]), num_layers=2)
     assert [block.num_edges for block in batch.blocks] == [0, 0]
     assert [block.num_sources for block in batch.blocks] == [2, 2]
     assert [block.sample_scale.tolist() for block in batch.blocks] == [[1, 1], [1, 1]]
@@ -151,14 +153,14 @@ def test_fanout_zero_leaves_only_the_targets():
 def test_repeated_targets_are_refused_and_scratch_survives():
     scratch = new_scratch(3)
     with pytest.raises(AssertionError, match="distinct"):
-        build_minibatch(path(), np.array([1, 1]), fanouts=None, num_layers=1, scratch=scratch)
+        build_minibatch(path(), np.array([1, 1]), sampling=EVERY_EDGE, num_layers=1, scratch=scratch)
     assert scratch.tolist() == [-1, -1, -1]
 
 
 def test_a_neighbourhood_of_too_few_hops_is_refused():
-    one_hop = extract_rows(path(), np.array([2]), fanouts=None, num_layers=1).neighborhood
+    one_hop = extract_rows(path(), np.array([2]), sampling=EVERY_EDGE, num_layers=1).neighborhood
     with pytest.raises(AssertionError, match="fewer hops"):
-        build_minibatch(one_hop, one_hop.roots, fanouts=None, num_layers=2)
+        build_minibatch(one_hop, one_hop.roots, sampling=EVERY_EDGE, num_layers=2)
 
 
 @given(any_graphs, st.integers(0, 99), st.integers(1, 3))
@@ -166,11 +168,11 @@ def test_extracted_rows_give_the_blocks_of_the_whole(drawn: Drawn, seed: int, nu
     graph, fanouts = drawn
     rows = rows_of(graph, seed)
     fanouts = None if fanouts is None else fanouts[:num_layers]
-    extracted = extract_rows(graph, rows, fanouts=fanouts, num_layers=num_layers)
+    extracted = extract_rows(graph, rows, sampling=sampling_of(fanouts), num_layers=num_layers)
     assert len(extracted) == len(rows)
     merged = merge([extracted.neighborhood])
-    whole = build_minibatch(graph, rows, fanouts=fanouts, num_layers=num_layers)
-    assert_same(build_minibatch(merged, merged.roots, fanouts=fanouts, num_layers=num_layers), whole)
+    whole = build_minibatch(graph, rows, sampling=sampling_of(fanouts), num_layers=num_layers)
+    assert_same(build_minibatch(merged, merged.roots, sampling=sampling_of(fanouts), num_layers=num_layers), whole)
 
 
 @given(any_graphs, st.integers(0, 99), st.integers(1, 3))
@@ -179,7 +181,7 @@ def test_extracted_rows_hold_what_is_needed_and_no_more(drawn: Drawn, seed: int,
     graph = shuffled(drawn[0], np.random.default_rng(seed))
     rows = rows_of(graph, seed)
     limits = [None] * num_layers if fanouts is None else fanouts[:num_layers]
-    extracted = extract_rows(graph, rows, fanouts=fanouts and fanouts[:num_layers], num_layers=num_layers)
+    extracted = extract_rows(graph, rows, sampling=sampling_of(fanouts), num_layers=num_layers)
     union = extracted.neighborhood
     for i, row in enumerate(rows.tolist()):
         layers, nodes = definition(graph, [row], limits)
@@ -204,9 +206,11 @@ def test_extracted_rows_hold_what_is_needed_and_no_more(drawn: Drawn, seed: int,
 @given(typed_graphs(), st.integers(0, 99), fanouts_of)
 def test_a_relation_of_a_block_is_the_block_of_the_relation(graph: Neighborhood, seed: int, fanouts: Fanouts):
     rows = rows_of(graph, seed)
-    batch = build_minibatch(graph, rows, fanouts=fanouts and fanouts[:1], num_layers=1)
+    batch = build_minibatch(graph, rows, sampling=sampling_of(fanouts and fanouts[:1]), num_layers=1)
     for number in range(4):
-        alone = build_minibatch(untyped(graph, number), rows, fanouts=fanouts and fanouts[:1], num_layers=1)
+        alone = build_minibatch(
+            untyped(graph, number), rows, sampling=sampling_of(fanouts and fanouts[:1]), num_layers=1
+        )
         ours, theirs = batch.blocks[0].relation(number), alone.blocks[0]
         assert_same(ours.edges.offsets, theirs.edges.offsets)
         assert_same(ours.sample_scale, theirs.sample_scale)
@@ -217,8 +221,8 @@ def test_a_relation_of_a_block_is_the_block_of_the_relation(graph: Neighborhood,
 def test_blocks_built_in_place_are_the_same(drawn: Drawn, seed: int):
     graph, fanouts = drawn
     rows = rows_of(graph, seed)
-    batch = build_minibatch(graph, rows, fanouts=fanouts, num_layers=3)
-    placed = build_in_place(graph, rows, fanouts=fanouts, num_layers=3)
+    batch = build_minibatch(graph, rows, sampling=sampling_of(fanouts), num_layers=3)
+    placed = build_in_place(graph, rows, sampling=sampling_of(fanouts), num_layers=3)
     assert_same(placed.blocks, batch.blocks[1:])
     first = batch.blocks[0].edges
     nodes = graph.node_ids[placed.first.edges.sources]
@@ -231,7 +235,7 @@ def test_blocks_built_in_place_are_the_same(drawn: Drawn, seed: int):
 
 @given(graphs() | typed_graphs() | instance_graphs())
 def test_neighbourhoods_side_by_side_share_nothing(graph: Neighborhood):
-    extracted = extract_rows(graph, np.arange(graph.num_nodes), fanouts=None, num_layers=2)
+    extracted = extract_rows(graph, np.arange(graph.num_nodes), sampling=EVERY_EDGE, num_layers=2)
     owner = np.repeat(np.arange(len(extracted)), np.diff(extracted.node_offsets))
     union = extracted.neighborhood
     target = np.repeat(np.tile(owner, union.edges.num_relations), union.edges.lengths)

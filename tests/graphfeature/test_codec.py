@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from gnnflow.graph.batch import Degrees, Features, TypedFeatures
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import StorageError
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature import graph_feature_pb2
 from gnnflow.graphfeature.blocks import extract_rows
 from gnnflow.graphfeature.decode import decode_references, decode_rows
@@ -36,7 +37,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def rows_of(graph: Neighborhood) -> NeighborhoodRows:
-    return extract_rows(graph, graph.roots, fanouts=None, num_layers=2)
+    return extract_rows(graph, graph.roots, sampling=EVERY_EDGE, num_layers=2)
 
 
 def encode(graph: Neighborhood) -> bytes:
@@ -86,12 +87,12 @@ def test_rows_come_back_from_any_kind_of_column(graph: Neighborhood):
 @given(graphs() | graphs(arrives=True) | typed_graphs() | typed_graphs(arrives=True) | instance_graphs())
 def test_each_row_is_its_own_message(graph: Neighborhood):
     for target, message in zip(graph.roots, encode_rows(rows_of(graph)), strict=True):
-        alone = extract_rows(graph, np.array([target]), fanouts=None, num_layers=2).neighborhood
+        alone = extract_rows(graph, np.array([target]), sampling=EVERY_EDGE, num_layers=2).neighborhood
         assert_same(decode(message.as_py()), alone)
 
 
 def test_no_rows():
-    column = encode_rows(extract_rows(triangle(), np.zeros(0, np.int64), fanouts=None, num_layers=1))
+    column = encode_rows(extract_rows(triangle(), np.zeros(0, np.int64), sampling=EVERY_EDGE, num_layers=1))
     assert len(column) == 0
     assert len(decode_rows(column)) == 0
 
@@ -279,14 +280,14 @@ def instances() -> Neighborhood:
 
 
 def test_as_many_leaves_each_are_one_number():
-    column = encode_rows(extract_rows(instances(), np.array([2, 1]), fanouts=None, num_layers=1))
+    column = encode_rows(extract_rows(instances(), np.array([2, 1]), sampling=EVERY_EDGE, num_layers=1))
     found = [GraphFeature.FromString(content) for content in column.to_pylist()]
     assert [np.frombuffer(each.leaves_of_relation, "<u4").tolist() for each in found] == [[2], [0]]
     assert [np.frombuffer(each.leaves, "<u4").tolist() for each in found] == [[], [1, 3]]
 
 
 def test_leaves_that_contradict_themselves_are_refused():
-    column = encode_rows(extract_rows(instances(), np.array([2, 1]), fanouts=None, num_layers=1))
+    column = encode_rows(extract_rows(instances(), np.array([2, 1]), sampling=EVERY_EDGE, num_layers=1))
     alike, varying = (content.as_py() for content in column)
 
     def refused(content: bytes, match: str, **changes: object) -> None:

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnflow.graph.batch import Block
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_pairs
 from gnnflow.graphfeature.neighborhood import Neighborhood
+from tests.fanouts import sampling_of
 from tests.graphfeature.random_graphs import graphs
 from tests.graphfeature.random_typed import typed_graphs
 
@@ -42,7 +44,7 @@ def test_the_edges_between_ends_of_a_pair_and_no_others_are_left_out(
     graph = replace(graph, edges=replace(graph.edges, weight=weight, next_arrival=arrives))
     rows, pairs = pairs_of(graph, seed)
     fanouts = None if sampling == "none" else [3, 2]
-    batch = build_minibatch(graph, rows, fanouts=fanouts, num_layers=2, sampling=sampling)  # type: ignore[arg-type]
+    batch = build_minibatch(graph, rows, sampling=sampling_of(fanouts, sampling), num_layers=2)  # type: ignore[arg-type]
     hidden = {(int(a), int(b)) for a, b in zip(pairs.targets, pairs.sources, strict=True)}
     hidden |= {(b, a) for a, b in hidden}
     found = without_pairs(batch, pairs)
@@ -56,7 +58,7 @@ def test_the_edges_between_ends_of_a_pair_and_no_others_are_left_out(
 @given(graphs() | typed_graphs(), st.integers(0, 99))
 def test_a_pair_whose_edge_is_in_a_block_is_named(graph: Neighborhood, seed: int) -> None:
     rows, pairs = pairs_of(graph, seed)
-    batch = build_minibatch(graph, rows, fanouts=None, num_layers=1)
+    batch = build_minibatch(graph, rows, sampling=EVERY_EDGE, num_layers=1)
     held = {edge[:2] for edge in edges_of(batch.blocks[0])}
     ends = list(zip(pairs.targets.tolist(), pairs.sources.tolist(), strict=True))
     expected = [number for number, (a, b) in enumerate(ends) if (a, b) in held or (b, a) in held]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.graph.errors import StorageError
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature import GraphFeature, read_graph_features
 from gnnflow.graphfeature.shards import write_shard
 from tests.conftest import REPOSITORY
@@ -35,7 +36,7 @@ def write(folder: Path, layout: Layout, name: str = "train-00000", targets: tupl
         }
     )
     graph = GRAPH.__class__(np.array(targets), GRAPH.node_ids, GRAPH.degrees, GRAPH.features, GRAPH.edges)
-    write_shard(str(folder), graph, rows, name=name, split="train", layout=layout, fanouts=None, num_hops=1)
+    write_shard(str(folder), graph, rows, name=name, split="train", layout=layout, sampling=EVERY_EDGE, num_hops=1)
     return str(folder / "shards")
 
 

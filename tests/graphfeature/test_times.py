@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnflow.graph.batch import MiniBatch
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.decode import decode_rows
 from gnnflow.graphfeature.encode import encode_rows
 from gnnflow.graphfeature.neighborhood import Neighborhood, side_by_side
 from gnnflow.graphfeature.times import ALL_EARLIER, build_before, cuts, late_edge, latest_edge
+from tests.fanouts import sampling_of
 from tests.graphfeature.random_graphs import assert_same, graphs
 
 
@@ -58,7 +60,7 @@ def test_every_target_sees_its_own_earlier_edges_and_no_others(
     graph, rng = timed(graph, seed), np.random.default_rng(seed)
     # nodes at times, each once: the same node at several of them
     asked = np.unique(rng.integers(0, [graph.num_nodes, 7], (rng.integers(1, 9), 2)), axis=0)
-    built = build_before(graph, asked[:, 0], asked[:, 1], fanouts=fanouts, num_layers=2)
+    built = build_before(graph, asked[:, 0], asked[:, 1], sampling=sampling_of(fanouts), num_layers=2)
     slow = [summed_slowly(graph, int(node), int(time), list(fanouts or [None, None])) for node, time in asked]
     np.testing.assert_allclose(summed(built.batch), slow, rtol=1e-5)
     np.testing.assert_array_equal(built.batch.targets, graph.node_ids[asked[:, 0]])
@@ -69,8 +71,8 @@ def test_every_target_sees_its_own_earlier_edges_and_no_others(
 def test_after_every_edge_the_blocks_say_what_they_say_without_times(graph: Neighborhood, seed: int) -> None:
     graph = timed(graph, seed)
     rows = np.random.default_rng(seed).permutation(graph.num_nodes)[:3]
-    built = build_before(graph, rows, np.full(len(rows), ALL_EARLIER), fanouts=[3, 2], num_layers=2)
-    plain = build_minibatch(graph, rows, fanouts=[3, 2], num_layers=2)
+    built = build_before(graph, rows, np.full(len(rows), ALL_EARLIER), sampling=sampling_of([3, 2]), num_layers=2)
+    plain = build_minibatch(graph, rows, sampling=sampling_of([3, 2]), num_layers=2)
     np.testing.assert_allclose(summed(built.batch), summed(plain), rtol=1e-6)
     assert [block.num_edges for block in built.batch.blocks] == [block.num_edges for block in plain.blocks]
 
@@ -91,7 +93,7 @@ def test_times_between_which_no_edge_lies_share_their_rows() -> None:
 def test_an_edge_that_is_not_earlier_is_found_and_named(graph: Neighborhood, seed: int) -> None:
     graph = timed(graph, seed)
     rows = np.arange(graph.num_nodes)
-    built = build_before(graph, rows, np.full(len(rows), ALL_EARLIER), fanouts=None, num_layers=1)
+    built = build_before(graph, rows, np.full(len(rows), ALL_EARLIER), sampling=EVERY_EDGE, num_layers=1)
     assert graph.edges.time is not None
     late = late_edge(replace(built, cuts=np.full(len(rows), 3)))
     targets = graph.node_ids[np.repeat(rows, graph.edges.lengths)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.shards import read_shard
 from gnnflow.graphflat.job import FlatJob
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def cut(selection: Selection, folder: Path, *, num_hops: int, layout: Layout = "shared") -> list[Shard]:
-    neighbors = Neighbors(selection.store, "", "none", None)
+    neighbors = Neighbors(selection.store)
     job = FlatJob(str(folder / layout), neighbors, num_hops, layout, None)
     result = run_rounds(job, RoundRunner(str(folder / f"work-{layout}"), Synchronous()), shard_size=6)
     return [read_shard(job.artifact, entry) for entry in result.facts.shards]
@@ -81,7 +82,7 @@ def test_a_shard_holds_what_its_targets_reach_through_leaves(
             for row, node in enumerate(held.node_ids.tolist()):
                 wanted = selection.instances.get((relation, node), []) if node in aggregated else []
                 assert held_instances(edges, row, held.node_ids, width) == wanted
-        batch = build_minibatch(held, shard.rows, fanouts=None, num_layers=num_hops)
+        batch = build_minibatch(held, shard.rows, sampling=EVERY_EDGE, num_layers=num_hops)
         assert batch.blocks[0].num_sources == len(reached)
         assert {int(node) for node in held.node_ids[shard.rows]} == set(shard.targets.tolist())
 
@@ -99,7 +100,7 @@ def test_shared_and_inline_shards_with_leaves_are_read_alike(tmp_path: Path, kin
 
 def test_a_signature_is_the_smallest_hash_of_a_root_and_all_its_leaves(tmp_path: Path) -> None:
     selection = instance_store(tmp_path, "typed", 3, partitions=1)
-    edges = Neighbors(selection.store, "", "none", None).in_edges(0)
+    edges = Neighbors(selection.store).in_edges(0)
     rows = np.arange(edges.num_targets)
     picked = edges.prefix(rows, limit=None)
     found = signatures(rows, edges.source_offsets(picked), edges.sources_of(picked.positions))

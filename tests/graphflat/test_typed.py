@@ -23,6 +23,7 @@ from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.sampling import priorities
 from gnnflow.storage.columns import to_matrix, to_numpy
+from tests.fanouts import sampling_of
 from tests.graphfeature.random_graphs import assert_same
 from tests.neighbors.test_typed import selected
 from tests.typed_stores import BIPARTITE, KNOWN, PAYMENTS, WIDTH, random_tables, write_store
@@ -30,8 +31,8 @@ from tests.typed_stores import BIPARTITE, KNOWN, PAYMENTS, WIDTH, random_tables,
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gnnflow.graph.edges import Fanout
     from gnnflow.graph.facts import Layout, ShardEntry
+    from gnnflow.graph.sampling import Fanout
     from gnnflow.graphfeature.shards import Shard
     from gnnflow.storage.graph_store import GraphStore
 
@@ -124,7 +125,7 @@ def test_a_shard_holds_what_its_targets_reach(
                     assert edges.weight[own].tolist() == [weight for _, weight, _ in wanted]
                 if edges.attributes is not None:
                     assert edges.attributes[own].tolist() == [list(each) for *_, each in wanted]
-        batch = build_minibatch(held, shard.rows, fanouts=fanouts, num_layers=2, sampling=kind)
+        batch = build_minibatch(held, shard.rows, sampling=sampling_of(fanouts, kind), num_layers=2)
         assert batch.blocks[0].edges.num_relations == schema.num_relations
     assert num_targets == sum(
         int(np.sum(to_numpy(store.nodes(p, ["labelled"], node_type=schema.types.index("account"))["labelled"])))
@@ -163,7 +164,7 @@ def test_rows_of_every_type_travel_with_the_shard(tmp_path: Path) -> None:
         )
     }
     degrees = [store.degrees(p) for p in range(3)]
-    for shard in cut(Neighbors(store, "", "none", None), tmp_path):
+    for shard in cut(Neighbors(store), tmp_path):
         held = shard.neighborhood
         assert isinstance(held.features, TypedFeatures)
         assert held.features.types.tolist() == [id_of[node][0] for node in held.node_ids.tolist()]
@@ -193,7 +194,7 @@ def test_targets_are_nodes_of_the_target_type(tmp_path: Path, targets: str) -> N
     accounts = np.flatnonzero(store.book.type_of(np.arange(store.facts.num_nodes)) == 0)
     wanted = accounts if targets == "all" else accounts[::4]
     asked: Any = "all" if targets == "all" else np.append(wanted, store.facts.num_nodes - 1)
-    shards = cut(Neighbors(store, "", "none", None), tmp_path, targets=asked)
+    shards = cut(Neighbors(store), tmp_path, targets=asked)
     assert sorted(node for shard in shards for node in shard.targets.tolist()) == wanted.tolist()
 
 

@@ -13,6 +13,7 @@ from gnnflow.executions.reference import WholeGraph
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features, NodeFeatures, TypedFeatures
 from gnnflow.graph.edges import InEdges, join_relations
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.infer.job import InferJob
 from gnnflow.infer.run import run_rounds
@@ -114,7 +115,7 @@ def test_a_batch_cut_by_graphflat_scores_as_reference(tmp_path: Path, kind: Kind
     accounts = np.flatnonzero(store.book.type_of(np.arange(store.facts.num_nodes)) == store.facts.target_type)
     wanted = dict(zip(accounts.tolist(), by_definition(job, selection), strict=True))
     for shard in cut(selection, tmp_path, num_hops=2):
-        batch = build_minibatch(shard.neighborhood, shard.rows, fanouts=None, num_layers=2)
+        batch = build_minibatch(shard.neighborhood, shard.rows, sampling=EVERY_EDGE, num_layers=2)
         with torch.no_grad():
             found = torch.softmax(minibatch.forward(job.load_model(), batch), 1).numpy()
         assert np.abs(found - [wanted[node] for node in shard.targets.tolist()]).max() < TOLERANCE

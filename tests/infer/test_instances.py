@@ -44,7 +44,7 @@ def prepare(folder: Path, selection: Selection, model: dict[str, Any], *, parity
     save_model(str(folder / "model"), config, inputs, weights=encode_weights(build_model(config, inputs).state_dict()))
     job = InferJob(
         artifact=str(folder / "artifact"),
-        neighbors=Neighbors(selection.store, "", "none", None),
+        neighbors=Neighbors(selection.store),
         model=str(folder / "model"),
         num_layers=config.layers,
         label_kind="single",

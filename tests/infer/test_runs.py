@@ -49,7 +49,9 @@ def test_runs_of_pruned_layers_carry_what_the_end_needs(tmp_path: Path, model: s
     assert np.abs(to_matrix(table["probabilities"]) - reference(graph, job)[rows]).max() < TOLERANCE
 
 
-@pytest.mark.parametrize(("exchange", "files"), [(Exchange("rows"), 4), (Exchange("states", "every piece"), 1)])
+@pytest.mark.parametrize(
+    ("exchange", "files"), [(Exchange("rows", mapped=False), 4), (Exchange("states", "every piece", mapped=False), 1)]
+)
 def test_a_slice_sends_four_files_where_it_sends_rows_alone(tmp_path: Path, exchange: Exchange, files: int) -> None:
     job = replace(prepare(stored("graph"), tmp_path, MODELS["gcn"], SAMPLINGS["whole"]), exchange=exchange)
     sent: list[dict[str, int]] = []

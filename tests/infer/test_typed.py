@@ -36,7 +36,7 @@ from tests.typed_stores import BIPARTITE, KNOWN, PAYMENTS, random_tables, write_
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gnnflow.graph.edges import Fanout
+    from gnnflow.graph.sampling import Fanout
     from gnnflow.neighbors.selected import Neighbors
 
 TOLERANCE = 1e-5
@@ -114,7 +114,7 @@ def whole_block(neighbors: Neighbors, degrees: Degrees, fanout: Any) -> Block:
         join_relations([_end_to_end([each.relation(number) for each in taken]) for number in relations]),
         num_sources=store.facts.num_nodes,
         in_degree=degrees.in_degree,
-        sampling=neighbors.sampling,
+        sampling=neighbors.sampling.kind,
     )
 
 
@@ -207,7 +207,7 @@ def test_it_scores_as_a_batch_of_the_same_neighbourhoods(tmp_path: Path, kind: s
     scored = run_rounds(job, RoundRunner(str(tmp_path / "work"), Synchronous())).parity
     assert len(scored) == 9
     for shard in cut(job.neighbors, tmp_path, targets=np.array(sorted(scored))):
-        batch = build_minibatch(shard.neighborhood, shard.rows, fanouts=job.fanouts, num_layers=2, sampling="uniform")
+        batch = build_minibatch(shard.neighborhood, shard.rows, sampling=job.neighbors.sampling, num_layers=2)
         with torch.no_grad():
             again = torch.softmax(minibatch.forward(job.load_model(), batch), 1).numpy()
         assert np.abs(again - [scored.pop(node) for node in shard.targets.tolist()]).max() < TOLERANCE

@@ -74,6 +74,16 @@ def test_codes_keep_the_order_of_numbers(values: np.ndarray) -> None:
     assert np.all(np.diff(codes_of(values[order]).astype(int)) >= 0)
 
 
+def test_many_rows_are_counted_as_few_are() -> None:
+    matrix = np.random.default_rng(0).standard_normal((5000, 2)).astype(np.float32)
+    matrix[:9] = [[0.0, -0.0], [np.inf, -np.inf], [1, -1]] * 3
+    many = count_rows(pa.table({"x": from_matrix(matrix)}), schema_of(2), partitions=1).rows
+    for column in range(2):
+        codes, rows = np.unique(codes_of(matrix[:, column].copy()), return_counts=True)
+        found = many.filter(pa.compute.equal(many["column"], column))
+        assert (found["code"].to_pylist(), found["rows"].to_pylist()) == (codes.tolist(), rows.tolist())
+
+
 def test_codes_are_pinned() -> None:
     # A change here makes the statistics of two runs incomparable: it needs a new format version of ingest.
     assert codes_of(np.array([-1, -0.0, 0, 1, 1.004, 1.008, 2024], np.float32)).tolist() == [

@@ -14,9 +14,9 @@ from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import FeatureFacts
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.layers import ModelInputs, Place, TypedInputs, TypeInputs, build_model
-from gnnflow.layers.across import Across
+from gnnflow.layers.encoders import DegreeEncoder
 from gnnflow.layers.kinds import build_relations
-from gnnflow.layers.typed import DegreeEncoder
+from gnnflow.layers.relational import Across
 from tests.contracts.typed_graphs import SCHEMA, TWO_RELATIONS, TypedShape, typed_graph
 
 IN, OUT = 6, 4

@@ -10,7 +10,8 @@ import torch
 from gnnflow.config import model_from_dict
 from gnnflow.graph.errors import LayerError, StorageError
 from gnnflow.layers import ModelInputs, build_model
-from gnnflow.layers.saved import SavedModel, encode_weights
+from gnnflow.layers.model import ModelSpec
+from gnnflow.layers.saved import encode_weights
 from gnnflow.layers.start import Start, differences, start_from
 
 INPUTS = ModelInputs(feature_width=5, num_outputs=3, attribute_width=2)
@@ -64,13 +65,13 @@ def test_scores_of_another_width_start_from_the_seed(head, scores):
 def test_what_differs_is_said_and_what_acts_in_training_alone_may_differ(keys, inputs, said):
     theirs = built()
     config = model_from_dict({**theirs.config.model_dump(), **keys})
-    assert differences(config, SavedModel(theirs.config, theirs.inputs), inputs=inputs) == said
+    assert differences(config, ModelSpec(theirs.config, theirs.inputs), inputs=inputs) == said
 
 
 def test_another_kind_lists_the_keys_it_lacks():
     theirs = built()
     gcn = model_from_dict({"kind": "gcn", "hidden": 4})
-    found = differences(gcn, SavedModel(theirs.config, theirs.inputs))
+    found = differences(gcn, ModelSpec(theirs.config, theirs.inputs))
     assert found[0] == "model.kind is 'gcn', there 'gat'"
     assert "model.heads is 'not set', there 2" in found
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graphfeature.blocks import _number
-from gnnflow.native import core, number, remark, transpose
+from gnnflow.native import core, find, number, remark, stable_order, transpose
 
 needs_native = pytest.mark.skipif(core() is None, reason="the native core was not built: no C compiler")
 
@@ -61,3 +61,27 @@ def test_without_the_native_core_one_line_says_what_that_costs(monkeypatch):
     assert core() is None or remark() == ""
     monkeypatch.setattr(sys.modules["gnnflow.native.library"], "core", lambda: None)
     assert "several times as long" in remark()
+
+
+@given(
+    values=st.lists(st.integers(0, 2**63 - 1) | st.integers(0, 9), max_size=40),
+    times=st.integers(1, 60),
+    again=st.booleans(),
+)
+def test_orders_of_integers_are_stable_sorts(values, times, again):
+    numbers = np.array(values * times, np.int64)
+    before = np.random.default_rng(0).permutation(len(numbers)) if again else None
+    expected = np.arange(len(numbers)) if before is None else before
+    expected = expected[np.argsort(numbers[expected], kind="stable")]
+    np.testing.assert_array_equal(stable_order(numbers, before), expected)
+    np.testing.assert_array_equal(stable_order(numbers.view(np.uint64) << np.uint64(1), before), expected)
+
+
+@needs_native
+@given(ids=st.sets(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 50), max_size=40), seed=st.integers(0, 99))
+def test_places_of_ids_are_found_and_others_are_not(ids, seed):
+    rng = np.random.default_rng(seed)
+    listed = rng.permutation(np.array([*ids], np.int64))
+    wanted = np.r_[rng.choice(listed, 50) if len(listed) else [], np.arange(60)].astype(np.int64)
+    places = {value: place for place, value in enumerate(listed.tolist())}
+    assert find(listed, wanted).tolist() == [places.get(value, -1) for value in wanted.tolist()]

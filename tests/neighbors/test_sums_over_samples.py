@@ -17,6 +17,7 @@ from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
+from tests.fanouts import sampling_of
 from tests.small_graphs import graph_config
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def draws_of(store: GraphStore, folder: Path, kind: SamplingKind, fanout: int, *
     """Return a block per partition over the samples of one fan-out, cut from those of the largest."""
     job = SelectJob(str(folder / "selected"), store, kind, LARGEST, 3, changes.get("hub_threshold", 10**6))
     run_rounds(job, RoundRunner(str(folder / "work"), Synchronous()))
-    neighbors = Neighbors(store, job.artifact, kind, (fanout,))
+    neighbors = Neighbors(store, job.artifact, sampling_of((fanout,), kind))
     blocks = []
     for partition in range(store.num_partitions):
         edges, in_degree = neighbors.in_edges(partition), store.nodes(partition, ["in_degree"])["in_degree"].to_numpy()
@@ -110,7 +111,7 @@ def test_a_weighted_mean_does_not_apply_weights_twice(store: GraphStore, tmp_pat
 def test_everything_kept_is_scaled_by_one(store: GraphStore, tmp_path: Path) -> None:
     job = SelectJob(str(tmp_path / "selected"), store, "weighted", len(WEIGHT), 3, 10**6)
     run_rounds(job, RoundRunner(str(tmp_path / "work"), Synchronous()))
-    edges = Neighbors(store, job.artifact, "weighted", (len(WEIGHT),)).in_edges(0)
+    edges = Neighbors(store, job.artifact, sampling_of((len(WEIGHT),), "weighted")).in_edges(0)
     block = sampled_block(edges, num_sources=0, in_degree=edges.lengths, sampling="weighted")
     assert block.num_edges
     assert np.all(block.edge_scale == 1)

@@ -11,9 +11,10 @@ from gnnflow.graph.errors import ConfigError
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.direct import SelectJob, SelectResult, run_rounds
-from gnnflow.neighbors.selected import Neighbors, most_kept
+from gnnflow.neighbors.selected import Neighbors
 from gnnflow.sampling import priorities
 from gnnflow.storage.columns import to_numpy
+from tests.fanouts import sampling_of
 from tests.graphfeature.random_graphs import assert_same
 from tests.typed_stores import KNOWN, PAYMENTS, random_tables, write_store
 
@@ -34,9 +35,9 @@ def select(store: GraphStore, folder: Path, kind: Any, kept: Any, threshold: int
 def selected(store: GraphStore, folder: Path, kind: Any, fanouts: Any, threshold: int = 10**6) -> Neighbors:
     """Return the neighbours that a config with these fan-outs selects, with seed 5."""
     if fanouts is None:
-        return Neighbors(store, "", "none", None)
-    select(store, folder, kind, most_kept(fanouts), threshold)
-    return Neighbors(store, str(folder / "selected"), kind, fanouts)
+        return Neighbors(store)
+    select(store, folder, kind, sampling_of(fanouts, kind).most, threshold)
+    return Neighbors(store, str(folder / "selected"), sampling_of(fanouts, kind))
 
 
 @pytest.mark.table(4)
@@ -45,7 +46,7 @@ def selected(store: GraphStore, folder: Path, kind: Any, fanouts: Any, threshold
 def test_each_node_keeps_the_first_edges_of_each_relation(tmp_path: Path, kind: Any, threshold: int) -> None:
     store = write_store(tmp_path / "store", random_tables(PAYMENTS, 1, hub=2), partitions=3)
     result = select(store, tmp_path, kind, KEPT, threshold)
-    neighbors = Neighbors(store, str(tmp_path / "selected"), kind, (KEPT,))
+    neighbors = Neighbors(store, str(tmp_path / "selected"), sampling_of((KEPT,), kind))
     total = 0
     for partition in range(3):
         edges = neighbors.in_edges(partition)
@@ -131,5 +132,5 @@ def test_weighted_sampling_needs_weights_in_some_relation(tmp_path: Path) -> Non
 
 
 def test_the_most_that_is_kept_is_the_largest_of_all_hops() -> None:
-    assert most_kept((3, 7)) == 7
-    assert most_kept(((3, 1), (2, 4))) == (3, 4)
+    assert sampling_of((3, 7)).most == 7
+    assert sampling_of(((3, 1), (2, 4))).most == (3, 4)

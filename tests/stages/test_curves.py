@@ -14,7 +14,7 @@ from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
-from gnnflow.train import curves, fit_run, ticker
+from gnnflow.train import curves, fit
 from tests.small_graphs import graph_config, write_graph
 
 TRAIN = {"epochs": 30, "batch_size": 8}
@@ -35,8 +35,8 @@ class Reading(Silent):
 def test_the_history_can_be_read_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curves, "SECONDS_BETWEEN", 0.0)
     monkeypatch.setattr(curves, "_SHARE", 0)
-    monkeypatch.setattr(ticker, "SECONDS_BETWEEN", 0.0)
-    monkeypatch.setattr(fit_run, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(fit, "SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(fit, "CHECKPOINT_SECONDS", 0.0)
     write_graph(tmp_path)
     config, reading = graph_config(tmp_path, train=TRAIN), Reading(tmp_path)
     result = pipeline.run(StageContext.of(config, progress=reading))

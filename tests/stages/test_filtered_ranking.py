@@ -17,7 +17,7 @@ from gnnflow.neighbors.link_candidates import filtered_links, sample_links
 from gnnflow.sampling import pairs as sampling
 from gnnflow.stages import flat, link_facts, pipeline, publish
 from gnnflow.stages.base import StageContext
-from gnnflow.train import fit_run, heads, trainer
+from gnnflow.train import fit, heads, trainer
 from tests.hearing import Heard
 from tests.small_links import config_of, write_groups
 from tests.typed_graphs import typed_tables
@@ -140,7 +140,7 @@ def test_trainings_on_the_same_shards_look_at_links_once(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("strategy", ["shards", "global"])
 def test_known_links_are_read_once_for_all_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
     read: list[int] = []
-    monkeypatch.setattr(trainer, "filtered_links", lambda *given: read.append(1) or filtered_links(*given))
+    monkeypatch.setattr(heads, "filtered_links", lambda *given: read.append(1) or filtered_links(*given))
     content = links_config(tmp_path, filtered=True, strategy=strategy).model_dump(mode="json")
     content["train"] |= {"epochs": 1, "baseline": True}
     metrics = pipeline.run_quietly(config_from_dict(content)).metrics
@@ -161,6 +161,6 @@ def test_a_pool_of_which_nothing_is_left_is_refused_before_training(
     negatives = {"kind": "uniform", "pool": 64, "evaluation": 30, "filtered": True}
     content = config_of(tmp_path, task={"negatives": negatives}).model_dump(mode="json")
     train = {"epochs": 1, "metric": "mrr", **STRATEGIES[strategy]}
-    monkeypatch.setattr(fit_run.FitRun, "train_epoch", None)
+    monkeypatch.setattr(fit.FitRun, "train_epoch", None)
     with pytest.raises(TrainingError, match=r"no candidate is left for an edge: .* Raise task\.negatives\.pool"):
         pipeline.run_quietly(config_from_dict({**content, "train": train}))

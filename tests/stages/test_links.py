@@ -14,6 +14,7 @@ import pytest
 from gnnflow.config import Config
 from gnnflow.graph.errors import ConfigError, TrainingError
 from gnnflow.graph.facts import FlatFacts
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.shards import PairShard, read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
@@ -25,7 +26,6 @@ from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
 from gnnflow.train.minibatch import outputs_on_shards
-from gnnflow.train.minibatch.preparing import Sample
 from tests.small_links import config_of, run_groups, write_groups
 
 
@@ -107,7 +107,7 @@ def test_scores_of_held_out_pairs_are_those_of_training(done: tuple[Config, Any,
     entries = [entry for entry in flat.facts(FlatFacts).shards if entry.split == "test"]
     model = load_model(context.artifact("train").uri)
     read, settings = partial(read_pair_shard, flat.uri), {"train": config.train, "task": config.task}
-    outputs = outputs_on_shards(model, entries, read, sample=Sample(), seed=config.seed, **settings)  # type: ignore[arg-type]
+    outputs = outputs_on_shards(model, entries, read, sampling=EVERY_EDGE, seed=config.seed, **settings)  # type: ignore[arg-type]
     ids = np.concatenate([store.nodes(part, ["id"])["id"].to_numpy(zero_copy_only=False) for part in range(3)])
     shards = [read_pair_shard(flat.uri, entry) for entry in entries]
     ends = [

@@ -99,8 +99,7 @@ def test_a_class_that_died_out_is_told_how_to_keep() -> None:
 
 
 def test_other_types_are_told_as_such() -> None:
-    from gnnflow.layers.model import ModelInputs
-    from gnnflow.layers.saved import SavedModel
+    from gnnflow.layers.model import ModelInputs, ModelSpec
     from gnnflow.layers.typed import TypedInputs, TypeInputs
 
     account, device = TypeInputs("account", 3, sparse=False), TypeInputs("device", 2, sparse=True)
@@ -110,7 +109,7 @@ def test_other_types_are_told_as_such() -> None:
         return ModelInputs(feature_width=3, num_outputs=2, sparse=False, typed=TypedInputs(types, relations))
 
     config = graph_config_of_model()
-    saved = SavedModel(config, inputs(account, relations=(pays,)))
+    saved = ModelSpec(config, inputs(account, relations=(pays,)))
     assert differences(config, saved, inputs=inputs(account, device, relations=(pays, uses))) == (
         f"only this graph has {uses}, device (2 sparse columns)",
     )

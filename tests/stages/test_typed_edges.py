@@ -16,6 +16,7 @@ from gnnflow.config import config_from_dict, load_config
 from gnnflow.datasets import write_typed_payments
 from gnnflow.graph.errors import ConfigError, RegistryError, TableError
 from gnnflow.graph.facts import FlatFacts, GraphFacts
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graph.schema import Relation
 from gnnflow.graphfeature.shards import read_pair_shard
 from gnnflow.layers import load_model
@@ -24,7 +25,6 @@ from gnnflow.stages.base import StageContext
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.running import make_artifact
 from gnnflow.train.minibatch import outputs_on_shards
-from gnnflow.train.minibatch.preparing import Sample
 from tests.conftest import REPOSITORY
 from tests.typed_graphs import typed_tables, write_tables
 from tests.typed_tasks import (
@@ -140,7 +140,7 @@ def test_scores_by_time_do_not_change_with_the_batch(tmp_path: Path) -> None:
             model,
             entries,
             partial(read_pair_shard, flat.uri),
-            sample=Sample(),
+            sampling=EVERY_EDGE,
             train=config.train.model_copy(update={"eval_batch_size": size}),
             task=config.task,  # type: ignore[arg-type]
             seed=config.seed,

@@ -15,6 +15,7 @@ import pytest
 
 from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.shards import read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
@@ -29,7 +30,6 @@ from gnnflow.storage.graph_store import GraphStore, edges_file
 from gnnflow.storage.tables import commit_table
 from gnnflow.train.failed_batch import read_failed_batch
 from gnnflow.train.minibatch import outputs_on_shards
-from gnnflow.train.minibatch.preparing import Sample
 from tests.small_graphs import graph_config, write_graph
 from tests.typed_graphs import typed_tables
 
@@ -241,7 +241,7 @@ def test_training_scores_a_held_out_pair_as_the_embeddings_of_graphinfer_do(link
     entries = [entry for entry in flat.facts(FlatFacts).shards if entry.split == "test"]
     task: Any = config.task
     read = partial(read_pair_shard, flat.uri)
-    made = outputs_on_shards(model, entries, read, sample=Sample(), train=config.train, task=task, seed=config.seed)
+    made = outputs_on_shards(model, entries, read, sampling=EVERY_EDGE, train=config.train, task=task, seed=config.seed)
     table, ids = predictions(result), ids_of(store)
     named = zip(table["type"].to_pylist(), table["id"].to_pylist(), strict=True)
     rows = dict(zip(named, to_matrix(table["embedding"]), strict=True))

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.user_tables import read_chunk, read_whole, scan
+from gnnflow.storage.user_tables import iter_chunk, read_chunk, read_whole, scan
 
 CENTS = pa.decimal128(5, 2)
 DECIMALS = pa.array([Decimal("7.89"), Decimal("123.45"), Decimal("-1.00")], CENTS)
@@ -73,3 +74,15 @@ def test_moments_of_two_time_zones_are_joined_as_those_of_utc(tmp_path: Path) ->
     found = read_whole([chunk for file in files for chunk in scan(file)])["c"]
     assert found.type == pa.timestamp("us", "UTC")
     assert found.cast(pa.int64()).to_pylist() == [0, 0]
+
+
+def test_runs_of_a_row_group_are_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnnflow.storage.user_tables._RUN_BYTES", 1000)
+    table = pa.table({"id": np.arange(999), "x": [[float(row)] * 3 for row in range(999)], "more": ["a"] * 999})
+    folder = tmp_path / "t" / "day=3"
+    folder.mkdir(parents=True)
+    pq.write_table(table, folder / "f.parquet", row_group_size=500)
+    for chunk in scan(str(tmp_path / "t")):
+        runs = list(iter_chunk(chunk, ["x", "day", "id"]))
+        assert len(runs) > 3
+        assert pa.concat_tables(runs).combine_chunks() == read_chunk(chunk, ["x", "day", "id"]).combine_chunks()

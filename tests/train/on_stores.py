@@ -8,12 +8,12 @@ from typing import Any
 
 from gnnflow.config import Config, config_from_dict
 from gnnflow.config.stages import stages_of
+from gnnflow.layers.model import ModelSpec
 from gnnflow.progress import Silent
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs, redrawn_walks
-from gnnflow.train.job import StoreJob
-from gnnflow.train.minibatch import split_entries
+from gnnflow.train.job import JobFiles, StoredGraph, TrainJob
 from gnnflow.train.source import OpenSource
 from gnnflow.train.trainer import train
 from tests.small_graphs import graph_config
@@ -37,25 +37,19 @@ def context_of(config: Config, *stages: str) -> StageContext:
     return context
 
 
-def job_of(config: Config, *, uri: str = "") -> StoreJob:
+def job_of(config: Config, *, uri: str = "") -> TrainJob:
     stages = [stage for stage in ("ingest", "partition", "select") if stage in stages_of(config)]
     neighbors = neighbors_of(context_of(config, *stages))
     graph = neighbors.store.facts
-    return StoreJob(
-        artifact=neighbors.store.artifact,
-        entries=split_entries(graph),
-        fanouts=neighbors.fanouts,
-        model=config.model,
-        inputs=model_inputs(graph, config.task),
+    return TrainJob(
+        model=ModelSpec(config.model, model_inputs(graph, config.task)),
+        graph=StoredGraph(neighbors, redrawn_walks(config)),
         label_kind=graph.label_kind,
         num_classes=graph.num_classes,
         train=config.train,
         seed=config.seed,
-        sampling=neighbors.sampling,
-        neighbors=neighbors,
         task=config.task,
-        walks=redrawn_walks(config),
-        checkpoint_uri=uri,
+        files=JobFiles(uri),
     )
 
 
@@ -79,7 +73,7 @@ class Unplugged:
     def __init__(self, open_source: OpenSource) -> None:
         self.open_source = open_source
 
-    def __call__(self, job: StoreJob, *, edges: bool) -> Any:
+    def __call__(self, job: TrainJob, *, edges: bool) -> Any:
         return _Unplugged(self.open_source(job, edges=edges))
 
 

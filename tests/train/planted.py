@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from gnnflow.graph.edges import InEdges
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard
-from gnnflow.layers.model import ModelInputs
+from gnnflow.layers.model import ModelInputs, ModelSpec
 from gnnflow.progress import Silent
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import JobFiles, Shards, TrainJob
 from gnnflow.train.minibatch import MiniBatchSource, open_source
 
 NUM_NODES = 240
@@ -99,17 +99,22 @@ def job_for(
     outputs = 1 if label_kind == "regression" else NUM_CLASSES
     settings = {"epochs": 12, "batch_size": 32, "lr": 0.02, "threads": 1, **train}
     return TrainJob(
-        artifact="planted",
-        entries=graph.entries(),
-        fanouts=None,
-        model=model_from_dict({"kind": kind, "hidden": 16, **({"heads": 2} if kind == "gat" else {})}),
-        inputs=ModelInputs(WIDTH, outputs),
+        model=ModelSpec(
+            model_from_dict({"kind": kind, "hidden": 16, **({"heads": 2} if kind == "gat" else {})}),
+            ModelInputs(WIDTH, outputs),
+        ),
+        graph=Shards("planted", graph.entries()),
         label_kind=label_kind,  # type: ignore[arg-type]
         num_classes=NUM_CLASSES,
         train=MiniBatchConfig.model_validate(settings),
         seed=5,
-        checkpoint_uri=uri,
+        files=JobFiles(uri),
     )
+
+
+def with_model(job: TrainJob, **keys: object) -> TrainJob:
+    """Return a job with other keys of its model's section."""
+    return replace(job, model=replace(job.model, config=job.model.config.model_copy(update=keys)))
 
 
 class Recording(Silent):

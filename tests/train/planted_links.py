@@ -17,9 +17,9 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import PairShard, Shard
 from gnnflow.layers.decoders import DecoderInputs
-from gnnflow.layers.model import ModelInputs
+from gnnflow.layers.model import ModelInputs, ModelSpec
 from gnnflow.sampling.pairs import pair_keys, random_splits
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import JobFiles, Shards, TrainJob
 from gnnflow.train.minibatch import MiniBatchSource, open_source
 
 NUM_NODES = 120
@@ -88,15 +88,15 @@ def link_job(graph: Links, *, task: Mapping[str, object] | None = None, uri: str
     settings = {"epochs": 15, "batch_size": 64, "lr": 0.02, "metric": "mrr", **train}
     hidden = getattr(asked.decoder, "hidden", 64)
     return TrainJob(
-        artifact="links",
-        entries=graph.entries(),
-        fanouts=None,
-        model=model_from_dict({"kind": "sage", "hidden": 16, "dropout": 0.0}),
-        inputs=ModelInputs(WIDTH, asked.width, decoder=DecoderInputs(asked.decoder.kind, hidden=hidden)),
+        model=ModelSpec(
+            model_from_dict({"kind": "sage", "hidden": 16, "dropout": 0.0}),
+            ModelInputs(WIDTH, asked.width, decoder=DecoderInputs(asked.decoder.kind, hidden=hidden)),
+        ),
+        graph=Shards("links", graph.entries()),
         label_kind="link",
         num_classes=0,
         train=MiniBatchConfig.model_validate(settings),
         seed=5,
-        checkpoint_uri=uri,
+        files=JobFiles(uri),
         task=asked,
     )

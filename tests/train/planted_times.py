@@ -17,7 +17,7 @@ from gnnflow.graphfeature.shards import PairShard, Shard
 from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.model import ModelInputs
 from gnnflow.sampling.pairs import pair_keys, time_bounds, time_splits
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import Shards, TrainJob
 from gnnflow.train.minibatch import MiniBatchSource, open_source
 from tests.train.planted_links import NUM_NODES, WIDTH, Links, link_job, links, message_graph
 
@@ -115,7 +115,7 @@ def with_times(graph: Neighborhood, ends: np.ndarray, times: np.ndarray) -> Neig
 def timed_job(graph: Edges, **keys: object) -> TrainJob:
     """Return a job of links on the graph."""
     job = link_job(Links(graph.neighborhood, graph.pairs), task=keys.pop("task", LINK), **keys)  # type: ignore[arg-type]
-    return replace(job, entries=graph.entries())
+    return replace(job, graph=Shards("links", graph.entries()))
 
 
 def edge_job(graph: Edges, *, task: Mapping[str, object] | None = None, outputs: int = 2, **keys: object) -> TrainJob:
@@ -127,4 +127,4 @@ def edge_job(graph: Edges, *, task: Mapping[str, object] | None = None, outputs:
         asked.decoder.kind, num_outputs=outputs, hidden=16, attribute_width=ATTRIBUTES if is_mlp else 0
     )
     inputs = ModelInputs(WIDTH, asked.width, decoder=decoder)
-    return replace(job, task=asked, inputs=inputs, label_kind="single", num_classes=outputs)
+    return replace(job, task=asked, model=replace(job.model, inputs=inputs), label_kind="single", num_classes=outputs)

@@ -18,11 +18,11 @@ from gnnflow.executions.minibatch import forward
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import StorageError
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.layers import FeatureTensors
-from gnnflow.layers.model import Model, build_model
-from gnnflow.train.fit import Fitted, fit
-from gnnflow.train.fit_run import FitOptions
+from gnnflow.layers.model import Model
+from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.objective import Objective
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.reproducible import seed_step
@@ -91,7 +91,7 @@ class WholeGraph:
 
     def _of(self, split: str) -> tuple[BatchTensors, Array]:
         rows = np.concatenate([rows for name, rows in GRAPH.targets.items() if name.startswith(split)])
-        batch = build_minibatch(GRAPH.neighborhood, rows, fanouts=None, num_layers=2)
+        batch = build_minibatch(GRAPH.neighborhood, rows, sampling=EVERY_EDGE, num_layers=2)
         return batch_tensors(batch), GRAPH.labels[rows]
 
 
@@ -110,10 +110,10 @@ class Interrupted(LocalUpdater):
 
 
 def run(source: WholeGraph, *, uri: str = "", steps: int | None = None) -> Fitted:
-    job = job_for(GRAPH)
-    model = build_model(job.model, job.inputs, seed=job.seed)
+    job = job_for(GRAPH, epochs=6, checkpoint_steps=1)
+    model = job.model.build(seed=job.seed)
     updater = LocalUpdater(model, job.train) if steps is None else Interrupted(model, job.train, steps=steps)
-    options = FitOptions("fit", epochs=6, metric="accuracy", lr=job.train.lr, checkpoint_steps=1, checkpoint_uri=uri)
+    options = FitOptions("fit", job.train, checkpoint_uri=uri)
     objective = Objective("single")
     return fit(model, options, source=source, updater=updater, objective=objective, progress=Recording())
 

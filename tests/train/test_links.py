@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from gnnflow.config import LinkTask
 from gnnflow.graph.errors import TrainingError
-from gnnflow.layers.model import Model, build_model
+from gnnflow.layers.model import Model
 from gnnflow.train.metrics import metrics_of
 from gnnflow.train.minibatch import pairs as pair_batches
 from gnnflow.train.minibatch.loader import Batch
@@ -59,7 +59,7 @@ def test_a_held_out_edge_that_carries_messages_is_caught() -> None:
 
 def test_a_score_does_not_depend_on_whether_the_graph_has_the_edge() -> None:
     job = link_job(GRAPH)
-    model = build_model(job.model, job.inputs, seed=0).eval()
+    model = job.model.build(seed=0).eval()
     x = GRAPH.neighborhood.features.dense
     assert x is not None
     edges = GRAPH.pairs["train"]
@@ -67,14 +67,14 @@ def test_a_score_does_not_depend_on_whether_the_graph_has_the_edge() -> None:
     graphs = [Links(message_graph(kept, x), {"train": pairs}) for kept in (edges, edges[1:])]
     found = []
     for graph in graphs:
-        with graph.open_source(replace(job, entries=graph.entries()), edges=True) as source:
+        with graph.open_source(replace(job, graph=replace(job.graph, entries=graph.entries())), edges=True) as source:
             found.append(source.outputs(model, "train").logits)
     np.testing.assert_array_equal(*found)
 
 
 def test_batches_do_not_change_what_scoring_gives() -> None:
     job = link_job(GRAPH)
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     scores = []
     for size in (7, 1000):
         sized = replace(job, train=job.train.model_copy(update={"eval_batch_size": size}))
@@ -140,12 +140,12 @@ def test_negatives_of_the_task_are_per_edge() -> None:
 
 def test_ranks_score_a_split_in_parts_that_follow_each_other() -> None:
     job = link_job(GRAPH)
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     with GRAPH.open_source(job, edges=True) as source:
         whole = source.outputs(model, "valid")
     parts = []
     for rank in range(3):
-        with GRAPH.open_source(replace(job, rank=rank, num_ranks=3), edges=True) as source:
+        with GRAPH.open_source(job.of_rank(rank, 3), edges=True) as source:
             parts.append(source.outputs(model, "valid"))
     np.testing.assert_array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
     found = np.concatenate([part.logits for part in parts])

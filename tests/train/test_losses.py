@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from gnnflow.config import LossConfig, MiniBatchConfig
 from gnnflow.graph.errors import ConfigError, TrainingError
+from gnnflow.train.job import check_job
 from gnnflow.train.losses import load_loss, loss_function
 from gnnflow.train.objective import Objective
 from gnnflow.train.trainer import TrainResult, train
@@ -193,7 +194,7 @@ def test_a_loss_that_cannot_be_found_is_explained(name: str, message: str) -> No
 )
 def test_a_loss_that_labels_do_not_have_is_refused(label_kind: str, loss: str, message: str) -> None:
     with pytest.raises(TrainingError, match=rf"train\.loss\.kind: {message}"):
-        run(label_kind, metric="loss", loss={"kind": loss})
+        check_job(job_for(GRAPHS[label_kind], label_kind=label_kind, metric="loss", loss={"kind": loss}))
 
 
 def test_a_place_decides_whose_losses_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def slow(entry: ShardEntry) -> Shard:
 
 
 def test_a_slow_store_makes_the_trainer_wait() -> None:
-    num_shards = sum(entry.split == "train" for entry in job_for(GRAPH).entries)
+    num_shards = sum(entry.split == "train" for entry in job_for(GRAPH).graph.entries)
     result = trained(slow, epochs=1)
     (row,) = result.history
     # a reader that does not tell when it has read counts as decoding
@@ -54,7 +54,7 @@ def test_the_parts_add_up_to_the_epoch(prefetch: int) -> None:
 
 
 def test_scoring_is_no_part_of_the_profile() -> None:
-    with_valid, entries = [0], job_for(GRAPH).entries
+    with_valid, entries = [0], job_for(GRAPH).graph.entries
 
     def read(entry: ShardEntry) -> Shard:
         if entry.split == "valid":

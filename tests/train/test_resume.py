@@ -19,6 +19,7 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.train.checkpoint import read_checkpoint
+from gnnflow.train.job import JobFiles
 from gnnflow.train.minibatch import open_source
 from gnnflow.train.trainer import TrainResult, train
 from tests.killing import of_a_killed_process
@@ -134,7 +135,7 @@ def test_a_checkpoint_of_another_job_is_not_used(tmp_path: Path) -> None:
     progress = Recording()
     other = replace(job_for(graph, uri=str(tmp_path), epochs=2), seed=99)
     found = train(other, progress=progress, open_source=graph.open_source)
-    fresh = train(replace(other, checkpoint_uri=""), progress=Recording(), open_source=graph.open_source)
+    fresh = train(replace(other, files=JobFiles()), progress=Recording(), open_source=graph.open_source)
     assert "train: the checkpoint belongs to another job and is not used" in progress.messages
     assert found.weights == fresh.weights
 
@@ -184,6 +185,6 @@ def test_a_killed_process_continues_to_the_same_weights(tmp_path: Path, settings
     assert process.wait() == -signal.SIGKILL
 
     progress = Recording()
-    resumed = train(replace(job, checkpoint_uri=str(tmp_path)), progress=progress, open_source=graph.open_source)
+    resumed = train(replace(job, files=JobFiles(str(tmp_path))), progress=progress, open_source=graph.open_source)
     assert any("goes on from epoch" in text for text in progress.messages)
     assert digest(resumed.weights) == digest(undisturbed.weights)

@@ -9,7 +9,7 @@ import pytest
 
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.times import ALL_EARLIER, TimedBatch, build_before
-from gnnflow.layers.model import Model, build_model
+from gnnflow.layers.model import Model
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch import pairs as pair_batches
 from gnnflow.train.trainer import TrainResult, train
@@ -26,11 +26,11 @@ def trained(graph: Edges, job: TrainJob) -> TrainResult:
 
 
 def fresh(job: TrainJob) -> Model:
-    return build_model(job.model, job.inputs, seed=0).eval()
+    return job.model.build(seed=0).eval()
 
 
 def scores(graph: Edges, job: TrainJob, split: str) -> np.ndarray:
-    with graph.open_source(replace(job, entries=graph.entries()), edges=True) as source:
+    with graph.open_source(replace(job, graph=replace(job.graph, entries=graph.entries())), edges=True) as source:
         return source.outputs(fresh(job), split).logits
 
 
@@ -94,7 +94,7 @@ def test_batches_ranks_and_prefetch_do_not_change_what_scoring_gives(make) -> No
     whole = scores(GRAPH, job, "train")
     small = replace(job, train=job.train.model_copy(update={"eval_batch_size": 13, "prefetch": 0}))
     np.testing.assert_allclose(scores(GRAPH, small, "train"), whole, rtol=1e-4, atol=1e-5)
-    parts = [scores(GRAPH, replace(job, rank=rank, num_ranks=3), "train") for rank in range(3)]
+    parts = [scores(GRAPH, job.of_rank(rank, 3), "train") for rank in range(3)]
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4, atol=1e-5)
 
 

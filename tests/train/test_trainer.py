@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.shards import Layout, write_shard
 from gnnflow.layers.saved import decode_weights
 from gnnflow.layers.start import Start
-from gnnflow.train.job import fit_digest
+from gnnflow.train.job import Shards, check_job, fit_digest
 from gnnflow.train.trainer import TrainResult, train
-from tests.train.planted import Planted, Recording, job_for, planted
+from tests.train.planted import Planted, Recording, job_for, planted, with_model
 
 GRAPH = planted()
 
@@ -114,7 +115,7 @@ def test_accumulated_batches_train_as_one_large_batch() -> None:
     graph = planted(train_shards=1)
     keys = {"epochs": 3, "optimizer": "sgd", "lr": 0.3}
     jobs = [job_for(graph, batch_size=120, **keys), job_for(graph, batch_size=32, accumulate=100, **keys)]
-    jobs = [replace(job, model=job.model.model_copy(update={"dropout": 0.0})) for job in jobs]
+    jobs = [with_model(job, dropout=0.0) for job in jobs]
     one, many = (train(job, progress=Recording(), open_source=graph.open_source) for job in jobs)
     for name, weights in decode_weights(one.weights).items():
         torch.testing.assert_close(decode_weights(many.weights)[name], weights, atol=1e-5, rtol=1e-4)
@@ -163,8 +164,10 @@ def test_progress_is_reported_with_speed_and_remaining_time() -> None:
 
 def test_without_a_validation_split_the_last_weights_are_kept() -> None:
     job = job_for(GRAPH, epochs=3)
-    entries = [entry for entry in job.entries if entry.split != "valid"]
-    result = train(replace(job, entries=entries), progress=Recording(), open_source=GRAPH.open_source)
+    entries = [entry for entry in job.graph.entries if entry.split != "valid"]
+    result = train(
+        replace(job, graph=replace(job.graph, entries=entries)), progress=Recording(), open_source=GRAPH.open_source
+    )
     assert result.best_epoch == 3
     assert "valid_loss" not in result.history[0]
     assert "test.accuracy" in result.metrics
@@ -207,7 +210,6 @@ def test_a_model_that_predicts_one_class_says_so_once_of_the_test_split() -> Non
 @pytest.mark.parametrize(
     ("label_kind", "keys", "where"),
     [
-        ("single", {"metric": "roc_auc", "one_class": True}, "train.metric: roc_auc is undefined"),
         (
             "regression",
             {},
@@ -216,23 +218,31 @@ def test_a_model_that_predicts_one_class_says_so_once_of_the_test_split() -> Non
         ("single", {"metric": "mae"}, "mae is not defined for single labels. Set it to accuracy or micro_f1"),
         ("single", {"metric": "roc_auc_micro"}, "train.metric: roc_auc_micro is not defined for single labels"),
         ("regression", {"metric": "loss", "class_weight": "balanced"}, "train.class_weight: balanced needs classes"),
-        ("single", {"lr": 1e30, "optimizer": "sgd"}, "train: the training loss is nan"),
     ],
 )
-def test_what_cannot_be_trained_says_why(label_kind: str, keys: dict[str, object], where: str) -> None:
-    graph = planted(label_kind)
-    if keys.pop("one_class", False):
-        graph = Planted(graph.neighborhood, graph.labels * 0, graph.targets)
+def test_a_job_that_its_labels_do_not_allow_says_why(label_kind: str, keys: dict[str, object], where: str) -> None:
     with pytest.raises(TrainingError, match=where):
-        run(graph, label_kind=label_kind, **keys)
+        check_job(job_for(planted(label_kind), label_kind=label_kind, **keys))
+
+
+def test_a_metric_that_one_class_leaves_undefined_is_named() -> None:
+    with pytest.raises(TrainingError, match=r"train\.metric: roc_auc is undefined"):
+        run(Planted(GRAPH.neighborhood, GRAPH.labels * 0, GRAPH.targets), metric="roc_auc")
+
+
+def test_a_loss_that_is_not_finite_is_named() -> None:
+    with pytest.raises(TrainingError, match="train: the training loss is nan"):
+        run(lr=1e30, optimizer="sgd")
 
 
 @pytest.mark.parametrize(("missing", "where"), [("train", "graph.split"), ("valid", "train.patience")])
 def test_missing_splits_are_named(missing: str, where: str) -> None:
     job = job_for(GRAPH, patience=2)
-    job = replace(job, entries=[entry for entry in job.entries if entry.split != missing])
+    job = replace(
+        job, graph=replace(job.graph, entries=[entry for entry in job.graph.entries if entry.split != missing])
+    )
     with pytest.raises(TrainingError, match=where):
-        train(job, progress=Recording(), open_source=GRAPH.open_source)
+        check_job(job)
 
 
 def test_scores_that_are_not_finite_are_refused() -> None:
@@ -256,7 +266,7 @@ def test_a_validation_loss_that_is_no_number_is_refused_and_not_taken_for_the_be
 def test_shards_are_read_from_the_artifact(layout: Layout, tmp_path: Path) -> None:
     job = job_for(GRAPH, epochs=2)
     written = []
-    for entry in job.entries:
+    for entry in job.graph.entries:
         targets = GRAPH.targets[entry.name]
         table = pa.table({"node": targets, "id": targets, "label": GRAPH.labels[targets]})
         neighborhood = replace(GRAPH.neighborhood, roots=targets)
@@ -268,11 +278,11 @@ def test_shards_are_read_from_the_artifact(layout: Layout, tmp_path: Path) -> No
                 name=entry.name,
                 split=entry.split,
                 layout=layout,
-                fanouts=None,
+                sampling=EVERY_EDGE,
                 num_hops=2,
             )[0]
         )
-    stored = train(replace(job, artifact=str(tmp_path), entries=written), progress=Recording())
+    stored = train(replace(job, graph=Shards(str(tmp_path), written)), progress=Recording())
     assert stored.weights == train(job, progress=Recording(), open_source=GRAPH.open_source).weights
 
 

@@ -2,7 +2,7 @@
 
     state = partial_slice(k, own, source terms, block)  at the sources' owner, over the edges it was told of
     merged = MergedStates(k, own terms, ...)            at the targets' owner:
-        merged.add_block(source terms, block, targets)      over edges whose sources came as rows
+        merged.add_block(source terms, block, targets)      over edges whose sources came as rows; or `add_edges`
         merged.add_state(state, targets)                    over edges whose states were made elsewhere
     merged.state                                        of all parts, for `finish_slice` or `relations_slice`
 
@@ -21,6 +21,7 @@ import torch
 
 from gnnflow.executions.base import BlockPart
 from gnnflow.executions.moving import to_device
+from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.sliced.term_arrays import terms_to_arrays
 from gnnflow.executions.tensors import block_tensors, shared_tensor, tensor
 from gnnflow.graph.arrays import FloatArray, IntArray
@@ -48,6 +49,21 @@ class MergedStates:
         self._own = self._tensors(own)
         self._scale = None if sample_scale is None else to_device(model.device, tensor(sample_scale))
         self._state: State = {}
+
+    @property
+    def adds(self) -> bool:
+        """True if `add_edges` merges a part in one pass of a kernel: states are sums, and no sample scales them."""
+        return self._layer.levels.instance.adds and self._layer.uses_coefficients and self._scale is None
+
+    @torch.no_grad()
+    def add_edges(self, source: TermArrays, block: Block) -> None:
+        """Merge the state over a block's edges, where `adds`; the block has all T targets, many without an edge.
+
+        It gives the bits of `add_block`: a kernel adds up the edges of a target before it adds them to the state.
+        """
+        terms = self._tensors(source)
+        edges = to_device(self._model.device, block_tensors(block))
+        self._state = partial_state(self._layer, source=terms, target=self._own, block=edges, onto=self._state)
 
     @torch.no_grad()
     def add_block(self, source: TermArrays, block: Block, targets: IntArray | None = None) -> None:

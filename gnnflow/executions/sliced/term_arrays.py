@@ -18,6 +18,8 @@ from gnnflow.graph.arrays import FloatArray, IntArray
 if TYPE_CHECKING:
     from torch import Tensor
 
+_ALIGNMENT = 16
+
 
 @dataclass(frozen=True)
 class SliceTerms:
@@ -39,4 +41,13 @@ def terms_to_arrays(terms: Mapping[str, Tensor]) -> dict[str, FloatArray]:
 
 def arrays_to_terms(arrays: TermArrays) -> dict[str, Tensor]:
     """Return float32 arrays as tensors, sorted by name."""
-    return {name: tensor(np.ascontiguousarray(arrays[name])) for name in sorted(arrays)}
+    return {name: tensor(_aligned(arrays[name])) for name in sorted(arrays)}
+
+
+def _aligned(array: FloatArray) -> FloatArray:
+    """Return an array in contiguous memory from a multiple of 16 bytes on, copied where it lies elsewhere.
+
+    The last bits of a matrix product depend on that, so they would on where rows come from.
+    """
+    whole: FloatArray = np.ascontiguousarray(array)
+    return whole if whole.ctypes.data % _ALIGNMENT == 0 else whole.copy()

@@ -15,8 +15,9 @@ from gnnflow.executions.globalbatch import PlacedEdges
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures, sampled_block
 from gnnflow.graph.book import PartitionBook
-from gnnflow.graph.edges import Fanout, InEdges
+from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.sampling import Fanout
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.neighborhood import join_degrees, join_edges
 from gnnflow.graphfeature.shards import labels_of
@@ -108,23 +109,20 @@ def read_placed(store: GraphStore, partitions: Sequence[int]) -> PlacedEdges | N
     )
 
 
-def blocks_of(part: OwnPart, neighbors: Neighbors, fanouts: Sequence[Fanout] | None, *, num_layers: int) -> list[Block]:
+def blocks_of(part: OwnPart, neighbors: Neighbors, *, num_layers: int) -> list[Block]:
     """Return the in-edges that each layer aggregates of all own nodes, first layer first; sources are dense ids.
 
-    fanouts: one per layer, targets first; None takes every edge. Layers of the same fan-out have one block in common.
+    Layers of the same fan-out have one block in common.
     """
     num_nodes, every = neighbors.store.book.num_nodes, np.arange(len(part.nodes))
-    if fanouts is None:
-        return [Block(part.edges, num_nodes)] * num_layers
-    made: dict[Fanout, Block] = {}
-    for fanout in fanouts:
-        if fanout not in made:
-            picked = part.edges.prefix(every, limit=fanout)
+    limits, kind = neighbors.sampling.of_hops(num_layers), neighbors.sampling.kind
+    made: dict[Fanout | None, Block] = {None: Block(part.edges, num_nodes)}
+    for limit in limits:
+        if limit not in made:
+            picked = part.edges.prefix(every, limit=limit)
             edges = part.edges.take(picked.positions, offsets=picked.offsets)
-            made[fanout] = sampled_block(
-                edges, num_sources=num_nodes, in_degree=part.nodes.in_degree, sampling=neighbors.sampling
-            )
-    return [made[fanout] for fanout in reversed(fanouts)]
+            made[limit] = sampled_block(edges, num_sources=num_nodes, in_degree=part.nodes.in_degree, sampling=kind)
+    return [made[limit] for limit in reversed(limits)]
 
 
 def labelled(store: GraphStore, partition: int) -> tuple[IntArray, IntArray, Array]:

@@ -31,7 +31,7 @@ from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weight
 from gnnflow.sampling.pairs import EVALUATION, pair_keys
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.heads import PairHead, PairRule
-from gnnflow.train.job import StoreJob
+from gnnflow.train.job import TrainJob
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class OwnPairs:
         return np.concatenate(drawn)[np.argsort(np.concatenate(parts))]
 
 
-def own_pairs(job: StoreJob, partitions: Sequence[int], exchange: Exchange) -> OwnPairs:
+def own_pairs(job: TrainJob, partitions: Sequence[int], exchange: Exchange) -> OwnPairs:
     """Read a rank's pairs and return them with their folds and the pools that all ranks draw together.
 
     partitions: the rank's.
@@ -99,10 +99,9 @@ def own_pairs(job: StoreJob, partitions: Sequence[int], exchange: Exchange) -> O
     stored = read_pairs(store, partitions)
     ends = pair_keys(hash_integers(stored.sources), hash_integers(stored.targets))
     fold = combine(ends, seed_word("folds", job.seed)) % np.uint64(num_folds)
-    rule = PairRule(job.task, job.seed, job.known)
     plan, shape = PoolPlan.of(job.task, seed=job.seed), (num_folds + len(SPLITS), store.num_partitions)
     pools = _pools(store, partitions, np.arange(prod(shape)), plan, exchange=exchange)
-    return OwnPairs(stored, fold.astype(np.int64), pools.reshape(*shape, plan.size), rule)
+    return OwnPairs(stored, fold.astype(np.int64), pools.reshape(*shape, plan.size), PairRule.of(job))
 
 
 def pair_head(stored: StoredPairs, places: IntArray, candidates: IntArray, ends: Gathered, *, model: Model) -> PairHead:

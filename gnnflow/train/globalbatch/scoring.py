@@ -8,7 +8,6 @@ Shapes: N nodes that reach a target, T targets, C outputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,7 +18,8 @@ from gnnflow.executions.globalbatch import active_rows, forward, rank_batch
 from gnnflow.executions.row_exchange import OneRank
 from gnnflow.graph.arrays import FloatArray, IntArray, distinct, offsets_of
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures, sampled_block
-from gnnflow.graph.edges import Fanout, InEdges
+from gnnflow.graph.edges import InEdges
+from gnnflow.graph.sampling import Fanout
 from gnnflow.graphfeature.neighborhood import join_degrees, join_edges
 from gnnflow.layers.model import Model
 from gnnflow.neighbors.selected import Neighbors
@@ -27,13 +27,10 @@ from gnnflow.storage.graph_store import read_features
 
 
 @torch.no_grad()
-def logits_of(model: Model, targets: IntArray, *, neighbors: Neighbors, fanouts: Sequence[Fanout] | None) -> FloatArray:
-    """Return a model's logits [T, C] of nodes, given by their dense ids, ascending. Leaves training mode.
-
-    fanouts: one per hop, targets first, of which the model uses the first; None takes every edge.
-    """
+def logits_of(model: Model, targets: IntArray, *, neighbors: Neighbors) -> FloatArray:
+    """Return a model's logits [T, C] of nodes, given by their dense ids, ascending. Leaves training mode."""
     model.eval()
-    reached = _reached(targets, neighbors, fanouts, num_layers=model.num_layers)
+    reached = _reached(targets, neighbors, num_layers=model.num_layers)
     places, bounds = np.searchsorted(reached.ids, targets), np.array([0, len(reached.ids)])
     rows = active_rows(reached.blocks, places, bounds=bounds, exchange=OneRank())
     features, nodes = reached.features.take(rows.rows), reached.nodes.take(rows.rows)
@@ -52,12 +49,12 @@ class _Reached:
     features: NodeFeatures
 
 
-def _reached(targets: IntArray, neighbors: Neighbors, fanouts: Sequence[Fanout] | None, *, num_layers: int) -> _Reached:
+def _reached(targets: IntArray, neighbors: Neighbors, *, num_layers: int) -> _Reached:
     store = neighbors.store
     ids = targets
     active: list[tuple[IntArray, InEdges]] = []
-    for hop in range(num_layers):
-        edges = _in_edges(ids, neighbors, None if fanouts is None else fanouts[hop])
+    for limit in neighbors.sampling.of_hops(num_layers):
+        edges = _in_edges(ids, neighbors, limit)
         active.insert(0, (ids, edges))
         ids = distinct(np.concatenate([ids, np.asarray(edges.sources, np.int64)]))
     rows = {part: ids[own] - store.book.start(part) for part, own in _by_partition(ids, neighbors)}
@@ -67,19 +64,19 @@ def _reached(targets: IntArray, neighbors: Neighbors, fanouts: Sequence[Fanout] 
             _spread(edges, np.searchsorted(ids, of), ids),
             num_sources=len(ids),
             in_degree=nodes.in_degree,
-            sampling=neighbors.sampling,
+            sampling=neighbors.sampling.kind,
         )
         for of, edges in active
     ]
     return _Reached(ids, blocks, nodes, read_features(store, rows))
 
 
-def _in_edges(ids: IntArray, neighbors: Neighbors, fanout: Fanout | None) -> InEdges:
+def _in_edges(ids: IntArray, neighbors: Neighbors, limit: Fanout | None) -> InEdges:
     """Return the in-edges of nodes by their dense ids, ascending."""
     parts = []
     for part, own in _by_partition(ids, neighbors):
         held = neighbors.in_edges(part)
-        picked = held.prefix(ids[own] - neighbors.store.book.start(part), limit=fanout)
+        picked = held.prefix(ids[own] - neighbors.store.book.start(part), limit=limit)
         parts.append(held.take(picked.positions, offsets=picked.offsets))
     return join_edges(parts, [0] * len(parts))
 

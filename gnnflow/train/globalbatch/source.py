@@ -33,12 +33,12 @@ from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block
 from gnnflow.graph.splits import SPLITS
 from gnnflow.layers import FeatureTensors
-from gnnflow.layers.model import Model, build_model
+from gnnflow.layers.model import Model
 from gnnflow.sampling.pairs import EVALUATION
 from gnnflow.train.globalbatch.graph import OwnPart, blocks_of, bounds_of, partitions_of, read_part, read_placed
 from gnnflow.train.globalbatch.pairs import OwnPairs, hidden_pairs, own_pairs, pair_head
 from gnnflow.train.heads import features_of_rows
-from gnnflow.train.job import StoreJob
+from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch, added
 from gnnflow.train.reproducible import seed_step
@@ -227,7 +227,7 @@ class GlobalBatchSource(Steps):
         return to_device(self.device, made)
 
 
-def open_source(job: StoreJob, *, edges: bool = True, exchange: Exchange | None = None) -> GlobalBatchSource:
+def open_source(job: TrainJob, *, edges: bool = True, exchange: Exchange | None = None) -> GlobalBatchSource:
     """Return this rank's part of a job. exchange: with the other ranks; None where there is one.
 
     Raises TrainingError where the graph has fewer partitions than there are ranks, or a held-out link has no candidate
@@ -249,14 +249,14 @@ def open_source(job: StoreJob, *, edges: bool = True, exchange: Exchange | None 
         pairs.check_candidates()
     return GlobalBatchSource(
         part=part,
-        blocks=blocks_of(part, neighbors, job.fanouts, num_layers=job.model.layers),
+        blocks=blocks_of(part, neighbors, num_layers=job.model.config.layers),
         bounds=bounds_of(exchange.size, book),
-        model=build_model(job.model, job.inputs).eval(),
+        model=job.model.build().eval(),
         exchange=exchange,
         splits=job.splits,
         seed=job.seed,
         recompute=train.recompute,
-        device=torch.device(job.device),
+        device=torch.device(job.share.device),
         placed=placed,
         pairs=pairs,
         watch=watch,

@@ -17,17 +17,17 @@ from gnnflow.executions.row_exchange import Exchange, joined
 from gnnflow.executions.stages import UNTIMED, StageClock
 from gnnflow.graph.arrays import Array, IntArray, KeyArray, distinct
 from gnnflow.graph.batch import LayerEdges, SampledEdges
-from gnnflow.graph.edges import Fanout, InEdges
+from gnnflow.graph.edges import InEdges
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.exclusion import RowPairs, WithoutPairs
-from gnnflow.layers.model import Model, build_model
+from gnnflow.layers.model import Model
 from gnnflow.neighbors.pairs import StoredPairs
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.neighbors.whole import draw_edges, read_keys
 from gnnflow.train.globalbatch.graph import OwnPart, bounds_of, read_part
 from gnnflow.train.globalbatch.pairs import pair_head
 from gnnflow.train.heads import PairHead
-from gnnflow.train.job import StoreJob
+from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.batches import FIXED_VIEW
 from gnnflow.train.minibatch.loader import Batch
 from gnnflow.train.minibatch.memory import array_bytes
@@ -39,14 +39,13 @@ _MOST_INT32 = 2**31 - 1
 class RankPart:
     """The part of one rank. own: its nodes and their in-edges; with fan-outs, batches read a sample of these.
 
-    limits: the fan-out of each hop, targets first. keys: of the edges, where each epoch draws another sample; own then
+    keys: of the edges, where each epoch draws another sample; own then
     has every edge.
     """
 
     own: OwnPart
     neighbors: Neighbors
     bounds: IntArray
-    limits: Sequence[Fanout | None]
     model: Model
     exchange: Exchange
     seed: int
@@ -81,10 +80,9 @@ class RankPart:
     def layers(self, view: int = FIXED_VIEW) -> list[LayerEdges]:
         """Return the in-edges of each layer, first layer first; layers of the same fan-out share them."""
         edges, degrees = self._edges(view), self.own.nodes.in_degree
-        made = {
-            limit: SampledEdges(edges, self.num_nodes, degrees, limit, self.neighbors.sampling) for limit in self.limits
-        }
-        return [made[limit] for limit in reversed(self.limits)]
+        limits, kind = self.neighbors.sampling.of_hops(self.model.num_layers), self.neighbors.sampling.kind
+        made = {limit: SampledEdges(edges, self.num_nodes, degrees, limit, kind) for limit in limits}
+        return [made[limit] for limit in reversed(limits)]
 
     def _edges(self, view: int) -> InEdges:
         if self.keys is None:
@@ -152,12 +150,12 @@ def _rows(part: RankPart, ends: Gathered | None, model: Model, tensors: RankBatc
 
 
 def read_rank_part(
-    job: StoreJob, partitions: Sequence[int], *, edges: bool, draws_anew: bool, exchange: Exchange
+    job: TrainJob, partitions: Sequence[int], *, edges: bool, draws_anew: bool, exchange: Exchange
 ) -> RankPart:
     """Return this rank's part of a job. edges: False for the same nodes in the graph without its edges."""
     neighbors = job.neighbors
     book = neighbors.store.book
-    read = replace(neighbors, artifact="", sampling="none", fanouts=None) if draws_anew else neighbors
+    read = Neighbors(neighbors.store) if draws_anew else neighbors
     own = read_part(read, partitions)
     if book.num_nodes <= _MOST_INT32:
         own = replace(own, edges=replace(own.edges, sources=own.edges.sources.astype(np.int32)))
@@ -165,8 +163,7 @@ def read_rank_part(
         own if edges else own.without_edges,
         neighbors,
         bounds_of(exchange.size, book),
-        job.fanouts or [None] * job.model.layers,
-        build_model(job.model, job.inputs).eval(),
+        job.model.build().eval(),
         exchange,
         job.seed,
         read_keys(neighbors, partitions) if draws_anew else None,

@@ -17,7 +17,7 @@ from gnnflow.train.heads import PairRule
 from gnnflow.train.hybrid.batches import RankNodes, RankPairs
 from gnnflow.train.hybrid.clusters import ClusterPart, RankClusterNodes, RankClusterPairs
 from gnnflow.train.hybrid.part import RankPart, read_rank_part
-from gnnflow.train.job import StoreJob
+from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.in_memory import pool_of_split
 from gnnflow.train.minibatch.loader import BatchLoader
 from gnnflow.train.minibatch.opening import epoch_plans
@@ -42,7 +42,7 @@ class RankSource(MiniBatchSource):
         return added(super().spent(), self.part.stages.seconds())
 
 
-def open_task_source(job: StoreJob, *, edges: bool = True, exchange: Exchange | None = None) -> RankSource:
+def open_task_source(job: TrainJob, *, edges: bool = True, exchange: Exchange | None = None) -> RankSource:
     """Return this rank's part of a job as a source. exchange: with the other ranks; None where there is one.
 
     Raises TrainingError where the graph has fewer partitions than there are ranks, or a held-out link has no candidate
@@ -50,14 +50,14 @@ def open_task_source(job: StoreJob, *, edges: bool = True, exchange: Exchange | 
     """
     ranks, train, task, store = exchange or OneRank(), job.train, job.task, job.neighbors.store
     assert isinstance(train, MiniBatchConfig | ClusterBatchConfig)
-    job = replace(job, rank=0, num_ranks=1)  # all ranks follow the plans of one
+    job = job.of_rank(0, 1)  # all ranks follow the plans of one
     scored = train if isinstance(train, MiniBatchConfig) else scoring_config(job)
     draws_anew, partitions = edges and scored.resample == "epoch", partitions_of(ranks.rank, ranks.size, store.book)
     part = read_rank_part(job, partitions, edges=edges, draws_anew=draws_anew, exchange=ranks)
     build: RankNodes | RankPairs
     if isinstance(task, PairTask):
-        pools = {each.split: pool_of_split(store, task, each.split, seed=job.seed) for each in job.entries}
-        build = RankPairs.of(part, read_pairs(store, partitions), PairRule(task, job.seed, job.known), pools)
+        pools = {each.split: pool_of_split(store, task, each.split, seed=job.seed) for each in job.graph.entries}
+        build = RankPairs.of(part, read_pairs(store, partitions), PairRule.of(job), pools)
     else:
         build = RankNodes(part, part.begins(part.own))
 

@@ -7,7 +7,7 @@ them, `nodes.py` and `pairs.py` build what it sends, and `memory.py` keeps what 
 
 from __future__ import annotations
 
-from gnnflow.train.minibatch.in_memory import check_memory, hold_graph, split_entries
+from gnnflow.train.minibatch.in_memory import check_memory, hold_graph
 from gnnflow.train.minibatch.opening import (
     open_source,
     open_store_source,
@@ -26,5 +26,4 @@ __all__ = [
     "open_task_source",
     "outputs_on_shards",
     "outputs_on_store",
-    "split_entries",
 ]

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from gnnflow.graph.errors import ConfigError
-from gnnflow.graph.facts import GraphFacts, ShardEntry
+from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import PairShard, Shard
 from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights, read_pairs
@@ -64,18 +64,6 @@ def check_memory(
             fix=f"Set it to {least}MiB or more where the machine has as much, or train from shards: "
             "{strategy: mini-batch, source: shards}.",
         )
-
-
-def split_entries(facts: GraphFacts) -> tuple[ShardEntry, ...]:
-    """Return an entry for each split of a graph in memory that has targets, named as the split.
-
-    Where targets are pairs, any node may be an end of one.
-    """
-    size, pairs = (facts.num_nodes, facts.num_edges), facts.targets == "edges"
-    counts = {split: facts.splits[split] for split in SPLITS if facts.splits.get(split)}
-    if pairs:
-        return tuple(ShardEntry(split, split, "shared", size[0], *size, 0, count) for split, count in counts.items())
-    return tuple(ShardEntry(split, split, "shared", count, *size, 0) for split, count in counts.items())
 
 
 @dataclass

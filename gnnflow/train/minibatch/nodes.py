@@ -13,6 +13,7 @@ from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.sampling import EVERY_EDGE, Sampling
 from gnnflow.graphfeature.blocks import build_in_place, build_minibatch, new_scratch
 from gnnflow.graphfeature.neighborhood import Neighborhood, RowArray
 from gnnflow.graphfeature.shards import Shard
@@ -20,7 +21,7 @@ from gnnflow.layers import FeatureTensors, Model, Terms, TypedFeatureTensors
 from gnnflow.sampling.pairs import EVALUATION
 from gnnflow.train.minibatch.batches import PlannedBatch
 from gnnflow.train.minibatch.loader import Batch, SplitBuilder
-from gnnflow.train.minibatch.preparing import EVERY_EDGE, Preparing, Sample
+from gnnflow.train.minibatch.preparing import Preparing
 
 Blocks = TypeVar("Blocks")
 
@@ -40,7 +41,7 @@ class NodeBatches(SplitBuilder):
     read: Callable[[ShardEntry], Shard]
     model: Model
     preparing: Preparing
-    sample: Sample = EVERY_EDGE
+    sampling: Sampling = EVERY_EDGE
     _scratch: RowArray = field(default_factory=partial(new_scratch, 0))
     _last: ref[_Open] | None = None
 
@@ -86,7 +87,7 @@ class NodeBatches(SplitBuilder):
         watch.start()
         shard = self.read(entry)
         watch.lap("decode")
-        shard = shard if self.sample.has_edges else without_edges(shard)
+        shard = shard if self.sampling.has_edges else without_edges(shard)
         opened = _Open(shard, self._terms(shard.neighborhood))
         self._last = ref(opened)
         return opened
@@ -99,7 +100,7 @@ class NodeBatches(SplitBuilder):
         last = None if self._last is None else self._last()
         known = None if last is None else last.shard.neighborhood
         same = known is not None and known.features is neighborhood.features
-        if last is not None and same and self.sample.has_edges:
+        if last is not None and same and self.sampling.has_edges:
             return last.terms
         terms = first_terms(self.model, neighborhood.features, neighborhood.degrees)
         self.preparing.watch.lap("sums")
@@ -124,9 +125,8 @@ class NodeBatches(SplitBuilder):
         return build(
             opened.shard.neighborhood,
             rows,
-            fanouts=self.sample.fanouts,
+            sampling=self.sampling,
             num_layers=self.model.num_layers,
-            sampling=self.sample.sampling,
             scratch=self._scratch,
         )
 

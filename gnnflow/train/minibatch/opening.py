@@ -8,18 +8,19 @@ from typing import Any
 
 from gnnflow.config import MiniBatchConfig, PairTask, TaskConfig
 from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.sampling import Sampling
 from gnnflow.graphfeature.shards import read_pair_shard, read_shard
-from gnnflow.layers.model import Model, build_model
+from gnnflow.layers.model import Model
 from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.train.heads import PairRule
-from gnnflow.train.job import StoreJob, TrainJob
+from gnnflow.train.job import StoredGraph, TrainJob
 from gnnflow.train.minibatch.batches import FIXED_VIEW, EpochPlan, plan_epoch
-from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory, split_entries
+from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory
 from gnnflow.train.minibatch.loader import BatchLoader
 from gnnflow.train.minibatch.nodes import NodeBatches
 from gnnflow.train.minibatch.pairs import PairBatches
-from gnnflow.train.minibatch.preparing import Preparing, Sample
+from gnnflow.train.minibatch.preparing import Preparing
 from gnnflow.train.minibatch.source import MiniBatchSource
 from gnnflow.train.outputs import Outputs
 
@@ -29,7 +30,7 @@ Read = Callable[[ShardEntry], Any]
 
 def open_task_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
     """Return the job's shards, or its graph in memory, as a source."""
-    return open_store_source(job, edges=edges) if isinstance(job, StoreJob) else open_source(job, edges=edges)
+    return open_store_source(job, edges=edges) if isinstance(job.graph, StoredGraph) else open_source(job, edges=edges)
 
 
 def open_source(
@@ -42,33 +43,34 @@ def open_source(
     """
     train = job.train
     assert isinstance(train, MiniBatchConfig)
-    preparing, model = Preparing.of(job, draws_anew=draws_anew), build_model(job.model, job.inputs).eval()
+    preparing, model = Preparing.of(job, draws_anew=draws_anew), job.model.build().eval()
     stored = read_pair_shard if isinstance(job.task, PairTask) else read_shard
-    sample = Sample(job.fanouts, job.sampling) if edges else Sample.no_edges(model.num_layers)
-    read = read or partial(stored, job.artifact, was_read=preparing.was_read)
-    rule = PairRule(job.task, job.seed, job.known) if isinstance(job.task, PairTask) else None
-    build = _builder(read, model=model, preparing=preparing, sample=sample, rule=rule)
+    sampling = job.graph.sampling if edges else Sampling.no_edges(model.num_layers)
+    read = read or partial(stored, job.graph.artifact, was_read=preparing.was_read)
+    rule = PairRule.of(job) if isinstance(job.task, PairTask) else None
+    build = _builder(read, model=model, preparing=preparing, sampling=sampling, rule=rule)
     loader, plan = BatchLoader(build, model=model, preparing=preparing), epoch_plans(job, train, draws_anew=draws_anew)
     return MiniBatchSource.of(job, train, plan=plan, loader=loader, build=build, edges=edges)
 
 
 def epoch_plans(job: TrainJob, train: MiniBatchConfig, *, draws_anew: bool) -> Callable[[int, int], EpochPlan]:
     """Return the plans of a job by epoch and share. draws_anew: each epoch trains on another view."""
-    trained_on = [entry for entry in job.entries if entry.split == "train"]
+    trained_on = [entry for entry in job.graph.entries if entry.split == "train"]
 
     def plan(epoch: int, share: int) -> EpochPlan:
         view = FIXED_VIEW + 1 + epoch if draws_anew else FIXED_VIEW
-        keys = {"rank": share, "world_size": job.num_ranks, "view": view}
+        keys = {"rank": share, "world_size": job.share.num_ranks, "view": view}
         return plan_epoch(trained_on, seed=job.seed, epoch=epoch, batch_size=train.batch_size, **keys)
 
-    return lru_cache(job.num_ranks + 1)(plan)
+    return lru_cache(job.share.num_ranks + 1)(plan)
 
 
-def open_store_source(job: StoreJob, *, edges: bool = True) -> MiniBatchSource:
+def open_store_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
     """Return a job's mini-batches, cut from the graph store in memory."""
     assert isinstance(job.train, MiniBatchConfig)
+    assert isinstance(job.graph, StoredGraph)
     draws_anew = job.train.resample == "epoch" and edges
-    graph = ShardsInMemory(job.neighbors, job.seed, draws_anew, job.walks, job.train.threads)
+    graph = ShardsInMemory(job.graph.neighbors, job.seed, draws_anew, job.graph.walks, job.train.threads)
     read = PairsInMemory(graph, job.task, job.seed) if isinstance(job.task, PairTask) else graph
     return open_source(job, edges=edges, read=read, draws_anew=draws_anew)
 
@@ -78,7 +80,7 @@ def outputs_on_shards(
     entries: Sequence[ShardEntry],
     read: Read,
     *,
-    sample: Sample,
+    sampling: Sampling,
     train: MiniBatchConfig,
     task: TaskConfig | None = None,
     seed: int = 0,
@@ -86,12 +88,12 @@ def outputs_on_shards(
 ) -> Outputs:
     """Return a model's outputs for all targets of some shards of one split, in stored order.
 
-    sample: GraphFlat's. train says how much memory, prefetching and which batch size that may take. task: None where
+    sampling: GraphFlat's. train says how much memory, prefetching and which batch size that may take. task: None where
     targets are nodes. seed, known: as `PairRule` has them. Raises TrainingError where there are no labels.
     """
-    preparing, sample = Preparing(train.cache, train.prefetch), sample.up_to(model.num_layers)
+    preparing = Preparing(train.cache, train.prefetch)
     rule = PairRule(task, seed, known) if isinstance(task, PairTask) else None
-    build = _builder(read, model=model, preparing=preparing, sample=sample, rule=rule)
+    build = _builder(read, model=model, preparing=preparing, sampling=sampling, rule=rule)
     loader, split = BatchLoader(build, model=model, preparing=preparing), entries[0].split
     source = MiniBatchSource(
         plan=lambda _epoch, _share: (),
@@ -123,9 +125,9 @@ def outputs_on_store(
     graph, pairs = ShardsInMemory(neighbors, seed=0), task if isinstance(task, PairTask) else None
     return outputs_on_shards(
         model,
-        [entry for entry in split_entries(neighbors.store.facts) if entry.split == split],
+        [entry for entry in StoredGraph(neighbors).entries if entry.split == split],
         graph if pairs is None else PairsInMemory(graph, pairs, seed),
-        sample=Sample(neighbors.fanouts, neighbors.sampling),
+        sampling=neighbors.sampling,
         train=train,
         task=task,
         seed=seed,
@@ -134,8 +136,8 @@ def outputs_on_store(
 
 
 def _builder(
-    read: Read, *, model: Model, preparing: Preparing, sample: Sample, rule: PairRule | None
+    read: Read, *, model: Model, preparing: Preparing, sampling: Sampling, rule: PairRule | None
 ) -> NodeBatches | PairBatches:
     if rule is None:
-        return NodeBatches(read, model, preparing, sample)
-    return PairBatches(read, model, preparing, rule, sample)
+        return NodeBatches(read, model, preparing, sampling)
+    return PairBatches(read, model, preparing, rule, sampling)

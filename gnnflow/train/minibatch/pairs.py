@@ -20,6 +20,7 @@ from gnnflow.graph.arrays import Array, IntArray, distinct
 from gnnflow.graph.batch import MiniBatch
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.sampling import EVERY_EDGE, Sampling
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_pairs
 from gnnflow.graphfeature.shards import PairShard
@@ -30,7 +31,7 @@ from gnnflow.train.heads import PairHead, PairRule, scores_per_pair
 from gnnflow.train.minibatch.batches import PlannedBatch
 from gnnflow.train.minibatch.loader import Batch, SplitBuilder
 from gnnflow.train.minibatch.nodes import without_edges
-from gnnflow.train.minibatch.preparing import EVERY_EDGE, Preparing, Sample
+from gnnflow.train.minibatch.preparing import Preparing
 
 _CUT_AGAIN = "The shards were not cut for this split: run ingest and flat again."
 
@@ -62,7 +63,7 @@ class PairBatches(SplitBuilder):
     model: Model
     preparing: Preparing
     rule: PairRule
-    sample: Sample = EVERY_EDGE
+    sampling: Sampling = EVERY_EDGE
 
     @property
     def width(self) -> int:
@@ -83,7 +84,7 @@ class PairBatches(SplitBuilder):
         pairs, positions = self._shard(planned.entry), planned.positions
         split = planned.entry.split
         candidates = self.rule.candidates(pairs, positions, pool=pairs.pool, split=split, epoch=epoch)
-        timed = positions if self.sample.has_edges else None
+        timed = positions if self.sampling.has_edges else None
         rows = rows_of(pairs, timed, pairs.sources[positions], candidates)
         built = self._blocks(pairs, rows, positions, entry=planned.entry)
         return Batch(
@@ -110,7 +111,7 @@ class PairBatches(SplitBuilder):
         self.preparing.watch.start()
         pairs = self.read(entry)
         self.preparing.watch.lap("decode")
-        return pairs if self.sample.has_edges else replace(pairs, shard=without_edges(pairs.shard))
+        return pairs if self.sampling.has_edges else replace(pairs, shard=without_edges(pairs.shard))
 
     def _blocks(self, pairs: PairShard, rows: Rows, positions: IntArray, *, entry: ShardEntry) -> MiniBatch:
         """Return the blocks of these rows of a shard. positions: of the pairs in it."""
@@ -124,9 +125,8 @@ class PairBatches(SplitBuilder):
         built = build_minibatch(
             held.neighborhood,
             held.rows[rows.nodes],
-            fanouts=self.sample.fanouts,
+            sampling=self.sampling,
             num_layers=self.model.num_layers,
-            sampling=self.sample.sampling,
         )
         if rows.cuts is not None or carry:
             return built
@@ -142,9 +142,8 @@ class PairBatches(SplitBuilder):
             pairs.shard.neighborhood,
             pairs.shard.rows[rows.nodes],
             before,
-            fanouts=self.sample.fanouts,
+            sampling=self.sampling,
             num_layers=self.model.num_layers,
-            sampling=self.sample.sampling,
         )
         late = late_edge(timed)
         if late is not None:

@@ -1,9 +1,9 @@
-"""Settings of batch loaders: the in-edges that blocks keep, and the limits for making batches ready."""
+"""Settings of batch loaders: the limits for making batches ready."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,38 +11,12 @@ import torch
 
 from gnnflow.config import MiniBatchConfig
 from gnnflow.executions.moving import Mover
-from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.train.minibatch.batches import OPEN_SHARDS
 from gnnflow.train.minibatch.memory import Memory
 from gnnflow.train.profile import Stopwatch
 
 if TYPE_CHECKING:
     from gnnflow.train.job import TrainJob
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The stored in-edges that blocks keep.
-
-    fanouts: one per hop, targets first; None keeps all. sampling: how a fan-out's edges were chosen. has_edges: False
-    for the graph without its edges, which has no neighbours and degrees of zero.
-    """
-
-    fanouts: tuple[Fanout, ...] | None = None
-    sampling: SamplingKind = "uniform"
-    has_edges: bool = True
-
-    def up_to(self, num_layers: int) -> Sample:
-        """Return the sample of a model with so many layers, which uses the first fan-outs."""
-        return replace(self, fanouts=self.fanouts and self.fanouts[:num_layers])
-
-    @staticmethod
-    def no_edges(num_layers: int) -> Sample:
-        """Keep no edge. Nothing is scaled then, since nothing was left out of a sample."""
-        return Sample((0,) * num_layers, "none", has_edges=False)
-
-
-EVERY_EDGE = Sample()
 
 
 @dataclass(frozen=True)
@@ -77,4 +51,4 @@ class Preparing:
         assert isinstance(job.train, MiniBatchConfig)
         # A view is not read again, so the last epoch's view leaves before the next is drawn.
         open_shards = 2 if draws_anew else OPEN_SHARDS
-        return Preparing(job.train.cache, job.train.prefetch, open_shards, Mover(torch.device(job.device)))
+        return Preparing(job.train.cache, job.train.prefetch, open_shards, Mover(torch.device(job.share.device)))

@@ -118,14 +118,14 @@ class MiniBatchSource(Steps):
         source = cls(
             plan=plan,
             loader=loader,
-            entries=job.entries,
+            entries=job.graph.entries,
             splits=job.splits,
             build=build,
             scoring=loader,
             seed=job.seed,
             eval_batch_size=train.scoring_size,
-            rank=job.rank,
-            world_size=job.num_ranks,
+            rank=job.share.rank,
+            world_size=job.share.num_ranks,
             **more,
         )
         if edges:

@@ -208,10 +208,10 @@ def open_shares(
     """Return this rank's shares of a job; of a joint strategy its part of the graph, however many ranks there are."""
     if pipeline_of(job.train).is_joint:
         joint = cast("OpenJointSource", open_source)
-        part = joint(replace(job, rank=group.rank, num_ranks=group.size), edges=edges, exchange=open_rows(group))
+        part = joint(job.of_rank(group.rank, group.size), edges=edges, exchange=open_rows(group))
         return SharedSource([part], group)
     numbers = range(group.rank, job.train.workers, group.size)
     assert isinstance(job.train, BatchKeys), "ranks that compute their own share train on batches"
     train = job.train.model_copy(update={"cache": job.train.cache // len(numbers)})
-    shares = [replace(job, rank=number, num_ranks=job.train.workers, train=train) for number in numbers]
+    shares = [replace(job.of_rank(number, job.train.workers), train=train) for number in numbers]
     return SharedSource([open_source(share, edges=edges) for share in shares], group, look_up, settle, take)

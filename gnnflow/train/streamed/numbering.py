@@ -25,7 +25,8 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.book import PartitionBook
-from gnnflow.graph.edges import Fanout, InEdges
+from gnnflow.graph.edges import InEdges
+from gnnflow.graph.sampling import Fanout
 
 _SKEWED = 1.25  # times the mean: an interval that has more edges than that has nodes dealt anew
 MOST = 0.75  # of all rows: where more are active, all are computed
@@ -244,26 +245,26 @@ def depths(
     in_edges: Callable[[int], InEdges] | None,
     targets: IntArray,
     *,
-    fanouts: Sequence[Fanout] | None,
-    num_layers: int,
+    limits: Sequence[Fanout | None],
 ) -> Array | None:
     """Return the last layer whose output of each node still reaches a target [N]; 0: only the input is read.
 
     A breadth-first search goes backwards from the targets, over the stored partitions once per layer, and holds one of
     them at a time. It stops where what it would find saves little. None where all rows are computed in every layer.
-    in_edges: reads a partition's; None for a graph without edges. targets: dense ids. fanouts: targets first.
+    in_edges: reads a partition's; None for a graph without edges. targets: dense ids. limits: the fan-out of each
+    layer, targets first.
     """
+    num_layers = len(limits)
     depth = np.full(book.num_nodes, NOWHERE, np.int8)
     depth[targets] = num_layers
     for layer in range(num_layers, 0, -1):
         if (depth >= layer).mean() > MOST:
             break
-        fanout = None if fanouts is None else fanouts[num_layers - layer]
         for partition in range(book.num_partitions):
             first = book.start(partition)
             rows = np.flatnonzero(depth[first : first + book.size(partition)] >= layer)
             if len(rows) and in_edges is not None:
-                read = in_edges(partition).step_back(rows, limit=fanout)
+                read = in_edges(partition).step_back(rows, limit=limits[num_layers - layer])
                 depth[read] = np.maximum(depth[read], layer - 1)
                 del read
     else:

@@ -153,7 +153,7 @@ def graph_size(neighbors: Neighbors, targets: Sequence[int] | IntArray, partitio
         edges=tuple(in_edges.sum(0).tolist()),
         num_targets=int(max(targets)),
         features=tuple(0 if each is None or each.kind != "dense" else each.width for each in kinds),
-        edge_columns=facts.has_weight + facts.attribute_width + (neighbors.sampling == "weighted"),
+        edge_columns=facts.has_weight + facts.attribute_width + (neighbors.sampling.kind == "weighted"),
         largest=(max(map(book.size, partitions)), int(in_edges.sum(1).max())),
         is_typed=schema.is_typed,
         entries=tuple(entries.sum(0).tolist()),

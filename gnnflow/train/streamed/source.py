@@ -21,7 +21,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.splits import SPLITS
 from gnnflow.kernels.memory import give_back, return_memory
 from gnnflow.layers import FeatureTensors
-from gnnflow.layers.model import Model, build_model
+from gnnflow.layers.model import Model
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.globalbatch.graph import (
     blocks_of,
@@ -31,7 +31,7 @@ from gnnflow.train.globalbatch.graph import (
     read_part,
     targets_by_split,
 )
-from gnnflow.train.job import StoreJob
+from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
 from gnnflow.train.reproducible import seed_step
@@ -136,7 +136,7 @@ class StreamedSource(Steps):
         return np.flatnonzero(self.row_splits == SPLITS.index(split))
 
 
-def open_streamed(job: StoreJob, *, edges: bool = True, exchange: Exchange | None = None) -> StreamedSource:
+def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | None = None) -> StreamedSource:
     """Write this rank's part of a job's graph into files, partition by partition, and return it as a source.
 
     exchange: with the other ranks; None where there is one. Raises TrainingError where the budget cannot be kept, the
@@ -145,7 +145,7 @@ def open_streamed(job: StoreJob, *, edges: bool = True, exchange: Exchange | Non
     neighbors, train = job.neighbors, job.train
     assert isinstance(train, GlobalBatchConfig)
     _refuse_typed_card(job)
-    card = None if job.device == "cpu" else Card(torch.device(job.device))
+    card = None if job.share.device == "cpu" else Card(torch.device(job.share.device))
     watch = Stopwatch()
     watch.start()
     exchange = exchange or OneRank()
@@ -182,9 +182,9 @@ def open_streamed(job: StoreJob, *, edges: bool = True, exchange: Exchange | Non
     )
 
 
-def _refuse_typed_card(job: StoreJob) -> None:
+def _refuse_typed_card(job: TrainJob) -> None:
     """Raise TrainingError where a card is to compute several relations; the config refuses those that it knows."""
-    if job.device != "cpu" and job.neighbors.store.schema.is_typed:
+    if job.share.device != "cpu" and job.neighbors.store.schema.is_typed:
         raise TrainingError(
             "a card takes chunks of one relation, and the graph has several, or several types of nodes",
             where="train.device",
@@ -215,7 +215,7 @@ class _Labelled:
         return _Labelled(*made)
 
 
-def _planned(job: StoreJob, counts: IntArray, scratch: Scratch, exchange: Exchange, card: Card | None) -> Plan:
+def _planned(job: TrainJob, counts: IntArray, scratch: Scratch, exchange: Exchange, card: Card | None) -> Plan:
     """Return the cut of the graph that keeps the budget, the same on all ranks; the disk is checked.
 
     counts: this rank's targets by split. Raises TrainingError where the budget cannot be kept or the disk is too full.
@@ -230,7 +230,7 @@ def _planned(job: StoreJob, counts: IntArray, scratch: Scratch, exchange: Exchan
         size, sharing = of_all_ranks(size, counts, folder, exchange)
     # torch imports it, and SymPy with it, for the first gradient of a part: 30 MiB that are no part of the budget
     importlib.import_module("torch.fx.experimental.symbolic_shapes")
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     made = plan(model, size, budget=int(train.memory), copies=copies, place=ON_CARD if card else ON_CPU)
     check_disk(made.disk_bytes, folder, ranks=sharing)
     return_memory(most=made.row_bytes, budget=None if card else made.num_bytes)
@@ -238,7 +238,7 @@ def _planned(job: StoreJob, counts: IntArray, scratch: Scratch, exchange: Exchan
     return made
 
 
-def _numbering(job: StoreJob, made: Plan, exchange: Exchange, *, targets: IntArray, edges: bool) -> Numbering:
+def _numbering(job: TrainJob, made: Plan, exchange: Exchange, *, targets: IntArray, edges: bool) -> Numbering:
     """Return the places of nodes: by id on several ranks, and where edges have leaves."""
     neighbors = job.neighbors
     store, book = neighbors.store, neighbors.store.book
@@ -248,8 +248,9 @@ def _numbering(job: StoreJob, made: Plan, exchange: Exchange, *, targets: IntArr
         if is_typed:
             return by_type(types_in(book), of_types, bounds=bounds.tolist())
         return by_id([size for rank in np.diff(bounds).tolist() for size in even_sizes(rank, made.intervals)])
-    num_layers = job.model.layers
-    depth = depths(book, neighbors.in_edges if edges else None, targets, fanouts=job.fanouts, num_layers=num_layers)
+    num_layers = job.model.config.layers
+    limits = neighbors.sampling.of_hops(num_layers)
+    depth = depths(book, neighbors.in_edges if edges else None, targets, limits=limits)
     degrees = np.zeros((2, book.num_nodes), np.int32)
     for number in range(book.num_partitions if edges else 0):
         held, nodes = store.degrees(number), slice(book.start(number), book.start(number) + book.size(number))
@@ -263,30 +264,31 @@ def _numbering(job: StoreJob, made: Plan, exchange: Exchange, *, targets: IntArr
 
 
 def _written(
-    job: StoreJob, made: Plan, numbering: Numbering, scratch: Scratch, exchange: Exchange, *, edges: bool
+    job: TrainJob, made: Plan, numbering: Numbering, scratch: Scratch, exchange: Exchange, *, edges: bool
 ) -> FileGraph:
     neighbors = job.neighbors
     book = neighbors.store.book
-    fanouts, num_layers = job.fanouts, job.model.layers
+    num_layers = job.model.config.layers
+    limits = neighbors.sampling.of_hops(num_layers)
     # layers with the same fan-out aggregate the same in-edges; fan-outs are targets first
-    files = [0] * num_layers if fanouts is None else [fanouts.index(each) for each in reversed(fanouts)]
+    files = [limits.index(each) for each in reversed(limits)]
     graph = FileGraph.empty(
         scratch,
         numbering,
         files=files,
         max_edges=made.max_edges,
         max_rows=made.max_rows,
-        width=job.inputs.feature_width,
-        sparse=job.inputs.sparse,
+        width=job.model.inputs.feature_width,
+        sparse=job.model.inputs.sparse,
         ring=None if exchange.size == 1 else Ring(exchange, numbering.sizes, copies=made.copies),
-        typed=job.inputs.typed,
-        leaves=job.inputs.leaves_of_relations,
+        typed=job.model.inputs.typed,
+        leaves=job.model.inputs.leaves_of_relations,
         together=made.together,
     )
     for number in partitions_of(exchange.rank, exchange.size, book):
         part = read_part(neighbors, [number], targets=False)
         part = part if edges else part.without_edges
-        blocks = blocks_of(part, neighbors, fanouts, num_layers=num_layers)
+        blocks = blocks_of(part, neighbors, num_layers=num_layers)
         graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)
         del part, blocks
         pa.default_memory_pool().release_unused()  # reading is counted for one partition at a time

@@ -12,7 +12,6 @@ import torch
 
 from gnnflow.config import Config, MiniBatchConfig, config_from_dict
 from gnnflow.graphfeature import exclusion
-from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.train.clusterbatch import open_cluster_source
@@ -35,7 +34,7 @@ def clusters_of(folder: Path, case: str, *, train: dict[str, Any] | None = None,
 def test_all_clusters_at_once_are_the_batch_of_all_pairs(tmp_path: Path, case: str) -> None:
     job = job_of(clusters_of(tmp_path, case, train={"clusters_per_batch": 4}))
     whole = replace(job, train=MiniBatchConfig(source="store", batch_size=100_000))
-    model = build_model(job.model, job.inputs).eval()
+    model = job.model.build().eval()
     with open_cluster_source(job) as clusters, open_store_source(whole) as batches:
         (one,), (two,) = clusters.steps(0, since=0), batches.steps(0, since=0)
         # the first column is of the pair itself, whatever it is told from
@@ -93,7 +92,7 @@ def test_a_killed_training_ends_on_the_same_weights(tmp_path: Path) -> None:
 def test_an_edge_that_stays_in_the_batch_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted leak: without exclusion the scores of a batch are others."""
     job = job_of(clusters_of(tmp_path, "links"))
-    model, scores = build_model(job.model, job.inputs).eval(), []
+    model, scores = job.model.build().eval(), []
     for leaks in (False, True):
         with monkeypatch.context() as patched, open_cluster_source(job) as source:
             if leaks:

@@ -13,7 +13,6 @@ import torch
 from gnnflow.config import Config, MiniBatchConfig
 from gnnflow.config.stages import stages_of
 from gnnflow.graph.errors import ConfigError, TrainingError
-from gnnflow.layers.model import build_model
 from gnnflow.stages import pipeline
 from gnnflow.train.clusterbatch import open_cluster_source
 from gnnflow.train.clusterbatch.plan import check_clusters, plan_clusters
@@ -71,7 +70,7 @@ def test_steps_have_the_training_targets_of_their_clusters_and_no_others(folder:
 def test_all_clusters_at_once_with_every_edge_are_the_batch_of_all_targets(folder: Path, graph: str) -> None:
     job = job_of(clusters_of(folder, graph, partitions=2, clusters_per_batch=2))
     whole = replace(job, train=MiniBatchConfig(source="store", batch_size=1000))
-    model = build_model(job.model, job.inputs).eval()
+    model = job.model.build().eval()
     with open_cluster_source(job) as clusters, open_store_source(whole) as batches:
         (one,), (two,) = clusters.steps(0, since=0), batches.steps(0, since=0)
         order = np.argsort(one.targets)
@@ -86,7 +85,7 @@ def test_all_clusters_at_once_with_every_edge_are_the_batch_of_all_targets(folde
 def test_outputs_are_those_of_whole_neighbourhoods(folder: Path, graph: str, edges: bool) -> None:
     job = job_of(clusters_of(folder, graph))
     whole = replace(job, train=MiniBatchConfig(source="store", batch_size=7))
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     with open_cluster_source(job, edges=edges) as clusters, open_store_source(whole, edges=edges) as batches:
         for split in ("train", "valid", "test"):
             one, two = clusters.outputs(model, split), batches.outputs(model, split)
@@ -96,8 +95,8 @@ def test_outputs_are_those_of_whole_neighbourhoods(folder: Path, graph: str, edg
 
 def test_ranks_take_their_clusters_and_parts_of_each_split(folder: Path) -> None:
     job = job_of(clusters_of(folder))
-    shares = [replace(job, rank=rank, num_ranks=2) for rank in range(2)]
-    model, held = build_model(job.model, job.inputs), hold_graph(job.neighbors)
+    shares = [job.of_rank(rank, 2) for rank in range(2)]
+    model, held = job.model.build(), hold_graph(job.neighbors)
     taken, scored = [], []
     for share in shares:
         with open_cluster_source(share) as source:
@@ -158,7 +157,7 @@ def test_too_few_clusters_are_refused_with_numbers() -> None:
 
 def test_any_rank_makes_the_batches_of_another_with_the_draws_of_that_one(folder: Path) -> None:
     job = job_of(clusters_of(folder, clusters_per_batch=1))
-    first, second = (open_cluster_source(replace(job, rank=rank, num_ranks=2)) for rank in range(2))
+    first, second = (open_cluster_source(job.of_rank(rank, 2)) for rank in range(2))
     with first, second:
         expected = list(second.steps(3, since=1))
         found = [first.step(3, number, share=1) for number in range(1, second.steps_per_epoch)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gnnflow.layers.model import build_model
 from gnnflow.train.ranks.source import open_shares
 
 
@@ -19,7 +18,7 @@ def opened(open_source, job, group) -> Iterator:
 
 def fresh(job):
     """Return a model at the weights that a job begins with."""
-    return build_model(job.model, job.inputs, seed=job.seed).train()
+    return job.model.build(seed=job.seed).train()
 
 
 def stepped(source, model, objective, updater, *, epochs):

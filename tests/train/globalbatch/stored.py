@@ -7,13 +7,13 @@ from typing import Any
 
 from gnnflow.config import Config, config_from_dict, model_from_dict
 from gnnflow.graph.facts import SelectFacts
+from gnnflow.layers.model import ModelSpec
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.train.job import StoreJob
-from gnnflow.train.minibatch import split_entries
+from gnnflow.train.job import JobFiles, StoredGraph, TrainJob
 from tests.small_graphs import write_graph
 
 NUM_NODES, NUM_EDGES = 120, 900
@@ -42,29 +42,26 @@ def config_of(folder: Path, *, partitions: int = 4, sampling: Any = None, **trai
     )
 
 
-def job_for(folder: Path, *, model: Any = None, uri: str = "", **keys: Any) -> StoreJob:
+def job_for(folder: Path, *, model: Any = None, uri: str = "", **keys: Any) -> TrainJob:
     """Return a job on the stored graph; train keys, and those of `config_of`."""
     return job_of(config_of(folder, **keys), model=model, uri=uri)
 
 
-def job_of(config: Config, *, model: Any = None, uri: str = "") -> StoreJob:
+def job_of(config: Config, *, model: Any = None, uri: str = "") -> TrainJob:
     """Return a config's job on the stored graph."""
     context = StageContext.of(config)
     made = {stage: make_artifact(context, stage) for stage in ("ingest", "select")}
     store = GraphStore.of(made["ingest"].artifact, made["ingest"].manifest)
     kept = made["select"].facts(SelectFacts).kept is not None
     selected = made["select"].artifact if kept else ""
-    return StoreJob(
-        artifact=store.artifact,
-        entries=split_entries(store.facts),
-        fanouts=config.fanouts,
-        model=config.model if model is None else model_from_dict(model),
-        inputs=model_inputs(store.facts, config.task),
+    return TrainJob(
+        model=ModelSpec(
+            config.model if model is None else model_from_dict(model), model_inputs(store.facts, config.task)
+        ),
+        graph=StoredGraph(Neighbors(store, selected, config.sampling)),
         label_kind=store.facts.label_kind,
         num_classes=store.facts.num_classes,
         train=config.train,
         seed=config.seed,
-        sampling=config.neighbors.sampling.kind,
-        checkpoint_uri=uri,
-        neighbors=Neighbors(store, selected, config.neighbors.sampling.kind, config.fanouts),
+        files=JobFiles(uri),
     )

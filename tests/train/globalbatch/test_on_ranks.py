@@ -9,6 +9,7 @@ import pytest
 
 from gnnflow.config import GlobalBatchConfig
 from gnnflow.progress import Silent
+from gnnflow.train.job import JobFiles
 from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for, write
@@ -57,7 +58,7 @@ def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
     job = job_for(folder, model=DROPPED, **keys)
     undisturbed = train_on_ranks(job, client, progress=Recording())
     progress = Killing(client, 40, which=which)
-    trained = train_on_ranks(replace(job, checkpoint_uri=str(tmp_path)), client, progress=progress)
+    trained = train_on_ranks(replace(job, files=JobFiles(str(tmp_path))), client, progress=progress)
     assert progress.left == 0
     assert_a_lost_rank_cost_no_bit(client, trained, undisturbed, which=which)
 
@@ -70,7 +71,7 @@ def test_a_rank_killed_while_it_learns_links_costs_no_bit(client, tmp_path: Path
     job = replace(job, train=job.train.model_copy(update=ranks))
     undisturbed = train_on_ranks(job, client, progress=Recording())
     progress = Killing(client, 30, which=1)
-    trained = train_on_ranks(replace(job, checkpoint_uri=str(tmp_path / "kept")), client, progress=progress)
+    trained = train_on_ranks(replace(job, files=JobFiles(str(tmp_path / "kept"))), client, progress=progress)
     assert progress.left == 0
     assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
     assert trained.result.weights == undisturbed.result.weights

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnflow.layers.model import build_model
 from gnnflow.train.globalbatch import logits_of, open_source
 from tests.train.globalbatch.stored import job_for, write
 
@@ -18,9 +17,9 @@ SAMPLES = {"every edge": None, "uniform": {"kind": "uniform", "fanout": [3, 2]}}
 def test_scores_are_those_of_a_source(tmp_path: Path, sample: str):
     write(tmp_path)
     job = job_for(tmp_path, sampling=SAMPLES[sample])
-    model = build_model(job.model, job.inputs, seed=1)
+    model = job.model.build(seed=1)
     with open_source(job) as source:
         expected = source.outputs(model, "test")
     some = expected.targets[2:9:3]
-    again = logits_of(model, some, neighbors=job.neighbors, fanouts=job.fanouts)
+    again = logits_of(model, some, neighbors=job.neighbors)
     np.testing.assert_allclose(again, expected.logits[2:9:3], rtol=1e-4, atol=1e-5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import torch
 
 from gnnflow.config import config_from_dict
-from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.run_facts import STAGE_PARTS
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
@@ -155,13 +153,6 @@ def test_more_ranks_than_partitions_are_refused_with_the_fix(folder: Path):
     (found,) = {str(each) for each in outcomes(lambda group: open_shares(open_source, job, edges=True, group=group), 3)}
     assert "3 ranks share 2 partitions" in found
     assert "Set graph.partitions to 3 or more" in found
-
-
-def test_a_plateau_needs_a_split_to_look_at(folder: Path):
-    job = job_for(folder, schedule={"kind": "plateau"})
-    bare = replace(job, entries=[entry for entry in job.entries if entry.split != "valid"])
-    with pytest.raises(TrainingError, match="no target is in the valid split"):
-        train(bare, progress=Silent())
 
 
 def test_the_stages_of_layers_are_in_every_epoch_and_in_the_metrics(folder: Path):

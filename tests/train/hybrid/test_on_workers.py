@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnflow.progress import Silent
+from gnnflow.train.job import JobFiles
 from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for, write
@@ -44,6 +45,6 @@ def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
     job = job_for(folder, model=DROPPED, workers=2, epochs=24, checkpoint_steps=4, **strategy)
     undisturbed = train_on_ranks(job, client, progress=Recording())
     progress = Killing(client, 40, which=1)
-    trained = train_on_ranks(replace(job, checkpoint_uri=str(tmp_path)), client, progress=progress)
+    trained = train_on_ranks(replace(job, files=JobFiles(str(tmp_path))), client, progress=progress)
     assert progress.left == 0
     assert_a_lost_rank_cost_no_bit(client, trained, undisturbed, which=1)

@@ -98,7 +98,7 @@ def pairs_config(folder: Path, case: str, strategy: str) -> Config:
 def ran(source: Any, job: Any, updater_of: Any) -> Any:
     """Return the losses of three epochs' steps, the weights after them, and the outputs of each split."""
     model = fresh(job)
-    return stepped(source, model, Objective(job.label_kind, unit=job.inputs.unit), updater_of(model), epochs=3)
+    return stepped(source, model, Objective(job.label_kind, unit=job.model.inputs.unit), updater_of(model), epochs=3)
 
 
 def on_ranks(job: Any, size: int) -> list[Any]:

@@ -28,7 +28,7 @@ from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.entry import perform
 from gnnflow.stages.running import run_stage
 from gnnflow.stages.train import model_inputs
-from gnnflow.train.job import TrainJob, fit_digest
+from gnnflow.train.job import Shards, fit_digest
 from gnnflow.train.minibatch import check_memory, hold_graph, open_store_source
 from tests.small_graphs import write_graph
 from tests.train.on_stores import config_of, context_of, job_of, resumes_to_the_same_weights
@@ -64,7 +64,7 @@ def test_targets_have_the_logits_that_they_have_from_shards(folder: Path, graph:
     held = read_graph(neighbors)
     torch.manual_seed(0)
     model = build_model(config.model, model_inputs(neighbors.store.facts, config.task)).eval()
-    cut = {"fanouts": neighbors.fanouts, "num_layers": 2, "sampling": neighbors.sampling}
+    cut = {"sampling": neighbors.sampling, "num_layers": 2}
     seen = dict.fromkeys(held.splits, 0)
     with torch.no_grad():
         for entry in flat.facts(FlatFacts).shards:
@@ -143,7 +143,7 @@ def test_an_epoch_that_draws_anew_trains_on_other_neighbours_and_scores_on_the_s
     )
     job = job_of(config)
     fixed = replace(job, train=job.train.model_copy(update={"resample": "never"}))
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     with open_store_source(job) as drawn, open_store_source(fixed) as once:
         own = [next(drawn.steps(epoch, since=0)).logits(model.eval()) for epoch in (0, 1, 0)]
         same = [next(once.steps(epoch, since=0)).logits(model.eval()) for epoch in (0, 1)]
@@ -156,9 +156,9 @@ def test_an_epoch_that_draws_anew_trains_on_other_neighbours_and_scores_on_the_s
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_ranks_take_equally_many_steps_over_shares_that_are_all_targets(folder: Path, num_ranks: int) -> None:
     job = job_of(config_of(folder, "plain", train={**STORE, "batch_size": 2}))
-    shares = [replace(job, rank=rank, num_ranks=num_ranks) for rank in range(num_ranks)]
+    shares = [job.of_rank(rank, num_ranks) for rank in range(num_ranks)]
     sources = [open_store_source(share) for share in shares]
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     taken = [[step.targets for step in source.steps(1, since=0)] for source in sources]
     scored = np.concatenate([source.outputs(model, "valid").targets for source in sources])
     assert len({len(steps) for steps in taken}) == 1
@@ -215,7 +215,8 @@ def test_checkpoints_of_the_store_are_not_those_of_shards_or_of_another_sample(f
         job_of(config_of(folder, "plain", train=STORE, **sampled)),
         job_of(config_of(folder, "plain", train={**STORE, "resample": "epoch"}, **sampled)),
     ]
-    on_shards = TrainJob(**{field.name: getattr(jobs[0], field.name) for field in fields(TrainJob)})
+    shards = Shards(**{field.name: getattr(jobs[0].graph, field.name) for field in fields(Shards)})
+    on_shards = replace(jobs[0], graph=shards)
     assert len({fit_digest(job, "train") for job in [*jobs, on_shards]}) == 4
 
 

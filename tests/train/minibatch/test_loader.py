@@ -13,13 +13,14 @@ from gnnflow.config import model_from_dict
 from gnnflow.executions.minibatch import layer_outputs
 from gnnflow.graph.errors import StorageError, TrainingError
 from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.sampling import EVERY_EDGE, Sampling
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.layers import Model
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.minibatch.batches import plan_epoch, plan_evaluation
 from gnnflow.train.minibatch.loader import BatchLoader
 from gnnflow.train.minibatch.nodes import NodeBatches
-from gnnflow.train.minibatch.preparing import EVERY_EDGE, Preparing, Sample
+from gnnflow.train.minibatch.preparing import Preparing
 from tests.train.planted import NUM_CLASSES, WIDTH, planted
 
 GRAPH = planted()
@@ -60,7 +61,7 @@ def loader_of(
     model: Model = GAT,
 ) -> BatchLoader:
     preparing = Preparing(cache, prefetch)
-    build = NodeBatches(reads, model, preparing, EVERY_EDGE if edges else Sample.no_edges(model.num_layers))
+    build = NodeBatches(reads, model, preparing, EVERY_EDGE if edges else Sampling.no_edges(model.num_layers))
     return BatchLoader(build, model=model, preparing=preparing)
 
 

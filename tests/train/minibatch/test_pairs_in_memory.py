@@ -13,13 +13,11 @@ import pytest
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.shards import read_pair_shard
-from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline, publish
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.train.minibatch import in_memory, open_store_source, open_task_source, outputs_on_shards
-from gnnflow.train.minibatch.preparing import Sample
 from gnnflow.train.trainer import train
 from tests.train.on_stores import job_of, resumes_to_the_same_weights
 from tests.train.pairs_on_stores import CASES, config_of
@@ -36,7 +34,7 @@ SAMPLED = {"neighbors": {"sampling": {"kind": "uniform", "fanout": [4, 3]}}}
 def test_scores_are_those_of_shards(tmp_path: Path, case: str, sections: dict[str, Any]) -> None:
     config = config_of(tmp_path, case, train=STORE, **sections)
     job = job_of(config)
-    model = build_model(job.model, job.inputs, seed=0)
+    model = job.model.build(seed=0)
     with open_store_source(job) as source:
         found = {split: source.outputs(model, split) for split in ("valid", "test")}
     context = StageContext.of(config_of(tmp_path, case, **sections))
@@ -47,7 +45,7 @@ def test_scores_are_those_of_shards(tmp_path: Path, case: str, sections: dict[st
             model,
             [entry for entry in shards.shards if entry.split == split],
             partial(read_pair_shard, flat.artifact),
-            sample=Sample(shards.fanouts, job.sampling),
+            sampling=job.graph.sampling,
             train=context.config.train,
             task=job.task,
             seed=job.seed,
@@ -81,12 +79,12 @@ def test_an_epoch_of_its_own_sample_sees_other_edges(tmp_path: Path) -> None:
 
 def test_ranks_score_a_split_in_parts_that_follow_each_other(tmp_path: Path) -> None:
     job = job_of(config_of(tmp_path, "links", train=STORE))
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     with open_store_source(job) as source:
         whole = source.outputs(model, "valid")
     parts = []
     for rank in range(3):
-        with open_store_source(replace(job, rank=rank, num_ranks=3)) as source:
+        with open_store_source(job.of_rank(rank, 3)) as source:
             parts.append(source.outputs(model, "valid"))
     np.testing.assert_array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
     np.testing.assert_allclose(np.concatenate([part.logits for part in parts]), whole.logits, rtol=1e-4, atol=1e-5)

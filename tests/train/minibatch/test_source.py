@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from gnnflow.graphfeature.shards import read_shard, write_shard
-from gnnflow.layers.model import build_model
+from gnnflow.train.job import Shards
 from gnnflow.train.minibatch import MiniBatchSource, open_source, outputs_on_shards
-from gnnflow.train.minibatch.preparing import Sample
 from gnnflow.train.minibatch.source import BatchStep
+from tests.fanouts import sampling_of
 from tests.train.planted import job_for, planted
 
 GRAPH = planted(train_shards=4)
@@ -43,7 +43,7 @@ def test_later_steps_do_not_need_the_steps_before() -> None:
 def test_ranks_share_the_targets_and_draw_differently() -> None:
     steps = []
     for rank in (0, 1):
-        with open_source(replace(JOB, rank=rank, num_ranks=2), read=GRAPH.read) as source:
+        with open_source(JOB.of_rank(rank, 2), read=GRAPH.read) as source:
             assert source.steps_per_epoch == 6
             steps.append(list(source.steps(0, since=0)))
     seen = sorted(target for part in steps for targets in targets_of(part) for target in targets)
@@ -53,13 +53,13 @@ def test_ranks_share_the_targets_and_draw_differently() -> None:
 
 def test_splits_without_targets_are_not_named() -> None:
     entries = [replace(entry, num_targets=0) if entry.split == "test" else entry for entry in GRAPH.entries()]
-    with open_source(replace(JOB, entries=entries[::-1]), read=GRAPH.read) as source:
+    with open_source(replace(JOB, graph=replace(JOB.graph, entries=entries[::-1])), read=GRAPH.read) as source:
         assert source.splits == ("train", "valid")
 
 
 def test_outputs_are_in_stored_order_whatever_the_batch_size() -> None:
     torch.manual_seed(0)
-    model = build_model(JOB.model, JOB.inputs)
+    model = JOB.model.build()
 
     def outputs(source: MiniBatchSource, size: int) -> tuple[np.ndarray, np.ndarray]:
         found = replace(source, eval_batch_size=size).outputs(model, "test")
@@ -86,13 +86,13 @@ def test_a_model_scores_stored_shards_as_its_source_does(tmp_path: Path, fanouts
         name="test-0",
         split="test",
         layout="shared",
-        fanouts=fanouts,
+        sampling=sampling_of(fanouts),
         num_hops=2,
     )
-    model = build_model(JOB.model, JOB.inputs)
+    model = JOB.model.build()
     read = partial(read_shard, str(tmp_path))
-    found = outputs_on_shards(model, [entry], read, sample=Sample(fanouts), train=JOB.train)
-    with open_source(replace(JOB, artifact=str(tmp_path), entries=[entry], fanouts=fanouts)) as source:
+    found = outputs_on_shards(model, [entry], read, sampling=sampling_of(fanouts), train=JOB.train)
+    with open_source(replace(JOB, graph=Shards(str(tmp_path), [entry], sampling_of(fanouts)))) as source:
         expected = source.outputs(model, "test")
     np.testing.assert_array_equal(found.logits, expected.logits)
     np.testing.assert_array_equal(found.targets, targets)
@@ -100,7 +100,7 @@ def test_a_model_scores_stored_shards_as_its_source_does(tmp_path: Path, fanouts
 
 def test_any_rank_makes_the_batches_of_another_with_the_draws_of_that_one():
     graph = planted(train_shards=3)
-    jobs = [replace(job_for(graph, batch_size=16), rank=rank, num_ranks=2) for rank in range(2)]
+    jobs = [job_for(graph, batch_size=16).of_rank(rank, 2) for rank in range(2)]
     first, second = (graph.open_source(job, edges=True) for job in jobs)
     with first, second:
         expected = list(second.steps(4, since=1))

@@ -16,9 +16,10 @@ import pytest
 from distributed.client import ClosedClientError
 
 from gnnflow.cluster import Cluster
-from gnnflow.config import LocalCluster, model_from_dict
+from gnnflow.config import LocalCluster
 from gnnflow.graph.errors import ClusterError, TrainingError
 from gnnflow.layers.saved import decode_weights
+from gnnflow.train.job import JobFiles
 from gnnflow.train.ranks.attempt import PREFIX, Attempt
 from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.ranks.operations import RankLostError
@@ -26,7 +27,7 @@ from gnnflow.train.ranks.pushing import ServedUpdater
 from gnnflow.train.ranks.servers import Server
 from gnnflow.train.trainer import train
 from tests.train.conftest import WORKERS
-from tests.train.planted import Planted, Recording, job_for, planted, without_times
+from tests.train.planted import Planted, Recording, job_for, planted, with_model, without_times
 from tests.train.ranks.test_gradients import model_of
 from tests.train.ranks.together import outcomes
 
@@ -38,8 +39,7 @@ SHARDS = planted(train_shards=8)
 
 def job_of(graph: Planted, *, dropout: float = 0.0, **keys: object):
     """A job without dropout, whose draws differ by rank, so that one rank and several can be compared."""
-    job = job_for(graph, **keys)
-    return replace(job, model=model_from_dict({"kind": "sage", "hidden": 16, "dropout": dropout}))
+    return with_model(job_for(graph, **keys), dropout=dropout)
 
 
 def ranks(client, job, graph, *, progress=None):
@@ -212,7 +212,7 @@ class Failing:
         self.graph, self.rank, self.error = graph, rank, error
 
     def __call__(self, job, *, edges):
-        if job.rank == self.rank:
+        if job.share.rank == self.rank:
             raise self.error
         return self.graph.open_source(job, edges=edges)
 
@@ -237,7 +237,7 @@ class Stuck(Failing):
     """On one rank's share opening takes for ever, in code that no one can interrupt."""
 
     def __call__(self, job, *, edges):
-        while job.rank == self.rank:
+        while job.share.rank == self.rank:
             time.sleep(0.05)
         return self.graph.open_source(job, edges=edges)
 
@@ -384,7 +384,7 @@ def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(clien
     keys = {"batch_size": 8, "workers": 2, "epochs": 60, "dropout": 0.3, "checkpoint_steps": 4}
     undisturbed = ranks(client, job_of(SHARDS, **keys), SHARDS)
     progress = Killing(client, 150, which=which)
-    job = replace(job_of(SHARDS, **keys), checkpoint_uri=str(tmp_path))
+    job = replace(job_of(SHARDS, **keys), files=JobFiles(str(tmp_path)))
     trained = ranks(client, job, SHARDS, progress=progress)
     assert progress.left == 0
     assert any("train: goes on from epoch" in text for text in progress.messages)
@@ -397,7 +397,7 @@ def test_a_killed_server_or_its_rank_costs_the_time_since_the_last_checkpoint(cl
     keys["updater"] = servers("synchronous")
     undisturbed = ranks(client, job_of(SHARDS, **keys), SHARDS)
     progress = Killing(client, 100, which=which)
-    job = replace(job_of(SHARDS, **keys), checkpoint_uri=str(tmp_path))
+    job = replace(job_of(SHARDS, **keys), files=JobFiles(str(tmp_path)))
     trained = ranks(client, job, SHARDS, progress=progress)
     assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
     lost = "parameter server 0 was lost" if which == "server-0" else "rank 1 was lost"
@@ -410,7 +410,7 @@ def test_ranks_that_keep_dying_end_the_run_with_the_reason(client, tmp_path: Pat
     progress = Killing(client, 20, times=2, which=1)
     job = job_of(SHARDS, batch_size=8, workers=2, epochs=500, restarts=1)
     with pytest.raises(ClusterError, match=r"ranks were lost 2 times; the last time: rank 1 was lost"):
-        ranks(client, replace(job, checkpoint_uri=str(tmp_path)), SHARDS, progress=progress)
+        ranks(client, replace(job, files=JobFiles(str(tmp_path))), SHARDS, progress=progress)
     client.wait_for_workers(WORKERS, timeout=60)
     nothing_is_left(client)
 

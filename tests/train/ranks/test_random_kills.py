@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
+from gnnflow.train.job import JobFiles
 from gnnflow.train.ranks.gang import train_on_ranks
 from tests.train.conftest import WORKERS
 from tests.train.planted import Recording
@@ -110,7 +111,7 @@ def test_kills_at_random_moments_change_nothing(client, tmp_path: Path, mode, re
     place, pick, told = list(MODES).index(mode), random.Random(mode), []
     for number in range(KILLS):
         victim = victims[(place * KILLS + number) % len(victims)]
-        own, at = replace(job, checkpoint_uri=str(tmp_path / str(number))), pick.randrange(1, STEPS)
+        own, at = replace(job, files=JobFiles(str(tmp_path / str(number)))), pick.randrange(1, STEPS)
         result, restarts, seconds = train_through_a_kill(client, own, victim, at=at, delay=pick.uniform(0, 0.05))
         accuracy = result.metrics["test.accuracy"]
         told.append((victim, at, restarts, round(seconds, 2), accuracy))
@@ -159,7 +160,7 @@ def test_two_kills_at_a_random_distance_change_nothing(client, tmp_path: Path, m
         which, then = pick.choice(victims[:2]), pick.choice(victims)
         at, apart = pick.randrange(1, STEPS), pick.uniform(0, APART_SECONDS)
         progress = Twice(client, at, which=which, then=then, apart=apart)
-        own, begin = replace(job, checkpoint_uri=str(tmp_path / str(number))), time.monotonic()
+        own, begin = replace(job, files=JobFiles(str(tmp_path / str(number)))), time.monotonic()
         trained = ranks(client, own, SHARDS, progress=progress)
         seconds = time.monotonic() - begin
         progress.thread.join()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gnnflow.config.pipelines import PIPELINES, load_named
+from gnnflow.train.job import JobFiles
 from gnnflow.train.ranks.gang import train_on_ranks
 from tests.small_graphs import write_graph
 from tests.train.on_stores import config_of
@@ -31,7 +32,7 @@ class Slowed:
 
     def __call__(self, job, *, edges):
         made = load_named(self.reference)(job, edges=edges) if self.reference else SHARDS.open_source(job, edges=edges)
-        return _Slowed(made) if job.rank == self.rank else made
+        return _Slowed(made) if job.share.rank == self.rank else made
 
 
 class _Slowed:
@@ -73,7 +74,7 @@ def test_what_a_killed_rank_had_taken_is_trained_on_by_those_that_go_on(client, 
     job = job_of(SHARDS, updater=stealing(), **keys)
     progress = Killing(client, 30, which=which)
     trained = train_on_ranks(
-        replace(job, checkpoint_uri=str(tmp_path)), client, progress=progress, open_source=SHARDS.open_source
+        replace(job, files=JobFiles(str(tmp_path))), client, progress=progress, open_source=SHARDS.open_source
     )
     assert progress.left == 0
     assert len(trained.attempts) == 2

@@ -13,10 +13,11 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Features
 from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.saved import decode_weights
+from gnnflow.train.job import JobFiles
 from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.trainer import train
 from tests.conftest import ClusterOf
-from tests.train.planted import NUM_CLASSES, NUM_NODES, Recording, job_for, planted
+from tests.train.planted import NUM_CLASSES, NUM_NODES, Recording, job_for, planted, with_model
 
 pytestmark = pytest.mark.distributed
 GRAPH = planted(train_shards=1)
@@ -40,7 +41,7 @@ def test_ranks_follow_a_schedule_and_accumulate(
     }
     one = job_for(GRAPH, **keys)
     job = job_for(GRAPH, uri=str(tmp_path), workers=2, updater=updater, **keys)
-    one, job = (replace(each, model=each.model.model_copy(update={"dropout": 0.0})) for each in (one, job))
+    one, job = (with_model(each, dropout=0.0) for each in (one, job))
     expected = train(one, progress=Recording(), open_source=GRAPH.open_source)
     client = cluster_of(LocalCluster(workers=workers, memory_limit="2GiB")).dask_client()
     found = train_on_ranks(job, client, progress=Recording(), open_source=GRAPH.open_source).result
@@ -72,10 +73,10 @@ def test_ranks_that_pull_rows_of_a_table_from_servers_train_as_one_rank(
     def job_with(**more: object):
         job = job_for(graph, uri=str(tmp_path), **keys, **more)
         inputs = ModelInputs(COLUMNS, NUM_CLASSES, sparse=True)
-        return replace(job, inputs=inputs, model=job.model.model_copy(update={"dropout": 0.0}))
+        return with_model(replace(job, model=replace(job.model, inputs=inputs)), dropout=0.0)
 
     one = replace(
-        job_with(batch_size=120), checkpoint_uri=""
+        job_with(batch_size=120), files=JobFiles()
     )  # a step is an epoch, of the same targets on one rank and two
     expected = train(one, progress=Recording(), open_source=graph.open_source)
     updater = {"kind": "parameter_server", "mode": "synchronous", "servers": 2}

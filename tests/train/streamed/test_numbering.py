@@ -80,19 +80,17 @@ def test_what_reaches_a_target_is_what_some_layer_reads_for_it(tmp_path, samplin
     job = job_for(tmp_path, sampling=sampling)
     neighbors, book = job.neighbors, job.neighbors.store.book
     targets = np.sort(np.random.default_rng(num_targets).permutation(NUM_NODES)[:num_targets])
-    blocks = blocks_of(
-        read_part(neighbors, range(book.num_partitions)), neighbors, job.fanouts, num_layers=job.model.layers
-    )
+    blocks = blocks_of(read_part(neighbors, range(book.num_partitions)), neighbors, num_layers=job.model.config.layers)
     expected = depth_of(blocks, targets)
-    found = depths(book, neighbors.in_edges, targets, fanouts=job.fanouts, num_layers=job.model.layers)
-    for level in range(job.model.layers + 1):
+    found = depths(book, neighbors.in_edges, targets, limits=neighbors.sampling.of_hops(job.model.config.layers))
+    for level in range(job.model.config.layers + 1):
         wanted = expected >= level
         assert ((found >= level) == wanted).all() or (wanted.mean() > MOST and (found >= level).all())
-    assert not (found == job.model.layers).all()
+    assert not (found == job.model.config.layers).all()
 
 
 def test_nothing_is_pruned_where_that_saves_little(tmp_path):
     write(tmp_path)
     job = job_for(tmp_path)
     most = np.arange(int(NUM_NODES * MOST) + 1)
-    assert depths(job.neighbors.store.book, job.neighbors.in_edges, most, fanouts=None, num_layers=2) is None
+    assert depths(job.neighbors.store.book, job.neighbors.in_edges, most, limits=[None, None]) is None

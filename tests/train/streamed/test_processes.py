@@ -26,6 +26,7 @@ TRAINING = """
 import hashlib, json, sys
 from pathlib import Path
 from gnnflow.progress import Silent
+from gnnflow.train.job import JobFiles
 from gnnflow.train.streamed import source
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for
@@ -41,6 +42,7 @@ from dataclasses import replace
 from pathlib import Path
 from gnnflow.config import model_from_dict
 from gnnflow.progress import Silent
+from gnnflow.train.job import JobFiles
 from gnnflow.train.streamed import source
 from gnnflow.train.trainer import train
 from tests.train.streamed.cutting import cut_to
@@ -48,7 +50,8 @@ from tests.train.streamed.test_typed_source import case_job
 source.plan = cut_to(0, 3)
 keys = json.loads(sys.argv[2])
 model = model_from_dict({"kind": "magnn", "hidden": 8, "dropout": 0.5, "attention_dropout": 0.3})
-job = replace(case_job(Path(sys.argv[1]), "metapaths", **keys["train"]), model=model, checkpoint_uri=keys["uri"])
+job = case_job(Path(sys.argv[1]), "metapaths", **keys["train"])
+job = replace(job, model=replace(job.model, config=model), files=JobFiles(keys["uri"]))
 print(hashlib.sha256(train(job, progress=Silent()).weights).hexdigest())
 """
 

@@ -11,6 +11,7 @@ import pytest
 from gnnflow.executions.streamed import GroupSizes
 from gnnflow.graph.errors import TrainingError
 from gnnflow.progress import Silent
+from gnnflow.train.job import JobFiles
 from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for, write
@@ -70,7 +71,7 @@ def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
     job = job_for(folder, model=DROPPED, **keys)
     undisturbed = on_ring(client, job)
     progress = Killing(client, 6, which=which)
-    trained = on_ring(client, replace(job, checkpoint_uri=str(tmp_path)), progress=progress)
+    trained = on_ring(client, replace(job, files=JobFiles(str(tmp_path))), progress=progress)
     assert progress.left == 0
     assert_a_lost_rank_cost_no_bit(client, trained, undisturbed, which=which)
 

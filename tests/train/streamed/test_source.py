@@ -186,7 +186,7 @@ def test_files_have_no_name_and_are_closed(folder, cut, tmp_path):
     opened = open_files()
     with open_streamed(streamed(folder, scratch=str(tmp_path))) as found:
         (step,) = found.steps(0, since=0)
-        model = build_model(config_of(folder).model, job_for(folder).inputs).train()
+        model = build_model(config_of(folder).model, job_for(folder).model.inputs).train()
         step.logits(model).sum().backward()
         assert open_files() > opened
         assert not list(tmp_path.iterdir())
@@ -222,7 +222,7 @@ def test_a_step_computes_the_rows_that_reach_a_target_and_an_evaluation_all(fold
         every = sum(piece.num_edges for piece in found.graph.pieces(1))
         assert of_layer[1] < of_layer[0] <= every
         assert found.graph.active(2) == found.graph.sizes
-        model = build_model(config_of(folder).model, job_for(folder).inputs)
+        model = build_model(config_of(folder).model, job_for(folder).model.inputs)
         outputs = found.outputs(model, "test")
         assert (np.diff(outputs.targets) > 0).all()
 
@@ -266,7 +266,7 @@ FINE = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (20_000, 400_000))
     ],
 )
 def test_the_number_that_is_asked_for_is_the_least_that_is_enough(folder, size, place):
-    model = build_model(job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2}).model, ModelInputs(64, 8))
+    model = build_model(job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2}).model.config, ModelInputs(64, 8))
     asked = []
     for budget in (1 << 20, 34 << 20):
         with pytest.raises(TrainingError, match="MiB are needed") as caught:
@@ -280,7 +280,7 @@ def test_the_number_that_is_asked_for_is_the_least_that_is_enough(folder, size, 
 
 def test_fewer_bytes_are_more_intervals(folder):
     job = job_for(folder)
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     size = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (100_000, 2_000_000))
     plans = [plan(model, size, budget=mib << 20) for mib in (4000, 1000, 600)]
     assert [each.intervals for each in plans] == sorted({each.intervals for each in plans})
@@ -291,7 +291,7 @@ def test_fewer_bytes_are_more_intervals(folder):
 
 def test_what_the_fewest_intervals_leave_of_a_budget_lets_several_stay_together(folder):
     job = job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2})
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     size = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (20_000, 400_000))
     for mib in (2000, 1000, 600):
         made = plan(model, size, budget=mib << 20)
@@ -309,7 +309,7 @@ def test_what_the_fewest_intervals_leave_of_a_budget_lets_several_stay_together(
 
 
 def test_many_edges_are_cut_so_that_their_ends_have_two_bytes(folder):
-    model = build_model(job_for(folder, model={"kind": "gcn", "hidden": 64}).model, ModelInputs(64, 8))
+    model = build_model(job_for(folder, model={"kind": "gcn", "hidden": 64}).model.config, ModelInputs(64, 8))
     few, many = (
         GraphSize((600_000,), (edges,), 1000, (64,), 0, (10_000, edges // 60)) for edges in (3_000_000, 90_000_000)
     )
@@ -319,7 +319,7 @@ def test_many_edges_are_cut_so_that_their_ends_have_two_bytes(folder):
 
 def test_a_rank_of_several_needs_memory_for_what_goes_round(folder):
     job = job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2})
-    model = build_model(job.model, job.inputs)
+    model = job.model.build()
     alone = GraphSize((500_000,), (10_000_000,), 1000, (64,), 0, (100_000, 2_000_000))
     of_four = replace(alone, ranks=4, all_targets=4000)
     one, ring = (plan(model, size, budget=600 << 20) for size in (alone, of_four))

@@ -19,6 +19,7 @@ from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.globalbatch.graph import blocks_of, bounds_of, read_part
+from gnnflow.train.job import Share
 from gnnflow.train.streamed import budget as plans
 from gnnflow.train.streamed import open_streamed, source
 from gnnflow.train.streamed.budget import plan
@@ -68,14 +69,14 @@ def blocks_in(job):
     """Return the blocks of all nodes, a layer after the other."""
     store = job.neighbors.store
     part = read_part(job.neighbors, range(store.book.num_partitions))
-    return blocks_of(part, job.neighbors, job.fanouts, num_layers=job.model.layers)
+    return blocks_of(part, job.neighbors, num_layers=job.model.config.layers)
 
 
 @pytest.mark.table(6)
 @pytest.mark.parametrize("case", CASES)
 def test_every_relation_is_filed_as_it_is_stored(tmp_path, case, monkeypatch):
     job = case_job(tmp_path, case)
-    store, schema = job.neighbors.store, job.inputs.schema
+    store, schema = job.neighbors.store, job.model.inputs.schema
     monkeypatch.setattr(source, "plan", cut_to(0, 3))
     blocks: list[Block] = blocks_in(job)
     every = np.arange(store.book.num_nodes)
@@ -106,7 +107,7 @@ def numbering_of(job, found):
 @pytest.mark.parametrize("case", ["every edge", "rings"])
 def test_ranks_file_the_edges_into_their_own_nodes(tmp_path, case):
     job = case_job(tmp_path, case)
-    schema = job.inputs.schema
+    schema = job.model.inputs.schema
     (block,) = {id(each): each for each in blocks_in(job)}.values()
 
     def read(exchange):
@@ -138,8 +139,8 @@ def sized(schema, *, ranks=1):
 @pytest.mark.parametrize("kind", ["rgcn", "hgt", "gat", "han"])
 def test_types_have_the_intervals_that_their_nodes_ask_for(tmp_path, kind):
     job = case_job(tmp_path, "every edge")
-    model = build_model(model_from_dict({"kind": kind, "hidden": 64}), job.inputs)
-    size = sized(job.inputs.schema)
+    model = build_model(model_from_dict({"kind": kind, "hidden": 64}), job.model.inputs)
+    size = sized(job.model.inputs.schema)
     plans = [plan(model, size, budget=mib << 20) for mib in (3000, 1500, 900)]
     assert [each.intervals for each in plans] == sorted({each.intervals for each in plans})
     for made, mib in zip(plans, (3000, 1500, 900), strict=True):
@@ -147,9 +148,9 @@ def test_types_have_the_intervals_that_their_nodes_ask_for(tmp_path, kind):
         assert made.intervals == sum(made.of_types)
         most = -(-size.nodes[0] // made.of_types[0])
         assert made.of_types == tuple(max(1, -(-nodes // most)) for nodes in size.nodes)
-    ring = plan(model, sized(job.inputs.schema, ranks=3), budget=1500 << 20, copies=True)
+    ring = plan(model, sized(job.model.inputs.schema, ranks=3), budget=1500 << 20, copies=True)
     assert ring.num_bytes <= 1500 << 20
-    for of in (size, sized(job.inputs.schema, ranks=3)):
+    for of in (size, sized(job.model.inputs.schema, ranks=3)):
         with pytest.raises(TrainingError, match="MiB are needed") as caught:
             plan(model, of, budget=34 << 20)
         least = int(re.search(r"Set it to (\d+)MiB or more", str(caught.value))[1])
@@ -162,8 +163,8 @@ def test_types_have_the_intervals_that_their_nodes_ask_for(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["magnn", "rgcn", "gat"])
 def test_pieces_of_edges_with_leaves_pick_rows_where_a_type_is_several_intervals(tmp_path, kind, monkeypatch):
     job = case_job(tmp_path, "metapaths")
-    model = build_model(model_from_dict({"kind": kind, "hidden": 64}), job.inputs)
-    size = replace(sized(job.inputs.schema), leaves=2)
+    model = build_model(model_from_dict({"kind": kind, "hidden": 64}), job.model.inputs)
+    size = replace(sized(job.model.inputs.schema), leaves=2)
     whole, *picking = (plan(model, size, budget=mib << 20) for mib in (500_000, 8000, 4000))
     assert whole.of_types == (1,) * len(whole.of_types)
     assert whole.max_rows == 0
@@ -217,7 +218,7 @@ def test_what_files_of_types_cannot_hold_is_refused(tmp_path, keys, said):
 
 def test_a_card_takes_no_relations_that_a_function_selects(tmp_path):
     with pytest.raises(TrainingError, match=r"train\.device: a card takes chunks of one relation"):
-        open_streamed(replace(case_job(tmp_path, "every edge"), device="cuda"))
+        open_streamed(replace(case_job(tmp_path, "every edge"), share=Share(device="cuda")))
 
 
 @pytest.mark.table(8)
@@ -231,7 +232,7 @@ def test_training_on_types_equals_global_batch(tmp_path, case, kind, monkeypatch
     keys = {"epochs": 4, "lr": 0.05, "optimizer": "sgd"}
     jobs = case_job(tmp_path, case, **keys), case_job(tmp_path, case, memory=None, **keys)
     model = model_from_dict({"kind": kind, "hidden": 8, "dropout": 0.0})
-    found, expected = (train(replace(job, model=model), progress=Silent()) for job in jobs)
+    found, expected = (train(replace(job, model=replace(job.model, config=model)), progress=Silent()) for job in jobs)
     weights = decode_weights(expected.weights)
     for name, value in decode_weights(found.weights).items():
         torch.testing.assert_close(value, weights[name], rtol=1e-3, atol=1e-4, msg=name)
@@ -245,5 +246,7 @@ def test_training_on_types_gives_the_same_bytes_again_with_dropout(tmp_path, cas
     monkeypatch.setattr(source, "plan", cut_to(0, 3))
     job = case_job(tmp_path, case)
     model = model_from_dict({"kind": kind, "hidden": 8, "dropout": 0.5, "attention_dropout": 0.3})
-    first, second = (train(replace(job, model=model), progress=Silent()).weights for _ in range(2))
+    first, second = (
+        train(replace(job, model=replace(job.model, config=model)), progress=Silent()).weights for _ in range(2)
+    )
     assert first == second

@@ -14,9 +14,8 @@ import torch
 from safetensors import torch as safetensors_torch
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.train import background
-from gnnflow.train.background import CheckpointWriter
-from gnnflow.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from gnnflow.train import checkpoint
+from gnnflow.train.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint, write_checkpoint
 from tests.conftest import REPOSITORY
 
 
@@ -37,7 +36,7 @@ class Gate:
         self.begun = threading.Event()
         self.opened = threading.Event()
         self.written: list[int] = []
-        monkeypatch.setattr(background, "write_checkpoint", self)
+        monkeypatch.setattr(checkpoint, "write_checkpoint", self)
 
     def __call__(self, uri: str, checkpoint: Checkpoint) -> None:
         self.begun.set()
@@ -116,8 +115,7 @@ KILLED = """
 import os, signal, sys, time
 from pathlib import Path
 import torch
-from gnnflow.train.background import CheckpointWriter
-from gnnflow.train.checkpoint import Checkpoint
+from gnnflow.train.checkpoint import Checkpoint, CheckpointWriter
 folder = Path(sys.argv[1])
 with CheckpointWriter(str(folder / "c.safetensors")) as writer:
     writer.put(Checkpoint("d", {"step": 1}, {"w": torch.ones(8)}, {}, {}))

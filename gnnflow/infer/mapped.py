@@ -1,0 +1,142 @@
+"""The rows that a layer reads where their owners left them: mapped arrays, of one owner at a time.
+
+A task keeps the source terms of its rows once per relation, in an array per term, whoever reads them. A task of the
+next layer maps the arrays of one owner after the other. Where all its in-edges are one block it copies the rows that it
+reads behind its own; where parts are merged, kernels read them where they lie. States that another partition would
+send are made here, from its rows and the edges from them. So all is added up in the order of `exchanged.py`.
+
+Shapes: T targets, N rows that an owner keeps, n rows of the owners that come first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.executions.sliced import SliceTerms, kept_layout, partial_slice, term_slice
+from gnnflow.infer.arrival import OwnRows, PartRows
+from gnnflow.infer.kept_reads import read_kept
+from gnnflow.infer.need import rows_of_layer
+from gnnflow.infer.sending import carried_layers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gnnflow.executions.plan import TermArrays
+    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.infer.arrival import Arrival, TaskPlace
+    from gnnflow.infer.reads import LayerReads
+
+
+@dataclass(frozen=True)
+class MappedRows:
+    """Maps the rows that a layer of a partition reads; they are unmapped where they are last used."""
+
+    at: TaskPlace
+
+    def reads(self, rows: IntArray) -> tuple[LayerReads, ...]:
+        """Return what the layer reads, as the need round kept it."""
+        return read_kept(self.at.index, self.at.inbox, self.at.job, layer=self.at.layer)
+
+    def own(self) -> OwnRows:
+        """Return what was kept of the targets."""
+        at = self.at
+        own = at.inbox.map(f"own_{at.layer}", at.index)
+        carried = {number: own[f"output_{number}"] for number in carried_layers(at.model, at.layer, at.job)}
+        if not at.job.keeps_terms:
+            return OwnRows(None, own["h"], carried)
+        # places of the targets among the rows that the partition keeps
+        terms, places = self._rows_of(at.index, 0), own["places"]
+        if len(places) < len(terms["value"]):
+            terms = {name: rows[places] for name, rows in terms.items()}
+        target = {name: own[f"target_{name}"] for name in kept_layout(at.model, at.layer - 1).names}
+        return OwnRows(SliceTerms(terms, target), None, carried)
+
+    def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
+        """Return source terms [room + T + n], each owner's copied behind the last one's; no copy of own rows alone."""
+        owners, begin = np.flatnonzero(arrival.at_once).tolist(), room + len(own["value"])
+        if not owners and not room:
+            return own
+        total = begin + int(reads.num_asked[arrival.at_once].sum())
+        terms = {name: np.empty((total, *rows.shape[1:]), np.float32) for name, rows in own.items()}
+        for name, rows in own.items():
+            terms[name][room:begin] = rows
+        for owner in owners:
+            places = self._places(owner, reads)
+            for name, rows in self._rows_of(owner, arrival.relation).items():
+                # whole rows, in a copy that checks no bounds: places are rows of the owner
+                np.take(rows, places, axis=0, out=terms[name][begin : begin + len(places)], mode="clip")
+            begin += len(places)
+        return terms
+
+    def parts(self, arrival: Arrival, reads: LayerReads, *, every: bool) -> Iterator[PartRows]:
+        """Yield all rows that each partition of `by_rows` keeps, with the edges from them."""
+        for owner in arrival.by_rows.tolist():
+            yield self._part(owner, arrival, reads, every=every)
+
+    def states(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> Iterator[TermArrays]:
+        """Yield the states over the edges from each partition of `by_states`, as their owners would make them."""
+        read = self._read_by_edges(arrival, reads, own)
+        for owner in arrival.by_states.tolist():
+            terms, block, targets = self._part(owner, arrival, reads)
+            # a sample's scale is applied where states are merged
+            yield partial_slice(
+                self.at.model,
+                self.at.layer - 1,
+                own=read.at(reads.rows[targets]),
+                source=terms,
+                block=replace(block, sample_scale=None),
+                relation=arrival.relation,
+            )
+
+    def _read_by_edges(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> _TargetTerms:
+        """Return the terms of targets that edges read, of all targets that states lead to.
+
+        They are computed for just these rows, as is the case where they are sent to who makes the states.
+        """
+        names, owners = self.at.plans[arrival.relation].read.names, arrival.by_states.tolist()
+        if not names or not owners:
+            return _TargetTerms(reads.rows, {})
+        if self.at.job.keeps_terms:
+            return _TargetTerms(reads.rows, {name: own[name] for name in names})
+        rows = np.unique(np.concatenate([reads.rows[reads.targets_of(owner)] for owner in owners]))
+        every = rows_of_layer(self.at.index, self.at.inbox, self.at.job, self.at.layer)
+        h = self.at.inbox.map(f"own_{self.at.layer}", self.at.index, ("h",))["h"][np.searchsorted(every, rows)]
+        nodes = self.at.job.neighbors.store.degrees(self.at.index).take(rows)
+        terms = term_slice(self.at.model, self.at.layer - 1, arrival.relation, h=h, nodes=nodes).target
+        return _TargetTerms(rows, {name: terms[name] for name in names})
+
+    def _part(self, owner: int, arrival: Arrival, reads: LayerReads, *, every: bool = False) -> PartRows:
+        block, targets = reads.of_owner(owner, every=every)
+        terms, places = self._rows_of(owner, arrival.relation), self._places(owner, reads)
+        edges = replace(block.edges, sources=places[block.edges.sources])
+        return PartRows(terms, replace(block, edges=edges, num_sources=len(terms["value"])), targets)
+
+    def _places(self, owner: int, reads: LayerReads) -> IntArray:
+        """Return the places of the rows asked of an owner among those that it keeps."""
+        asked = reads.asked[reads.offsets[owner] : reads.offsets[owner + 1]]
+        rows: IntArray = asked - self.at.job.neighbors.store.book.start(owner)
+        channel = self.at.job.channel("source", self.at.layer, reads.relation)
+        (held,) = self.at.inbox.map(channel, owner, ("rows",)).values()
+        whole = len(held) == self.at.job.neighbors.store.book.size(owner)
+        return rows if whole else np.searchsorted(held, rows)
+
+    def _rows_of(self, owner: int, relation: int) -> dict[str, FloatArray]:
+        """Return the source terms [N, ...] that an owner keeps."""
+        channel = self.at.job.channel("source", self.at.layer, relation)
+        return self.at.inbox.map(channel, owner, self.at.plans[relation].source.names)
+
+
+@dataclass(frozen=True)
+class _TargetTerms:
+    """Terms of local rows of targets, ascending."""
+
+    rows: IntArray
+    terms: TermArrays
+
+    def at(self, rows: IntArray) -> dict[str, FloatArray]:
+        """Return the terms of some of the rows."""
+        places = np.searchsorted(self.rows, rows) if self.terms else rows
+        return {name: each[places] for name, each in self.terms.items()}

@@ -1,0 +1,67 @@
+"""Orders, places of ids and distributions of columns.
+
+Shapes: V values, I ids, R rows, C columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnflow.native.library import core
+
+IntArray = npt.NDArray[np.int64]
+KeyArray = npt.NDArray[np.uint64]
+
+_WORD = 64
+_MOST_IDS = 1 << 29
+_CODES = 1 << 16
+
+
+def stable_order(values: IntArray | KeyArray, before: IntArray | None = None) -> IntArray:
+    """Return the order of non-negative integers [V], equal ones as they come; `before` [V]: of rows to begin with."""
+    native = core()
+    if native is None:
+        order = np.argsort(values if before is None else values[before], kind="stable")
+        return order if before is None else before[order]
+    largest, place_bits = int(values.max(initial=0)), max(len(values) - 1, 0).bit_length()
+    assert values.min(initial=0) >= 0
+    if (bits := largest.bit_length()) + place_bits > _WORD:
+        # by the lower half of the bits, then by the upper half
+        return stable_order(values >> bits // 2, stable_order(values & (1 << bits // 2) - 1, before))
+    given = [np.ascontiguousarray(each, np.int64) for each in (values, before) if each is not None]
+    order, spare = np.empty(len(values), np.int64), np.empty(len(values), np.uint64)
+    first = given[1].ctypes.data if before is not None else None
+    native.gnnflow_order(
+        len(values), given[0].ctypes.data, first, bits, place_bits, order.ctypes.data, spare.ctypes.data
+    )
+    return order
+
+
+def find(ids: IntArray, wanted: IntArray) -> IntArray | None:
+    """Return the place of each wanted number [V] among distinct ids [I], -1 where it is none; None without the core."""
+    native = core()
+    if native is None or len(ids) > _MOST_IDS:
+        return None
+    ids, wanted = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(wanted, np.int64)
+    bits = max(2 * len(ids), 1).bit_length()
+    slots, found = np.full(1 << bits, -1, np.int32), np.empty(len(wanted), np.int64)
+    native.gnnflow_find(
+        len(ids), ids.ctypes.data, bits, slots.ctypes.data, len(wanted), wanted.ctypes.data, found.ctypes.data
+    )
+    return found
+
+
+def count_codes(matrix: npt.NDArray[np.float32], columns: IntArray) -> npt.NDArray[np.int32] | None:
+    """Return the rows of each 16-bit code, by column [C, 65536]: the upper half of a float32 in the order of numbers.
+
+    matrix: [R, width]. Returns None without the core.
+    """
+    native = core()
+    if native is None:
+        return None
+    matrix, columns = np.ascontiguousarray(matrix, np.float32), np.ascontiguousarray(columns, np.int64)
+    assert not len(columns) or 0 <= columns.min() <= columns.max() < matrix.shape[1]
+    counts = np.zeros((len(columns), _CODES), np.int32)
+    native.gnnflow_count_codes(*matrix.shape, matrix.ctypes.data, len(columns), columns.ctypes.data, counts.ctypes.data)
+    return counts
