@@ -354,7 +354,7 @@ def _target_errors(preview: Preview) -> list[GnnflowError]:
     try:
         if read.targets is None:
             refuse_empty_splits(read.labelled, counted.splits, aside="")
-        else:
+        elif getattr(read.targets.task.split, "valid", None) != 0:  # 0 is a mistake of the config, told there
             refuse_empty_edge_splits(read.labelled, counted.splits, read.targets, aside="")
     except TableError as error:
         return [error]

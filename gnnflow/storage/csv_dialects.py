@@ -157,6 +157,12 @@ def _choose(rows: Sequence[str], given: str | None, width: int | None, *, where:
                 where=where,
                 fix=say_form("separator", *names),
             )
+        if fit and quote == "'" and any('"' in row for row in rows) and _fits(rows, fit[0], '"', width):
+            raise TableError(
+                "both ' and \" may be the quotes around its fields",
+                where=where,
+                fix='Write it with " around fields that hold a separator or a quote, and with no quotes around others.',
+            )
         if fit:
             return {"separator": fit[0], "quote": quote}
     if given not in (None, " "):

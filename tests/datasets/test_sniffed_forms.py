@@ -3,8 +3,9 @@
 import csv
 import gzip
 import io
+from decimal import Decimal
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gnnflow.datasets import from_edge_csv
@@ -28,7 +29,11 @@ FORMS = st.fixed_dictionaries(
 )
 
 
+_PLAIN = {"separator": "\t", "quote": '"', "comma": False, "header": False, "end": "\n", "encoding": "utf-8"}
+
+
 @settings(max_examples=examples(100), deadline=None)
+@example(rows=[("1\t'", "1", Decimal("0.00")), ("1", "1'", Decimal("0.00"))], form={**_PLAIN, "zipped": False})
 @given(rows=st.lists(st.tuples(WORDS, WORDS, NUMBERS), min_size=1, max_size=5), form=FORMS)
 def test_values_come_back_or_are_asked_for(tmp_path_factory, rows, form):
     words = [word for row in rows for word in row[:2]]

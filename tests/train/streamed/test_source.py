@@ -266,7 +266,9 @@ FINE = GraphSize((2_000_000,), (40_000_000,), 1000, (64,), 0, (20_000, 400_000))
     ],
 )
 def test_the_number_that_is_asked_for_is_the_least_that_is_enough(folder, size, place):
-    model = build_model(job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2}).model.config, ModelInputs(64, 8))
+    model = build_model(
+        job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2}).model.config, ModelInputs(64, 8)
+    )
     asked = []
     for budget in (1 << 20, 34 << 20):
         with pytest.raises(TrainingError, match="MiB are needed") as caught:
