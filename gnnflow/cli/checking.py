@@ -48,6 +48,9 @@ def init(
         list[str] | None,
         typer.Option("--ends", metavar="SRC,DST", help="The columns of an edge's source and target."),
     ] = None,
+    encoding: Annotated[
+        str, typer.Option("--encoding", help="Encoding of the tables that are not UTF-8, such as cp1252.")
+    ] = "",
 ) -> None:
     """Write a config for tables: ids, ends, label, features and a model, with the reasons as comments."""
     from gnnflow.stages.draft import draft_config
@@ -55,7 +58,7 @@ def init(
     if Path(out).exists():
         raise ConfigError("exists already", where=f"--out {out}", fix="Name another file, or delete this one.")
     pairs = [parse_ends(each) for each in ends or ()]
-    draft = draft_config(tables, name=name, ids=ids or (), label=label, ends=pairs)
+    draft = draft_config(tables, name=name, ids=ids or (), label=label, ends=pairs, encoding=encoding)
     Path(out).write_text(draft.text, encoding="utf-8")
     for line in draft.told:
         typer.echo(line, err=True)

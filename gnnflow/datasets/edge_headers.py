@@ -44,8 +44,8 @@ _NUMBERED = (("1", "2"), ("0", "1"), ("a", "b"))
 _ATTRIBUTES = frozenset(("time", "timestamp", "date", "datetime", "year", "month", "day", "hour", "lat", "lon"))
 _ATTRIBUTES |= {"latitude", "longitude", "port", "amount", "balance", "currency", "type", "kind", "weight", "count"}
 # Roles of a node in a relation: it may have the other end's type.
-_RELATIVES = frozenset(("friend", "follower", "parent", "child", "manager", "boss", "supervisor", "partner", "peer"))
-_RELATIVES |= {"neighbor", "neighbour", "contact", "other", "referrer"}
+RELATIVES = frozenset(("friend", "follower", "parent", "child", "manager", "boss", "supervisor", "partner", "peer"))
+RELATIVES |= {"neighbor", "neighbour", "contact", "other", "referrer"}
 _WEIGHT = frozenset((("weight",), ("weights",), ("edge", "weight")))
 _TIME = frozenset((("timestamp",), ("time",), ("datetime",), ("date",), ("ts",), ("unixtime",), ("unix", "time")))
 _RELATION = frozenset((("relation",), ("rel",), ("predicate",), ("relationship",), ("relation", "type")))
@@ -152,7 +152,7 @@ def find_types(src: str, dst: str) -> Pair | None:
     first, second = roles or (_subject(words[src]), _subject(words[dst]))
     if first == second and (roles is not None or first):
         return "", ""
-    if not first or not second or _RELATIVES & {*first, *second}:
+    if not first or not second or RELATIVES & {*first, *second}:
         return None
     return "_".join(first), "_".join(second)
 

@@ -21,6 +21,7 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.fields import SPLIT_FIX
 from gnnflow.ingest.numbers import MOST_SCALED, can_be_scaled, fits_float32
 from gnnflow.storage.columns import combine, take_rows, to_numpy
+from gnnflow.storage.user_tables import holds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 Column = Any  # pa.Array: pyarrow ships no complete types
 
+_DECIMAL_COMMA = r"^\s*[+-]?[0-9]{1,3}(\.?[0-9]{3})*,[0-9]+\s*$"
 _SHOWN, _LETTERS = 3, 60
 _PLACE_SHIFT = 40
 _INT64_MAX = 2**63 - 1
@@ -136,7 +138,10 @@ def _state_faults(
     if not isinstance(state, NumericalState):
         fix = f"Write such as 2024-01-31T23:59:59, or null. Or {_kind_fix(state.name)}."
         return [Fault(f"{what} is not an ISO date or time", state.name, unreadable, fix)]
-    fix = f"Write numbers, or null. Or {_kind_fix(state.name)}."
+    first = column.take(pa.array(unreadable[:1]))
+    is_comma = holds_text(first.type) and bool(pc.any(pc.match_substring_regex(first, _DECIMAL_COMMA)).as_py())
+    other = "of CSV, set graph.formats: {TABLE: {decimal: comma}}" if is_comma else _kind_fix(state.name)
+    fix = f"Write numbers, or null. Or {other}."
     faults = [Fault(f"{what} is not a number", state.name, unreadable, fix)]
     numbers, scaling = pa.array(read.values), scaling if state.scale == "none" else state.scale
     own = None if scale is None or state.scale != "none" else scale.columns(0, 1)

@@ -30,7 +30,8 @@ def label_of(
     """Return the kind and width of the label column; none and 0 where none is read."""
     if config.label_column not in schema.names:
         if config.label is not None and "label" in config.model_fields_set:
-            field_of(schema, nodes[0], config.label_column, "graph.label")
+            fix = "Set graph.label to one of them, or to null to score without labels, or write the column."
+            field_of(schema, nodes[0], config.label_column, "graph.label", fix=fix)
         return "none", 0
     found = plain(schema.field(config.label_column).type)
     is_counted = classes is not None or holds_names(found, config)

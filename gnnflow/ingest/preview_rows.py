@@ -321,14 +321,16 @@ def _keep(
 
 
 def count_labels(preview: Preview) -> CountedLabels | None:
-    """Return the targets as ingest counts them; None where the sample does not hold them all, or none is in a split."""
+    """Return the targets as ingest counts them; None where the sample does not show them all, or none is in a split."""
     read = preview.read
     if read is None or not _labelled(preview, read).sample.is_whole:
         return None
     schema, targets = read.labelled.schema, read.targets
     if not (schema.has_labels and schema.has_split if targets is None else targets.are_split):
         return None
-    columns = _target_columns(preview, read)
+    drawn = schema.drawn if targets is None else None
+    is_open = drawn is not None and not drawn.is_found  # ingest finds a split by ranks in rounds
+    columns = None if is_open else _target_columns(preview, read)
     if columns is None:
         return None
     split = to_numpy(columns["split"]) if targets is None else splits_of(columns, read)

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from gnnflow.datasets.edge_headers import split_words
 from gnnflow.graph.errors import ConfigError, listed
 from gnnflow.graph.splits import SPLITS
-from gnnflow.stages.table_roles import GivenTable
+from gnnflow.stages.given_tables import GivenTable
+from gnnflow.stages.table_roles import INDEX
 from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import holds_lists, holds_numbers, holds_text, holds_times, plain
 
@@ -25,8 +26,10 @@ _RARE = 0.2  # share of the rarer of two classes below which accuracy says littl
 _SEPARATED = 0.2  # share of texts with a separator
 _ALIKE = 0.9  # share of different texts above which a column names its row
 _NO_LABEL = frozenset(("unknown", "n/a", "na", "none", "?", "-", "unlabelled", "unlabeled", "missing"))
+_NUMBERED = frozenset(("id", "nr", "no", "number"))  # as the numbers of rows are called
 _NUMBERS = 0.5  # share of texts that are numbers above which a column is meant as numbers
 _NUMBER = r"^\s*[+-]?[0-9]+([.,][0-9]+)*\s*$"
+_OTHER_DATE = r"^\s*[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{2,4}\b.*$"
 _DATE = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.+Z-]*)?\s*$"
 
 
@@ -118,7 +121,7 @@ def _can_be_label(table: GivenTable, name: str) -> bool:
     if not (holds_numbers(kind) or holds_text(kind)):
         return False
     different = len(pc.unique(held))
-    if holds_text(kind) and different > _MOST_CLASSES:
+    if holds_text(kind) and (different > _MOST_CLASSES or different > max(_FEW, _ALIKE * len(held))):
         return False
     return different > 1
 
@@ -197,14 +200,20 @@ def _scalar_feature(name: str, column: pa.Array, *, note: str) -> FeatureRole | 
         return "the same in all rows that were read"
     if not holds_numbers(kind):
         return _text_feature(name, held, different=different, note=note)
-    is_id = pa.types.is_integer(kind) and different == len(column) and split_words(name)[-1:] == ("id",)
-    return "different in each row" if is_id else FeatureRole(name, "numerical", note)
+    is_id = name == INDEX or bool(_NUMBERED & {*split_words(name)[-1:]})
+    if pa.types.is_integer(kind) and is_id and different == len(column):
+        return "different in each row"
+    if split_words(name)[-1:] == ("id",):  # numbers that name something: no more and no less
+        return FeatureRole(name, "categorical", note, keys={"kind": "categorical"})
+    return FeatureRole(name, "numerical", note)
 
 
 def _text_feature(name: str, held: pa.Array, *, different: int, note: str) -> FeatureRole | str:
     text = held.cast(pa.large_string())
     if bool(pc.all(pc.match_substring_regex(text, _DATE)).as_py()):
         return FeatureRole(name, "timestamp", note=note, keys={"kind": "timestamp"})
+    if bool(pc.all(pc.match_substring_regex(text, _OTHER_DATE)).as_py()):
+        return "of dates in another form than 2024-01-31: write them so to read them"
     separated = pc.mean(pc.match_substring(text, "|").cast(pa.float64())).as_py()
     if separated > _SEPARATED:
         keys = {"kind": "multicategorical", "separator": "|"}

@@ -13,8 +13,9 @@ from gnnflow.config.loading import read_config
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages.column_roles import FeatureRole, LabelRole, find_features, find_label, find_split, type_name
 from gnnflow.stages.first_look import first_look
+from gnnflow.stages.given_tables import GivenTable, read_given
 from gnnflow.stages.resolve import SMALL_BYTES, bytes_in_memory, stamps_of_files
-from gnnflow.stages.table_roles import EdgeRole, GivenTable, NodeRole, Pair, Roles, find_roles, read_given
+from gnnflow.stages.table_roles import EdgeRole, NodeRole, Pair, Reference, Roles, find_roles
 from gnnflow.storage.inner_tables import tables_of
 
 _MANY = 200_000  # nodes above which neighbours are sampled
@@ -46,7 +47,13 @@ class _Graph:
     @property
     def is_typed(self) -> bool:
         """True where the graph has several types or relations."""
-        return len(self.nodes) > 1 or len(self.roles.edges) + len(self.roles.keys) > 1
+        return len(self.nodes) > 1 or len(self.roles.edges) + len(self.roles.keys) > 1 or bool(self.bare)
+
+    @property
+    def bare(self) -> list[NodeRole]:
+        """The types without a table, each once."""
+        ends = [end.nodes for edge in self.roles.edges for end in _ends(edge) if end.nodes.bare]
+        return list({each.bare: each for each in ends}.values())
 
     def of_label(self, table: GivenTable) -> set[str]:
         """Return the columns of the label and the split, where they are this table's, and of the weight."""
@@ -67,9 +74,13 @@ def draft_config(
     ids: Sequence[str] = (),
     label: str = "",
     ends: Sequence[Pair] = (),
+    encoding: str = "",
 ) -> Draft:
-    """Return a config for tables. ids, label, ends: the user's choices. Raises ConfigError where it has to ask."""
-    given = [read_given(uri) for place in tables for uri in tables_of(place)]
+    """Return a config for tables. Raises ConfigError where it has to ask.
+
+    ids, label, ends: the user's choices. encoding: of the tables that are not UTF-8.
+    """
+    given = [read_given(uri, encoding=encoding) for place in tables for uri in tables_of(place)]
     if twice := [each.name for each in given if [other.name for other in given].count(each.name) > 1]:
         raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
     roles = find_roles(given, ids=ids, ends=ends)
@@ -101,28 +112,31 @@ def _told(graph: _Graph) -> Iterator[str]:
     for each in graph.nodes:
         yield f"{each.table.uri}: nodes, ids in {each.id!r}, about {each.table.num_rows:,} rows"
     for edge in (*graph.roles.edges, *graph.roles.keys):
-        ends = (
-            f"{end.column!r} ({end.share:.0%} of its values are ids of {end.nodes.table.name})" for end in _ends(edge)
-        )
-        yield f"{edge.table.uri}: edges from {' to '.join(ends)}"
+        yield f"{edge.table.uri}: edges from {' to '.join(_end_told(end) for end in _ends(edge))}"
     if graph.label is not None:
         yield f"label: {graph.label.column!r} of {graph.label.table.name}, {graph.label.why}"
 
 
-def _ends(edge: EdgeRole) -> tuple[Any, Any]:
+def _ends(edge: EdgeRole) -> tuple[Reference, Reference]:
     return edge.src, edge.dst
+
+
+def _end_told(end: Reference) -> str:
+    if end.nodes.bare:
+        return f"{end.column!r} (type {end.nodes.bare}, without a table)"
+    return f"{end.column!r} ({end.share:.0%} of its values are ids of {end.nodes.name})"
 
 
 def _relation(edge: EdgeRole) -> str:
     middle = type_name(edge.dst.column) if edge.is_key else type_name(edge.table.name)
-    return f"{type_name(edge.src.nodes.table.name)}__{middle}__{type_name(edge.dst.nodes.table.name)}"
+    return f"{type_name(edge.src.nodes.name)}__{middle}__{type_name(edge.dst.nodes.name)}"
 
 
 def _lines(graph: _Graph) -> Iterator[str]:
     """Yield the lines of the YAML."""
     yield f"name: {_yaml(graph.name)}"
     yield "graph:"
-    yield from (f"  {line}" for line in _table_lines(graph))
+    yield from (f"  {line}" for line in (*_table_lines(graph), *_format_lines(graph)))
     yield from (f"  {line}" for line in _label_lines(graph))
     yield from (f"  {line}" for line in _feature_lines(graph))
     yield "  normalize: standard  # numbers of different sizes are made comparable"
@@ -141,6 +155,8 @@ def _table_lines(graph: _Graph) -> Iterator[str]:
         yield "nodes:"
         for each in graph.nodes:
             yield f"  {type_name(each.table.name)}: {_yaml(each.table.uri)}"
+        for bare in graph.bare:
+            yield f"  {type_name(bare.bare)}: null  # the ids in {bare.table.name}.{bare.id}: no table is called so"
         yield "edges:"
         for edge in edges:
             keys = {"table": edge.table.uri, "src": edge.src.column, "dst": edge.dst.column}
@@ -149,9 +165,19 @@ def _table_lines(graph: _Graph) -> Iterator[str]:
     yield from _names_of("id", ids, note="different in each row")
     for key in ("src", "dst"):
         own = {_relation(edge): getattr(edge, key) for edge in graph.roles.edges}
-        shares = ", ".join(dict.fromkeys(f"{end.share:.0%}" for end in own.values()))
+        shares = ", ".join(dict.fromkeys(f"{end.share:.0%}" for end in own.values() if not end.nodes.bare))
         note = f"{shares} of a sample of its values are ids of {'its nodes' if graph.is_typed else 'nodes'}"
+        note = note if shares else "its values are the nodes"
         yield from _names_of(key, {name: end.column for name, end in own.items()}, note=note)
+
+
+def _format_lines(graph: _Graph) -> Iterator[str]:
+    """Yield the line of the tables that are not UTF-8."""
+    edges = {_relation(each) if graph.is_typed else "edges": each.table for each in graph.roles.edges}
+    nodes = {type_name(each.name) if graph.is_typed else "nodes": each.table for each in graph.nodes}
+    forms = {name: {"encoding": table.encoding} for name, table in (nodes | edges).items() if table.encoding}
+    if forms:
+        yield f"formats: {_flow(forms)}"
 
 
 def _names_of(key: str, names: dict[str, str], *, note: str) -> Iterator[str]:

@@ -6,78 +6,41 @@ ends are read as `gnnflow import` reads them.
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.datasets.edge_headers import are_numbers, find_ends, split_words
-from gnnflow.graph.errors import ConfigError, TableError, listed
-from gnnflow.storage.columns import combine
-from gnnflow.storage.filesystem import absolute
-from gnnflow.storage.inner_tables import MARK
-from gnnflow.storage.samples import Sample, sample_table
-from gnnflow.storage.user_tables import (
-    Chunk,
-    chunks_of,
-    holds_text,
-    plain,
-    read_chunk,
-    read_typed,
-    schema_of,
-    settled,
-)
+from gnnflow.datasets.edge_headers import RELATIVES, find_ends, find_types, split_words
+from gnnflow.graph.errors import ConfigError, listed
+from gnnflow.stages.given_tables import GivenTable, all_values
+from gnnflow.storage.user_tables import holds_text, plain
 
 Pair = tuple[str, str]
 
-_ID_WORDS = frozenset(("id", "ids", "uid", "key", "idx", "index", "nr", "number"))
-_INDEX = "Unnamed: 0"  # as pandas calls the index that it writes without a name
+_KEY_WORDS = frozenset(("id", "ids", "uid", "key"))
+_ID_WORDS = _KEY_WORDS | {"idx", "index", "nr", "no", "number"}
+INDEX = "Unnamed: 0"  # as pandas calls the index that it writes without a name
 _BY_NAME = 3  # the score of a column that is called as the table's ids are
 _FOUND = 0.5  # share of a column's values among a table's ids that makes it an end, with a name that says so
 _SURE = 0.9  # the same without such a name, for text
-_MOST_READ = 256 << 20  # bytes of a table whose ids are read as a whole
 _HERE = "gnnflow init"
 _PAIR = 2
 
 
 @dataclass(frozen=True)
-class GivenTable:
-    """A sampled table. name: of its file or folder, which becomes a type's or a relation's."""
-
-    uri: str
-    name: str
-    sample: Sample
-    chunks: tuple[Chunk, ...]
-    rows: pa.Table
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of its columns."""
-        return list(self.rows.column_names)
-
-    @property
-    def num_rows(self) -> int:
-        """About the number of its rows."""
-        return self.sample.about_rows(self.rows.num_rows)
-
-    def values(self, column: str) -> pa.Array:
-        """Return the sample of a column that can be an id, as text; empty for other columns."""
-        held = combine(self.rows[column])
-        kind = plain(held.type)
-        if not (pa.types.is_integer(kind) or holds_text(kind)):
-            return pa.array([], pa.large_string())
-        return held.cast(pa.large_string()).drop_null()
-
-
-@dataclass(frozen=True)
 class NodeRole:
-    """A table of nodes, and its column of ids."""
+    """A table of nodes, and its column of ids. bare: a type whose nodes are the ids in a table of edges alone."""
 
     table: GivenTable
     id: str
+    bare: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its type."""
+        return self.bare or self.table.name
 
 
 @dataclass(frozen=True)
@@ -108,36 +71,18 @@ class Roles:
     keys: tuple[EdgeRole, ...] = ()
 
 
-def read_given(uri: str) -> GivenTable:
-    """Return a table with its sampled rows. Raises TableError and StorageError as ingest does."""
-    sample = sample_table(absolute(uri))
-    for chunk in sample.chunks[:1]:
-        if chunk.csv is not None and are_numbers(chunk.csv.names):
-            raise TableError(
-                f"its first line is a row: {', '.join(chunk.csv.names)}",
-                where=uri,
-                fix="Write the columns' names above it. In a config, graph.formats names them.",
-            )
-    chunks = settled(sample.chunks)
-    names = schema_of(chunks[0]).names
-    rows = read_typed(chunks, columns=[name for name in names if names.count(name) == 1])
-    return GivenTable(uri, _name_of(uri), sample, tuple(chunks), rows)
-
-
-def _name_of(uri: str) -> str:
-    last = uri.rstrip("/").rsplit("/", 1)[-1].rpartition(MARK)[2]
-    last = unicodedata.normalize("NFKD", last).encode("ascii", "ignore").decode()  # an umlaut without its dots
-    stem = re.sub(r"(\.(csv|parquet|pq|arrow|feather|ipc|jsonl|ndjson|gz))+$", "", last, flags=re.IGNORECASE)
-    return re.sub(r"[^A-Za-z0-9]+", "_", stem).strip("_") or "table"
-
-
 def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequence[Pair]) -> Roles:
     """Return the roles of tables. ids: columns that the user names, COLUMN or TABLE.COLUMN; ends: pairs of columns.
 
     Raises ConfigError where the names and values do not show a role.
     """
     _refuse_unknown(tables, ids, ends)
-    found = {table.uri: _id_of(table, ids, tables) for table in tables}
+    said = {name for pair in ends for name in pair}
+    found = {table.uri: _id_of(table, ids, tables, said) for table in tables}
+    candidates = [NodeRole(table, name) for table in tables if (name := found[table.uri]) is not None]
+    for table in tables:
+        if found[table.uri] is None and not _references(table, candidates, None):
+            found[table.uri] = _held_ids(table, tables, said)
     candidates = [NodeRole(table, name) for table in tables if (name := found[table.uri]) is not None]
     references = {table.uri: _references(table, candidates, found[table.uri]) for table in tables}
     edges = [edge for table in tables if (edge := _edge_of(table, found, references, ends, candidates)) is not None]
@@ -222,25 +167,22 @@ def _stems(name: str) -> set[tuple[str, ...]]:
     return {split_words(form) for form in forms}
 
 
-def _id_of(table: GivenTable, ids: Sequence[str], tables: Sequence[GivenTable]) -> str | None:
+def _id_of(table: GivenTable, ids: Sequence[str], tables: Sequence[GivenTable], ends: set[str]) -> str | None:
     """Return the column of a table's ids, by the user's option or else by names and values.
 
-    tables: all that are given; of several columns one that holds the ends of another is preferred.
+    tables: all that are given; of several columns one that holds the ends of another is preferred. ends: columns that
+    the user names as ends.
     """
     for given in ids:
         owner, _, column = given.rpartition(".")
         if owner in ("", table.name, table.uri) and column in table.columns:
             return column
-    scores: dict[str, int] = {}
-    for name in table.columns:
-        values = table.values(name)
-        if len(values) and len(values) == table.rows.num_rows and len(pc.unique(values)) == len(values):
-            scores[name] = _id_score(name, table.name)
+    scores = {name: _id_score(name, table.name) for name in _different(table)}
     named = [name for name, score in scores.items() if score]
     if not named:
         return None
     if len(named) > 1 and max(scores.values()) < _BY_NAME:
-        named = [name for name in named if _is_referred_to(table, name, tables)] or named
+        named = [name for name in named if _is_referred_to(table, name, tables, ends)] or named
     best = max(scores[name] for name in named)
     chosen = [name for name in named if scores[name] == best]
     if len(chosen) > 1:
@@ -252,11 +194,28 @@ def _id_of(table: GivenTable, ids: Sequence[str], tables: Sequence[GivenTable]) 
     return chosen[0]
 
 
-def _is_referred_to(table: GivenTable, name: str, tables: Sequence[GivenTable]) -> bool:
-    """Return whether another table has a column, named as ids or ends are, whose values this column holds."""
+def _different(table: GivenTable) -> list[str]:
+    """Return the columns that differ in each row, and so can be ids."""
+    values = {name: table.values(name) for name in table.columns}
+    return [name for name, held in values.items() if 0 < len(pc.unique(held)) == len(held) == table.rows.num_rows]
+
+
+def _held_ids(table: GivenTable, tables: Sequence[GivenTable], ends: set[str]) -> str | None:
+    """Return the only column that holds the ends of another table, whatever it is called; None for other tables."""
+    if find_ends(table.columns) is not None or ends & {*table.columns}:
+        return None
+    held = [name for name in _different(table) if _is_referred_to(table, name, tables, ends)]
+    return held[0] if len(held) == 1 else None
+
+
+def _is_referred_to(table: GivenTable, name: str, tables: Sequence[GivenTable], said: set[str]) -> bool:
+    """Return whether another table has a column, named as ids or ends are, whose values this column holds.
+
+    said: columns that the user names as ends.
+    """
     values = table.values(name)
     for other in tables:
-        ends = find_ends(other.columns) or ()
+        ends = {*(find_ends(other.columns) or ()), *said}
         for column in other.columns if other.uri != table.uri else ():
             held = pc.unique(other.values(column)) if column in ends or {*split_words(column)[-1:]} & _ID_WORDS else ()
             if len(held) and pc.mean(pc.is_in(held, value_set=values).cast(pa.float64())).as_py() >= _SURE:
@@ -266,8 +225,8 @@ def _is_referred_to(table: GivenTable, name: str, tables: Sequence[GivenTable]) 
 
 def _id_score(name: str, table: str) -> int:
     words = split_words(name)
-    if not words or name == _INDEX:
-        return int(name == _INDEX)
+    if not words or name == INDEX:
+        return int(name == INDEX)
     subject = words[:-1] if words[-1] in _ID_WORDS else words
     if words[-1] in _ID_WORDS and (not subject or subject in _stems(table)):
         return _BY_NAME
@@ -298,12 +257,14 @@ def _reference(
 ) -> tuple[tuple[bool, float], Reference | None]:
     words = split_words(name)
     subject = tuple(word for word in words if word not in _ID_WORDS)
-    is_named = subject in _stems(nodes.table.name)
-    says_id = bool(words) and words[-1] in _ID_WORDS
+    is_named = subject in _stems(nodes.table.name) or (bool(subject) and words == split_words(nodes.id))
+    is_text = holds_text(plain(table.rows.schema.field(name).type))
+    # small integers are among other ones by chance: category_id, house_number
+    says_id = {*words[-1:]} <= (_ID_WORDS if is_text else _KEY_WORDS) and bool(words)
+    says_id &= is_text or not subject or bool(RELATIVES & {*subject})
     if nodes.table.uri == table.uri and not says_id:
         return (False, 0.0), None
     share = _share_among(values, nodes)
-    is_text = holds_text(plain(table.rows.schema.field(name).type))
     least = _FOUND if is_named or says_id else _SURE if is_text else 2.0
     return (is_named, share), Reference(name, nodes, share) if share >= least else None
 
@@ -311,15 +272,6 @@ def _reference(
 def _share_among(values: pa.Array, nodes: NodeRole) -> float:
     """Return the share of different values that are among a node table's ids."""
     return float(pc.mean(pc.is_in(values, value_set=all_values(nodes.table, nodes.id)).cast(pa.float64())).as_py() or 0)
-
-
-def all_values(table: GivenTable, column: str) -> pa.Array:
-    """Return the values of a column of ids as text: of the whole table, or of its sample where the table is large."""
-    if table.sample.is_whole or table.sample.num_bytes > _MOST_READ:
-        return table.values(column)
-    chunks = [chunk for file in table.sample.files.files for chunk in chunks_of(file)]
-    parts = [read_chunk(chunk, [column])[column] for chunk in chunks]
-    return pa.concat_arrays([combine(part).cast(pa.large_string()).drop_null() for part in parts])
 
 
 def _edge_of(
@@ -342,7 +294,7 @@ def _edge_of(
         return None
     pair = find_ends([name for name in table.columns if name != own])
     if pair is not None and others:
-        src, dst = (_best_end(table, name, others) for name in pair)
+        src, dst = _apart(table, pair, others)
         if min(src.share, dst.share) >= _FOUND:
             return EdgeRole(table, src, dst)
     held = [each for each in references[table.uri] if each.nodes.table.uri != table.uri]
@@ -357,16 +309,35 @@ def _edge_of(
     return None
 
 
+def _apart(table: GivenTable, pair: Pair, nodes: Sequence[NodeRole]) -> tuple[Reference, Reference]:
+    """Return both ends; of two different things (userId, movieId) one may have no table, and then has a bare type.
+
+    Numbers of one are among the ids of the other by chance, and so are kept apart by their names.
+    """
+    ends = [_best_end(table, name, nodes) for name in pair]
+    types = find_types(*pair)
+    sure = [_is_named(end) and end.share >= _FOUND for end in ends]
+    if types is None or types[0] == types[1] or sum(sure) != 1:
+        return ends[0], ends[1]
+    other = sure.index(False)
+    is_text = holds_text(plain(table.rows.schema.field(pair[other]).type))
+    is_other_thing = not is_text and ends[0].nodes == ends[1].nodes
+    if is_other_thing or ends[other].share < _FOUND:
+        ends[other] = Reference(pair[other], NodeRole(table, pair[other], bare=types[other]), 1.0)
+    return ends[0], ends[1]
+
+
+def _is_named(end: Reference) -> bool:
+    """Return whether a column is called as the node table or its column of ids."""
+    subject = {word for word in split_words(end.column) if word not in _ID_WORDS}
+    by_id = {word for word in split_words(end.nodes.id) if word not in _ID_WORDS}
+    return any({*stem} <= subject for stem in _stems(end.nodes.table.name)) or (bool(by_id) and by_id <= subject)
+
+
 def _best_end(table: GivenTable, name: str, nodes: Sequence[NodeRole]) -> Reference:
     values = pc.unique(table.values(name))
     shares = [Reference(name, each, _share_among(values, each) if len(values) else 0.0) for each in nodes]
-    subject = {word for word in split_words(name) if word not in _ID_WORDS}
-
-    def order(each: Reference) -> tuple[bool, float]:
-        is_named = any({*stem} <= subject for stem in _stems(each.nodes.table.name))
-        return is_named and each.share >= _FOUND, each.share
-
-    return max(shares, key=order)
+    return max(shares, key=lambda each: (_is_named(each) and each.share >= _FOUND, each.share))
 
 
 def _given_end(table: GivenTable, name: str, nodes: Sequence[NodeRole]) -> Reference:

@@ -68,11 +68,13 @@ def _file_and_name(uri: str) -> tuple[str, str]:
 
 
 def tables_of(uri: str) -> list[str]:
-    """Return the places of all tables in a file of several; the place itself for another."""
+    """Return the places of all tables in a file of several; the place itself for another, and for one sheet."""
     kind = _kind_of(uri)
     if kind is None or not exists(uri):
         return [uri]
-    return [f"{uri}{MARK}{name}" for name in names_in(kind, uri)]
+    names = names_in(kind, uri)
+    # a sheet's name says less than the file's: Sheet1
+    return [uri] if kind == "excel" and len(names) == 1 else [f"{uri}{MARK}{name}" for name in names]
 
 
 def _kind_of(place: str) -> LibraryFormat | None:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gnnflow.config import Config
+from gnnflow.config.loading import PartialConfig
 from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.ingest.source import FIRST_TIME
@@ -27,6 +28,7 @@ from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.sampling.pairs import time_bounds
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.first_look import first_look
 from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import make_artifact
 from gnnflow.stages.target_checks import check_held_out
@@ -217,6 +219,7 @@ def test_the_last_nodes_by_time_are_test_and_the_dates_are_told(tmp_path: Path) 
 def test_ranked_splits_depend_on_neither_files_nor_partitions(tmp_path: Path, kind: str) -> None:
     split = by_time() if kind == "time" else {"kind": kind}
     write_times(tmp_path, DAYS, unlabelled=30)
+    assert not first_look(PartialConfig(config_of(tmp_path, split=split), ())).stops  # no rank is known
     first = splits(config_of(tmp_path, split=split))
     assert splits(config_of(tmp_path, split=split, partitions=5)) == first
     table = pq.read_table(tmp_path / "nodes.parquet")

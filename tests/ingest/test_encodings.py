@@ -151,6 +151,7 @@ def test_numbers_without_gaps_are_read_as_before(tmp_path: Path) -> None:
     [
         (["1", "2", "n/a"] * 20, {}, r"'age' is .*not numbers.*kind: categorical"),
         (["1", "2", "n/a"] * 20, {"age": {"kind": "numerical"}}, "'age': feature is not a number .*row 2: 'n/a'"),
+        (["1.204,5", "7"] * 30, {"age": {"kind": "numerical"}}, r"row 0: '1.204,5'.*of CSV, set .*decimal: comma"),
         (["2024-01-31", "2024-02-30"] * 30, {}, "'age': feature is not an ISO date or time .*row 1: '2024-02-30'"),
         ([1.0, float("inf")] * 30, {}, "'age': feature is infinite or beyond"),
         ([[1.0]] * 60, {"age": {"kind": "categorical"}}, "'age' is list.*, not single values"),

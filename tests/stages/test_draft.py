@@ -119,6 +119,32 @@ def test_exports_of_a_shop_become_a_typed_graph_with_its_foreign_key(tmp_path):
     assert "test.accuracy" in _run(draft.text, tmp_path)
 
 
+def test_ids_are_found_by_the_ends_they_hold_and_two_kinds_of_numbers_stay_apart(tmp_path):
+    numbers = range(1, _ROWS + 1)
+    films = _write(tmp_path, "movies", {"movieId": numbers, "genres": ["a|b", "c", "b"] * (_ROWS // 3)})
+    rated = {"userId": [*numbers] * 2, "movieId": [*numbers, *reversed(numbers)], "rating": [3.5, 4.0] * _ROWS}
+    draft = draft_config([films, _write(tmp_path, "ratings", rated)], label="none")
+    assert not draft.stops
+    graph = _content(draft.text)["graph"]
+    assert graph["nodes"] == {"movies": films, "user": None}
+    assert (graph["src"], graph["dst"], graph["target"]) == ("userId", "movieId", "user__ratings__movies")
+    joined = draft_config([films, f"{tmp_path}/ratings.csv"], label="none", ends=[("userId", "movieId")])
+    assert _content(joined.text)["graph"]["nodes"] == films
+
+    named = _accounts(tmp_path, IBAN=_ids("A"), account_id=["x"] * _ROWS)
+    assert _content(draft_config([named, _payments(tmp_path)]).text)["graph"]["id"] == "IBAN"
+
+    shelves = {"kind_id": range(5), "name": [f"n{number}" for number in range(5)], "shelf_id": [1, 2, 1, 2, 3]}
+    kinds = _write(tmp_path, "kinds", shelves)
+    wares = {"Unnamed: 0": numbers, "ware_id": numbers, "kind_id": ["", "1.0", "2.0"] * (_ROWS // 3)}
+    wares |= {"size": [1, 2, 3] * (_ROWS // 3), "label": [0, 1] * (_ROWS // 2)}
+    pairs = _write(tmp_path, "pairs", {"src": numbers, "dst": [*reversed(numbers)]})
+    graph = _content(draft_config([_write(tmp_path, "wares", wares), kinds, pairs]).text)["graph"]
+    assert graph["edges"].keys() == {"wares__pairs__wares", "wares__kind_id__kinds"}
+    assert graph["features"] == {"wares": ["size"], "kinds": ["name", "shelf_id"]}
+    assert (graph["id"]["kinds"], graph["columns"]) == ("kind_id", {"kinds.shelf_id": {"kind": "categorical"}})
+
+
 def test_the_lines_that_read_attributes_of_edges_run_when_they_are_taken_in(tmp_path):
     payments = tmp_path / _payments(tmp_path)
     lines = payments.read_text().splitlines()
@@ -137,10 +163,12 @@ def test_messy_exports_run_as_they_are(tmp_path):
     customers = tmp_path / "Kunden 2024.csv.gz"
     rows = "".join(f'K{number};Köln;{number},5;"{("ja", "nein")[number % 3 == 0]}"\n' for number in range(_ROWS))
     customers.write_bytes(gzip.compress(f"# Export\n# 2024\nKunden Nr;Straße;Größe;label\n{rows}".encode()))
-    calls = tmp_path / "Anrufe.jsonl"
-    calls.write_text("".join(f'{{"von": "K{number}", "an": "K{number // 2}"}}\n' for number in range(_ROWS)))
-    draft = draft_config([str(customers), str(calls)])
+    calls = tmp_path / "Anrufe.csv"
+    rows = "".join(f"K{number};K{number // 2};dünn\n" for number in range(_ROWS))
+    calls.write_text(f"von;an;Güte\n{rows}", encoding="cp1252")
+    draft = draft_config([str(customers), str(calls)], encoding="cp1252")
     assert not draft.stops
+    assert _content(draft.text)["graph"]["formats"] == {"edges": {"encoding": "cp1252"}}
     graph = _content(draft.text)["graph"]
     assert (graph["id"], {graph["src"], graph["dst"]}, graph["features"]) == ("Kunden Nr", {"von", "an"}, ["Größe"])
     assert "test.accuracy" in _run(draft.text, tmp_path)

@@ -1,0 +1,108 @@
+"""Reads the first rows of the tables that a user gives, from which a config is proposed."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.config.formats_section import CsvFormat
+from gnnflow.datasets.edge_headers import are_numbers
+from gnnflow.graph.errors import TableError
+from gnnflow.storage.columns import combine
+from gnnflow.storage.filesystem import absolute
+from gnnflow.storage.inner_tables import MARK
+from gnnflow.storage.samples import Sample, sample_table
+from gnnflow.storage.user_tables import (
+    Chunk,
+    chunks_of,
+    holds_text,
+    plain,
+    read_chunk,
+    read_typed,
+    schema_of,
+    settled,
+)
+
+_MOST_READ = 256 << 20  # bytes of a table whose ids are read as a whole
+
+
+@dataclass(frozen=True)
+class GivenTable:
+    """A sampled table. name: of its file or folder, which becomes a type's or a relation's. encoding: "" for UTF-8."""
+
+    uri: str
+    name: str
+    sample: Sample
+    chunks: tuple[Chunk, ...]
+    rows: pa.Table
+    encoding: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return list(self.rows.column_names)
+
+    @property
+    def num_rows(self) -> int:
+        """About the number of its rows."""
+        return self.sample.about_rows(self.rows.num_rows)
+
+    def values(self, column: str) -> pa.Array:
+        """Return the sample of a column that can be an id, as text; empty for other columns.
+
+        Whole floats with nulls count as integers: pandas makes such of foreign keys.
+        """
+        held = combine(self.rows[column])
+        kind = plain(held.type)
+        if pa.types.is_floating(kind) and held.null_count:
+            numbers = held.drop_null()
+            is_whole = pc.all(pc.equal(numbers, pc.round(numbers))).as_py() and pc.all(pc.is_finite(numbers)).as_py()
+            held = numbers.cast(pa.int64(), safe=False) if is_whole else pa.array([], pa.int64())
+            kind = held.type
+        if not (pa.types.is_integer(kind) or holds_text(kind)):
+            return pa.array([], pa.large_string())
+        return held.cast(pa.large_string()).drop_null()
+
+
+def read_given(uri: str, *, encoding: str = "") -> GivenTable:
+    """Return a table with its sampled rows. Raises TableError and StorageError as ingest does.
+
+    encoding: of a table that is not UTF-8; "" where none is known.
+    """
+    if encoding:
+        try:
+            return read_given(uri)
+        except TableError:
+            form = CsvFormat(encoding=encoding)
+    sample = sample_table(absolute(uri), form=form if encoding else None)
+    for chunk in sample.chunks[:1]:
+        if chunk.csv is not None and are_numbers(chunk.csv.names):
+            raise TableError(
+                f"its first line is a row: {', '.join(chunk.csv.names)}",
+                where=uri,
+                fix="Write the columns' names above it. In a config, graph.formats names them.",
+            )
+    chunks = settled(sample.chunks)
+    names = schema_of(chunks[0]).names
+    rows = read_typed(chunks, columns=[name for name in names if names.count(name) == 1])
+    return GivenTable(uri, _name_of(uri), sample, tuple(chunks), rows, encoding)
+
+
+def _name_of(uri: str) -> str:
+    last = uri.rstrip("/").rsplit("/", 1)[-1].rpartition(MARK)[2]
+    last = unicodedata.normalize("NFKD", last).encode("ascii", "ignore").decode()  # an umlaut without its dots
+    stem = re.sub(r"(\.(csv|parquet|pq|arrow|feather|ipc|jsonl|ndjson|xlsx|xlsm|gz))+$", "", last, flags=re.IGNORECASE)
+    return re.sub(r"[^A-Za-z0-9]+", "_", stem).strip("_") or "table"
+
+
+def all_values(table: GivenTable, column: str) -> pa.Array:
+    """Return the values of a column of ids as text: of the whole table, or of its sample where the table is large."""
+    if table.sample.is_whole or table.sample.num_bytes > _MOST_READ:
+        return table.values(column)
+    chunks = [chunk for file in table.sample.files.files for chunk in chunks_of(file)]
+    parts = [read_chunk(chunk, [column])[column] for chunk in chunks]
+    return pa.concat_arrays([combine(part).cast(pa.large_string()).drop_null() for part in parts])
