@@ -85,6 +85,6 @@ def test_ranks_that_pull_rows_of_a_table_from_servers_train_as_one_rank(
     found = train_on_ranks(job, client, progress=Recording(), open_source=graph.open_source).result
     for name, weights in decode_weights(expected.weights).items():
         torch.testing.assert_close(decode_weights(found.weights)[name], weights, atol=2e-4, rtol=1e-3)
-    table = COLUMNS * one.model.hidden * 4
+    table = COLUMNS * one.model.config.hidden * 4
     assert 0 < found.metrics["train.pulled_bytes_per_step"] < table / 10
     assert 0 < found.metrics["train.pushed_bytes_per_step"] < table / 10
