@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from gnnflow.config import TrainConfig
 from gnnflow.progress import Silent
-from gnnflow.train.job import TrainJob
+from gnnflow.train.job import Shards, TrainJob
 from gnnflow.train.ranks.gradients import BUCKET_BYTES
 from gnnflow.train.ranks.group import find_store, join_group, open_store
 from gnnflow.train.ranks.operations import Place, Position
@@ -169,8 +169,9 @@ def apart(job: TrainJob, client: Client, *, ranks: int, open_source: OpenSource 
 
     Nothing is scored: a rank's share of a small split may be empty.
     """
-    entries = [entry for entry in job.graph.entries if entry.split == "train"]
-    shares = [replace(job, graph=replace(job.graph, entries=entries)).of_rank(rank, ranks) for rank in range(ranks)]
+    assert isinstance(job.graph, Shards)
+    graph = replace(job.graph, entries=[entry for entry in job.graph.entries if entry.split == "train"])
+    shares = [replace(job, graph=graph).of_rank(rank, ranks) for rank in range(ranks)]
     workers = sorted(client.nthreads())[:ranks]
     futures = [
         client.submit(steps_of, share, open_source, workers=[worker], pure=False)

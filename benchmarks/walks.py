@@ -111,7 +111,7 @@ def epochs(context: StageContext, repeats: int) -> list[float]:
 
 def views(context: StageContext, repeats: int, threads: int) -> list[float]:
     """Return the seconds of new walks in memory for epochs 1, 2, ..., the inputs of training included."""
-    neighbors, section = Neighbors(store_of(context), "", "none", None), context.config.neighbors
+    neighbors, section = Neighbors(store_of(context)), context.config.neighbors
     assert isinstance(section, WalkNeighbors)
     graph, drawn = read_graph(neighbors), WalkViews.of(neighbors, section, seed=context.config.seed, threads=threads)
     found = []

@@ -20,7 +20,7 @@ def listed(names: Sequence[str], *, at_most: int = 5) -> str:
     return ", ".join(names[:at_most]) + more
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return the text with control characters, such as an escape sequence in an id, written out."""
     if text.isprintable():
         return text
@@ -44,7 +44,7 @@ class GnnflowError(Exception):
     def __str__(self) -> str:
         """Return `where: problem. fix` without the secrets of any URL in it."""
         head = f"{self.where}: {self.problem}" if self.where else self.problem
-        return _printable(mask_secrets(f"{head.rstrip('.')}. {self.fix}" if self.fix else head))
+        return printable(mask_secrets(f"{head.rstrip('.')}. {self.fix}" if self.fix else head))
 
     def document(self) -> dict[str, str]:
         """Return its kind and parts as plain text for programs, without secrets."""

@@ -93,7 +93,7 @@ def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str 
 
     role: the config key that names it. fix: replaces the advice to change that key.
     """
-    if name not in schema.names:
+    if not schema.get_all_field_indices(name):
         raise TableError(
             f"has no column {name!r} ({role}); it has {', '.join(schema.names)}",
             where=chunk.uri,
@@ -187,7 +187,8 @@ def quoted(stated: bytes) -> str:
 
 def sparse_stem(schema: pa.Schema, table: SourceTable, features: Sequence[str], config: GraphConfig) -> str | None:
     """Return the stem of the sparse features' columns `_index` and `_value`; None where features are dense."""
-    stems = [name for name in features if name not in schema.names and f"{name}_index" in schema.names]
+    held = {*schema.names}
+    stems = [name for name in features if name not in held and f"{name}_index" in held]
     if stems and len(features) > 1:
         raise TableError(
             f"graph.features mixes the sparse column {stems[0]!r} with others",

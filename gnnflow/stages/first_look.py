@@ -19,7 +19,7 @@ from gnnflow.config.messages import show
 from gnnflow.config.root import Config
 from gnnflow.config.stages import stages_of
 from gnnflow.config.train_section import trains_from_shards
-from gnnflow.graph.errors import GnnflowError
+from gnnflow.graph.errors import GnnflowError, printable
 from gnnflow.ingest.preview import Errors, own_section
 from gnnflow.ingest.preview_rows import Counted, count_rows, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
@@ -176,7 +176,7 @@ def refuse_first(read: PartialConfig) -> ResolvedRun:
 
 def _table_look(table: SampledTable, config: Config, preview: Preview) -> TableLook:
     rows = sum(part.num_rows for part in table.parts)
-    sample = table.sample
+    sample, roles = table.sample, _roles_of(table, config)
     return TableLook(
         key=table_key(table.name),
         uri=table.source.uri,
@@ -185,19 +185,19 @@ def _table_look(table: SampledTable, config: Config, preview: Preview) -> TableL
         rows=sample.about_rows(rows),
         is_exact=sample.is_whole or (sample.counted is not None and sample.counted_share >= 1),
         sampled=rows,
-        columns=tuple(_column_look(name, table, config) for name in table.parts[0].column_names),
+        columns=tuple(_column_look(name, table, roles.get(name, "")) for name in table.parts[0].column_names),
         form=sample.files.snapshot or form_of(table.source.chunks),
         edges=None if table.is_plain or preview.read is None else count_rows(table, preview),
     )
 
 
-def _column_look(name: str, table: SampledTable, config: Config) -> ColumnLook:
-    columns = [combine(part[name]) for part in table.parts if name in part.column_names]
+def _column_look(name: str, table: SampledTable, role: str) -> ColumnLook:
+    columns = [combine(part[name]) for part in table.parts if part.schema.get_field_index(name) >= 0]
     rows = sum(len(column) for column in columns)
     missing = sum(column.null_count for column in columns) / rows if rows else 0.0
     if table.sample.missing_of and name in table.sample.missing:
         missing = table.sample.missing[name] / table.sample.missing_of
-    role = _role_of(name, table, config) or f"not read ({kind_text(columns[0].type)})"
+    role = role or f"not read ({kind_text(columns[0].type)})"
     return ColumnLook(name, str(columns[0].type), role, missing, examples_of(columns[0]))
 
 
@@ -243,8 +243,8 @@ def _short(value: Any) -> str:
     return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}..."
 
 
-def _role_of(name: str, table: SampledTable, config: Config) -> str:
-    """Return the part of a column in the run; "" where it is not read."""
+def _roles_of(table: SampledTable, config: Config) -> dict[str, str]:
+    """Return the part of each column in the run, by name; columns that are not read have none."""
     graph, schema = own_section(config.graph, table), table.schema
     if isinstance(schema, NodeSchema) or (schema is None and table.is_nodes):
         roles = {graph.id_column: "id"}
@@ -257,21 +257,25 @@ def _role_of(name: str, table: SampledTable, config: Config) -> str:
         if isinstance(schema, EdgeSchema) and schema.has_time:
             roles[graph.time_column] = "time"
     is_target = schema is not None and schema.has_labels
-    if is_target or (schema is None and name in table.source.columns):
+    if is_target or (schema is None and graph.label_column in table.source.columns):
         roles[graph.label_column] = "label"
     if schema is not None and schema.reads_split:
         roles[graph.split_column] = "split"
-    if name in roles:
-        return roles[name]
-    kinds = {
-        part.name: part.section.kind for part in ([] if schema is None else schema.parts) if part.section is not None
-    }
-    if name in kinds:
-        return f"{what} ({kinds[name]})"
-    if name in features or any(name in (f"{each}_index", f"{each}_value") for each in features):
-        return f"{what} ({kind_text(table.parts[0][name].type)})"
-    is_time = isinstance(schema, NodeSchema) and schema.drawn is not None and name in schema.drawn.columns
-    return "time of the split" if is_time else ""
+    drawn = schema.drawn if isinstance(schema, NodeSchema) else None
+    times = dict.fromkeys(() if drawn is None else drawn.columns, "time of the split")
+    return times | _input_roles(table, features, what=what) | roles
+
+
+def _input_roles(table: SampledTable, features: Sequence[str], *, what: str) -> dict[str, str]:
+    """Return the roles of columns that are inputs, with their kinds. what: feature or attribute."""
+    roles, held = {}, {field.name: field.type for field in table.parts[0].schema}
+    for name in (name for each in features for name in (each, f"{each}_index", f"{each}_value")):
+        if name in held:
+            roles[name] = f"{what} ({kind_text(held[name])})"
+    for part in () if table.schema is None else table.schema.parts:
+        if part.section is not None:
+            roles[part.name] = f"{what} ({part.section.kind})"
+    return roles
 
 
 def _target_text(config: Config, preview: Preview, counted: Counted) -> str:
@@ -347,9 +351,13 @@ def _table_lines(table: TableLook) -> Iterator[str]:
     heads = ("column", "type", "role", "missing")
     yield "  " + "".join(f"{head:{width}}" for head, width in zip(heads, _WIDTHS, strict=True)) + "examples"
     for column in table.columns:
-        cells = (column.name, column.type, column.role, _share_text(column.missing))
+        cells = (_on_one_line(column.name), column.type, column.role, _share_text(column.missing))
         line = "".join(f"{_fit(cell, width):{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))
         yield f"  {line}{', '.join(column.examples)}".rstrip()
+
+
+def _on_one_line(name: str) -> str:
+    return printable(name).replace("\n", "\\n")
 
 
 def _fit(text: str, width: int) -> str:
@@ -365,5 +373,5 @@ def _share_text(share: float) -> str:
 def _counts_text(counts: Any) -> str:
     shown: Sequence[tuple[str, int]] = list(counts.items())[:10]
     more = f" and {len(counts) - len(shown)} more" if len(counts) > len(shown) else ""
-    text = ", ".join(f"{name} {count:,}" for name, count in shown)
+    text = ", ".join(f"{_on_one_line(name)} {count:,}" for name, count in shown)
     return f"{text}{more} (in the rows that were read)" if text else ""

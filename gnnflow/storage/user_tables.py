@@ -8,6 +8,7 @@ which types of two files mean the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -414,9 +415,10 @@ def agreed_schema(
     types: dict[str, tuple[pa.Field, Chunk]] = {}
     for chunk in files:
         schema = schema_of(chunk)
-        read = [name for name in dict.fromkeys(schema.names) if name in columns]
+        counted = Counter(schema.names)
+        read = [name for name in counted if name in columns]
         for name in read:
-            _refuse_duplicate(schema, name, chunk)
+            _refuse_duplicate(counted[name], name, chunk)
         if sorted(schema.names) != sorted(first.names):
             raise TableError(
                 f"has columns {schema.names}, the first file has {first.names}",
@@ -429,12 +431,10 @@ def agreed_schema(
     return pa.schema(fields, metadata=first.metadata)
 
 
-def _refuse_duplicate(schema: pa.Schema, name: str, chunk: Chunk) -> None:
-    if schema.names.count(name) > 1:
+def _refuse_duplicate(count: int, name: str, chunk: Chunk) -> None:
+    if count > 1:
         also = ", one of them from its folder's name" if name in dict(chunk.keys) else ""
-        raise TableError(
-            f"has {schema.names.count(name)} columns called {name!r}{also}", where=chunk.uri, fix="Keep or rename one."
-        )
+        raise TableError(f"has {count} columns called {name!r}{also}", where=chunk.uri, fix="Keep or rename one.")
 
 
 def _check_meaning(types: dict[str, tuple[pa.Field, Chunk]], field: pa.Field, chunk: Chunk, *, is_number: bool) -> None:

@@ -181,8 +181,10 @@ def test_all_mistakes_of_a_config_and_its_tables_come_in_one_answer(tmp_path):
 def test_the_look_shows_columns_roles_missing_values_classes_splits_and_keys(tmp_path):
     tables, content = plain_graph()
     column("nodes", "income", _AGES)(tables)
+    column("nodes", "\x1b[2J\nx", _AGES)(tables)  # a name that would clear the terminal
     look = _look(tmp_path, tables, content)
     shown = "\n".join(look.lines())
+    assert "  \\x1b[2J\\nx " in shown
     nodes = {column.name: column for column in look.tables[0].columns}
     assert nodes["id"].role == "id"
     assert nodes["age"].role == "feature (numerical)"
