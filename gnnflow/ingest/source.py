@@ -318,13 +318,13 @@ def read_rows(
         check = partial(_separated, source=source, job=job, faults=faults)
         found, labelled = check(table, place, policy="quarantine")
         if found.bad.num_rows and job.config.on_bad_rows == "fail":
-            table, place, _ = _chosen_rows(read_chunk(chunk, names), number, 0, chosen)
-            check(table, place, policy="fail")
+            whole, places, _ = _chosen_rows(read_chunk(chunk, names), number, 0, chosen)
+            check(whole, places, policy="fail")
         rows = take_kept(table, found.kept)
         yield send(rows, place[found.kept])
         lost = {**rounding(rows, source.schema, source.config), **count_rounded(rows, numbers)}
         lost |= count_encoded(rows, source.schema.parts)
-        counts.append({"rows_in": run.num_rows, "labelled_in": labelled, **left_out, **found.counts, **lost})
+        counts.append({"rows_in": table.num_rows, "labelled_in": labelled, **left_out, **found.counts, **lost})
         bad.append(found.bad)
         first += run.num_rows
     files = job.set_aside(f"{source.stem}-read-{number:05d}", pa.concat_tables(bad))
