@@ -183,7 +183,7 @@ TOYS = {
                 ),
                 _before("    NoSampling | UniformSampling", "    ToySampling |\n"),
             ),
-            "gnnflow/graph/edges.py": (_before('"uniform", "weighted", "top_k"]', '"toy", '),),
+            "gnnflow/graph/sampling.py": (_before('"uniform", "weighted", "top_k"]', '"toy", '),),
             "gnnflow/sampling/priority.py": (
                 _before('    "top_k": _top_k,', '    "toy": lambda hashed, weight: ~_top_k(hashed, weight),\n'),
             ),

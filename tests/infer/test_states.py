@@ -27,9 +27,9 @@ MODELS_HERE: dict[str, dict[str, Any]] = {
     "source message": {"kind": "tests.contracts.own_layers:Squared", "head": "linear"},
 }
 WAYS = {
-    "states": Exchange(sending="states", overlap="no piece"),
-    "pieces": Exchange(sending="rows", overlap="every piece"),
-    "both": Exchange(sending="states", overlap="every piece"),
+    "states": Exchange(sending="states", overlap="no piece", mapped=False),
+    "pieces": Exchange(sending="rows", overlap="every piece", mapped=False),
+    "both": Exchange(sending="states", overlap="every piece", mapped=False),
 }
 
 

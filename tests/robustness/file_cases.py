@@ -164,7 +164,7 @@ def _damaged() -> Iterator[Case]:
             f"{table}.arrow",
         )
         spoil = disk(lambda i, table=table: _unknown(i, table))
-        yield refused(f"{table} of an unknown type", spoil, ".xlsx", "table format", ".parquet")
+        yield refused(f"{table} of an unknown type", spoil, ".sav", "table format", ".parquet")
     yield refused(
         "text that is Latin-1",
         both(ids_like(lambda n: f"né{n}"), formats("csv"), _rewritten("nodes", lambda t: t.decode().encode("latin-1"))),
@@ -216,7 +216,7 @@ def _as_stream(file: Path) -> None:
 
 
 def _unknown(inputs: Inputs, table: str) -> None:
-    file = inputs.folder / f"{table}.xlsx"
+    file = inputs.folder / f"{table}.sav"
     file.write_bytes(b"PK")
     text = inputs.config_file.read_text()
     inputs.config_file.write_text(text.replace(f"{table}.parquet", file.name))
