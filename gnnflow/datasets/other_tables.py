@@ -11,9 +11,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from gnnflow.graph.errors import GnnflowError, TableError
 from gnnflow.storage.filesystem import require_file
-from gnnflow.storage.inner_tables import library, names_in, one_of, read_inner
+from gnnflow.storage.inner_tables import library, library_errors, names_in, one_of, read_inner
 from gnnflow.storage.json_lines import read_json_lines
 from gnnflow.storage.snapshots import open_iceberg
 from gnnflow.storage.table_parts import LibraryFormat
@@ -55,16 +54,8 @@ def _read_lance(path: str, _: str) -> pa.Table:
 
 
 def _of_library(read: Callable[[], pa.Table], path: str, kind: str) -> pa.Table:
-    try:
+    with library_errors(kind, where=path, fix="Check the path, or write its current rows as Parquet."):
         return pa.table(read())
-    except GnnflowError:
-        raise
-    except Exception as error:  # each of these libraries has errors without a common class
-        raise TableError(
-            f"cannot be read as {kind} ({type(error).__name__})",
-            where=path,
-            fix="Check the path, or write its current rows as Parquet.",
-        ) from error
 
 
 READERS: dict[str, Callable[[str, str], pa.Table]] = {

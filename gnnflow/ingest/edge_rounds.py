@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
-from gnnflow.ingest.checks import Fault, Separated, first_rows, near_id, place_of, separate
+from gnnflow.ingest.checks import Fault, Separated, first_rows, near_id, place_of
 from gnnflow.ingest.classes import label_text, plain_values
 from gnnflow.ingest.moments import count_numbers, scaled
 from gnnflow.ingest.source import (
@@ -30,6 +30,7 @@ from gnnflow.ingest.source import (
     edge_faults,
     edge_number_types,
     read_rows,
+    separate_arrived,
     take_kept,
 )
 from gnnflow.mapreduce.exchange import Emit
@@ -148,19 +149,12 @@ def _resolve(
     is_source = column == "src_id"
     side, of = (source.config.src_column, source.ends[0]) if is_source else (source.config.dst_column, source.ends[1])
     id_type = source.schema.src_type if is_source else source.schema.dst_type
-    place, near = to_numpy(rows["place"]), ""
+    near = ""
     if len(missing) and id_type == "string" and job.config.on_bad_rows == "fail":
-        unknown = combine(rows[column].take(pa.array(first_rows(missing, place))))
+        unknown = combine(rows[column].take(pa.array(first_rows(missing, to_numpy(rows["place"])))))
         near = near_id(unknown, _ids_of_type(inbox, job, node_type=part % job.graph.num_types))
     fault = replace(end_fault(missing, side=side, of=of, id_type=id_type, near=near), held_in=column)
-    checked = separate(
-        rows,
-        [fault],
-        chunks=source.chunks,
-        place=place,
-        policy=job.config.on_bad_rows,
-        labelled=to_numpy(rows["labelled"]) if "labelled" in rows.column_names else None,
-    )
+    checked = separate_arrived(rows, fault, source=source, job=job)
     local = local[checked.kept] if len(missing) else local
     return CheckedEnds(take_kept(rows, checked.kept), checked, local + book.start(part), id_keys(ids)[local])
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
 from gnnflow.ingest import edge_rounds
-from gnnflow.ingest.checks import Fault, id_faults, input_positions, separate
+from gnnflow.ingest.checks import Fault, id_faults, input_positions
 from gnnflow.ingest.labels import label_counts
 from gnnflow.ingest.moments import count_numbers, scaled
 from gnnflow.ingest.source import (
@@ -25,6 +25,7 @@ from gnnflow.ingest.source import (
     node_faults,
     node_number_types,
     read_rows,
+    separate_arrived,
     take_kept,
 )
 from gnnflow.ingest.statistics import count_rows
@@ -92,21 +93,14 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     rows = inbox.read("nodes", tasks=source.tasks).combine_chunks()
     # rows of one id stay in input order, in which they come
     rows = take_rows(rows, _order_of(combine(rows["id"])))
-    ids, place = combine(rows["id"]), to_numpy(rows["place"])
+    ids = combine(rows["id"])
     # rows with the same id as the row before them
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
     fault = replace(repeated_id_fault(repeated, column=source.config.id_column), held_in="id")
     if source.ends:
         rows, repeated = take_kept(rows, np.setdiff1d(np.arange(len(ids)), repeated)), np.zeros(0, np.int64)
-        fault, place = replace(fault, rows=repeated), to_numpy(rows["place"])
-    found = separate(
-        rows,
-        [fault],
-        chunks=source.chunks,
-        place=place,
-        policy=job.config.on_bad_rows,
-        labelled=to_numpy(rows["labelled"]) if "labelled" in rows.column_names else None,
-    )
+        fault = replace(fault, rows=repeated)
+    found = separate_arrived(rows, fault, source=source, job=job)
     rows = take_kept(rows, found.kept).drop_columns(["place"])
     return TaskOutput(
         emits=(

@@ -328,9 +328,7 @@ def count_labels(preview: Preview) -> CountedLabels | None:
     schema, targets = read.labelled.schema, read.targets
     if not (schema.has_labels and schema.has_split if targets is None else targets.are_split):
         return None
-    drawn = schema.drawn if targets is None else None
-    is_open = drawn is not None and not drawn.is_found  # ingest finds a split by ranks in rounds
-    columns = None if is_open else _target_columns(preview, read)
+    columns = _target_columns(preview, read)
     if columns is None:
         return None
     split = to_numpy(columns["split"]) if targets is None else splits_of(columns, read)

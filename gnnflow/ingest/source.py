@@ -347,6 +347,18 @@ def _separated(
     return kept, int(labelled.sum())
 
 
+def separate_arrived(rows: pa.Table, fault: Fault, *, source: NodeTable | EdgeTable, job: IngestJob) -> Separated:
+    """Return which rows that an earlier round sent are kept, and the others, by the config's policy."""
+    return separate(
+        rows,
+        [fault],
+        chunks=source.chunks,
+        place=to_numpy(rows["place"]),
+        policy=job.config.on_bad_rows,
+        labelled=to_numpy(rows["labelled"]) if "labelled" in rows.column_names else None,
+    )
+
+
 def _chosen_rows(
     run: pa.Table, number: int, first: int, chosen: Callable[[pa.Table], Array] | None
 ) -> tuple[pa.Table, IntArray, dict[str, int]]:

@@ -45,11 +45,6 @@ class DrawnSplit:
         return DrawnSplit(split.valid, split.test, seed, split.kind, column)
 
     @property
-    def is_found(self) -> bool:
-        """False before all rows were read that the splits follow from."""
-        return self.kind == "random" or bool(self.groups)
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that splits follow from, besides ids and labels."""
         return (self.column,) if self.column else ()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gnnflow.graph.errors import ConfigError, GnnflowError, TableError, listed
+from gnnflow.graph.errors import ConfigError, GnnflowError, StorageError, TableError, listed
 from gnnflow.storage.columns import refuse_repeated
 from gnnflow.storage.filesystem import absolute, exists, open_input, require_file
 from gnnflow.storage.table_parts import LibraryFormat, LibraryPart
@@ -46,6 +46,19 @@ def library(module: str, *, extra: str, instead: str, where: str) -> Any:
             where=where,
             fix=f"Install it (pip install 'gnnflow[{extra}]'), or {instead}.",
         ) from error
+
+
+@contextmanager
+def library_errors(
+    kind: str, *, where: str, fix: str, error: type[TableError | StorageError] = TableError
+) -> Iterator[None]:
+    """Turn any error of a library, whose errors have no common class, into one that names the kind of table."""
+    try:
+        yield
+    except GnnflowError:
+        raise
+    except Exception as cause:
+        raise error(f"cannot be read as {kind} ({type(cause).__name__})", where=where, fix=fix) from cause
 
 
 def inner_part(uri: str) -> LibraryPart | None:

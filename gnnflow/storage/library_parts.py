@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from gnnflow.graph.errors import GnnflowError, TableError
-from gnnflow.storage.inner_tables import library, read_inner
+from gnnflow.storage.inner_tables import library, library_errors, read_inner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,16 +26,9 @@ def schema_and_rows(part: LibraryPart) -> tuple[pa.Schema, int]:
 def read_part(part: LibraryPart, columns: Sequence[str], rows: int) -> pa.Table:
     """Return columns of the first rows of a part. Raises TableError where the library cannot read it."""
     if part.kind == "lance":
-        try:
+        fix = "Check the table, or write its current rows out as Parquet."
+        with library_errors("a Lance table", where=part.place, fix=fix):
             found: pa.Table = _fragment(part).to_table(columns=list(columns), limit=rows)
-        except GnnflowError:
-            raise
-        except Exception as error:  # its errors have no common class
-            raise TableError(
-                f"cannot be read as a Lance table ({type(error).__name__})",
-                where=part.place,
-                fix="Check the table, or write its current rows out as Parquet.",
-            ) from error
         return found.select(list(columns))
     return read_inner(part.kind, part.place, part.name).select(list(columns)).slice(0, rows)
 

@@ -7,8 +7,8 @@ deleted rows, or columns that have other names now.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -17,8 +17,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnnflow.graph.errors import ConfigError, GnnflowError, StorageError
+from gnnflow.graph.errors import ConfigError, StorageError
 from gnnflow.storage.filesystem import absolute, join, list_names, open_input, read_bytes
+from gnnflow.storage.inner_tables import library_errors
 from gnnflow.storage.table_parts import LibraryPart, TableFile, TableFiles
 
 _PLAIN_FEATURES = frozenset(("timestampNtz", "v2Checkpoint"))  # others change what a file's rows mean
@@ -186,17 +187,8 @@ def _in_order(files: list[TableFile]) -> tuple[TableFile, ...]:
     return tuple(sorted(files, key=lambda file: file.name))
 
 
-@contextmanager
-def _opening(uri: str, kind: str) -> Iterator[None]:
-    """Turn a library's error into a StorageError: these have no common class."""
-    try:
-        yield
-    except GnnflowError:
-        raise
-    except Exception as error:
-        raise StorageError(
-            f"cannot be read as a table of {kind} ({type(error).__name__})", where=uri, fix=_ROWS
-        ) from error
+def _opening(uri: str, kind: str) -> AbstractContextManager[None]:
+    return library_errors(f"a table of {kind}", where=uri, fix=_ROWS, error=StorageError)
 
 
 VERSIONED = (
