@@ -105,9 +105,10 @@ def test_a_workbook_with_charts_or_a_damaged_cell(tmp_path):
     chart = openpyxl.chart.BarChart()
     chart.add_data(openpyxl.chart.Reference(book.active, min_col=1, min_row=1, max_row=2))
     book.create_chartsheet("Chart").add_chart(chart)
+    book.create_sheet("More").append(["id"])  # a single sheet is called as its file
     whole, damaged = tmp_path / "t.xlsx", tmp_path / "d.xlsx"
     book.save(whole)
-    assert tables_of(str(whole)) == [f"{whole}#Sheet"]
+    assert tables_of(str(whole)) == [f"{whole}#Sheet", f"{whole}#More"]
     with ZipFile(whole) as source, ZipFile(damaged, "w") as target:
         for name in source.namelist():
             target.writestr(name, source.read(name).replace(b"<v>7</v>", b"<v>x</v>"))
