@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from gnnflow.config.task_section import NodeAutoSplit, NodeColumnSplit, RandomSplit, TimeSplit
 
 if TYPE_CHECKING:
     from gnnflow.config import GraphConfig, PairTask, TaskConfig
-
-
-class SplitKeys(NamedTuple):
-    """The first keys of valid and of test among the keys of a group of nodes (`gnnflow.ingest.splits`)."""
-
-    valid: int
-    test: int
+    from gnnflow.sampling.pairs import SplitBounds
 
 
 @dataclass(frozen=True)
 class DrawnSplit:
-    """The shares of labelled nodes that are held out, by hashes of ids and a seed or by times.
+    """The shares of labelled nodes, or of edges, that are held out: by hashes of ids and a seed or by times.
 
     column, unit: of the nodes' times, and their meaning as `gnnflow.ingest.times` returns it. groups: for a split by
     ranks the first keys of valid and test of each class, or of all nodes, ascending by class; empty before they are
@@ -33,7 +27,7 @@ class DrawnSplit:
     kind: Literal["random", "stratified", "time"] = "random"
     column: str = ""
     unit: str = ""
-    groups: tuple[tuple[int, SplitKeys], ...] = ()
+    groups: SplitBounds = ()
 
     @staticmethod
     def of(task: TaskConfig, *, seed: int) -> DrawnSplit | None:
@@ -108,6 +102,14 @@ class EdgeTargets:
     def by_time(self) -> bool:
         """True where the last edges by time are held out."""
         return self.are_split and self.task.split.kind == "time"
+
+    @property
+    def drawn(self) -> DrawnSplit | None:
+        """The shares of a split by ranks (`gnnflow.ingest.splits`); None where the split is another."""
+        split = self.task.split
+        if not self.are_split or not isinstance(split, TimeSplit):
+            return None
+        return DrawnSplit(split.valid, split.test, self.seed, split.kind)
 
     @property
     def text(self) -> str:
