@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import find_places
-from gnnflow.graph.hashing import combine
+from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import edge_rounds
 from gnnflow.ingest.labels import label_counts
@@ -30,7 +30,7 @@ from gnnflow.ingest.splits import bounds_of_keys, find_edge_bounds, send_keys
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling import edge_keys
-from gnnflow.sampling.pairs import pair_keys, random_splits, ranked_splits
+from gnnflow.sampling.pairs import EDGE_SPLIT, pair_keys, random_splits, ranked_splits
 from gnnflow.storage.columns import id_keys, take_rows, to_numpy
 from gnnflow.storage.graph_store import pairs_file
 from gnnflow.storage.tables import commit_table
@@ -63,8 +63,9 @@ def send_ranks(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook)
     rows = sent.rows
     source, target = to_numpy(rows["src_key"]), id_keys(rows["dst_id"])
     is_target = _are_targets(rows, source, target, tables=job.tables)
-    keys = _ranked_keys(rows, is_target)
-    ranks = send_keys(*keys, destinations=job.partitions)
+    keyed = rows.append_column("dst_key", pa.array(target))
+    group, key = _ranked_keys(take_rows(keyed, np.flatnonzero(is_target)), job.tables)
+    ranks = send_keys(group, key, destinations=job.partitions)
     return replace(done, emits=(*done.emits, *ranks.emits), counts={**done.counts, **ranks.counts})
 
 
@@ -131,14 +132,22 @@ def splits_of(columns: pa.Table, tables: Tables) -> Array:
     assert targets is not None
     source, target = id_keys(columns["src_id"]), id_keys(columns["dst_id"])
     is_target = _are_targets(columns, source, target, tables=tables)
-    bounds = () if targets.drawn is None else bounds_of_keys(*_ranked_keys(columns, is_target), targets.drawn)
     keyed = columns.append_column("src_key", pa.array(source)).append_column("dst_key", pa.array(target))
-    return np.where(is_target, _codes(keyed, tables, bounds), -1)
+    found, codes = np.flatnonzero(is_target), np.full(len(is_target), -1)
+    keyed = take_rows(keyed, found)
+    bounds = () if targets.drawn is None else bounds_of_keys(*_ranked_keys(keyed, tables), targets.drawn)
+    codes[found] = _codes(keyed, tables, bounds)
+    return codes
 
 
-def _ranked_keys(rows: pa.Table, is_target: Array) -> tuple[IntArray, KeyArray]:
-    """Return the group and the key of each target by which they are divided."""
-    return time_keys(to_numpy(rows["time"])[np.flatnonzero(is_target)])
+def _ranked_keys(rows: pa.Table, tables: Tables) -> tuple[IntArray, KeyArray]:
+    """Return the group and the key of each edge of the targets' table [E], where these are divided by ranks."""
+    assert tables.targets is not None
+    if tables.targets.by_time:
+        return time_keys(to_numpy(rows["time"]))
+    keys = _pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"]), tables=tables)
+    hashed = combine(keys, seed_word(EDGE_SPLIT, tables.targets.seed))
+    return np.asarray(to_numpy(rows["label"]), np.int64), ~hashed  # the smallest are test, as of a random split
 
 
 def _are_targets(rows: pa.Table, source: Array, target: Array, *, tables: Tables) -> Array:
@@ -185,8 +194,8 @@ def _codes(rows: pa.Table, tables: Tables, bounds: SplitBounds) -> Array:
     split = tables.targets.task.split
     if split.kind == "column":
         return to_numpy(rows["split"])
-    if split.kind == "time":
-        return ranked_splits(*time_keys(to_numpy(rows["time"])), bounds)
+    if tables.targets.drawn is not None:
+        return ranked_splits(*_ranked_keys(rows, tables), bounds)
     assert split.kind == "random", "split codes are asked only of edges in splits"
     keys = _pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"]), tables=tables)
     return random_splits(keys, seed=tables.targets.seed, valid=split.valid, test=split.test)

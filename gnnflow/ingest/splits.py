@@ -214,18 +214,35 @@ def _divided(
             rank = min(own.rows - held, own.rows - 1)
             searches.append(_Search(group, rank, own.low, own.high))
     found = iter(find(searches))
-    divided = []
+    divided: dict[int, tuple[_Found, _Found]] = {}
     for group, own in groups.items():
-        keys = [
+        valid, test = (
             next_found if held else _Found(own.high + 1, own.rows)
             for held, next_found in zip(_held_out(own.rows, drawn), found, strict=False)
-        ]
-        valid, test = keys
-        if drawn.kind == "time" and drawn.valid and valid.key == test.key and test.below:  # ties took all of valid
-            (valid,) = find([_Search(group, test.below - 1, own.low, own.high)])
-        largest = int(np.iinfo(np.uint64).max)
-        divided.append((group, SplitKeys(min(valid.key, largest), min(test.key, largest))))
-    return tuple(divided)
+        )
+        divided[group] = valid, test
+    # groups where rows of one key took all of valid, which then begins at the key before
+    taken = [
+        group
+        for group, (valid, test) in divided.items()
+        if valid.key == test.key and test.below and drawn.valid and _asks_for_valid(groups[group], drawn)
+    ]
+    before = [_Search(each, divided[each][1].below - 1, groups[each].low, groups[each].high) for each in taken]
+    divided |= {group: (valid, divided[group][1]) for group, valid in zip(taken, find(before), strict=True)}
+    return tuple((group, _keys_of(groups[group], found, drawn)) for group, found in divided.items())
+
+
+def _asks_for_valid(group: _Group, drawn: DrawnSplit) -> bool:
+    held, test = _held_out(group.rows, drawn)
+    return drawn.kind == "time" or held > test
+
+
+def _keys_of(group: _Group, found: tuple[_Found, _Found], drawn: DrawnSplit) -> SplitKeys:
+    """Return the keys that divide a group; of a class the rows with the smallest key are train, however many."""
+    least = 0 if drawn.kind == "time" else group.low + 1
+    largest = int(np.iinfo(np.uint64).max)
+    valid, test = (min(max(each.key, least), largest) for each in found)
+    return SplitKeys(valid, test)
 
 
 def _held_out(rows: int, drawn: DrawnSplit) -> tuple[int, int]:

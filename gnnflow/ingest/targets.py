@@ -5,11 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gnnflow.config.task_section import NodeAutoSplit, NodeColumnSplit, RandomSplit, TimeSplit
+from gnnflow.config.task_section import (
+    NodeAutoSplit,
+    NodeColumnSplit,
+    RandomSplit,
+    StratifiedSplit,
+    TimeSplit,
+)
 
 if TYPE_CHECKING:
     from gnnflow.config import GraphConfig, PairTask, TaskConfig
     from gnnflow.sampling.pairs import SplitBounds
+
+_DIVIDED = {
+    "time": "by time (graph.timestamp), each edge scored from earlier ones",
+    "random": "drawn by ends",
+    "stratified": "drawn by ends within each class",
+}
 
 
 @dataclass(frozen=True)
@@ -107,7 +119,7 @@ class EdgeTargets:
     def drawn(self) -> DrawnSplit | None:
         """The shares of a split by ranks (`gnnflow.ingest.splits`); None where the split is another."""
         split = self.task.split
-        if not self.are_split or not isinstance(split, TimeSplit):
+        if not self.are_split or not isinstance(split, StratifiedSplit | TimeSplit):
             return None
         return DrawnSplit(split.valid, split.test, self.seed, split.kind)
 
@@ -115,13 +127,10 @@ class EdgeTargets:
     def text(self) -> str:
         """The held-out shares of labelled edges, as half a sentence; empty where a column has them."""
         split = self.task.split
-        if not self.have_labels or not isinstance(split, RandomSplit | TimeSplit):
+        if not self.have_labels or not isinstance(split, RandomSplit | StratifiedSplit | TimeSplit):
             return ""
         shares = f"{split.valid:.0%} of labelled edges for valid and {split.test:.0%} for test"
-        how = (
-            "by time (graph.timestamp), each edge scored from earlier ones" if split.kind == "time" else "drawn by ends"
-        )
-        return f"{how}, {shares} (task.split)"
+        return f"{_DIVIDED[split.kind]}, {shares} (task.split)"
 
     @property
     def have_times(self) -> bool:

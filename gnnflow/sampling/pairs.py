@@ -22,6 +22,9 @@ from gnnflow.graph.splits import SPLITS
 EVALUATION = -1
 """The epoch number for negatives of scoring, which are the same in every epoch."""
 
+EDGE_SPLIT = "edge split"
+"""The name of the draws that divide edges."""
+
 _FRACTION_BITS = np.uint64(11)  # shifted away, 53 bits are left: as many as a float64 holds
 _UNIT = 2.0**-53
 
@@ -36,7 +39,7 @@ def pair_keys(left: KeyArray, right: KeyArray) -> KeyArray:
 
 
 def random_splits(
-    keys: KeyArray, *, seed: int, valid: float, test: float, of: str = "edge split"
+    keys: KeyArray, *, seed: int, valid: float, test: float, of: str = EDGE_SPLIT
 ) -> npt.NDArray[np.int8]:
     """Return the split code of each pair, or of each node, by its key [E]: shares valid and test, the others train.
 
@@ -59,7 +62,7 @@ SplitBounds = tuple[tuple[int, SplitKeys], ...]
 
 
 def ranked_splits(groups: IntArray, keys: KeyArray, bounds: SplitBounds) -> npt.NDArray[np.int8]:
-    """Return the split code of each node or edge [E] by its group, its key and the keys that divide the group.
+    """Return the split code of each node or edge [E] by its group and its key. bounds: they divide each group.
 
     Without groups all are train.
     """
@@ -67,7 +70,8 @@ def ranked_splits(groups: IntArray, keys: KeyArray, bounds: SplitBounds) -> npt.
         return np.zeros(len(keys), np.int8)
     names = np.array([name for name, _ in bounds], np.int64)
     first = np.array([found for _, found in bounds], np.uint64).reshape(-1, 2)
-    own = first[np.searchsorted(names, groups)]
+    # a row that is not divided may be of no group
+    own = first[np.minimum(np.searchsorted(names, groups), len(names) - 1)]
     codes = np.select([keys >= own[:, 1], keys >= own[:, 0]], [SPLITS.index("test"), SPLITS.index("valid")], 0)
     return codes.astype(np.int8)
 

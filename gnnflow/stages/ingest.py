@@ -46,7 +46,6 @@ _ADVICE = {
     "random": ". task.split: {kind: stratified} puts rows of each class of three or more into every split",
     "stratified": ": too few rows have it",
     "time": ". Raise task.split.valid or task.split.test",
-    "edges": ". Raise task.split.valid or task.split.test",
 }
 
 
@@ -130,16 +129,18 @@ def _tell_of_split_rows(result: IngestResult, tables: Tables, tell: Callable[[st
     """Report the first times of splits by time, and classes that a split that was made has no row of."""
     if begins := [f"{name} from {time}" for name, time in result.facts.split_times.items()]:
         tell(f"splits by time: {', '.join(begins)}")
-    drawn = tables.labelled.schema.drawn
-    if drawn is None and (tables.targets is None or not tables.targets.text):
+    drawn, targets = tables.labelled.schema.drawn, tables.targets
+    if targets is not None and targets.text:
+        kind: str = targets.task.split.kind
+    elif drawn is not None:
+        kind = drawn.kind
+    else:
         return
     every, names = result.facts.class_counts, dict(enumerate(result.facts.class_names))
     for split, counts in result.held_out.items():
         absent = [names.get(number, str(number)) for number, held in enumerate(counts) if every[number] and not held]
         if absent:
-            tell(
-                f"no {split} row has class {listed(absent, at_most=_NAMED)}{_ADVICE[drawn.kind if drawn else 'edges']}"
-            )
+            tell(f"no {split} row has class {listed(absent, at_most=_NAMED)}{_ADVICE[kind]}")
 
 
 def _tell_of_digits(result: IngestResult, tell: Callable[[str], None]) -> None:
