@@ -94,7 +94,7 @@ def work(run: StageRun) -> Made:
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
     _tell_of_split_rows(result, tables, tell)
     _tell_of_digits(result, tell)
-    report_encodings(result.facts.encodings, result.facts.tables, tell)
+    report_encodings(result.facts.encodings, result.facts.tables, tell, given=run.resolved.states)
     for key, columns in result.facts.large_columns.items():
         tell(f"large numbers in {listed(columns)}: layers learn badly from them. Set {key}: standard.")
     return Made(
