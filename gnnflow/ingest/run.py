@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gnnflow.storage.writing import FileEntry
 
 _ALONE = "To score without training, set graph.label to null."
+_FEW_TIMES = "Rows of one time are in one split, and there are too few times. Set task.split to {kind: random}."
 _FEW_CLASSES = 1000
 
 
@@ -167,7 +168,9 @@ def refuse_empty_splits(labelled: NodeTable | EdgeTable, counts: Mapping[str, in
             raise TableError(
                 f"{found} split {name!r} (counts: {counts}{aside})",
                 where=labelled.uri,
-                fix=f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
+                fix=_FEW_TIMES
+                if labelled.schema.drawn is not None and labelled.schema.drawn.kind == "time"
+                else f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
                 + _ALONE,
             )
 
@@ -187,7 +190,9 @@ def refuse_empty_edge_splits(
             raise TableError(
                 f"no edge is in split {name!r} (counts: {dict(counts)}{aside})",
                 where=labelled.uri,
-                fix=f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
+                fix=_FEW_TIMES
+                if targets.by_time
+                else f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
             )
 
 
