@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from gnnflow.config.environment import escape
 from gnnflow.config.loading import read_config
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages.column_roles import FeatureRole, LabelRole, find_features, find_label, find_split, type_name
@@ -230,7 +231,7 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
     if kinds:
         yield "columns:  # kinds that the types of columns do not say"
         for name, keys in kinds.items():
-            yield f"  {_yaml(name)}: {_flow(keys)}"
+            yield f"  {_key(name)}: {_flow(keys)}"
     yield from _attribute_lines(graph, has_columns=bool(kinds))
     for table, _ in held:
         for name, why in graph.left[table.uri].items():
@@ -252,7 +253,7 @@ def _attribute_lines(graph: _Graph, *, has_columns: bool) -> Iterator[str]:
     if kinds and not has_columns:
         yield "# columns:"
     for name, keys in kinds.items():
-        yield f"#   {_yaml(name)}: {_flow(keys)}"
+        yield f"#   {_key(name)}: {_flow(keys)}"
     if names:
         yield f"# edge_features: {_flow(names if graph.is_typed else next(iter(names.values())))}"
         yield "# edge_normalize: standard"
@@ -309,7 +310,11 @@ def _yaml(text: str) -> str:
     return _flow(text)
 
 
+def _key(name: str) -> str:
+    """Return a key, in which no variable is read."""
+    return _flow({name: None}).removeprefix("{").removesuffix(": null}")
+
+
 def _flow(value: Any) -> str:
-    listed = list(value) if isinstance(value, tuple) else value
-    text = yaml.safe_dump(listed, default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False)
+    text = yaml.safe_dump(escape(value), default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False)
     return str(text).removesuffix("\n").removesuffix("\n...")

@@ -199,6 +199,16 @@ def test_names_of_columns_stay_in_comments(tmp_path):
     assert not draft.stops
 
 
+def test_names_that_look_like_variables_are_read_as_they_are(tmp_path):
+    more = {"${HOME}": ["x", "y"] * (_ROWS // 2), "${opened:-no}": ["2021-01-01", "2021-01-02"] * (_ROWS // 2)}
+    accounts = _accounts(tmp_path, **more)
+    draft = draft_config([accounts, _payments(tmp_path)])
+    assert not draft.stops
+    graph = load_config(draft.text).graph
+    assert (graph.nodes, graph.features) == (accounts, ("country", "age", "opened", *more))
+    assert graph.columns.keys() == {"opened", "${opened:-no}"}
+
+
 def test_a_table_without_a_header_is_asked_about(tmp_path):
     (tmp_path / "e.csv").write_text("1,2\n2,3\n")
     with pytest.raises(TableError, match=r"its first line is a row: 1, 2.*graph\.formats"):
