@@ -28,7 +28,7 @@ from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import SCALES_KEY, find_scales, stamps_of
 from gnnflow.stages.table_errors import check_partitions
-from gnnflow.stages.target_checks import check_label_metric
+from gnnflow.stages.target_checks import alike_nodes, check_label_metric
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
 
@@ -69,6 +69,8 @@ def work(run: StageRun) -> Made:
     report_text(tables, [*node_tables_by_name(graph), *edge_tables_by_name(graph)], tell)
     report_missing_features(tables, graph, tell)
     report_missing_times(tables, graph, tell)
+    for text in alike_nodes(run.config, tables):
+        tell(text)
     schema = tables.labelled.schema
     check_partitions(tables, run.resolved.config.graph)
     check_label_metric(run.config, tables.labelled)
