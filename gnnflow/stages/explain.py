@@ -84,7 +84,7 @@ class LayerSteps:
 
 @dataclass(frozen=True)
 class Plan:
-    """A model's layers, the executions of its strategy, the place of tasks, and the way of rows to those that score."""
+    """A model's layers, the executions of its strategy, where tasks run, and how those that score get rows."""
 
     layers: tuple[LayerSteps, ...]
     used: tuple[str, ...]

@@ -243,7 +243,7 @@ def cluster_for(run: ResolvedRun) -> ClusterConfig:
 
 
 def tasks_text(config: Config) -> str:
-    """Return where the tasks of a run are done and the bytes that decide it, or the rule where no table is there."""
+    """Return where a run's tasks are done and the bytes that decide it; without tables, the rule."""
     workers = _cluster_text(config.cluster)
     if _asks_for_cluster(config):
         return f"{workers}, as {'the config says' if 'cluster' in config.model_fields_set else 'ranks need'}"

@@ -120,7 +120,7 @@ def is_whole(folder: str, entry: FileEntry) -> bool:
 
 
 def note_written(folder: str, entry: FileEntry) -> None:
-    """Remember the digest of a file that this process has just written, so that its first use need not hash it."""
+    """Remember the digest of a file that this process has just written, for its first use."""
     where = join(folder, entry.name)
     if not isinstance(resolve(where)[0], LocalFileSystem):
         return  # it would take a request to learn its version

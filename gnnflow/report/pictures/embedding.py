@@ -1,7 +1,7 @@
 """A map of the embeddings: nodes that are similar to the model are close to each other.
 
-The axes are the two directions in which embeddings differ most (PCA, Pearson 1901), so distances are those of the
-embeddings as far as two directions hold them, and the caption says how far. A map by t-SNE took two seconds and
+The axes are the two directions in which embeddings differ most (PCA, Pearson 1901), so distances on the map are true as
+far as two directions hold them, and the caption says how far. A map by t-SNE took two seconds and
 scikit-learn's import two more, of a small run's eight, and its distances between groups meant nothing.
 """
 
