@@ -139,7 +139,7 @@ def minibatch_dgl(graph: str, *, epochs: int, threads: int, layers: int = 0) -> 
 
 def end_to_end_dgl(nodes: str, edges: str, out: str, *, epochs: int, threads: int) -> dict[str, Any]:
     """Train GraphSAGE on Parquet tables and write scores for every node, the graph in memory; seconds of each step."""
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
