@@ -14,7 +14,7 @@ from gnnflow.graph.arrays import ragged_ranges
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import join, open_arrow
-from gnnflow.storage.verified import open_verified
+from gnnflow.storage.verified import note_written, open_verified
 from gnnflow.storage.writing import FileEntry, write_atomic
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ def commit_table(
     artifact: str, name: str, table: pa.Table, *, row_group_size: int | None = None, level: int | None = None
 ) -> FileEntry:
     """Write a Parquet file of an artifact and return its entry, named as the manifest lists it."""
-    return replace(write_table(join(artifact, name), table, row_group_size=row_group_size, level=level), name=name)
+    written = write_table(join(artifact, name), table, row_group_size=row_group_size, level=level)
+    entry = replace(written, name=name)
+    note_written(artifact, entry)
+    return entry
 
 
 def _leaf(field: pa.Field) -> str:
