@@ -56,6 +56,12 @@ class InferJob:
         return bool(self.exchange.mapped)
 
     @property
+    def joins(self) -> bool:
+        """True if in-edges are kept in pieces, over which a kernel merges the states of all partitions at once."""
+        every = all(each.joins for layer in self.exchange.layers for each in layer)
+        return self.mapped and self.keeps_terms and every
+
+    @property
     def row_kind(self) -> LabelKind:
         """The kind of row the model gives for a node: its scores, or where edges are scored its embedding."""
         return "link" if self.scores_edges else self.label_kind
