@@ -21,14 +21,18 @@ typedef struct {
 } attention;
 
 /* The logits of a run of edges of one target, and whole lines behind them that no edge owns. */
-INLINE int64_t fill_run(const attention *s, int64_t row, int64_t begin, int64_t edges, int64_t lanes, float *run) {
+INLINE int64_t fill_run(const attention *s, int64_t row, int64_t begin, int64_t edges, int64_t last_edge, int64_t lanes,
+                        float *run) {
     const logits *l = &s->logits;
     int64_t heads = l->heads, count = edges * heads;
     float slope = l->slope;
     if (l->given) memcpy(run, l->given + begin * heads, count * sizeof *run);
     else
-        for (int64_t i = 0; i < edges; i++)
-            add_halves(run + i * heads, l->source + source_of(&s->adjacency, begin + i) * heads, l->target + row * heads, heads);
+        for (int64_t i = 0; i < edges; i++) {
+            int64_t at = begin + i;
+            if (at + AHEAD < last_edge) __builtin_prefetch(l->source + source_of(&s->adjacency, at + AHEAD) * heads);
+            add_halves(run + i * heads, l->source + source_of(&s->adjacency, at) * heads, l->target + row * heads, heads);
+        }
     count = filled(run, count, lanes, -INFINITY);
     if (!l->given)
         FOR_LANES(count, lanes, run[k + lane] *= run[k + lane] > 0 ? 1 : slope);
@@ -52,10 +56,10 @@ INLINE void add_run(const attention *s, int64_t begin, int64_t edges, int64_t la
 }
 
 /* What a run of edges counts for: factor x exp(logit - top). */
-INLINE int64_t weigh_run(const attention *s, int64_t row, int64_t begin, int64_t edges, int64_t lanes, const float *top,
-                         int is_filled, float *run) {
+INLINE int64_t weigh_run(const attention *s, int64_t row, int64_t begin, int64_t edges, int64_t last_edge, int64_t lanes,
+                         const float *top, int is_filled, float *run) {
     int64_t heads = s->logits.heads, count = (edges * heads + lanes - 1) / lanes * lanes;
-    if (!is_filled) fill_run(s, row, begin, edges, lanes, run);
+    if (!is_filled) fill_run(s, row, begin, edges, last_edge, lanes, run);
     FOR_LANES(count, lanes, run[k + lane] = exponential(run[k + lane] - top[lane]));
     if (s->factor)
         for (int64_t k = 0; k < edges * heads; k++) run[k] *= s->factor[begin + k / heads];
@@ -69,7 +73,7 @@ INLINE void attend_row(const attention *s, int64_t row, int64_t last_edge, int k
     for (int64_t lane = 0; lane < lanes; lane++) top[lane] = -INFINITY;
     for (int64_t k = 0; k < heads * width; k++) out[k] = 0;
     for (int64_t i = begin; i < end; i += longest) {
-        int64_t count = fill_run(s, row, i, end - i < longest ? end - i : longest, lanes, run);
+        int64_t count = fill_run(s, row, i, end - i < longest ? end - i : longest, last_edge, lanes, run);
         FOR_LANES(count, lanes, top[lane] = larger(top[lane], run[k + lane]));
     }
     JOIN_LANES(top, heads, lanes, larger(a, b));
@@ -77,7 +81,7 @@ INLINE void attend_row(const attention *s, int64_t row, int64_t last_edge, int k
     for (int64_t i = begin; i < end; i += longest) {
         int64_t edges = end - i < longest ? end - i : longest;
         /* a short row's only run is there still */
-        int64_t count = weigh_run(s, row, i, edges, lanes, top, end - begin <= longest, run);
+        int64_t count = weigh_run(s, row, i, edges, last_edge, lanes, top, end - begin <= longest, run);
         FOR_LANES(count, lanes, sum[lane] += run[k + lane]);
         if (s->kept)
             for (int64_t k = 0; k < edges * heads; k++) run[k] *= s->kept[i * heads + k];
@@ -111,13 +115,13 @@ INLINE void join_row(const attention *s, int64_t row, int64_t last_edge, int kin
     float *maximum = s->maximum + row * heads, *denominator = s->denominator + row * heads;
     for (int64_t lane = 0; lane < lanes; lane++) top[lane] = maximum[lane % heads];
     for (int64_t i = begin; i < end; i += longest) {
-        int64_t count = fill_run(s, row, i, end - i < longest ? end - i : longest, lanes, run);
+        int64_t count = fill_run(s, row, i, end - i < longest ? end - i : longest, last_edge, lanes, run);
         FOR_LANES(count, lanes, top[lane] = larger(top[lane], run[k + lane]));
     }
     JOIN_LANES(top, heads, lanes, larger(a, b));
     for (int64_t lane = heads; lane < lanes; lane++) top[lane] = top[lane - heads];
     for (int64_t i = begin; i < end; i += longest) {
-        int64_t count = weigh_run(s, row, i, end - i < longest ? end - i : longest, lanes, top, is_short, run);
+        int64_t count = weigh_run(s, row, i, end - i < longest ? end - i : longest, last_edge, lanes, top, is_short, run);
         FOR_LANES(count, lanes, sum[lane] += run[k + lane]);
     }
     JOIN_LANES(sum, heads, lanes, a + b);
@@ -130,7 +134,7 @@ INLINE void join_row(const attention *s, int64_t row, int64_t last_edge, int kin
     for (int64_t lane = heads; lane < lanes; lane++) sum[lane] = sum[lane - heads];
     for (int64_t i = begin; i < end; i += longest) {
         int64_t edges = end - i < longest ? end - i : longest, count = (edges * heads + lanes - 1) / lanes * lanes;
-        if (!is_short) weigh_run(s, row, i, edges, lanes, top, 0, run);
+        if (!is_short) weigh_run(s, row, i, edges, last_edge, lanes, top, 0, run);
         FOR_LANES(count, lanes, run[k + lane] *= sum[lane]);
         if (s->kept)
             for (int64_t k = 0; k < edges * heads; k++) run[k] *= s->kept[i * heads + k];
@@ -171,7 +175,7 @@ INLINE void attend_piece(const attention *s, int64_t row, int64_t begin, int64_t
     for (int64_t k = 0; k < heads * width; k++) out[k] = 0;
     for (int64_t i = begin; i < end; i += longest) {
         int64_t edges = end - i < longest ? end - i : longest;
-        weigh_run(s, row, i, edges, lanes, top, 0, run);
+        weigh_run(s, row, i, edges, last_edge, lanes, top, 0, run);
         for (int64_t head = 0; head < heads; head++) {
             int64_t done = 0;
 #define BLOCK(column, block)                                                                                            \

@@ -13,6 +13,7 @@ from gnnflow.infer.choice import Exchange
 from gnnflow.kernels.device import compute_threads, computing_on, find_device
 from gnnflow.layers.model import Model
 from gnnflow.layers.saved import load_model
+from gnnflow.native import core
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,7 +60,7 @@ class InferJob:
     def joins(self) -> bool:
         """True if in-edges are kept in pieces, over which a kernel merges the states of all partitions at once."""
         every = all(each.joins for layer in self.exchange.layers for each in layer)
-        return self.mapped and self.keeps_terms and every
+        return self.mapped and self.keeps_terms and every and core() is not None
 
     @property
     def row_kind(self) -> LabelKind:

@@ -20,7 +20,7 @@ from gnnflow.graph.arrays import distinct, is_first, offsets_of
 from gnnflow.graph.batch import Block, sampled_block
 from gnnflow.graph.edges import InEdges
 from gnnflow.infer.choice import PairCounts
-from gnnflow.native import stable_order
+from gnnflow.native import cut_pieces
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
@@ -147,16 +147,7 @@ class LayerReads:
         ranks = np.arange(1, parts + 1)
         ranks[self.index] = 0
         ranks = np.concatenate([np.zeros(targets, np.int64), np.repeat(ranks, self.num_asked)])
-        key = self.targets * (parts + 1) + ranks[self.edges.sources]
-        order = stable_order(key)
-        key = key[order]
-        # where pieces of other partitions begin, and the target of each
-        begin = np.flatnonzero(is_first(key) & (key % (parts + 1) > 0))
-        bounds = offsets_of(1 + np.bincount(key[begin] // (parts + 1), minlength=targets))
-        begins = np.full(int(bounds[-1]) + 1, len(order))
-        is_own = np.zeros(len(begins) - 1, bool)
-        is_own[bounds[:-1]] = True
-        begins[:-1][is_own], begins[:-1][~is_own] = self.edges.offsets[:-1], begin
+        order, bounds, begins = cut_pieces(self.edges.offsets, self.edges.sources, ranks, num_ranks=parts + 1)
         ids = np.concatenate([self.rows + self.job.neighbors.store.book.start(self.index), self.asked])
         kind = np.int32 if self.job.neighbors.store.book.num_nodes <= np.iinfo(np.int32).max else np.int64
         return PieceEdges(order, bounds, begins, ids.astype(kind)[self.edges.sources[order]])

@@ -32,6 +32,7 @@ _FUNCTIONS = {
     "gnnflow_mixture_gradient": "NAANNAANAAAAANT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",
+    "gnnflow_pieces": "NAAAAAAAA",
     "gnnflow_walks": "NNAKAAAANNNAAAT",
     "gnnflow_visit_shares": "NNAAAAAAT",
     "gnnflow_occurrences": "NAA",
@@ -42,6 +43,7 @@ _FUNCTIONS = {
 _ANSWERS = {
     "gnnflow_transpose": ctypes.c_int,
     "gnnflow_number": ctypes.c_int64,
+    "gnnflow_pieces": ctypes.c_int64,
     "gnnflow_walks": ctypes.c_int,
 }  # the others return nothing
 
