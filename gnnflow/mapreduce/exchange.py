@@ -242,7 +242,7 @@ class Inbox:
         return pa.concat_tables(list(self.pieces(channel, tasks=tasks, partition=partition)))
 
     def map(self, channel: str, task: int | None, names: Sequence[str] | None = None) -> dict[str, Array]:
-        """Return arrays that a task kept in a channel, where they lie, or with None those that all tasks wrote to.
+        """Return arrays that a task kept in a channel, where they lie; with None those that all tasks wrote to.
 
         names: None for all that a task kept. Raises ExchangeError where one is gone or damaged.
         """

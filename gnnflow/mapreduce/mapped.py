@@ -99,7 +99,7 @@ class ArrayWriter:
         assert kept.begin is not None
         uri = join(self._folder, kept.channel, f"{_OF_ALL}.{name}{_SUFFIX}")
         header = _header(content, kept.num_rows)
-        row_bytes = content.nbytes // max(len(content), 1) if len(content) else 0
+        row_bytes = content.nbytes // max(len(content), 1)
         try:
             if (kept.channel, name) not in self._shared:
                 path = Path(resolve(uri).path)
@@ -110,7 +110,7 @@ class ArrayWriter:
                 os.truncate(file, len(header) + whole)
                 os.pwrite(file, header, 0)
                 self.arrays[kept.channel] += 1
-            left, at = memoryview(content.reshape(-1).view(np.uint8)), len(header) + kept.begin * row_bytes
+            left, at = content.reshape(-1).view(np.uint8).data, len(header) + kept.begin * row_bytes
             while left:
                 written = os.pwrite(self._shared[kept.channel, name], left, at)
                 left, at = left[written:], at + written

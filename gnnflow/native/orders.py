@@ -75,8 +75,9 @@ def cut_pieces(
     assert 0 < num_ranks <= np.iinfo(np.uint16).max
     offsets, sources = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(sources, np.int64)
     assert not len(sources) or 0 <= sources.min() <= sources.max() < len(ranks)
-    given = offsets, sources, ranks.astype(np.uint16), np.zeros(num_ranks, np.int64), np.empty(num_ranks, np.int64)
-    num_targets = len(offsets) - 1
+    num_targets, small = len(offsets) - 1, ranks.astype(np.uint16)
+    count, met = np.zeros(num_ranks, np.int64), np.empty(num_ranks, np.int64)
     made = [np.empty(size, np.int64) for size in (len(sources), num_targets + 1, num_targets + len(sources) + 1)]
-    pieces = native.gnnflow_pieces(num_targets, *(array.ctypes.data for array in (*given, *made)))
+    addresses = [array.ctypes.data for array in (offsets, sources, count, met, *made)]
+    pieces = native.gnnflow_pieces(num_targets, *addresses[:2], small.ctypes.data, *addresses[2:])
     return made[0], made[1], made[2][: pieces + 1].copy()
