@@ -15,10 +15,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from gnnflow.graph.arrays import distinct, is_first, offsets_of
 from gnnflow.graph.batch import Block, sampled_block
-from gnnflow.graph.edges import InEdges
+from gnnflow.graph.edges import InEdges, SourceArray
 from gnnflow.infer.choice import PairCounts
 from gnnflow.native import cut_pieces
 
@@ -80,7 +81,7 @@ class PieceEdges(NamedTuple):
     order: IntArray
     bounds: IntArray
     begins: IntArray
-    sources: IntArray
+    sources: SourceArray
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,11 @@ class LayerReads:
         ranks = np.concatenate([np.zeros(targets, np.int64), np.repeat(ranks, self.num_asked)])
         order, bounds, begins = cut_pieces(self.edges.offsets, self.edges.sources, ranks, num_ranks=parts + 1)
         ids = np.concatenate([self.rows + self.job.neighbors.store.book.start(self.index), self.asked])
-        kind = np.int32 if self.job.neighbors.store.book.num_nodes <= np.iinfo(np.int32).max else np.int64
-        return PieceEdges(order, bounds, begins, ids.astype(kind)[self.edges.sources[order]])
+        kind: npt.DTypeLike = (
+            np.int32 if self.job.neighbors.store.book.num_nodes <= np.iinfo(np.int32).max else np.int64
+        )
+        sources: SourceArray = ids.astype(kind)[self.edges.sources[order]]
+        return PieceEdges(order, bounds, begins, sources)
 
     def block_of_pieces(self, pieces: PieceEdges) -> Block:
         """Return all edges, piece by piece, as a block of T targets whose sources are all nodes."""

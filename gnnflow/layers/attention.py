@@ -77,9 +77,8 @@ class SoftmaxAttention(Aggregation):
             held = {name: each.index_select(0, rows) for name, each in state.items()}
             part = {"max": found[0].index_select(0, pieces), "denominator": found[1].index_select(0, pieces)}
             # means of one and zero give the shares themselves [n, H, 2]
-            sides = held["max"].new_ones(1, 1, 2)
-            sides = sides * sides.new_tensor([1.0, 0.0]), sides * sides.new_tensor([0.0, 1.0])
-            merged = self.merge({**held, "mean": sides[0]}, {**part, "mean": sides[1]})
+            before, after = (held["max"].new_tensor(side).view(1, 1, 2) for side in ([1.0, 0.0], [0.0, 1.0]))
+            merged = self.merge({**held, "mean": before}, {**part, "mean": after})
             shares.index_copy_(0, pieces, merged["mean"].transpose(1, 2))
             for name, rows_so_far in state.items():
                 rows_so_far.index_copy_(0, rows, merged[name])
