@@ -44,12 +44,14 @@ class LayerBytes:
 
     state is None where the owner of the sources cannot make the layer's states. merges: whether states merge. read: of
     the target's terms that an edge reads, as attention does; they are sent first to the task that makes the state.
+    joins: whether a kernel merges the states of all parts of a target's in-edges in one pass.
     """
 
     row: int
     state: int | None
     merges: bool
     read: int = 0
+    joins: bool = False
 
 
 @dataclass(frozen=True)

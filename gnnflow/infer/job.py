@@ -13,6 +13,7 @@ from gnnflow.infer.choice import Exchange
 from gnnflow.kernels.device import compute_threads, computing_on, find_device
 from gnnflow.layers.model import Model
 from gnnflow.layers.saved import load_model
+from gnnflow.native import core
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -54,6 +55,12 @@ class InferJob:
     def mapped(self) -> bool:
         """True if rows stay where they are made, and tasks map each other's files."""
         return bool(self.exchange.mapped)
+
+    @property
+    def joins(self) -> bool:
+        """True if in-edges are kept in pieces, over which a kernel merges the states of all partitions at once."""
+        every = all(each.joins for layer in self.exchange.layers for each in layer)
+        return self.mapped and self.keeps_terms and every and core() is not None
 
     @property
     def row_kind(self) -> LabelKind:

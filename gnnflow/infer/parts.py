@@ -55,11 +55,13 @@ def compute_layer(
     with opened as source:
         reads = source.reads(rows)
         # the first relation's block is made while what was kept is fetched
-        begun = {order[0]: arrivals[order[0]].first(reads[order[0]])}
+        begun = {} if job.mapped else {order[0]: arrivals[order[0]].first(reads[order[0]])}
         own = source.own()
 
         def gather(relation: int, kept: SliceTerms, room: int = 0) -> Gathered:
             arrival, of = arrivals[relation], reads[relation]
+            if arrival.by_pieces and (state := source.joined(arrival, of, kept.target)) is not None:
+                return Gathered(kept.source, states=[state], columns=job.edge_columns)
             first = begun.pop(relation) if relation in begun else arrival.first(of)
             return _gathered(at, source, arrival, of, first=first, kept=kept, room=room)
 

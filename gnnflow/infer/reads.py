@@ -15,14 +15,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from gnnflow.graph.arrays import distinct, is_first, offsets_of
 from gnnflow.graph.batch import Block, sampled_block
+from gnnflow.graph.edges import InEdges, SourceArray
 from gnnflow.infer.choice import PairCounts
+from gnnflow.native import cut_pieces
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
-    from gnnflow.graph.edges import InEdges
     from gnnflow.infer.job import InferJob
 
 
@@ -69,13 +71,26 @@ class Grouped:
         return OwnerEdges(self.positions[own], self.first[own])
 
 
+class PieceEdges(NamedTuple):
+    """The edges of each target by the owner of their source, those from this partition first: its pieces.
+
+    order [E]: positions of the edges, piece by piece. bounds [T + 1]: which pieces a target has; this partition's is
+    always one, perhaps empty. begins [pieces + 1]: where the edges of each piece begin. sources [E]: dense ids.
+    """
+
+    order: IntArray
+    bounds: IntArray
+    begins: IntArray
+    sources: SourceArray
+
+
 @dataclass(frozen=True)
 class LayerReads:
     """The rows and edges that a layer reads in a relation for the targets of a partition.
 
     rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are rows: the T targets,
     then what is asked for. asked [S]: dense ids, ascending. offsets [P + 1]: where the rows of each owner begin among
-    the asked. grouped: the edges by owner, where they were kept.
+    the asked. grouped: the edges by owner, where they were kept; pieces: the edges in pieces, the same.
     """
 
     index: int
@@ -86,6 +101,7 @@ class LayerReads:
     asked: IntArray
     offsets: IntArray
     grouped: Grouped | None = None
+    pieces: PieceEdges | None = None
 
     @property
     def num_asked(self) -> IntArray:
@@ -124,9 +140,50 @@ class LayerReads:
         first[bounds[:-1][np.diff(bounds) > 0]] = True
         return Grouped(positions, bounds, first)
 
+    @cached_property
+    def in_pieces(self) -> PieceEdges:
+        """The edges in pieces."""
+        parts, targets = len(self.offsets) - 1, len(self.rows)
+        # the rank of each row's owner [T + S]: zero of this partition
+        ranks = np.arange(1, parts + 1)
+        ranks[self.index] = 0
+        ranks = np.concatenate([np.zeros(targets, np.int64), np.repeat(ranks, self.num_asked)])
+        order, bounds, begins = cut_pieces(self.edges.offsets, self.edges.sources, ranks, num_ranks=parts + 1)
+        ids = np.concatenate([self.rows + self.job.neighbors.store.book.start(self.index), self.asked])
+        kind: npt.DTypeLike = (
+            np.int32 if self.job.neighbors.store.book.num_nodes <= np.iinfo(np.int32).max else np.int64
+        )
+        sources: SourceArray = ids.astype(kind)[self.edges.sources[order]]
+        return PieceEdges(order, bounds, begins, sources)
+
+    def block_of_pieces(self, pieces: PieceEdges) -> Block:
+        """Return all edges, piece by piece, as a block of T targets whose sources are all nodes."""
+        whole, columns = self.whole, (self.edges.weight, self.edges.attributes, self.edges.next_arrival)
+        if all(column is None for column in columns):  # there is nothing to bring in order
+            edges = InEdges(self.edges.offsets, pieces.sources)
+        else:
+            edges = self.edges.take(pieces.order, offsets=self.edges.offsets, sources=pieces.sources)
+        scale = None if whole.edge_scale is None else whole.edge_scale[pieces.order]
+        return Block(edges, self.job.neighbors.store.book.num_nodes, whole.sample_scale, scale)
+
+    @property
+    def _piece_counts(self) -> PairCounts:
+        """The counts, read off the pieces."""
+        pieces, parts = self.in_pieces, len(self.offsets) - 1
+        owner = self.job.neighbors.store.book.owner(
+            pieces.sources[pieces.begins[:-1][pieces.begins[:-1] < pieces.begins[1:]]]
+        )
+        lengths = np.diff(pieces.begins)
+        lengths = lengths[lengths > 0]
+        targets, edges = (np.bincount(owner, weights, minlength=parts).astype(np.int64) for weights in (None, lengths))
+        edges[self.index] = targets[self.index] = 0
+        return PairCounts(self.num_asked, targets, edges)
+
     @property
     def counts(self) -> PairCounts:
         """Counts of what is read from each partition; zero for this one, which sends itself no states."""
+        if self.job.joins:
+            return self._piece_counts
         grouped = self.by_owner
         # for each partition [P]: edges from its rows, and targets that these lead to
         firsts = offsets_of(grouped.first)[grouped.bounds]

@@ -28,6 +28,7 @@ from gnnflow.storage.columns import from_matrix
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gnnflow.executions.plan import TermArrays
     from gnnflow.executions.sliced import SliceTerms
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.batch import Degrees
@@ -93,12 +94,10 @@ class Sending:
                 terms = terms_of(asked)
                 layout = kept_layout(model, self.layer - 1) if self.job.keeps_terms else None
                 if self.job.mapped:
-                    number = len(asked) if layout is None else len(self.rows)
-                    yield Kept(task.channel("source"), {**terms.source, "rows": asked}, number)
-                    if layout is not None:
-                        of_kept = slice(None) if len(kept) == len(rows) else kept
-                        own |= {f"target_{name}": terms.target[name][of_kept] for name in layout.names}
-                        own["places"] = kept + run.start
+                    yield self._kept(task.channel("source"), terms.source, asked)
+                    of_kept = slice(None) if len(kept) == len(rows) else kept
+                    names = () if layout is None else layout.names
+                    own |= {f"target_{name}": terms.target[name][of_kept] for name in names}
                     continue
                 # the terms side by side in one row for each row asked for [n, K]
                 packed = task.plan.source.pack(terms.source)
@@ -111,6 +110,17 @@ class Sending:
             outputs = {**{number: rows[run] for number, rows in carried.items()}, self.layer - 2: h}
             own |= {f"output_{number}": outputs[number][kept] for number in numbers}
             yield self._own(own, len(kept))
+
+    def _kept(self, channel: str, terms: TermArrays, rows: IntArray) -> Kept:
+        """Return terms of local rows, ascending, on their way to an array of all nodes; rows between them are zero."""
+        book = self.job.neighbors.store.book
+        first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, -1)
+        if last - first + 1 > len(rows):
+            spread = {name: np.zeros((last - first + 1, *each.shape[1:]), each.dtype) for name, each in terms.items()}
+            for name, each in terms.items():
+                spread[name][rows - first] = each
+            terms = spread
+        return Kept(channel, terms, book.num_nodes, book.start(self.index) + first)
 
     def _own(self, rows: dict[str, Array], number: int) -> Emit | Kept:
         """Return a run of what stays here, a number of rows of it."""

@@ -241,17 +241,17 @@ class Inbox:
         """Return the rows that `pieces` yields, one after another."""
         return pa.concat_tables(list(self.pieces(channel, tasks=tasks, partition=partition)))
 
-    def map(self, channel: str, task: int, names: Sequence[str] | None = None) -> dict[str, Array]:
-        """Return arrays that a task kept in a channel, where they lie; None: all.
+    def map(self, channel: str, task: int | None, names: Sequence[str] | None = None) -> dict[str, Array]:
+        """Return arrays that a task kept in a channel, where they lie; with None those that all tasks wrote to.
 
-        Raises ExchangeError where one is gone or damaged.
+        names: None for all that a task kept. Raises ExchangeError where one is gone or damaged.
         """
         round_name, files = self.channels[channel]
         try:
             arrays = map_arrays(channel_folder(self.work, round_name, channel), task, names)
         except StorageError as error:
             raise ExchangeError(error.problem, where=error.where, fix=_AGAIN) from error
-        if names is None and len(arrays) != files[task]:
+        if names is None and task is not None and len(arrays) != files[task]:
             problem = f"has {len(arrays)} of {files[task]} arrays of task {task}"
             raise ExchangeError(problem, where=channel_folder(self.work, round_name, channel), fix=_AGAIN)
         return arrays

@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from gnnflow.native.columns import count_codes, find, stable_order
 from gnnflow.native.library import core, remark
-from gnnflow.native.orders import Transposed, number, transpose
+from gnnflow.native.orders import Transposed, cut_pieces, number, transpose
 
-__all__ = ["Transposed", "core", "count_codes", "find", "number", "remark", "stable_order", "transpose"]
+__all__ = ["Transposed", "core", "count_codes", "cut_pieces", "find", "number", "remark", "stable_order", "transpose"]

@@ -15,10 +15,12 @@ _FUNCTIONS = {
     "gnnflow_affine": "NANAANAANNAANT",
     "gnnflow_affine_gradient": "NANAAANAANNAAAANT",
     "gnnflow_sums": "NAAANANANNNAANT",
+    "gnnflow_joined_sums": "NAAAAANANANNNAAT",
     "gnnflow_products": "NAANANANNNAT",
     "gnnflow_maxima": "NAANANANNNAAT",
     "gnnflow_maxima_gradient": "NAAANAANAANNAT",
     "gnnflow_attention": "NAANAAAFNAAANNNAAAANT",
+    "gnnflow_joined_attention": "NAAAANAAFNAANNNAAAAAAT",
     "gnnflow_attention_gradient": "NANAAANAAAFNAAAAAAANNNAAAAAAANT",
     "gnnflow_gates": "NAAANAAAANAAANT",
     "gnnflow_cross_entropy": "NAAAAT",
@@ -30,6 +32,7 @@ _FUNCTIONS = {
     "gnnflow_mixture_gradient": "NAANNAANAAAAANT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",
+    "gnnflow_pieces": "NAAAAAAAA",
     "gnnflow_walks": "NNAKAAAANNNAAAT",
     "gnnflow_visit_shares": "NNAAAAAAT",
     "gnnflow_occurrences": "NAA",
@@ -40,6 +43,7 @@ _FUNCTIONS = {
 _ANSWERS = {
     "gnnflow_transpose": ctypes.c_int,
     "gnnflow_number": ctypes.c_int64,
+    "gnnflow_pieces": ctypes.c_int64,
     "gnnflow_walks": ctypes.c_int,
 }  # the others return nothing
 
