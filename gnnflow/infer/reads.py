@@ -19,10 +19,12 @@ import numpy as np
 from gnnflow.graph.arrays import distinct, is_first, offsets_of
 from gnnflow.graph.batch import Block, sampled_block
 from gnnflow.infer.choice import PairCounts
+from gnnflow.infer.hubs import split_edges
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.edges import InEdges
+    from gnnflow.infer.hubs import HubEdges
     from gnnflow.infer.job import InferJob
 
 
@@ -75,7 +77,7 @@ class LayerReads:
 
     rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are rows: the T targets,
     then what is asked for. asked [S]: dense ids, ascending. offsets [P + 1]: where the rows of each owner begin among
-    the asked. grouped: the edges by owner, where they were kept.
+    the asked. grouped: the edges by owner, where they were kept. hubs: their edges that are split, unless it was kept.
     """
 
     index: int
@@ -86,6 +88,7 @@ class LayerReads:
     asked: IntArray
     offsets: IntArray
     grouped: Grouped | None = None
+    hubs: HubEdges | None = None
 
     @property
     def num_asked(self) -> IntArray:
@@ -220,11 +223,13 @@ def layer_reads(index: int, job: InferJob, *, layer: int, rows: IntArray) -> tup
         own = rows[np.searchsorted(rows, places.start) : np.searchsorted(rows, places.stop)]
         of_relation = held.relation(relation)
         picked = of_relation.prefix(own, limit=limit[relation] if isinstance(limit, tuple) else limit)
+        picked, hubs = split_edges(of_relation, picked, own, index=index, job=job, layer=layer, relation=relation)
         edges = of_relation.take(picked.positions, offsets=picked.offsets)
         # dense ids to ask for [S], ascending, each edge's source as a row [E], and where each owner's ids begin [P + 1]
         asked, sources = _numbered(edges.sources, own + start, num_nodes=store.book.num_nodes)
         bounds = np.searchsorted(asked, store.book.offsets[:: store.book.num_types])
-        found.append(LayerReads(index, job, relation, own, replace(edges, sources=sources), asked, bounds))
+        edges = replace(edges, sources=sources)
+        found.append(LayerReads(index, job, relation, own, edges, asked, bounds, hubs=hubs))
     return tuple(found)
 
 
