@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from harness import FOLDER, Benchmark, Chosen, Option, folder_of, run
+from harness import FOLDER, Benchmark, Chosen, Option, folder_of, run, tell
 
 from gnnflow.config import config_from_dict, model_from_dict
 from gnnflow.graph.sampling import Sampling
@@ -83,7 +83,9 @@ def store_of(chosen: Chosen) -> GraphStore:
             "dst": np.concatenate([target, np.zeros(number, np.int64), each]),
         }
         x = rng.standard_normal((number, WIDTH), np.float32)
-        split = pa.array(["train"] * number, mask=rng.random(number) > 1 / 10)
+        # a tenth of the nodes are targets, a tenth of these for validation
+        drawn = rng.integers(0, 100, number)
+        split = pa.array(["train", "valid"]).take(pa.array((drawn == 0).astype(np.int8), mask=drawn >= 10))  # noqa: PLR2004
         pq.write_table(pa.table(ends), edges)
         label = pa.array(x[:, :OUTPUTS].argmax(1))
         pq.write_table(pa.table({"id": each, "x": from_matrix(x), "label": label, "split": split}), nodes)
@@ -165,6 +167,11 @@ class Measured:
         self.tasks[name] = np.minimum(self.tasks.get(name, found), found)
 
     @property
+    def text(self) -> str:
+        """The slowest and the median task of each round."""
+        return ", ".join(f"{name} {each.max():.3f}/{np.median(each):.3f}" for name, each in self.tasks.items())
+
+    @property
     def worst(self) -> tuple[str, float, float, float]:
         """The round with the largest ratio: its slowest task, its median, and the ratio."""
         most = max(each.max() for each in self.tasks.values())
@@ -207,6 +214,7 @@ def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
                 whole = sum(each.sum() for each in measured.tasks.values())
                 medians = sum(statistics.median(each.tolist()) for each in measured.tasks.values())
                 same = "" if form == "whole" else difference(found["whole"].result, measured.result)
+                tell(f"{stage}, {form}: {measured.text}")
                 yield stage, form, *measured.worst, float(slowest / medians), float(whole), same
 
 

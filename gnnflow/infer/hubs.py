@@ -11,7 +11,7 @@ work, since their rows are at hand: no row is sent for a hub's edges.
 The round is the same where rows are sent and where they are mapped, so both give the same bits. Edges are split where
 every in-edge is read (a sample has a bound), and where the states of the layer's aggregation merge.
 
-Shapes: T targets, E in-edges picked of them, n of these that are split, S rows that they come from.
+Shapes: T targets, H hubs among them, n in-edges that are split.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.executions.sliced import partial_slice
-from gnnflow.graph.arrays import distinct, is_first
+from gnnflow.graph.arrays import distinct, is_first, offsets_of
 from gnnflow.graph.batch import Block
-from gnnflow.graph.edges import InEdges, Picked
+from gnnflow.graph.edges import InEdges
 from gnnflow.infer.relation_task import RelationTask
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
@@ -70,9 +70,9 @@ class HubCounts(NamedTuple):
 
 
 class SplitEdges(NamedTuple):
-    """The picked edges that stay with the owner of their targets, and the hubs with the others."""
+    """The edges that stay with the owner of their targets, and the hubs with the others."""
 
-    own: Picked
+    own: InEdges
     hubs: HubEdges
 
 
@@ -90,24 +90,27 @@ class HubState(NamedTuple):
     rows: IntArray
 
 
-def split_edges(
-    edges: InEdges, picked: Picked, rows: IntArray, *, index: int, job: InferJob, layer: int, relation: int
-) -> SplitEdges:
+def split_edges(edges: InEdges, rows: IntArray, *, index: int, job: InferJob, layer: int, relation: int) -> SplitEdges:
     """Split off the edges of hubs that come from other partitions. rows [T]: the targets' local rows."""
-    is_hub = picked.counts > (np.inf if job.hub_threshold is None else job.hub_threshold)
-    number, none = int(is_hub.sum()), np.zeros(0, np.int64)
-    if not number or not job.splits_hubs(job.need_layer(layer), relation):
-        return SplitEdges(picked, HubEdges(number, edges, none, none))
+    hubs = none = np.zeros(0, np.int64)
+    if job.hub_threshold is not None and job.neighbors.sampling.takes_every:
+        hubs = rows[edges.offsets[rows + 1] - edges.offsets[rows] > job.hub_threshold]
+    if not len(hubs) or not job.splits_hubs(job.need_layer(layer), relation):
+        return SplitEdges(edges, HubEdges(len(hubs), edges, none, none))
+    bounds = zip(edges.offsets[hubs].tolist(), edges.offsets[hubs + 1].tolist(), strict=True)
+    positions = np.concatenate([np.arange(*each) for each in bounds])
     start = job.neighbors.store.book.start(index)
-    # whether each edge leads to a hub [E], and of these edges which come from elsewhere
-    splits = np.repeat(is_hub, picked.counts)
-    sources = edges.sources_of(picked.positions[splits])
+    # whether each edge of a hub comes from elsewhere
+    sources = edges.sources_of(positions)
     outside = (sources < start) | (sources >= start + job.neighbors.store.book.size(index))
-    splits[splits] = outside
-    # the target of each edge that is split [n]
-    targets = np.repeat(np.flatnonzero(is_hub), picked.counts[is_hub])[outside]
-    kept = Picked(picked.positions[~splits], picked.counts - np.bincount(targets, minlength=len(rows)))
-    return SplitEdges(kept, HubEdges(number, edges, picked.positions[splits], rows[targets]))
+    positions = positions[outside]
+    targets = np.repeat(hubs, edges.offsets[hubs + 1] - edges.offsets[hubs])[outside]
+    # the other edges, by target
+    kept, lengths = np.ones(edges.num_edges, bool), edges.lengths
+    kept[positions] = False
+    lengths[hubs] -= np.bincount(np.searchsorted(hubs, targets), minlength=len(hubs))
+    own = edges.take(np.flatnonzero(kept), offsets=offsets_of(lengths))
+    return SplitEdges(own, HubEdges(len(hubs), edges, positions, targets))
 
 
 def send_edges(reads: LayerReads, *, layer: int) -> tuple[Emit, ...]:

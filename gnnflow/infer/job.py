@@ -145,8 +145,7 @@ class InferJob:
     def splits_hubs(self, need_layer: int, relation: int) -> bool:
         """Return whether in-edges of hubs are split in the layers that a need round serves."""
         merges = all(of.state is not None for of in self.layers_served(need_layer, relation))
-        several = self.neighbors.store.num_partitions > 1
-        return merges and several and self.hub_threshold is not None and self.neighbors.sampling.takes_every
+        return merges and self.neighbors.store.num_partitions > 1
 
     def hub_owners(self, layer: int, relation: int) -> tuple[int, ...]:
         """Return the partitions whose hubs' in-edges are split in a layer's relation, ascending."""

@@ -221,9 +221,9 @@ def layer_reads(index: int, job: InferJob, *, layer: int, rows: IntArray) -> tup
         places = store.book.rows(index, node_type)
         # the layer's rows of the type that the relation leads to
         own = rows[np.searchsorted(rows, places.start) : np.searchsorted(rows, places.stop)]
-        of_relation = held.relation(relation)
+        every = held.relation(relation)
+        of_relation, hubs = split_edges(every, own, index=index, job=job, layer=layer, relation=relation)
         picked = of_relation.prefix(own, limit=limit[relation] if isinstance(limit, tuple) else limit)
-        picked, hubs = split_edges(of_relation, picked, own, index=index, job=job, layer=layer, relation=relation)
         edges = of_relation.take(picked.positions, offsets=picked.offsets)
         # dense ids to ask for [S], ascending, each edge's source as a row [E], and where each owner's ids begin [P + 1]
         asked, sources = _numbered(edges.sources, own + start, num_nodes=store.book.num_nodes)
