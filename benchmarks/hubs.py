@@ -7,8 +7,8 @@ GraphFlat sample 15, then 10 in-edges; GraphInfer reads all, with an untrained m
 with rows sent. Each stage runs with `neighbors.hub_threshold` at its default, and with one that no node reaches. Tasks
 run one after the other in one process; a task's processor seconds are the fewest of all turns, in which the forms
 alternate. A row shows the round with the largest ratio of its slowest to its median task, among rounds that count: with
-at least half of the slowest task of the stage; then the same ratio of the sums over all rounds. The last column says how
-results differ from those without splitting: the largest difference of a score, or whether files have the same bytes.
+at least half of the slowest task of the stage; then the same ratio of the sums over all rounds. The last column says
+how results differ from those without splitting: by a score at most, or whether files have the same bytes.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Backwards(Synchronous):
         yield from super().run(function, indices[::-1])
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(drawn=st.data())
 def test_split_hubs_give_what_the_definition_gives_both_ways(drawn: st.DataObject) -> None:
     """Finds an edge of a hub that is lost or counted twice, in any aggregation or pruned round."""
@@ -64,7 +64,7 @@ def test_split_hubs_give_what_the_definition_gives_both_ways(drawn: st.DataObjec
     assert np.abs(to_matrix(table["probabilities"]) - expected[rows]).max() < TOLERANCE
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(drawn=st.data())
 def test_split_hubs_of_a_relation_give_what_the_definition_gives_both_ways(drawn: st.DataObject) -> None:
     """Finds edges of one relation's hubs that are another's, or that read terms of other targets."""
