@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.executions.sliced import partial_slice
-from gnnflow.graph.arrays import distinct, is_first, offsets_of
+from gnnflow.graph.arrays import distinct, is_first, offsets_of, ragged_ranges
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
 from gnnflow.infer.relation_task import RelationTask
@@ -47,13 +47,14 @@ if TYPE_CHECKING:
 class HubEdges:
     """In-edges of a partition's hubs in a relation. number: of hubs, split or not.
 
-    edges: whose sources are dense ids. positions [n]: of the edges that are split, hub by hub; targets [n]: the local
-    row that each leads to.
+    edges: of all targets. positions [n]: of the edges that are split, hub by hub; sources [n]: the dense id that each
+    comes from; targets [n]: the local row that it leads to.
     """
 
     number: int
     edges: InEdges
     positions: IntArray
+    sources: IntArray
     targets: IntArray
 
     @property
@@ -96,21 +97,20 @@ def split_edges(edges: InEdges, rows: IntArray, *, index: int, job: InferJob, la
     if job.hub_threshold is not None and job.neighbors.sampling.takes_every:
         hubs = rows[edges.offsets[rows + 1] - edges.offsets[rows] > job.hub_threshold]
     if not len(hubs) or not job.splits_hubs(job.need_layer(layer), relation):
-        return SplitEdges(edges, HubEdges(len(hubs), edges, none, none))
-    bounds = zip(edges.offsets[hubs].tolist(), edges.offsets[hubs + 1].tolist(), strict=True)
-    positions = np.concatenate([np.arange(*each) for each in bounds])
-    start = job.neighbors.store.book.start(index)
-    # whether each edge of a hub comes from elsewhere
+        return SplitEdges(edges, HubEdges(len(hubs), edges, none, none, none))
+    lengths, start = edges.lengths, job.neighbors.store.book.start(index)
+    positions = ragged_ranges(edges.offsets[hubs], lengths[hubs])
+    # whether each edge of a hub comes from elsewhere, and how many do of each hub [H]
     sources = edges.sources_of(positions)
     outside = (sources < start) | (sources >= start + job.neighbors.store.book.size(index))
-    positions = positions[outside]
-    targets = np.repeat(hubs, edges.offsets[hubs + 1] - edges.offsets[hubs])[outside]
+    number = np.add.reduceat(outside, offsets_of(lengths[hubs])[:-1], dtype=np.int64)
+    positions, sources = positions[outside], sources[outside]
     # the other edges, by target
-    kept, lengths = np.ones(edges.num_edges, bool), edges.lengths
+    kept = np.ones(edges.num_edges, bool)
     kept[positions] = False
-    lengths[hubs] -= np.bincount(np.searchsorted(hubs, targets), minlength=len(hubs))
+    lengths[hubs] -= number
     own = edges.take(np.flatnonzero(kept), offsets=offsets_of(lengths))
-    return SplitEdges(own, HubEdges(len(hubs), edges, positions, targets))
+    return SplitEdges(own, HubEdges(len(hubs), edges, positions, sources, np.repeat(hubs, number)))
 
 
 def send_edges(reads: LayerReads, *, layer: int) -> tuple[Emit, ...]:
@@ -119,10 +119,9 @@ def send_edges(reads: LayerReads, *, layer: int) -> tuple[Emit, ...]:
     if hubs is None or not len(hubs.positions):
         return ()
     book, edges, positions = job.neighbors.store.book, hubs.edges, hubs.positions
-    sources = edges.sources_of(positions)
-    owner = book.owner(sources)
+    owner = book.owner(hubs.sources)
     # local rows at the owners of the sources
-    columns = {"source": pa.array(sources - book.offsets[:: book.num_types][owner])}
+    columns = {"source": pa.array(hubs.sources - book.offsets[:: book.num_types][owner])}
     columns["target"] = pa.array(hubs.targets)
     if edges.weight is not None:
         columns["weight"] = pa.array(edges.weight[positions])
