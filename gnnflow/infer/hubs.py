@@ -11,21 +11,21 @@ work, since their rows are at hand: no row is sent for a hub's edges.
 The round is the same where rows are sent and where they are mapped, so both give the same bits. Edges are split where
 every in-edge is read (a sample has a bound), and where the states of the layer's aggregation merge.
 
-Shapes: T targets, H hubs among them, n in-edges that are split.
+Shapes: T targets.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from gnnflow.executions.sliced import partial_slice
-from gnnflow.graph.arrays import distinct, is_first, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import is_first
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
+from gnnflow.infer import hub_edges
 from gnnflow.infer.relation_task import RelationTask
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
@@ -39,42 +39,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.infer.arrival import TaskPlace
     from gnnflow.infer.job import InferJob
-    from gnnflow.infer.reads import LayerReads
     from gnnflow.mapreduce.exchange import Inbox
-
-
-@dataclass(frozen=True)
-class HubEdges:
-    """In-edges of a partition's hubs in a relation. number: of hubs, split or not.
-
-    edges: of all targets. positions [n]: of the edges that are split, hub by hub; sources [n]: the dense id that each
-    comes from; targets [n]: the local row that it leads to.
-    """
-
-    number: int
-    edges: InEdges
-    positions: IntArray
-    sources: IntArray
-    targets: IntArray
-
-    @property
-    def counts(self) -> HubCounts:
-        """The number of hubs, and of their edges that are split."""
-        return HubCounts(self.number, len(self.positions))
-
-
-class HubCounts(NamedTuple):
-    """The number of a partition's hubs in a relation, and of their in-edges that are split."""
-
-    number: int
-    edges: int
-
-
-class SplitEdges(NamedTuple):
-    """The edges that stay with the owner of their targets, and the hubs with the others."""
-
-    own: InEdges
-    hubs: HubEdges
 
 
 class OwnerTerms(NamedTuple):
@@ -89,60 +54,6 @@ class HubState(NamedTuple):
 
     state: TermArrays
     rows: IntArray
-
-
-def split_edges(edges: InEdges, rows: IntArray, *, index: int, job: InferJob, layer: int, relation: int) -> SplitEdges:
-    """Split off the edges of hubs that come from other partitions. rows [T]: the targets' local rows."""
-    hubs = none = np.zeros(0, np.int64)
-    if job.hub_threshold is not None and job.neighbors.sampling.takes_every:
-        hubs = rows[edges.offsets[rows + 1] - edges.offsets[rows] > job.hub_threshold]
-    if not len(hubs) or not job.splits_hubs(job.need_layer(layer), relation):
-        return SplitEdges(edges, HubEdges(len(hubs), edges, none, none, none))
-    lengths, start = edges.lengths, job.neighbors.store.book.start(index)
-    positions = ragged_ranges(edges.offsets[hubs], lengths[hubs])
-    # whether each edge of a hub comes from elsewhere, and how many do of each hub [H]
-    sources = edges.sources_of(positions)
-    outside = (sources < start) | (sources >= start + job.neighbors.store.book.size(index))
-    number = np.add.reduceat(outside, offsets_of(lengths[hubs])[:-1], dtype=np.int64)
-    positions, sources = positions[outside], sources[outside]
-    # the other edges, by target
-    kept = np.ones(edges.num_edges, bool)
-    kept[positions] = False
-    lengths[hubs] -= number
-    own = edges.take(np.flatnonzero(kept), offsets=offsets_of(lengths))
-    return SplitEdges(own, HubEdges(len(hubs), edges, positions, sources, np.repeat(hubs, number)))
-
-
-def send_edges(reads: LayerReads, *, layer: int) -> tuple[Emit, ...]:
-    """Return the split edges on their way to the owners of their sources. layer: of the need round."""
-    hubs, job, relation = reads.hubs, reads.job, reads.relation
-    if hubs is None or not len(hubs.positions):
-        return ()
-    book, edges, positions = job.neighbors.store.book, hubs.edges, hubs.positions
-    owner = book.owner(hubs.sources)
-    # local rows at the owners of the sources
-    columns = {"source": pa.array(hubs.sources - book.offsets[:: book.num_types][owner])}
-    columns["target"] = pa.array(hubs.targets)
-    if edges.weight is not None:
-        columns["weight"] = pa.array(edges.weight[positions])
-    if edges.attributes is not None and edges.attributes.shape[1]:
-        columns["attributes"] = from_matrix(edges.attributes[positions])
-    # the hubs whose terms this partition sends later
-    rows = distinct(hubs.targets)
-    named = Emit(job.channel("hub_rows", layer, relation), pa.table({"row": rows}), np.full(len(rows), reads.index))
-    return Emit(job.channel("hub_edges", layer, relation), pa.table(columns), owner), named
-
-
-def sources_here(inbox: Inbox, job: InferJob, layer: int, relation: int) -> IntArray:
-    """Return the local rows that split edges of a layer's relation come from, ascending."""
-    found = [to_numpy(edges["source"]) for edges in _edges_here(inbox, job, layer, relation)]
-    return distinct(np.concatenate(found)) if found else np.zeros(0, np.int64)
-
-
-def _edges_here(inbox: Inbox, job: InferJob, layer: int, relation: int) -> Sequence[pa.Table]:
-    """Return the edges that each owner of hubs sent here."""
-    owners, channel = job.hub_owners(layer, relation), job.channel("hub_edges", job.need_layer(layer), relation)
-    return list(inbox.pieces(channel, tasks=owners)) if owners else []
 
 
 def send_targets(task: RelationTask, run: IntArray, terms_of: Callable[[IntArray], SliceTerms]) -> tuple[Emit, ...]:
@@ -189,7 +100,7 @@ def _states_of(task: RelationTask) -> Emit:
     plan, owners = task.plan, task.job.hub_owners(task.layer, task.relation)
     rows, source = _source_terms(task)
     states, targets, destination = [np.zeros((0, plan.state_layout.width), np.float32)], [], []
-    for owner, edges in zip(owners, _edges_here(task.inbox, task.job, task.layer, task.relation), strict=True):
+    for owner, edges in zip(owners, hub_edges.edges_here(task.inbox, task.job, task.layer, task.relation), strict=True):
         if not edges.num_rows:
             continue
         block, led = _block_of(edges, rows, num_sources=len(source["value"]))
@@ -212,7 +123,7 @@ def _states_of(task: RelationTask) -> Emit:
 def _source_terms(task: RelationTask) -> OwnerTerms:
     """Return local rows that hold those that edges come from, ascending, and their source terms."""
     if not task.job.mapped:
-        rows = sources_here(task.inbox, task.job, task.layer, task.relation)
+        rows = hub_edges.sources_here(task.inbox, task.job, task.layer, task.relation)
         kept = task.inbox.read(task.channel("hub_source"), tasks=(task.index,))
         return OwnerTerms(rows, task.plan.source.unpack(to_matrix(kept["row"])))
     held = task.inbox.map(task.channel("source"), task.index, ("rows", *task.plan.source.names))
@@ -260,24 +171,14 @@ def states_here(at: TaskPlace, relation: int) -> list[HubState]:
     ]
 
 
-def hub_channels(job: InferJob, layer: int, *names: str) -> tuple[str, ...]:
-    """Return the channels of some names in which something of a layer's hubs travels."""
-    return tuple(job.channel(name, layer, relation) for name in names for relation in job.hub_relations(layer))
-
-
-def need_channels(job: InferJob, need_layer: int) -> tuple[str, ...]:
-    """Return the channels in which a need round sends split edges and names hubs."""
-    return hub_channels(job, need_layer, "hub_edges", "hub_rows")
-
-
 def left_channels(job: InferJob, layer: int) -> tuple[str, ...]:
     """Return the channels of what a slice leaves for the round that makes states of hubs."""
     reading = [relation for relation in job.hub_relations(layer) if job.reads_targets(layer, relation)]
-    kept = () if job.mapped else hub_channels(job, layer, "hub_source")
+    kept = () if job.mapped else hub_edges.hub_channels(job, layer, "hub_source")
     return (*kept, *(job.channel("hub_target", layer, relation) for relation in reading))
 
 
-def text_of(job: InferJob, counted: Sequence[HubCounts]) -> str:
+def text_of(job: InferJob, counted: Sequence[hub_edges.HubCounts]) -> str:
     """Return a line on the hubs of all layers and relations; "" where there are none."""
     number, edges = sum(each.number for each in counted), sum(each.edges for each in counted)
     if not number:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.hashing import combine, seed_word
-from gnnflow.infer import hubs
+from gnnflow.infer import hub_edges
 from gnnflow.infer.kept_reads import asked_of, kept_reads
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.states import ask_for_states
@@ -62,11 +62,16 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
     reads = layer_reads(index, job, layer=layer, rows=rows)
     states, sent = ask_for_states(reads, job, layer)
     counts: dict[str, Any] = {"rows": len(rows), "sources": sum(len(each.asked) for each in reads), "sent": sent}
-    counts["hubs"] = [each.hubs.counts for each in reads if each.hubs is not None]
     if layer == job.num_layers:
         counts["sample"] = _sample(index, rows, job)
     own = Emit(f"rows_{layer}", pa.table({"row": rows}), np.full(len(rows), index))
-    split = [each for of in reads for each in hubs.send_edges(of, layer=layer)]
+    with_hubs = [(each.relation, each.hubs) for each in reads if each.hubs is not None]
+    counts["hubs"] = [of.counts for _, of in with_hubs]
+    split = [
+        emit
+        for relation, of in with_hubs
+        for emit in hub_edges.send_edges(of, index=index, job=job, layer=layer, relation=relation)
+    ]
     if job.mapped:
         return TaskOutput(emits=(*kept_reads(reads, layer), own, *split, *states), counts=counts)
     asked = {"node": np.concatenate([each.asked for each in reads])}
@@ -105,7 +110,7 @@ def computed_rows(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArr
     above = job.need_layer(layer + 1)
     # local rows that partitions asked of this one for the layer above, a row as often as it was asked for
     asked = [sends.rows for sends in sends_of(index, inbox, job, layer + 1)]
-    asked += [hubs.sources_here(inbox, job, layer + 1, each) for each in job.hub_relations(layer + 1)]
+    asked += [hub_edges.sources_here(inbox, job, layer + 1, each) for each in job.hub_relations(layer + 1)]
     return rows_among([to_numpy(inbox.read(f"rows_{above}")["row"]), *asked], job.neighbors.store.book.size(index))
 
 
@@ -146,7 +151,7 @@ def need_channels(job: InferJob, layer: int) -> dict[str, str]:
     """Return the reads that make a layer's asked and rows channels available, and what was counted and chosen."""
     served = job.need_layer(layer)
     channels = (f"asked_{served}", f"rows_{served}", f"counts_{served}", *job.edge_channels(served))
-    channels += hubs.need_channels(job, served)
+    channels += hub_edges.need_channels(job, served)
     return dict.fromkeys(channels, f"need_{served}")
 
 

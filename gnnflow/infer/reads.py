@@ -19,12 +19,12 @@ import numpy as np
 from gnnflow.graph.arrays import distinct, is_first, offsets_of
 from gnnflow.graph.batch import Block, sampled_block
 from gnnflow.infer.choice import PairCounts
-from gnnflow.infer.hubs import split_edges
+from gnnflow.infer.hub_edges import split_edges
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.edges import InEdges
-    from gnnflow.infer.hubs import HubEdges
+    from gnnflow.infer.hub_edges import HubEdges
     from gnnflow.infer.job import InferJob
 
 

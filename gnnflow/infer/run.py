@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.errors import ScoringError
-from gnnflow.infer import choice, hubs, need, pairs, rounds, states, target_states
+from gnnflow.infer import choice, hub_edges, hubs, need, pairs, rounds, states, target_states
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.storage.filesystem import is_local
 
@@ -91,7 +91,7 @@ def _layer_round(job: InferJob, layer: int, *, sample: tuple[int, ...]) -> Round
     reads = need.need_channels(job, layer)
     reads |= dict.fromkeys((f"own_{layer}", *job.source_channels(layer)), f"slice_{layer - 1}")
     reads |= job.state_channels(layer)
-    reads |= dict.fromkeys(hubs.hub_channels(job, layer, "hub_state"), f"hubs_{layer}")
+    reads |= dict.fromkeys(hub_edges.hub_channels(job, layer, "hub_state"), f"hubs_{layer}")
     # what comes later needs: the next layers' needs, and where there is one for all layers, that one to the end
     needed: dict[str, str] = {}
     asked: dict[str, str] = {}
@@ -138,7 +138,7 @@ def _plan_needs(job: InferJob, runner: RoundRunner) -> _Needs:
     """Run the need rounds."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     sample: list[list[int]] = []
-    counted, of_hubs = list[dict[str, int]](), list[hubs.HubCounts]()
+    counted, of_hubs = list[dict[str, int]](), list[hub_edges.HubCounts]()
     for layer in range(layers, 0, -1):
         if job.need_layer(layer) != layer:
             continue
@@ -151,7 +151,7 @@ def _plan_needs(job: InferJob, runner: RoundRunner) -> _Needs:
             counted += found.values()
             if takers := tuple(index for index, each in found.items() if each["as_states"]):
                 askers[relation] = takers
-            split = {record.index: hubs.HubCounts(*record.counts["hubs"][relation]) for record in records}
+            split = {record.index: hub_edges.HubCounts(*record.counts["hubs"][relation]) for record in records}
             of_hubs += split.values()
             if those := tuple(index for index, each in split.items() if each.edges):
                 owners[relation] = those

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from gnnflow.executions.sliced import kept_layout, term_slice
 from gnnflow.graph.arrays import distinct
-from gnnflow.infer import hubs
+from gnnflow.infer import hub_edges, hubs
 from gnnflow.infer.need import Sends, rows_among, rows_of_layer, sends_of
 from gnnflow.infer.relation_task import PackedRows, RelationTask
 from gnnflow.infer.target_states import send_targets
@@ -62,7 +62,7 @@ class Sending:
         """Read who asked for what. rows: that were computed; without them all that the layer reads of the partition."""
         own, sends = rows_of_layer(index, inbox, job, layer), sends_of(index, inbox, job, layer)
         relations = range(job.neighbors.store.schema.num_relations)
-        of_hubs = tuple(hubs.sources_here(inbox, job, layer, relation) for relation in relations)
+        of_hubs = tuple(hub_edges.sources_here(inbox, job, layer, relation) for relation in relations)
         if rows is None:
             rows = rows_among([own, *(each.rows for each in sends), *of_hubs], job.neighbors.store.book.size(index))
         return cls(index, job, layer, rows, np.searchsorted(rows, own), sends, of_hubs)
