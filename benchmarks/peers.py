@@ -196,11 +196,12 @@ def layer_by_layer(
     sampler = dgl.dataloading.MultiLayerFullNeighborSampler(1)
     batches = dgl.dataloading.DataLoader(graph, torch.arange(len(x)), sampler, batch_size=batch, shuffle=False)
     for number, layer in enumerate(layers):
-        rows = []
-        for sources, _, (block,) in batches:
+        rows = torch.empty(0)
+        for sources, targets, (block,) in batches:
             row = layer(block, x[sources]).flatten(1)
-            rows.append(row if number + 1 == len(layers) else activation(row))
-        x = torch.cat(rows)
+            rows = rows if len(rows) else torch.empty(len(x), row.shape[1])
+            rows[targets] = row if number + 1 == len(layers) else activation(row)
+        x = rows
     return x
 
 

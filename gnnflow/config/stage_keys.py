@@ -146,7 +146,17 @@ def train(config: Config) -> Keys:
 def infer(config: Config) -> Keys:
     """Return the keys of scoring."""
     infer = config.infer.model_dump(mode="json", exclude={"device"}) | _device_key(config.scoring_device)
-    return {"infer": infer, "fanouts": _fanouts(config, config.model.layers)}
+    return {"infer": infer, "fanouts": _fanouts(config, config.model.layers)} | _hub_key(config)
+
+
+def _hub_key(config: Config) -> Keys:
+    # Sums over the split in-edges of hubs round in another order. The default adds no key, and a sample is not split.
+    section = config.neighbors
+    sampled = config.fanouts is not None and config.infer.sampling == "same"
+    if not isinstance(section, DirectNeighbors) or sampled:
+        return {}
+    default = DirectNeighbors.model_fields["hub_threshold"].default
+    return {} if section.hub_threshold == default else {"hub_threshold": section.hub_threshold}
 
 
 def _device_key(device: Device) -> Keys:

@@ -34,7 +34,8 @@ class InferJob:
     label_kind: of what the model learned, class_names: of its classes, where they have names. scores_edges: targets are
     edges, scored from the embeddings of their ends; all nodes are then computed.
     device: where slices are computed, see `infer.device`. A device of the model that it loads computes its slices.
-    exchange: how partitions send to each other.
+    exchange: how partitions send to each other. hub_threshold: in-edges of a target above which `hubs.py` splits them;
+    None: never.
     """
 
     artifact: str
@@ -50,6 +51,7 @@ class InferJob:
     scores_edges: bool = False
     device: Device = "cpu"
     exchange: Exchange = field(default_factory=Exchange)
+    hub_threshold: int | None = None
 
     @property
     def mapped(self) -> bool:
@@ -146,6 +148,19 @@ class InferJob:
     def reads_targets(self, layer: int, relation: int) -> bool:
         """Return whether states of a layer are made from terms of their targets too."""
         return self.exchange.layers[layer - 1][relation].read > 0
+
+    def splits_hubs(self, need_layer: int, relation: int) -> bool:
+        """Return whether in-edges of hubs are split in the layers that a need round serves."""
+        merges = all(of.state is not None for of in self.layers_served(need_layer, relation))
+        return merges and self.neighbors.store.num_partitions > 1
+
+    def hub_owners(self, layer: int, relation: int) -> tuple[int, ...]:
+        """Return the partitions whose hubs' in-edges are split in a layer's relation, ascending."""
+        return self.exchange.hubs.get(self.need_layer(layer), {}).get(relation, ())
+
+    def hub_relations(self, layer: int) -> tuple[int, ...]:
+        """Return the relations of a layer in which in-edges of hubs are split, ascending."""
+        return tuple(self.exchange.hubs.get(self.need_layer(layer), {}))
 
     def _channels(self, what: str, layer: int, relations: Iterable[int]) -> tuple[str, ...]:
         return tuple(self.channel(what, layer, relation) for relation in relations)

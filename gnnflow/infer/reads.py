@@ -21,10 +21,12 @@ from gnnflow.graph.arrays import distinct, is_first, offsets_of
 from gnnflow.graph.batch import Block, sampled_block
 from gnnflow.graph.edges import InEdges, SourceArray
 from gnnflow.infer.choice import PairCounts
+from gnnflow.infer.hub_edges import split_edges
 from gnnflow.native import cut_pieces
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.infer.hub_edges import HubEdges
     from gnnflow.infer.job import InferJob
 
 
@@ -90,7 +92,8 @@ class LayerReads:
 
     rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are rows: the T targets,
     then what is asked for. asked [S]: dense ids, ascending. offsets [P + 1]: where the rows of each owner begin among
-    the asked. grouped: the edges by owner, where they were kept; pieces: the edges in pieces, the same.
+    the asked. grouped: the edges by owner, where they were kept; pieces: the edges in pieces, the same. hubs: their
+    edges that are split, unless it was kept.
     """
 
     index: int
@@ -102,6 +105,7 @@ class LayerReads:
     offsets: IntArray
     grouped: Grouped | None = None
     pieces: PieceEdges | None = None
+    hubs: HubEdges | None = None
 
     @property
     def num_asked(self) -> IntArray:
@@ -275,13 +279,15 @@ def layer_reads(index: int, job: InferJob, *, layer: int, rows: IntArray) -> tup
         places = store.book.rows(index, node_type)
         # the layer's rows of the type that the relation leads to
         own = rows[np.searchsorted(rows, places.start) : np.searchsorted(rows, places.stop)]
-        of_relation = held.relation(relation)
+        every = held.relation(relation)
+        of_relation, hubs = split_edges(every, own, index=index, job=job, layer=layer, relation=relation)
         picked = of_relation.prefix(own, limit=limit[relation] if isinstance(limit, tuple) else limit)
         edges = of_relation.take(picked.positions, offsets=picked.offsets)
         # dense ids to ask for [S], ascending, each edge's source as a row [E], and where each owner's ids begin [P + 1]
         asked, sources = _numbered(edges.sources, own + start, num_nodes=store.book.num_nodes)
         bounds = np.searchsorted(asked, store.book.offsets[:: store.book.num_types])
-        found.append(LayerReads(index, job, relation, own, replace(edges, sources=sources), asked, bounds))
+        edges = replace(edges, sources=sources)
+        found.append(LayerReads(index, job, relation, own, edges, asked, bounds, hubs=hubs))
     return tuple(found)
 
 

@@ -32,7 +32,8 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("graph.normalize=row", {"ingest"}),
         ("flat.shard_size=10", {"flat"}),
         (SAMPLED, {"select", "flat", "train", "infer"}),
-        ("neighbors.hub_threshold=5", set()),
+        ("neighbors.hub_threshold=5", {"infer"}),
+        ("neighbors.hub_threshold=10000", set()),
         ("neighbors={kind: walks}", {"select"}),
         ("neighbors={kind: package.module:function, options: {most: 3}}", {"select"}),
         ("seed=1", {"train"}),
@@ -101,6 +102,11 @@ def test_fan_outs_of_relations_decide_what_is_selected_of_each():
 
 def test_the_seed_reaches_the_selection_where_edges_are_sampled():
     assert changed("seed=1", base=(SAMPLED,)) == {"select", "train"}
+
+
+def test_a_hub_threshold_decides_nothing_where_scoring_takes_a_sample():
+    assert changed("neighbors.hub_threshold=5", base=(SAMPLED,)) == set()
+    assert changed("neighbors.hub_threshold=5", base=(SAMPLED, "infer.sampling=none")) == {"infer"}
 
 
 def test_fan_outs_with_the_same_largest_share_the_selection():
