@@ -35,9 +35,9 @@ from gnnflow.ingest.source import (
 )
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.native import find, stable_order
+from gnnflow.native import Sorted, find, find_texts, hash_texts, number_pairs, stable_sort
 from gnnflow.sampling import edge_keys
-from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, to_matrix, to_numpy
+from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, texts_of, to_matrix, to_numpy
 from gnnflow.storage.graph_store import edges_file
 from gnnflow.storage.tables import commit_table
 
@@ -161,7 +161,10 @@ def _resolve(
 
 def _places(ids: pa.Array, wanted: pa.Array) -> IntArray:
     """Return the place of each wanted id [E] among distinct ids, -1 where it is none of them."""
-    found = find(to_numpy(ids), to_numpy(wanted)) if pa.types.is_int64(ids.type) else None
+    if pa.types.is_int64(ids.type):
+        found = find(to_numpy(ids), to_numpy(wanted))
+    else:
+        found = find_texts(*(each._replace(keys=hash_texts(each)) for each in map(texts_of, (ids, wanted))))
     if found is None:
         found = to_numpy(pc.index_in(wanted, value_set=ids).fill_null(-1)).astype(np.int64)
     return found
@@ -244,23 +247,24 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
     source = job.tables.table_of(relation)
     part = partition * job.graph.num_types + job.graph.target_types[relation]
     src, dst, place = (to_numpy(rows[column]) for column in ("src", "dst", "place"))
-    # the order by (destination, source, place in the input) [E]; a pair of dense ids is one integer
-    order = _edge_order((dst - book.start(part)) * book.num_nodes + src, place)
-    src, dst = src[order], dst[order]
+    # the order by (destination, source, place in the input) [E]; a pair of dense ids is one integer. local: the row of
+    # each edge's destination in the part [E]
+    pair, order = _edge_order((dst - book.start(part)) * book.num_nodes + src, place)
+    local = pair // max(book.num_nodes, 1)
+    src, dst = pair - local * book.num_nodes, local + book.start(part)
     name = job.graph.name_of(job.graph.relations[relation])
     columns = _edge_columns(src, dst, rows, order, schema=source.schema, relation=name)
     weight = columns.get("weight")
     file = edges_file(partition, job.graph, relation=relation)
     entry = commit_table(job.artifact, file, pa.table(columns), row_group_size=1 << 20)
-    # local row of each edge's destination [E]; in-edges of each node here, and the sum of their weights [N]
-    local = dst - book.start(part)
+    # in-edges of each node here, and the sum of their weights [N]
     in_degree = np.bincount(local, minlength=book.size(part))
     in_weight = in_degree if weight is None else np.bincount(local, weight, minlength=book.size(part))
     if weight is not None:
         column = source.config.weight_column
         _refuse_overflow(in_weight.astype(np.float64), local, weight, place=place[order], source=source, column=column)
     # the sources of these edges, anywhere in the graph, and how many of the edges each has
-    ascending = src[stable_order(src)]
+    ascending, _ = stable_sort(src)
     begins = np.flatnonzero(np.diff(ascending, prepend=-1))
     nodes, out = ascending[begins], np.diff(begins, append=len(src))
     return TaskOutput(
@@ -309,19 +313,21 @@ def _refuse_overflow(
         )
 
 
-def _edge_order(pair: IntArray, place: IntArray) -> IntArray:
-    """Return the order by (pair, place): one stable sort, since parallel edges come in input order."""
-    order = stable_order(pair)
-    pair = pair[order]
+def _edge_order(pair: IntArray, place: IntArray) -> Sorted:
+    """Return pairs in order, and the order by (pair, place): one stable sort, as parallel edges come in input order."""
+    pair, order = stable_sort(pair)
     # edges after another of the same pair; with reverses one may come before the reverse of an earlier one
     again = 1 + np.flatnonzero(pair[1:] == pair[:-1])
     if np.any(place[order[again]] < place[order[again - 1]]):
         order = order[np.lexsort((place[order], pair))]
-    return order
+    return Sorted(pair, order)
 
 
 def occurrences(dst: IntArray, src: IntArray) -> IntArray:
     """Return each edge's number among the edges of the same pair [E]; pairs lie together."""
+    native = number_pairs(dst, src)
+    if native is not None:
+        return native
     if not len(dst):
         return np.zeros(0, np.int64)
     # whether an edge is the first of its pair [E], and the positions of those
