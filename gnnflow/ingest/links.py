@@ -26,7 +26,7 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import edge_rounds
 from gnnflow.ingest.labels import label_counts
 from gnnflow.mapreduce.exchange import Emit
-from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.mapreduce.rounds import TaskOutput, drained
 from gnnflow.sampling import edge_keys
 from gnnflow.sampling.pairs import pair_keys, random_splits, sampled_times, time_bounds, time_splits
 from gnnflow.storage.columns import id_keys, take_rows, to_numpy
@@ -50,11 +50,9 @@ _OF_TARGETS = ("split", "label", "labelled")
 def sample_times(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
     """Resolve sources as `edge_rounds.resolve_sources` does, and send a sample of target times to one task."""
     assert job.targets is not None
-    done = edge_rounds.resolve_sources(index, inbox, job=job, book=book)
     if index % len(job.tables.edges) != job.targets.table:
-        return done
-    sent = done.emits[0]
-    assert isinstance(sent, Emit), "sources are sent with their edges"
+        return edge_rounds.resolve_sources(index, inbox, job=job, book=book)
+    (sent,), done = drained(edge_rounds.source_runs(index, inbox, job=job, book=book, at_once=True))
     rows = sent.rows
     source, target = to_numpy(rows["src_key"]), id_keys(rows["dst_id"])
     is_target = _are_targets(rows, source, target, tables=job.tables)
@@ -62,7 +60,7 @@ def sample_times(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBoo
     keys, times = _pair_keys(source[found], target[found], tables=job.tables), to_numpy(rows["time"])[found]
     kept = sampled_times(keys, times, seed=job.targets.seed)
     sample = pa.table({"key": keys[kept], "time": times[kept]})
-    return replace(done, emits=(*done.emits, Emit("times", sample, np.zeros(len(kept), np.int64))))
+    return replace(done, emits=(sent, Emit("times", sample, np.zeros(len(kept), np.int64))))
 
 
 def bound_times(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
@@ -199,7 +197,9 @@ def build_links(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
     of_targets = _tasks(job.targets.table, job)
     held, split = _latest(inbox.read("held", tasks=of_targets), book)
     kept_edges = _split_of(_pair(edges, book), held, split) < 0
-    built = edge_rounds.build_edges(index, take_rows(edges, np.flatnonzero(kept_edges)), job=job, book=book)
+    kept = take_rows(edges, np.flatnonzero(kept_edges))
+    emits, built = drained(edge_rounds.build_edges(index, [kept], job=job, book=book))
+    built = replace(built, emits=tuple(emits))
     counts = {**built.counts, "copies_left_out": int((~kept_edges).sum())}
     if relation != job.tables.edges[job.targets.table].relation:
         return replace(built, counts=counts)
