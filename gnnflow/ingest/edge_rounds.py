@@ -363,7 +363,7 @@ def _pairs(rows: pa.Table, *, book: PartitionBook, part: int) -> IntArray:
 
 
 def _add_weights(in_weight: WeightSums, local: IntArray, weight: FloatArray) -> None:
-    """Add the weights of edges in order to the sums of their destinations [N], as if one pass had added all."""
+    """Add the weights of edges, in order, to the sums of their destinations [N]."""
     if len(local):
         # only the first destination has edges in an earlier range: its sum so far is the first to add
         begun = np.bincount(np.r_[local[0], local], np.r_[in_weight[local[0]], weight])

@@ -48,7 +48,7 @@ def hash_texts(texts: Texts) -> KeyArray | None:
 
 
 def number_pairs(dst: IntArray, src: IntArray) -> IntArray | None:
-    """Return the number of each edge among those of its pair, which lie together [E]; None without the core."""
+    """Return the number of each edge in its pair, whose edges lie together [E]; None without the core."""
     native = core()
     if native is None:
         return None
@@ -59,7 +59,7 @@ def number_pairs(dst: IntArray, src: IntArray) -> IntArray | None:
 
 
 def hash_edges(dst_keys: KeyArray, src_keys: KeyArray, numbers: IntArray, word: np.uint64) -> KeyArray | None:
-    """Return the key of each edge [E] from the keys of its ends and its number among its pair's; None without the core.
+    """Return the key of each edge [E] from its ends' keys and its number in the pair; None without the core.
 
     word: of the relation.
     """
