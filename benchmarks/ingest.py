@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from harness import DGL, FOLDER, HERE, Benchmark, Chosen, Found, Option, folder_of, run, tell
 
@@ -50,9 +51,9 @@ def make_tables(folder: Path, chosen: Chosen) -> None:
     ids: Any = np.random.default_rng(3).permutation(4 * chosen.nodes)[: chosen.nodes]
     ids = pa.array(ids)
     if chosen.text:
-        ids = pa.compute.binary_join_element_wise("user-", ids.cast(pa.string()), "")
+        ids = pc.binary_join_element_wise("user-", ids.cast(pa.string()), "")
     table = pq.read_table(drawn[0])
-    pq.write_table(table.set_column(0, "id", ids.take(table["id"])), nodes)
+    pq.write_table(table.set_column(0, "id", ids.take(table["id"].combine_chunks())), nodes)
     del table
     with pq.ParquetWriter(edges, pa.schema({"src": ids.type, "dst": ids.type})) as writer:
         for file in sorted(Path(drawn[1]).glob("*.parquet")):
