@@ -16,7 +16,7 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import join, open_arrow
 from gnnflow.storage.verified import open_verified
-from gnnflow.storage.writing import FileEntry, write_atomic, write_in_pieces
+from gnnflow.storage.writing import FileEntry, write_in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,10 +44,9 @@ def write_table(
     without a copy. level: of zstd; None is its default. ascending: columns of integers that mostly ascend, written as
     differences.
     """
-    sink = pa.BufferOutputStream()
     options = _options(table, level=level, ascending=ascending)
-    pq.write_table(table, sink, row_group_size=row_group_size or max(1, table.num_rows), **options)
-    return write_atomic(uri, memoryview(sink.getvalue()))
+    size = row_group_size or max(1, table.num_rows)
+    return write_in_pieces(uri, lambda sink: pq.write_table(table, sink, row_group_size=size, **options))
 
 
 def _options(table: pa.Table, *, level: int | None, ascending: Sequence[str]) -> dict[str, Any]:
