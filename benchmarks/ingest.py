@@ -1,4 +1,4 @@
-"""Ingest: processor seconds per edge and the peak of a process, beside another checkout, DuckDB's joins, and DGL.
+"""Ingest: processor seconds per edge and the peak of a process, with another checkout, DuckDB's joins and DGL in turns.
 
     python benchmarks/ingest.py [--folder FOLDER] [--text] [--turns 3]
     python benchmarks/ingest.py --before CHECKOUT --dgl PYTHON
