@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _PROCESS_BYTES = 320 << 20  # of a worker without any rows
-_LEAST_SHARE, _TIMES_OVER = 4, 10
+_LEAST_SHARE, _TIMES_OVER = 4, 16
 
 
 class TableNames(NamedTuple):
@@ -83,7 +83,7 @@ class IngestJob:
 
     @property
     def run_bytes(self) -> int:
-        """Bytes of edges that are worked on at once; while they are sorted and written they take ten times as many."""
+        """Bytes of edges that are worked on at once; while they are sorted and written they take 16 times as many."""
         return max(self.memory - _PROCESS_BYTES, self.memory // _LEAST_SHARE) // _TIMES_OVER
 
     @property

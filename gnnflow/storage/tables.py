@@ -131,7 +131,8 @@ class TablePieces:
         self._spool.close()
         with pa.memory_map(self._file) as source:
             rows = pa.ipc.open_file(source).read_all()
-            options, schema, size = _options(rows, level=None, ascending=ascending), rows.schema, rows.num_rows
+            schema, size = rows.schema, rows.num_rows
+            options = _options(_sample(rows), level=None, ascending=ascending)
             del rows
 
         def write(sink: pa.NativeFile) -> None:
@@ -158,6 +159,14 @@ def _codec(column: pa.ChunkedArray) -> str:
     sample = b"" if values is None else np.frombuffer(values, np.uint8)[_spread(values.size, _SAMPLE_BYTES)].tobytes()
     shrunk = pa.Codec("zstd").compress(sample, asbytes=True)
     return "zstd" if len(shrunk) <= _WORTHWHILE * len(sample) else "none"
+
+
+def _sample(table: pa.Table) -> pa.Table:
+    """Return the rows that `_codec` looks at, of which alone a mapped table is read."""
+    if table.num_rows <= _SAMPLES * _SAMPLE_ROWS:
+        return table.combine_chunks()
+    starts = np.linspace(0, table.num_rows - _SAMPLE_ROWS, _SAMPLES).astype(np.int64)
+    return pa.concat_tables([table.slice(start, _SAMPLE_ROWS) for start in starts.tolist()]).combine_chunks()
 
 
 def _spread(length: int, run: int) -> IntArray:

@@ -18,7 +18,7 @@ from tests.small_graphs import graph_config
 if TYPE_CHECKING:
     from pathlib import Path
 
-NODES, EDGES = 60, 4_000
+NODES, EDGES = 60, 40_000
 
 
 def _tables(folder: Path, *, text: bool) -> None:
@@ -33,7 +33,7 @@ def _tables(folder: Path, *, text: bool) -> None:
     nodes = {"id": as_id(ids[:NODES]), "x": x, "label": np.arange(NODES) % 3, "split": split}
     edges = {"src": as_id(src), "dst": as_id(dst), "weight": rng.random(EDGES).astype(np.float32) * 1e6}
     pq.write_table(pa.table(nodes), folder / "nodes.parquet")
-    pq.write_table(pa.table(edges), folder / "edges.parquet", row_group_size=100)
+    pq.write_table(pa.table(edges), folder / "edges.parquet", row_group_size=2_000)
 
 
 @pytest.mark.parametrize(("text", "reverse"), [(False, False), (True, False), (False, True)])
@@ -42,7 +42,7 @@ def test_runs_on_the_disk_give_the_same_bytes(
 ) -> None:
     _tables(tmp_path, text=text)
     graph: dict[str, Any] = {"partitions": 2, "on_bad_rows": "quarantine", "reverse_edges": reverse}
-    monkeypatch.setattr(edge_rounds, "_ROW_GROUP", 500)
+    monkeypatch.setattr(edge_rounds, "_ROW_GROUP", 5_000)
     monkeypatch.setattr(large_parts, "_STEP", 16)
     read, part = list[int](), large_parts.EdgeRuns._part
 
@@ -52,7 +52,7 @@ def test_runs_on_the_disk_give_the_same_bytes(
 
     monkeypatch.setattr(large_parts.EdgeRuns, "_part", counted)
     made = []
-    for run_bytes in (1 << 30, 20_000):
+    for run_bytes in (1 << 30, 200_000):
         assert not read
         monkeypatch.setattr(IngestJob, "run_bytes", property(lambda _, size=run_bytes: size))
         config = graph_config(tmp_path, graph=graph, workspace=str(tmp_path / f"ws{run_bytes}"))
