@@ -205,7 +205,7 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
         boot=this_boot() if kept.arrays else "",
     )
     # not synced: after a power failure a task without its record or files runs again
-    document = {**asdict(record), _VERSION: __version__}
+    document = {**vars(record), "files": [asdict(each) for each in record.files], _VERSION: __version__}
     write_document(join(work, step.name, f"{index:05d}.json"), document, durable=False)
     return record
 

@@ -65,7 +65,8 @@ SCALES_KEY = "graph.scaled_as"
 FEWEST_PARTITIONS, MOST_PARTITIONS = 4, 65536
 _PARTS_OF_MEMORY = 16
 _USUAL_MEMORY = 2 << 30
-SMALL_BYTES = 64 << 20
+_MIB = 1 << 20
+SMALL_BYTES = 64 * _MIB
 """The most bytes of tables in memory that no workers are started for, unless the config asks for them."""
 
 
@@ -241,9 +242,33 @@ def cluster_for(run: ResolvedRun) -> ClusterConfig:
     Workers take longer to start than a small graph's rounds. Ranks are tasks of workers, so these are started for them.
     """
     config = run.config
-    if "cluster" in config.model_fields_set or needs_ranks(config.train):
+    if _asks_for_cluster(config):
         return config.cluster
     return SynchronousCluster() if bytes_in_memory(run.tables) <= SMALL_BYTES else config.cluster
+
+
+def tasks_text(config: Config) -> str:
+    """Return where a run's tasks are done and the bytes that decide it; without tables, the rule."""
+    workers = _cluster_text(config.cluster)
+    if _asks_for_cluster(config):
+        return f"{workers}, as {'the config says' if 'cluster' in config.model_fields_set else 'ranks need'}"
+    least = f"{SMALL_BYTES // _MIB} MiB"
+    try:
+        held = bytes_in_memory(stamps_of(config.graph))
+    except GnnflowError:
+        return f"in this process where the tables take at most {least} in memory, else {workers}"
+    size = f"the tables take about {-(-held // _MIB):,} MiB in memory"
+    return f"in this process: {size}, at most {least}" if held <= SMALL_BYTES else f"{workers}: {size}, above {least}"
+
+
+def _asks_for_cluster(config: Config) -> bool:
+    return "cluster" in config.model_fields_set or needs_ranks(config.train)
+
+
+def _cluster_text(cluster: ClusterConfig) -> str:
+    if cluster.kind == "synchronous":
+        return "in this process"
+    return f"on {cluster.workers} local workers" if cluster.kind == "local" else f"on the cluster at {cluster.address}"
 
 
 def _with_split(config: Config, schema_of: Callable[[str], pa.Schema]) -> Config:

@@ -15,7 +15,7 @@ from gnnflow.graph.arrays import ragged_ranges
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import join, open_arrow
-from gnnflow.storage.verified import open_verified
+from gnnflow.storage.verified import note_written, open_verified
 from gnnflow.storage.writing import FileEntry, write_in_pieces
 
 if TYPE_CHECKING:
@@ -85,7 +85,13 @@ def commit_table(
 ) -> FileEntry:
     """Write a Parquet file of an artifact and return its entry, named as the manifest lists it."""
     uri = join(artifact, name)
-    return replace(write_table(uri, table, row_group_size=row_group_size, level=level, ascending=ascending), name=name)
+    written = write_table(uri, table, row_group_size=row_group_size, level=level, ascending=ascending)
+    return _noted(artifact, replace(written, name=name))
+
+
+def _noted(artifact: str, entry: FileEntry) -> FileEntry:
+    note_written(artifact, entry)
+    return entry
 
 
 class TablePieces:
@@ -143,7 +149,7 @@ class TablePieces:
                         run = pa.ipc.open_file(source).read_all().slice(start, row_group_size)
                         writer.write_table(run.combine_chunks(), row_group_size=row_group_size)
 
-        return replace(write_in_pieces(join(artifact, name), write), name=name)
+        return _noted(artifact, replace(write_in_pieces(join(artifact, name), write), name=name))
 
 
 def _leaf(field: pa.Field) -> str:

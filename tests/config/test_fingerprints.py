@@ -130,6 +130,11 @@ def test_samples_whose_sums_changed_are_selected_anew(kind, scale):
     assert STAGES["select"].keys(sampled)["neighbors"]["scale"] == scale
 
 
+def test_only_models_whose_first_weights_changed_are_trained_anew():
+    assert "first_weights" in STAGES["train"].keys(config("model.kind=sage"))
+    assert "first_weights" not in STAGES["train"].keys(config())
+
+
 def test_a_device_is_no_part_of_a_fingerprint_but_where_it_is_another_than_the_cpu():
     plain, named = config(), config("train.device=cpu", "infer.device=cpu")
     for stage in ("train", "infer"):
