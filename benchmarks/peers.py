@@ -8,6 +8,7 @@ the library, and need not have gnnflow. DGL and PyG over merged batches are in `
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -307,6 +308,21 @@ def walks_dgl(folder: str, *, walks: int, length: int, top_k: int, classes: int,
     x, labels, net = torch.randn(num_nodes, WIDTH), torch.randint(0, classes, (num_nodes,)), DglPinSage(classes)
     ran = trained(net, lambda: iter([(net(found, weight, total, x), labels)]), epochs=2, rate=0.01)
     return {"walks": in_batches, "walks_whole": whole, "step": ran["times"][-1]}
+
+
+def read_tables(folder: str) -> dict[str, Any]:
+    """Read node and edge table, number the ends of edges, and make the graph with its in-edges, in memory."""
+    import pyarrow.parquet as pq
+
+    dgl, pd = dgl_module(), importlib.import_module("pandas")
+    nodes, edges = (pq.read_table(Path(folder) / f"{name}.parquet") for name in ("nodes", "edges"))
+    index = pd.Index(nodes["id"].to_numpy())
+    src, dst = (torch.from_numpy(index.get_indexer(edges[name].to_numpy())) for name in ("src", "dst"))
+    graph = dgl.graph((src, dst), num_nodes=len(index)).formats("csc")
+    graph.create_formats_()
+    x = nodes["x"].combine_chunks().flatten().to_numpy().reshape(len(index), -1)
+    graph.ndata["x"] = torch.from_numpy(x.copy())
+    return {"edges": graph.num_edges()}
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from gnnflow.ingest.labels import label_counts
 from gnnflow.ingest.source import time_keys
 from gnnflow.ingest.splits import bounds_of_keys, find_edge_bounds, send_keys
 from gnnflow.mapreduce.exchange import Emit
-from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.mapreduce.rounds import TaskOutput, drained
 from gnnflow.sampling import edge_keys
 from gnnflow.sampling.pairs import EDGE_SPLIT, pair_keys, random_splits, ranked_splits
 from gnnflow.storage.columns import id_keys, take_rows, to_numpy
@@ -55,11 +55,9 @@ _OF_TARGETS = ("split", "label", "labelled")
 def send_ranks(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
     """Resolve sources as `edge_rounds.resolve_sources` does, and send the keys that targets are divided by."""
     assert job.targets is not None
-    done = edge_rounds.resolve_sources(index, inbox, job=job, book=book)
     if index % len(job.tables.edges) != job.targets.table:
-        return done
-    sent = done.emits[0]
-    assert isinstance(sent, Emit), "sources are sent with their edges"
+        return edge_rounds.resolve_sources(index, inbox, job=job, book=book)
+    (sent,), done = drained(edge_rounds.source_runs(index, inbox, job=job, book=book, at_once=True))
     rows = sent.rows
     source, target = to_numpy(rows["src_key"]), id_keys(rows["dst_id"])
     is_target = _are_targets(rows, source, target, tables=job.tables)
@@ -67,7 +65,7 @@ def send_ranks(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook)
     keyed = keyed.select(["time"] if job.targets.by_time else ["src_key", "dst_key", "label"])
     group, key = _ranked_keys(take_rows(keyed, np.flatnonzero(is_target)), job.tables)
     ranks = send_keys(group, key, destinations=job.partitions)
-    return replace(done, emits=(*done.emits, *ranks.emits), counts={**done.counts, **ranks.counts})
+    return replace(done, emits=(sent, *ranks.emits), counts={**done.counts, **ranks.counts})
 
 
 def find_bounds(records: Sequence[TaskRecord], job: IngestJob, runner: RoundRunner) -> SplitBounds:
@@ -218,7 +216,9 @@ def build_links(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
     of_targets = _tasks(job.targets.table, job)
     held, split = _latest(inbox.read("held", tasks=of_targets), book)
     kept_edges = _split_of(_pair(edges, book), held, split) < 0
-    built = edge_rounds.build_edges(index, take_rows(edges, np.flatnonzero(kept_edges)), job=job, book=book)
+    kept = take_rows(edges, np.flatnonzero(kept_edges))
+    emits, built = drained(edge_rounds.build_edges(index, [kept], job=job, book=book))
+    built = replace(built, emits=tuple(emits))
     counts = {**built.counts, "copies_left_out": int((~kept_edges).sum())}
     if relation != job.tables.edges[job.targets.table].relation:
         return replace(built, counts=counts)

@@ -230,12 +230,17 @@ class Inbox:
         tasks: to read, where others sent nothing or other columns. partition: whose rows to read, by default this
         partition's.
         """
+        for task in range(len(self.channels[channel][1])) if tasks is None else tasks:
+            yield pa.concat_tables(list(self.files(channel, tasks=[task], partition=partition)))
+
+    def files(self, channel: str, *, tasks: Sequence[int], partition: int | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of each file of some tasks, in order: what `pieces` yields, in smaller pieces."""
         round_name, files = self.channels[channel]
         place = self.partition if partition is None else partition
-        for task in range(len(files)) if tasks is None else tasks:
+        for task in tasks:
             assert files[task], f"task {task} of {round_name} sent nothing in {channel}"
-            uris = (exchange_file(self.work, round_name, channel, task, number) for number in range(files[task]))
-            yield pa.concat_tables([read_exchange(uri, place) for uri in uris])
+            for number in range(files[task]):
+                yield read_exchange(exchange_file(self.work, round_name, channel, task, number), place)
 
     def read(self, channel: str, *, tasks: Sequence[int] | None = None, partition: int | None = None) -> pa.Table:
         """Return the rows that `pieces` yields, one after another."""

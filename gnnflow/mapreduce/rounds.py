@@ -224,6 +224,16 @@ def _written(
     return replace(output, files=(*output.files, *last.files), counts={**output.counts, **last.counts})
 
 
+def drained(coming: Generator[Emit, None, TaskOutput]) -> tuple[list[Emit], TaskOutput]:
+    """Return all rows that a generator would send, and what it returns, for a task that works on with them."""
+    returned: list[TaskOutput] = []
+
+    def noted() -> Generator[Emit]:
+        returned.append((yield from coming))
+
+    return list(noted()), returned[0]
+
+
 def _read_record(uri: str) -> TaskRecord | None:
     """Return a task's record; None where it is damaged, or of another version of gnnflow."""
     try:

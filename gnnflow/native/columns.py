@@ -5,6 +5,8 @@ Shapes: V values, I ids, R rows, C columns.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,34 +16,63 @@ IntArray = npt.NDArray[np.int64]
 KeyArray = npt.NDArray[np.uint64]
 
 _WORD = 64
-_MOST_IDS = 1 << 29
+MOST_IDS = 1 << 29
 _CODES = 1 << 16
+
+
+class Sorted(NamedTuple):
+    """Integers in ascending order, equal ones as they came, and the place of each before [V]."""
+
+    values: IntArray
+    order: IntArray
 
 
 def stable_order(values: IntArray | KeyArray, before: IntArray | None = None) -> IntArray:
     """Return the order of non-negative integers [V], equal ones as they come; `before` [V]: of rows to begin with."""
-    native = core()
-    if native is None:
+    if core() is None:
         order = np.argsort(values if before is None else values[before], kind="stable")
         return order if before is None else before[order]
-    largest, place_bits = int(values.max(initial=0)), max(len(values) - 1, 0).bit_length()
-    assert values.min(initial=0) >= 0
-    if (bits := largest.bit_length()) + place_bits > _WORD:
+    bits = _bits(values)
+    if sum(bits) > _WORD:
         # by the lower half of the bits, then by the upper half
-        return stable_order(values >> bits // 2, stable_order(values & (1 << bits // 2) - 1, before))
+        half = bits[0] // 2
+        return stable_order(values >> half, stable_order(values & (1 << half) - 1, before))
+    return _order(values, before, bits, None)
+
+
+def stable_sort(values: IntArray) -> Sorted:
+    """Return non-negative integers [V] in order."""
+    bits = (0, 0) if core() is None else _bits(values)
+    if core() is None or sum(bits) > _WORD:
+        order = stable_order(values)
+        return Sorted(values[order], order)
+    ascending = np.empty(len(values), np.int64)
+    return Sorted(ascending, _order(values, None, bits, ascending))
+
+
+def _bits(values: IntArray | KeyArray) -> tuple[int, int]:
+    """Return the bits of the largest value and of the last place."""
+    assert values.min(initial=0) >= 0
+    return int(values.max(initial=0)).bit_length(), max(len(values) - 1, 0).bit_length()
+
+
+def _order(
+    values: IntArray | KeyArray, before: IntArray | None, bits: tuple[int, int], ascending: IntArray | None
+) -> IntArray:
+    native = core()
+    assert native is not None
     given = [np.ascontiguousarray(each, np.int64) for each in (values, before) if each is not None]
     order, spare = np.empty(len(values), np.int64), np.empty(len(values), np.uint64)
     first = given[1].ctypes.data if before is not None else None
-    native.gnnflow_order(
-        len(values), given[0].ctypes.data, first, bits, place_bits, order.ctypes.data, spare.ctypes.data
-    )
+    into = None if ascending is None else ascending.ctypes.data
+    native.gnnflow_order(len(values), given[0].ctypes.data, first, *bits, order.ctypes.data, spare.ctypes.data, into)
     return order
 
 
 def find(ids: IntArray, wanted: IntArray) -> IntArray | None:
     """Return the place of each wanted number [V] among distinct ids [I], -1 where it is none; None without the core."""
     native = core()
-    if native is None or len(ids) > _MOST_IDS:
+    if native is None or len(ids) > MOST_IDS:
         return None
     ids, wanted = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(wanted, np.int64)
     bits = max(2 * len(ids), 1).bit_length()

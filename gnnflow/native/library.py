@@ -36,9 +36,14 @@ _FUNCTIONS = {
     "gnnflow_walks": "NNAKAAAANNNAAAT",
     "gnnflow_visit_shares": "NNAAAAAAT",
     "gnnflow_occurrences": "NAA",
-    "gnnflow_order": "NAANNAA",
+    "gnnflow_order": "NAANNAAA",
     "gnnflow_find": "NANANAA",
     "gnnflow_count_codes": "NNANAA",
+    "gnnflow_hash": "NAA",
+    "gnnflow_hash_texts": "NAAA",
+    "gnnflow_number_pairs": "NAAA",
+    "gnnflow_edge_keys": "NAAAKA",
+    "gnnflow_find_texts": "NAAANANAAAA",
 }
 _ANSWERS = {
     "gnnflow_transpose": ctypes.c_int,

@@ -26,7 +26,7 @@ from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import Made
-from gnnflow.stages.resolve import SCALES_KEY, find_scales, stamps_of
+from gnnflow.stages.resolve import SCALES_KEY, find_scales, memory_of_worker, stamps_of
 from gnnflow.stages.table_errors import check_partitions
 from gnnflow.stages.target_checks import alike_nodes, check_label_metric
 from gnnflow.storage.filesystem import absolute
@@ -79,7 +79,7 @@ def work(run: StageRun) -> Made:
         tell(f"column {column!r} holds floats: numbers to predict. For classes set graph.classes: distinct.")
     if tables.classes is not None:
         tell(tables.classes.text)
-    job = IngestJob(run.artifact, graph, tables, run.resolved.scales)
+    job = IngestJob(run.artifact, graph, tables, run.resolved.scales, memory=memory_of_worker(run.config))
     if (version := find_scales(run.config)) is not None:
         _check_scales(job, version)
         done = {"scaled": version.scales, "encoded": are_encoded(version.states)}

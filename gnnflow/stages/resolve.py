@@ -216,10 +216,15 @@ def _with_partitions(config: Config, tables: Tables) -> Config:
     """
     if config.graph.partitions is not None:
         return config
-    limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
-    count = -(-bytes_in_memory(tables) * _PARTS_OF_MEMORY // (limit or _USUAL_MEMORY))
+    count = -(-bytes_in_memory(tables) * _PARTS_OF_MEMORY // memory_of_worker(config))
     graph = config.graph.model_copy(update={"partitions": min(max(count, FEWEST_PARTITIONS), MOST_PARTITIONS)})
     return config.model_copy(update={"graph": graph})
+
+
+def memory_of_worker(config: Config) -> int:
+    """Return the bytes that a worker may have; where the config does not say, the usual ones."""
+    limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
+    return int(limit) or _USUAL_MEMORY
 
 
 def bytes_in_memory(tables: Tables) -> int:

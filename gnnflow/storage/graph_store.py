@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.schema import GraphSchema
     from gnnflow.storage.manifest import Manifest
 
+ENDS = ("dst", "src")
 DEGREE_COLUMNS = ("in_degree", "out_degree", "in_weight")
 
 

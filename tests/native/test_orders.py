@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graphfeature.blocks import _number
-from gnnflow.native import core, cut_pieces, find, number, remark, stable_order, transpose
+from gnnflow.native import core, cut_pieces, find, number, remark, stable_order, stable_sort, transpose
 
 needs_native = pytest.mark.skipif(core() is None, reason="the native core was not built: no C compiler")
 
@@ -76,6 +76,9 @@ def test_orders_of_integers_are_stable_sorts(values, times, again):
     expected = expected[np.argsort(numbers[expected], kind="stable")]
     np.testing.assert_array_equal(stable_order(numbers, before), expected)
     np.testing.assert_array_equal(stable_order(numbers.view(np.uint64) << np.uint64(1), before), expected)
+    ordered = stable_sort(numbers)
+    np.testing.assert_array_equal(ordered.order, np.argsort(numbers, kind="stable"))
+    np.testing.assert_array_equal(ordered.values, np.sort(numbers))
 
 
 @needs_native
