@@ -5,8 +5,8 @@ The package's build compiles it (`native/build.py`); where that was not possible
 
 from __future__ import annotations
 
-from gnnflow.native.columns import count_codes, find, stable_order
+from gnnflow.native.columns import count_codes, find, stable_order, widen
 from gnnflow.native.library import core, remark
 from gnnflow.native.orders import Transposed, number, transpose
 
-__all__ = ["Transposed", "core", "count_codes", "find", "number", "remark", "stable_order", "transpose"]
+__all__ = ["Transposed", "core", "count_codes", "find", "number", "remark", "stable_order", "transpose", "widen"]

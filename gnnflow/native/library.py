@@ -36,6 +36,7 @@ _FUNCTIONS = {
     "gnnflow_order": "NAANNAA",
     "gnnflow_find": "NANANAA",
     "gnnflow_count_codes": "NNANAA",
+    "gnnflow_widen": "NNANNAAAAT",
 }
 _ANSWERS = {
     "gnnflow_transpose": ctypes.c_int,

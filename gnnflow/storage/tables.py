@@ -48,9 +48,7 @@ def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None,
         ],
         # the smallest and largest blob are useless, and slower to find than the file is to write
         "write_statistics": [
-            field.name
-            for field in table.schema
-            if not (pa.types.is_nested(field.type) or pa.types.is_large_binary(field.type))
+            field.name for field in table.schema if not (pa.types.is_nested(field.type) or _is_bytes(field.type))
         ],
     }
     pq.write_table(table, sink, row_group_size=row_group_size or max(1, table.num_rows), store_schema=True, **options)
@@ -62,6 +60,11 @@ def commit_table(
 ) -> FileEntry:
     """Write a Parquet file of an artifact and return its entry, named as the manifest lists it."""
     return replace(write_table(join(artifact, name), table, row_group_size=row_group_size, level=level), name=name)
+
+
+def _is_bytes(held: pa.DataType) -> bool:
+    """Return whether a column holds bytes that are no text, of one length or of several."""
+    return bool(pa.types.is_large_binary(held) or pa.types.is_fixed_size_binary(held))
 
 
 def _leaf(field: pa.Field) -> str:
