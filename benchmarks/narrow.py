@@ -5,7 +5,7 @@
 
 Runs ingest, select, GraphFlat, training and GraphInfer of GraphSAGE in this process, tasks one after another. The
 public graphs have sparse features, which stay as they are; here they have the first columns of a singular value
-decomposition instead, `--columns` of them. Seconds are of the processor, the first seed's: of ingest, of training by
+decomposition instead, `--columns` of them. Seconds are of the processor, the last seed's: of ingest, of training by
 epoch, and of GraphInfer. So are the bytes of the store and of shards. The error is the largest of any column, as a
 share of its spread. The change of the score is to the first kind on the same seeds; of the generated graph it is the
 validation score.
@@ -113,9 +113,9 @@ def rows(chosen: Chosen) -> Iterator[list[Any]]:
                 scores[kind] = [each["score"] for each in found]
                 pairs = zip(scores[kind], next(iter(scores.values())), strict=True)
                 change = statistics.mean(own - other for own, other in pairs)
-                seconds, mib = zip(*(found[0][stage] for stage in STAGES), strict=True)
+                seconds, mib = zip(*(found[-1][stage] for stage in STAGES), strict=True)
                 ingest, _, _, train, infer = seconds
-                figures = (mib[0], mib[2], ingest, train / chosen.epochs, infer, found[0]["error"])
+                figures = (mib[0], mib[2], ingest, train / chosen.epochs, infer, found[-1]["error"])
                 yield [graph, kind, *figures, Spread(scores[kind]), f"{change:+.4f}"]
 
 
