@@ -70,6 +70,13 @@ def test_numbers_outside_of_a_range_become_its_nearest_end_and_a_constant_stays(
         assert np.allclose(held, [[-1, 2.5], [1, 2.5]], atol=1e-6)
 
 
+def test_columns_of_0_and_1_stay_as_they_are():
+    matrix = np.array([[0, 1], [1, 0], [1, 1]], np.float32)
+    for kind in KINDS[1:]:
+        form = form_of(kind, matrix)
+        assert np.array_equal(form.decode(form.encode(matrix)), matrix)
+
+
 def test_errors_are_shares_of_the_spread_and_the_worst_comes_first():
     errors = ColumnErrors("int8", ("a", "b", "c"), (0.1, 0.5, 0.0), (0.05, 0.1, 0.0), (10.0, 5.0, 0.0))
     assert [each.name for each in errors.relative] == ["b", "a", "c"]
