@@ -52,6 +52,8 @@ def ingest(config: Config) -> Keys:
     if config.task.kind == "node":
         return keys
     keys |= {"timestamp": config.graph.timestamp} if config.task.split.earlier_only else {}
+    if config.task.split.kind == "time":
+        keys["bounds"] = "exact"  # earlier stores have the bounds of a sample of times
     return {**keys, "messages": config.task.messages} if config.task.kind == "edge" else keys
 
 

@@ -22,7 +22,6 @@ from gnnflow.ingest.records import Records, Rounded, count_splits, facts_of, nod
 from gnnflow.ingest.splits import split_times
 from gnnflow.ingest.statistics import CHANNEL, column_names, marked, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
-from gnnflow.sampling.pairs import TimeBounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +32,11 @@ if TYPE_CHECKING:
     from gnnflow.ingest.tables import EdgeTable, NodeTable
     from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.sampling.pairs import SplitBounds
     from gnnflow.storage.writing import FileEntry
 
 _ALONE = "To score without training, set graph.label to null."
+_FEW_TIMES = "Rows of one time are in one split, and there are too few times. Set task.split to {kind: random}."
 _FEW_CLASSES = 1000
 
 
@@ -115,20 +116,20 @@ def _builder(job: IngestJob) -> str:
 
 def _edge_rounds(
     job: IngestJob, runner: RoundRunner, book: PartitionBook
-) -> tuple[list[TaskRecord], list[list[TaskRecord]], dict[str, ColumnScale], TimeBounds | None]:
+) -> tuple[list[TaskRecord], list[list[TaskRecord]], dict[str, ColumnScale], SplitBounds]:
     """Return the records of the reading and of each round after it, the scales of attributes, and bounds of splits."""
     tables, send = job.partitions * len(job.tables.edges), job.destinations
     read = runner.run(
         Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(edge_rounds.read_edges, job=job))
     )
-    by_time = job.targets is not None and job.targets.by_time
-    resolve = partial(links.sample_times if by_time else edge_rounds.resolve_sources, job=job, book=book)
+    by_rank = job.targets is not None and job.targets.drawn is not None
+    resolve = partial(links.send_ranks if by_rank else edge_rounds.resolve_sources, job=job, book=book)
     reads = {"edges_by_src": "edges_read", "node_ids": "nodes_sort"}
     sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
     held = [table.schema.parts for table in job.tables.edges]
     scales = scales_of(job.table_names.edges, sources, parts=held, given=job.given_scales)
     split = partial(edge_rounds.resolve_destinations, job=job, book=book, scales=scales)
-    bounds = _bounds(job, runner) if by_time else None
+    bounds = links.find_bounds(sources, job, runner) if by_rank else ()
     if job.targets is not None:
         split = partial(links.split_edges, job=job, book=book, scales=scales, bounds=bounds)
     reads = {"edges_by_dst": "edges_src", "node_ids": "nodes_sort"}
@@ -143,13 +144,6 @@ def _edge_rounds(
         reads = {"edges_both": "edges_dst"}
         steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
     return read, steps, scales, bounds
-
-
-def _bounds(job: IngestJob, runner: RoundRunner) -> TimeBounds:
-    """Return the times from which on edges are in valid, and in test."""
-    step = Round("times", 1, 1, partial(links.bound_times, job=job), {"times": "edges_src"}, frozenset({"times"}))
-    (record,) = runner.run(step)
-    return TimeBounds(*record.counts["bounds"])
 
 
 def _set_aside(rows: RowCounts) -> str:
@@ -176,7 +170,9 @@ def refuse_empty_splits(labelled: NodeTable | EdgeTable, counts: Mapping[str, in
             raise TableError(
                 f"{found} split {name!r} (counts: {counts}{aside})",
                 where=labelled.uri,
-                fix=f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
+                fix=_FEW_TIMES
+                if labelled.schema.drawn is not None and labelled.schema.drawn.kind == "time"
+                else f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
                 + _ALONE,
             )
 
@@ -196,7 +192,9 @@ def refuse_empty_edge_splits(
             raise TableError(
                 f"no edge is in split {name!r} (counts: {dict(counts)}{aside})",
                 where=labelled.uri,
-                fix=f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
+                fix=_FEW_TIMES
+                if targets.by_time
+                else f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
             )
 
 

@@ -28,7 +28,7 @@ from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import SCALES_KEY, find_scales, stamps_of
 from gnnflow.stages.table_errors import check_partitions
-from gnnflow.stages.target_checks import check_label_metric
+from gnnflow.stages.target_checks import alike_nodes, check_label_metric
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
 
@@ -46,7 +46,6 @@ _ADVICE = {
     "random": ". task.split: {kind: stratified} puts rows of each class of three or more into every split",
     "stratified": ": too few rows have it",
     "time": ". Raise task.split.valid or task.split.test",
-    "edges": ". Raise task.split.valid or task.split.test",
 }
 
 
@@ -70,6 +69,8 @@ def work(run: StageRun) -> Made:
     report_text(tables, [*node_tables_by_name(graph), *edge_tables_by_name(graph)], tell)
     report_missing_features(tables, graph, tell)
     report_missing_times(tables, graph, tell)
+    for text in alike_nodes(run.config, tables):
+        tell(text)
     schema = tables.labelled.schema
     check_partitions(tables, run.resolved.config.graph)
     check_label_metric(run.config, tables.labelled)
@@ -97,7 +98,7 @@ def work(run: StageRun) -> Made:
     _tell_of_digits(result, tell)
     for name, errors in result.facts.column_errors.items():
         tell(f"{name}: {errors.text}")
-    report_encodings(result.facts.encodings, result.facts.tables, tell)
+    report_encodings(result.facts.encodings, result.facts.tables, tell, given=run.resolved.states)
     for key, columns in result.facts.large_columns.items():
         tell(f"large numbers in {listed(columns)}: layers learn badly from them. Set {key}: standard.")
     return Made(
@@ -132,16 +133,18 @@ def _tell_of_split_rows(result: IngestResult, tables: Tables, tell: Callable[[st
     """Report the first times of splits by time, and classes that a split that was made has no row of."""
     if begins := [f"{name} from {time}" for name, time in result.facts.split_times.items()]:
         tell(f"splits by time: {', '.join(begins)}")
-    drawn = tables.labelled.schema.drawn
-    if drawn is None and (tables.targets is None or not tables.targets.text):
+    drawn, targets = tables.labelled.schema.drawn, tables.targets
+    if targets is not None and targets.text:
+        kind: str = targets.task.split.kind
+    elif drawn is not None:
+        kind = drawn.kind
+    else:
         return
     every, names = result.facts.class_counts, dict(enumerate(result.facts.class_names))
     for split, counts in result.held_out.items():
         absent = [names.get(number, str(number)) for number, held in enumerate(counts) if every[number] and not held]
         if absent:
-            tell(
-                f"no {split} row has class {listed(absent, at_most=_NAMED)}{_ADVICE[drawn.kind if drawn else 'edges']}"
-            )
+            tell(f"no {split} row has class {listed(absent, at_most=_NAMED)}{_ADVICE[kind]}")
 
 
 def _tell_of_digits(result: IngestResult, tell: Callable[[str], None]) -> None:
