@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.narrow import Ranges
     from gnnflow.graph.scales import Scales
     from gnnflow.graph.schema import GraphSchema
     from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
@@ -55,7 +56,7 @@ class NumberedTable(NamedTuple):
 class IngestJob:
     """The job that every ingest task gets: where to write, and the tables, whose chunks an error may name.
 
-    scales: given scales of columns, which then do not follow from the tables (`graph.scaled_as`).
+    scales, ranges: given scales and ranges of columns, which then do not follow from the tables (`graph.scaled_as`).
     memory: bytes that a worker may have.
     """
 
@@ -63,6 +64,7 @@ class IngestJob:
     config: GraphConfig
     tables: Tables
     scales: Scales = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=dict)
     memory: int = 2 << 30
 
     @cached_property

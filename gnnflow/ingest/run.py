@@ -17,6 +17,7 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import edge_rounds, links, node_rounds
 from gnnflow.ingest.labels import check_digits, split_class_counts_of
 from gnnflow.ingest.moments import scales_of
+from gnnflow.ingest.narrowing import forms_of
 from gnnflow.ingest.records import Records, Rounded, count_splits, facts_of, node_row_counts, total
 from gnnflow.ingest.splits import split_times
 from gnnflow.ingest.statistics import CHANNEL, column_names, marked, merge_counts, statistics_of
@@ -82,12 +83,13 @@ def run_rounds(
     edge_read, edges, edge_scales, bounds = _edge_rounds(job, runner, book)
     held = [table.schema.parts for table in job.tables.nodes]
     scales = scales_of(job.table_names.nodes, nodes, parts=held, given=job.given_scales)
+    forms = forms_of(job, nodes, scales)
     written = runner.run(
         Round(
             "nodes_write",
             parts,
             send,
-            partial(node_rounds.write_nodes, job=job, book=book, scales=scales),
+            partial(node_rounds.write_nodes, job=job, book=book, scales=scales, forms=forms.rows),
             {"node_rows": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
         )
     )
@@ -98,7 +100,7 @@ def run_rounds(
         _check_classes(edges[-1], job)
     check_digits((*read, *edge_read), steps.targets, job)
     times = split_times(job.tables.labelled.schema, bounds)
-    facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales, split_times=times)
+    facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales, split_times=times, forms=forms)
     left_out = {
         name: total(edge_read[table.tasks.start : table.tasks.stop], "rows_left_out")
         for name, table in zip(job.table_names.edges, job.tables.edges, strict=True)

@@ -5,7 +5,7 @@ The package's build compiles it (`native/build.py`); where that was not possible
 
 from __future__ import annotations
 
-from gnnflow.native.columns import Sorted, count_codes, find, stable_order, stable_sort
+from gnnflow.native.columns import Sorted, count_codes, find, stable_order, stable_sort, widen
 from gnnflow.native.keys import Texts, find_texts, hash_edges, hash_ids, hash_texts, number_pairs
 from gnnflow.native.library import core, remark
 from gnnflow.native.orders import Transposed, cut_pieces, number, transpose
@@ -28,4 +28,5 @@ __all__ = [
     "stable_order",
     "stable_sort",
     "transpose",
+    "widen",
 ]

@@ -1,4 +1,4 @@
-"""Orders, places of ids and distributions of columns.
+"""Orders, places of ids and distributions of columns, and rows that are stored in fewer bytes.
 
 Shapes: V values, I ids, R rows, C columns.
 """
@@ -18,6 +18,7 @@ KeyArray = npt.NDArray[np.uint64]
 _WORD = 64
 MOST_IDS = 1 << 29
 _CODES = 1 << 16
+_NARROW = {"bfloat16": 1, "float16": 2, "int8": 3, "int4": 4}  # as native/narrow.c numbers them
 
 
 class Sorted(NamedTuple):
@@ -96,3 +97,35 @@ def count_codes(matrix: npt.NDArray[np.float32], columns: IntArray) -> npt.NDArr
     counts = np.zeros((len(columns), _CODES), np.int32)
     native.gnnflow_count_codes(*matrix.shape, matrix.ctypes.data, len(columns), columns.ctypes.data, counts.ctypes.data)
     return counts
+
+
+def widen(
+    stored: npt.NDArray[np.uint8],
+    rows: IntArray | None = None,
+    *,
+    kind: str,
+    width: int,
+    low: npt.NDArray[np.float32] | None = None,
+    step: npt.NDArray[np.float32] | None = None,
+    threads: int = 1,
+) -> npt.NDArray[np.float32] | None:
+    """Return rows as float32 numbers [R, width], widened while they are gathered; None without the core.
+
+    stored [N, bytes]: as `gnnflow.graph.narrow` stores them in a kind. rows [R]: which of them; None: all. low and step
+    [width]: of codes.
+    """
+    native = core()
+    if native is None:
+        return None
+    if rows is not None:
+        rows = np.ascontiguousarray(rows, np.int64)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(stored):
+            raise IndexError(f"a row is outside of the {len(stored)} stored ones")
+    stored, number = np.ascontiguousarray(stored, np.uint8), len(stored) if rows is None else len(rows)
+    columns = [None if each is None else np.ascontiguousarray(each, np.float32) for each in (low, step)]
+    out = np.empty((number, width), np.float32)
+    given = [None if each is None else each.ctypes.data for each in (rows, *columns)]
+    native.gnnflow_widen(
+        number, width, stored.ctypes.data, stored.shape[1], _NARROW[kind], *given, out.ctypes.data, threads
+    )
+    return out

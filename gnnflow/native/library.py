@@ -44,6 +44,7 @@ _FUNCTIONS = {
     "gnnflow_number_pairs": "NAAA",
     "gnnflow_edge_keys": "NAAAKA",
     "gnnflow_find_texts": "NAAANANAAAA",
+    "gnnflow_widen": "NNANNAAAAT",
 }
 _ANSWERS = {
     "gnnflow_transpose": ctypes.c_int,

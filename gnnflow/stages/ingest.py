@@ -79,10 +79,12 @@ def work(run: StageRun) -> Made:
         tell(f"column {column!r} holds floats: numbers to predict. For classes set graph.classes: distinct.")
     if tables.classes is not None:
         tell(tables.classes.text)
-    job = IngestJob(run.artifact, graph, tables, run.resolved.scales, memory=memory_of_worker(run.config))
+    job = IngestJob(
+        run.artifact, graph, tables, run.resolved.scales, run.resolved.ranges, memory=memory_of_worker(run.config)
+    )
     if (version := find_scales(run.config)) is not None:
         _check_scales(job, version)
-        done = {"scaled": version.scales, "encoded": are_encoded(version.states)}
+        done = {"scaled": version.scales, "encoded": are_encoded(version.states), "rounded": run.resolved.ranges}
         tell(f"columns are {' and '.join(what for what, is_done in done.items() if is_done)} as for {graph.scaled_as}")
     result = run_rounds(
         job, run.rounds, check_rows=partial(check_bad_rows, graph=graph, artifact=run.artifact, tell=tell)
@@ -96,6 +98,8 @@ def work(run: StageRun) -> Made:
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
     _tell_of_split_rows(result, tables, tell)
     _tell_of_digits(result, tell)
+    for name, errors in result.facts.column_errors.items():
+        tell(f"{name}: {errors.text}")
     report_encodings(result.facts.encodings, result.facts.tables, tell, given=run.resolved.states)
     for key, columns in result.facts.large_columns.items():
         tell(f"large numbers in {listed(columns)}: layers learn badly from them. Set {key}: standard.")
@@ -170,7 +174,7 @@ def _refuse_changed_tables(run: ResolvedRun) -> None:
 def _check_scales(job: IngestJob, version: Version) -> None:
     """Raise TableError if the columns to scale or encode differ from the columns that a model knows."""
     columns = columns_read(job)
-    scaled = {each.name for each in job.scaled_tables} | {*version.states} & {*columns}
+    scaled = {each.name for each in job.scaled_tables} | {*version.states, *job.ranges} & {*columns}
     trained_on = {name: held for name, held in version.signature.columns.items() if name in scaled}
     if found := registry.other_columns(trained_on, {name: columns[name] for name in scaled}):
         raise TableError("; ".join(found), where=SCALES_KEY, fix="Name the same columns in the same order, or omit it.")
@@ -180,5 +184,13 @@ def _check_scales(job: IngestJob, version: Version) -> None:
             raise TableError(
                 f"{name} has {width} columns to scale, {job.config.scaled_as} has {known.width if known else 'none'}",
                 where=uri,
+                fix=f"Name a model that was trained on these columns, or omit {SCALES_KEY}.",
+            )
+    for name, table in zip(job.table_names.nodes, job.tables.nodes, strict=True):
+        width, ranges = table.schema.feature_width, job.ranges.get(name)
+        if job.ranges and table.schema.features and (ranges is None or len(ranges.low) != width):
+            raise TableError(
+                f"{name} has {width} columns to round, and {job.config.scaled_as} another number",
+                where=table.uri,
                 fix=f"Name a model that was trained on these columns, or omit {SCALES_KEY}.",
             )

@@ -72,6 +72,22 @@ def from_matrix(matrix: Array) -> Any:
     return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
 
 
+def from_rows(rows: Array) -> Any:
+    """Return rows of bytes [n, width] as a column of fixed-size binary values."""
+    buffer = pa.py_buffer(np.ascontiguousarray(rows, np.uint8))
+    return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, buffer])
+
+
+def to_rows(column: Column) -> Array:
+    """Return a column of fixed-size binary values without nulls as rows of bytes [n, width]."""
+    array, width = combine(column), column.type.byte_width
+    if not len(array):
+        return np.zeros((0, width), np.uint8)
+    content = np.frombuffer(array.buffers()[1], np.uint8)
+    rows: Array = content[array.offset * width : (array.offset + len(array)) * width].reshape(len(array), width)
+    return rows
+
+
 def to_ragged(column: Column) -> Ragged:
     """Return a list column without nulls as (offsets [n + 1] from 0, values)."""
     array = combine(column)

@@ -66,9 +66,7 @@ def _options(table: pa.Table, *, level: int | None, ascending: Sequence[str]) ->
         ],
         # the smallest and largest blob are useless, and slower to find than the file is to write
         "write_statistics": [
-            field.name
-            for field in table.schema
-            if not (pa.types.is_nested(field.type) or pa.types.is_large_binary(field.type))
+            field.name for field in table.schema if not (pa.types.is_nested(field.type) or _is_bytes(field.type))
         ],
         "column_encoding": dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
     }
@@ -150,6 +148,11 @@ class TablePieces:
                         writer.write_table(run.combine_chunks(), row_group_size=row_group_size)
 
         return _noted(artifact, replace(write_in_pieces(join(artifact, name), write), name=name))
+
+
+def _is_bytes(held: pa.DataType) -> bool:
+    """Return whether a column holds bytes that are no text, of one length or of several."""
+    return bool(pa.types.is_large_binary(held) or pa.types.is_fixed_size_binary(held))
 
 
 def _leaf(field: pa.Field) -> str:
