@@ -137,7 +137,8 @@ def train(config: Config) -> Keys:
     train = result_keys(config.train, exclude=_TRAIN_SPEED_ONLY | {"start", "workers", "updater", "device"})
     train |= rank_keys(config.train) | _device_key(config.train.device)
     model = config.model.model_dump(mode="json")
-    keys = {"model": model, "train": train, "fanouts": _fanouts(config, config.model.layers), "seed": config.seed}
+    fanouts = _fanouts(config, config.model.layers)
+    keys: Keys = {"model": model, "train": train, "fanouts": fanouts, "seed": config.seed}
     if config.model.kind in _FIRST_WEIGHTS:
         keys["first_weights"] = _FIRST_WEIGHTS[config.model.kind]
     return keys if config.task.kind == "node" else {**keys, "task": config.task.model_dump(mode="json")}
