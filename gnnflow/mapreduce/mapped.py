@@ -53,7 +53,7 @@ class Kept:
 class ArrayWriter:
     """Writes the arrays that one task keeps; they get their names at the end of its `with` block.
 
-    arrays: their number for each channel; num_bytes: of all.
+    arrays: their number for each channel; num_bytes: of these.
     """
 
     def __init__(self, folder: str, task: int) -> None:
@@ -61,7 +61,7 @@ class ArrayWriter:
         self._sinks: dict[tuple[str, str], pa.NativeFile] = {}
         self._stack = ExitStack()
         self.arrays: Counter[str] = Counter()
-        self.num_bytes = 0
+        self.num_bytes: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         """Return self."""
@@ -81,7 +81,7 @@ class ArrayWriter:
                 self._begin(kept.channel, name, content, len(rows) if kept.num_rows is None else kept.num_rows)
             if content.nbytes:
                 self._sinks[kept.channel, name].write(content.reshape(-1).view(np.uint8).data)
-            self.num_bytes += content.nbytes
+            self.num_bytes[kept.channel] += content.nbytes
 
     def _begin(self, channel: str, name: str, rows: Array, num_rows: int) -> None:
         uri = join(self._folder, channel, f"{self._task:05d}.{name}{_SUFFIX}")

@@ -103,7 +103,8 @@ class _Rehearsals:
     def rehearse(self, one_in: int, *, partitions: int, trains_more: bool = True, completes: bool = False) -> Rehearsal:
         """Rehearse the run on one node in `one_in`, and report the seconds. Keyword arguments are as of `rehearse`."""
         context, own = self.context, join(self.folder, uuid.uuid4().hex)
-        graph = self.subsample.write(join(own, "tables"), one_in=one_in, chunks=_tasks(context))
+        share = partitions / context.run.partitions
+        graph = self.subsample.write(join(own, "tables"), one_in=one_in, chunks=_tasks(context), share=share)
         graph = graph.model_copy(update={"partitions": partitions})
         config = rehearsal_config(context.config, graph, one_in=one_in, workspace=join(own, "workspace"))
         smaller = StageContext.of(config, context.scheduler, Silent())
@@ -206,6 +207,8 @@ def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
         epochs=epochs,
         epoch_seconds=cost.epoch_seconds,
         growth=growth_of(rehearsals.all, stage),
+        exchanged=cost.exchanged,
+        disk=cost.disk,
     )
 
 
