@@ -19,6 +19,8 @@ from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal
 
 _GROWS = 1.25  # growth of bytes per node that is worth a warning
 _SCATTER = 0.1  # of the seconds of rehearsals, by which they differ from a line at least
+_PER_BYTE = 4.0  # bytes of memory for a byte of a partition's files, which a task holds several times over
+_KEPT = 24 << 20  # bytes that a process keeps of earlier work, more or less
 _FAR = 16  # ratio of the graph to the largest rehearsal, which multiplies the error of a second
 
 
@@ -189,9 +191,12 @@ def full_cost(rehearsals: Sequence[Rehearsal], stage: str, *, partitions: int) -
         grown = of(more.costs[stage]) - of(last.costs[stage])
         return found + max(0.0, grown) / (more.partitions - last.partitions) * (partitions - last.partitions)
 
+    disk = figure(lambda cost: cost.disk, is_exact=True)
+
     def memory(of: Callable[[Cost], float]) -> int:
         points = [(1 / (each.one_in * each.partitions), of(each.costs[stage])) for each in rehearsals]
-        return round(_at(points, 1 / partitions))
+        where, expected = 1 / partitions, _PER_BYTE * disk
+        return round(_memory_at(points, where, expected=expected) if expected else _at(points, where))
 
     return Cost(
         figure(lambda cost: cost.seconds),
@@ -200,7 +205,7 @@ def full_cost(rehearsals: Sequence[Rehearsal], stage: str, *, partitions: int) -
         memory(lambda cost: cost.worker_memory),
         figure(lambda cost: cost.epoch_seconds),
         round(figure(lambda cost: cost.exchanged, is_exact=True)),
-        round(figure(lambda cost: cost.disk, is_exact=True)),
+        round(disk),
     )
 
 
@@ -234,6 +239,19 @@ def growth_of(rehearsals: Sequence[Rehearsal], stage: str) -> float:
     sizes = [each for each in rehearsals if each.partitions == rehearsals[0].partitions][-2:]
     before, last = (each.costs[stage].num_bytes * each.one_in for each in sizes)
     return last / before if before else 1.0
+
+
+def _memory_at(points: Sequence[tuple[float, float]], where: float, *, expected: float) -> float:
+    """Return the bytes of memory for a share of the graph, on a line through points (share, bytes).
+
+    Its slope is the expected one where points scatter more than they grow, as in small graphs, where a process keeps
+    some of what it had: the best estimate of both, for errors of `_KEPT` bytes and of half the expected slope.
+    """
+    share, value = np.asarray(points, np.float64).T
+    spread = share - share.mean()
+    weight = (_KEPT / (expected / 2)) ** 2
+    slope = float(spread @ (value - value.mean()) + weight * expected) / float(spread @ spread + weight)
+    return float(value.mean() + max(slope, 0.0) * (where - share.mean()))
 
 
 def _at(points: Sequence[tuple[float, float]], where: float) -> float:

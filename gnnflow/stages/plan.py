@@ -35,7 +35,7 @@ from gnnflow.storage.manifest import committed
 from gnnflow.storage.writing import remove_empty_folder, remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gnnflow.ingest.subsample import Subsample
 
@@ -89,7 +89,9 @@ def plan_run(context: StageContext, *, limit: float | None = None) -> Forecast:
 class _Rehearsals:
     """Rehearsals of a run, from small to large.
 
-    base: bytes of this process after libraries are loaded. budget: a sentence about `train.memory`, from the last one.
+    base: bytes of this process after libraries are loaded. loaded: bytes that a worker has more of in a second
+    rehearsal of the smallest graph than in the first, by stage, since later stages loaded their libraries. budget: a
+    sentence about `train.memory`, from the last one.
     """
 
     context: StageContext
@@ -98,6 +100,7 @@ class _Rehearsals:
     all: list[Rehearsal] = field(default_factory=list)
     startup_seconds: float = 0.0
     base: int = 0
+    loaded: Mapping[str, int] = field(default_factory=dict)
     budget: str = ""
 
     def rehearse(self, one_in: int, *, partitions: int, trains_more: bool = True, completes: bool = False) -> Rehearsal:
@@ -147,6 +150,10 @@ def _rehearse_within(limit: float | None, context: StageContext, folder: str) ->
         # once, with the largest graph of those that are always rehearsed
         completes = len(found.all) == _FEWEST - 1
         found.all.append(found.rehearse(one_in, partitions=partitions, completes=completes))
+    again = found.all[0].costs
+    found.loaded = {
+        stage: max(0, again[stage].worker_memory - cost.worker_memory) for stage, cost in first.costs.items()
+    }
     found.startup_seconds = max(0.0, first.seconds - (found.all[0].seconds - found.all[0].again))
     if partitions < context.run.partitions:
         found.all.append(found.rehearse(levels[1], partitions=2 * partitions))
@@ -203,7 +210,9 @@ def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
         seconds=cost.seconds + epochs * cost.epoch_seconds,
         num_bytes=cost.num_bytes,
         memory=rehearsals.base + cost.memory,
-        worker_memory=None if config.cluster.kind == "address" else cost.worker_memory,
+        worker_memory=None
+        if config.cluster.kind == "address"
+        else max(0, cost.worker_memory - rehearsals.loaded.get(stage, 0)),
         epochs=epochs,
         epoch_seconds=cost.epoch_seconds,
         growth=growth_of(rehearsals.all, stage),

@@ -42,7 +42,8 @@ class Cost:
     """The cost of a stage: seconds, bytes of its artifact, growth of this process, and bytes of the largest worker.
 
     epoch_seconds: of one epoch, if the stage trains; seconds then exclude epochs. worker_memory: 0 without workers.
-    exchanged: bytes that tasks sent each other. disk: the most bytes of its files at the end of a round.
+    exchanged: bytes that tasks sent each other. disk: the most bytes of its files at the end of a round, 0
+    without rounds.
     """
 
     seconds: float
@@ -137,7 +138,7 @@ def rehearse(context: StageContext, *, one_in: int, trains_more: bool = True, co
             peak.own,
             peak.worker,
             exchanged=sum(each["exchanged_bytes"] for each in rounds),
-            disk=max((each["disk_bytes"] for each in rounds), default=made.manifest.num_bytes),
+            disk=max((each["disk_bytes"] for each in rounds), default=0),
         )
         if stage == "train" and trains_more:
             trained = time.monotonic()
