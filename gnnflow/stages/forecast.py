@@ -19,7 +19,8 @@ from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal
 
 _GROWS = 1.25  # growth of bytes per node that is worth a warning
 _SCATTER = 0.1  # of the seconds of rehearsals, by which they differ from a line at least
-_PER_BYTE = 4.0  # bytes of memory for a byte of a partition's files, which a task holds several times over
+_PER_BYTE = 3.0  # bytes of memory for a byte of a partition's files, which a task holds several times over
+_PER_SHARD_BYTE = {"flat": 12.0, "train": 8.0}  # bytes of memory for a byte of a shard's file
 _KEPT = 24 << 20  # bytes that a process keeps of earlier work, more or less
 _FAR = 16  # ratio of the graph to the largest rehearsal, which multiplies the error of a second
 
@@ -239,6 +240,18 @@ def growth_of(rehearsals: Sequence[Rehearsal], stage: str) -> float:
     sizes = [each for each in rehearsals if each.partitions == rehearsals[0].partitions][-2:]
     before, last = (each.costs[stage].num_bytes * each.one_in for each in sizes)
     return last / before if before else 1.0
+
+
+def shard_memory(rehearsals: Sequence[Rehearsal], stage: str, *, shard_size: int) -> int:
+    """Return about the bytes of memory that shards take in a stage, where GraphFlat gives them; 0 in other stages.
+
+    Shards have as many targets in any large graph, so rehearsals, of fewer targets, do not show this.
+    """
+    flat = rehearsals[-1].costs.get("flat")
+    if stage not in _PER_SHARD_BYTE or flat is None or not flat.rows:
+        return 0
+    targets = min(shard_size, flat.rows * rehearsals[-1].one_in)
+    return round(_PER_SHARD_BYTE[stage] * flat.num_bytes / flat.rows * targets)
 
 
 def _memory_at(points: Sequence[tuple[float, float]], where: float, *, expected: float) -> float:

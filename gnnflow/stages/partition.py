@@ -52,7 +52,7 @@ def refuse_large_graph(config: Config, *, num_nodes: int, num_edges: int) -> Non
     Nothing is known of the memory of a cluster elsewhere.
     """
     kind, cluster = config.partition.kind, config.cluster
-    if kind not in PARTITIONERS or cluster.kind == "address":
+    if kind not in (*PARTITIONERS, "balanced") or cluster.kind == "address":
         return
     limit = int(cluster.memory_limit) if isinstance(cluster, LocalCluster) else 0
     memory, needed = limit or machine_memory(), num_edges * _EDGE_BYTES + num_nodes * _NODE_BYTES

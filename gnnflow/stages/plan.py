@@ -24,7 +24,7 @@ from gnnflow.progress import Silent
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.check import check_run
-from gnnflow.stages.forecast import Forecast, StageForecast, error_of, full_cost, growth_of, seconds_at
+from gnnflow.stages.forecast import Forecast, StageForecast, error_of, full_cost, growth_of, seconds_at, shard_memory
 from gnnflow.stages.infer import planned_way
 from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.pipeline import is_quick
@@ -203,6 +203,12 @@ def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
     cost = full_cost(rehearsals.all, stage, partitions=rehearsals.context.run.partitions)
     if stage == "train":
         cost = _bounded(cost, rehearsals)
+    if shards := shard_memory(rehearsals.all, stage, shard_size=config.flat.shard_size):
+        least = rehearsals.all[0].costs[stage]
+        if least.worker_memory and (stage != "train" or train.workers > 1):
+            cost = replace(cost, worker_memory=max(cost.worker_memory, least.worker_memory + shards))
+        else:
+            cost = replace(cost, memory=max(cost.memory, least.memory + shards))
     epochs = train.epochs if cost.epoch_seconds else 0
     return StageForecast(
         stage,

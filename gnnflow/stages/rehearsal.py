@@ -43,7 +43,7 @@ class Cost:
 
     epoch_seconds: of one epoch, if the stage trains; seconds then exclude epochs. worker_memory: 0 without workers.
     exchanged: bytes that tasks sent each other. disk: the most bytes of its files at the end of a round, 0
-    without rounds.
+    without rounds. rows: of its artifact.
     """
 
     seconds: float
@@ -53,6 +53,7 @@ class Cost:
     epoch_seconds: float = 0.0
     exchanged: int = 0
     disk: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ def rehearse(context: StageContext, *, one_in: int, trains_more: bool = True, co
             peak.worker,
             exchanged=sum(each["exchanged_bytes"] for each in rounds),
             disk=max((each["disk_bytes"] for each in rounds), default=0),
+            rows=made.manifest.rows_out,
         )
         if stage == "train" and trains_more:
             trained = time.monotonic()

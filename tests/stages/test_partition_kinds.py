@@ -353,7 +353,7 @@ def test_a_library_that_is_missing_is_said_before_anything_runs(
         check_run(run)
 
 
-@pytest.mark.parametrize("kind", list(PARTITIONERS))
+@pytest.mark.parametrize("kind", [*PARTITIONERS, "balanced"])
 def test_a_graph_that_one_process_cannot_hold_is_refused_before_anything_runs_and_after_ingest(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
