@@ -10,7 +10,7 @@ so neighbours agree; features are the centre of the class with noise, as float16
 Seconds and processor seconds are of a stage with its workers' start. Memory is the largest resident size of this
 process, and of the largest worker, mapped files included. Disk is the most that the folder held during a stage. With
 --lean the tables are deleted after ingest, and the shards after training, which no later stage reads. Plan columns are
-of `gnnflow plan`, which runs first unless --no-plan is given.
+of `gnnflow plan`, which runs first unless --no-plan is given; planned disk is added to what the folder holds.
 """
 
 from __future__ import annotations
@@ -231,6 +231,7 @@ def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
         targets = round(chosen.fraction * sum(SPLITS.values()))
         done = {"train": targets * chosen.epochs, "infer": round(chosen.fraction * NODES)}
         for stage in run_of.stages:
+            held = size_of(str(folder))
             with Watch(folder) as watch, entry.cluster_of(run_of, say=tell) as cluster:
                 entry.perform(StageContext(run_of, cluster, Silent()), stage)
             used = watch.processor
@@ -248,6 +249,7 @@ def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
                 per_target,
                 guess.get("seconds"),
                 max(memory) / 2**20 if guess else None,
+                (held + max(guess["disk"], guess["num_bytes"])) / 2**30 if guess else None,
             )
             if chosen.lean and stage == "ingest":
                 for name in ("nodes", "edges", "graph.json"):
@@ -269,6 +271,7 @@ BENCH = Benchmark(
         "targets/s/core",
         "planned seconds",
         "planned MiB",
+        "planned disk",
     ),
     rows=rows,
     options={
