@@ -20,7 +20,7 @@ from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal
 _GROWS = 1.25  # growth of bytes per node that is worth a warning
 _SCATTER = 0.1  # of the seconds of rehearsals, by which they differ from a line at least
 _PER_BYTE = 3.0  # bytes of memory for a byte of a partition's files, which a task holds several times over
-_PER_SHARD_BYTE = {"flat": 12.0, "train": 8.0}  # bytes of memory for a byte of a shard's file
+_PER_SHARD_BYTE = {"flat": 9.0, "train": 9.0}  # bytes of memory for a byte of a shard's file
 _KEPT = 24 << 20  # bytes that a process keeps of earlier work, more or less
 _FAR = 16  # ratio of the graph to the largest rehearsal, which multiplies the error of a second
 

@@ -114,8 +114,8 @@ class _Rehearsals:
         rehearsal = rehearse(smaller, one_in=one_in, trains_more=trains_more, completes=completes)
         self.budget = budget_text(smaller, times=one_in, partitions=context.run.partitions)
         remove_tree(own)
-        share = "all nodes" if one_in == 1 else f"one node in {one_in:,}"
-        context.progress.message(f"rehearsed with {share}, {partitions} partitions: {rehearsal.seconds:.1f} s")
+        nodes = "all nodes" if one_in == 1 else f"one node in {one_in:,}"
+        context.progress.message(f"rehearsed with {nodes}, {partitions} partitions: {rehearsal.seconds:.1f} s")
         return rehearsal
 
 
