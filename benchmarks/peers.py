@@ -8,6 +8,7 @@ the library, and need not have gnnflow. DGL and PyG over merged batches are in `
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -20,10 +21,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from harness import peak_mib
 from torch import Tensor, nn
 from torch.nn import functional
 
 BATCH, WIDTH = 1024, 64
+SCORED, OUTPUTS = 4096, 16  # targets of a batch that scores all nodes, and its scores
 FANOUT = (15, 10)
 Batches = Callable[[], Iterator[tuple[Tensor, Tensor]]]
 
@@ -137,6 +140,99 @@ def minibatch_dgl(graph: str, *, epochs: int, threads: int, layers: int = 0) -> 
     return trained(net, batches, epochs=epochs)
 
 
+def end_to_end_dgl(nodes: str, edges: str, out: str, *, epochs: int, threads: int) -> dict[str, Any]:
+    """Train GraphSAGE on Parquet tables and write scores for every node, the graph in memory; seconds of each step."""
+    import pandas as pd  # type: ignore[import-untyped]
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    dgl, steps, since = dgl_module(), {}, time.perf_counter()
+
+    def lap(name: str) -> None:
+        nonlocal since
+        now = time.perf_counter()
+        steps[name], since = now - since, now
+
+    table, ends = pq.read_table(nodes), pq.read_table(edges, columns=["src", "dst"])
+    ids = table["id"].to_numpy()
+    index = pd.Index(ids)  # a hash table, faster than a sort and a search
+    source, target = (torch.from_numpy(index.get_indexer(ends[each].to_numpy())) for each in ("src", "dst"))
+    x = torch.from_numpy(table["x"].combine_chunks().flatten().to_numpy().reshape(len(ids), -1).copy())
+    y = torch.from_numpy(table["label"].fill_null(0).to_numpy().astype(np.int64))
+    split = table["split"].to_pandas().to_numpy()
+    lap("read")
+    graph = dgl.graph((source, target), num_nodes=len(ids)).formats("csc")
+    graph.create_formats_()
+    graph.ndata["x"], graph.ndata["y"] = x, y
+    lap("graph")
+    net, classes = DglSage(x.shape[1], int(y.max()) + 1, len(FANOUT)), int(y.max()) + 1
+    sampler = dgl.dataloading.NeighborSampler(list(FANOUT[::-1]), prefetch_node_feats=["x"], prefetch_labels=["y"])
+    seeds = torch.from_numpy(np.flatnonzero(split == "train"))
+    loader = dgl.dataloading.DataLoader(graph, seeds, sampler, batch_size=BATCH, shuffle=True)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for _, _, blocks in loader:
+            yield net(blocks, blocks[0].srcdata["x"]), blocks[-1].dstdata["y"]
+
+    trained(net, batches, epochs=epochs)
+    lap("train")
+    scores = layer_by_layer(net.layers, functional.relu, graph, x, batch=8 * BATCH).softmax(1)
+    lap("infer")
+    columns = pa.FixedSizeListArray.from_arrays(pa.array(scores.numpy().ravel()), classes)
+    pq.write_table(pa.table({"id": ids, "prediction": scores.argmax(1).numpy(), "scores": columns}), out)
+    lap("write")
+    test = split == "test"
+    right = float((scores.argmax(1) == y).numpy()[test].mean()) if test.any() else None
+    return {"steps": steps, "accuracy": right}
+
+
+@torch.no_grad()
+def layer_by_layer(
+    layers: nn.ModuleList, activation: Callable[[Tensor], Tensor], graph: Any, x: Tensor, *, batch: int
+) -> Tensor:
+    """Return the logits of all nodes: each layer over batches of nodes with all their in-edges, its rows in memory."""
+    dgl = dgl_module()
+    sampler = dgl.dataloading.MultiLayerFullNeighborSampler(1)
+    batches = dgl.dataloading.DataLoader(graph, torch.arange(len(x)), sampler, batch_size=batch, shuffle=False)
+    for number, layer in enumerate(layers):
+        rows = torch.empty(0)
+        for sources, targets, (block,) in batches:
+            row = layer(block, x[sources]).flatten(1)
+            rows = rows if len(rows) else torch.empty(len(x), row.shape[1])
+            rows[targets] = row if number + 1 == len(layers) else activation(row)
+        x = rows
+    return x
+
+
+def _dgl_convs(model: str, width: int) -> tuple[nn.ModuleList, Callable[[Tensor], Tensor]]:
+    """Return two layers of DGL, and the activation between them."""
+    conv = dgl_module().nn
+    if model == "sage":
+        return nn.ModuleList([conv.SAGEConv(width, WIDTH, "mean"), conv.SAGEConv(WIDTH, OUTPUTS, "mean")]), torch.relu
+    heads = 4
+    layers = [conv.GATConv(width, WIDTH // heads, heads), conv.GATConv(WIDTH, OUTPUTS, 1)]
+    return nn.ModuleList(layers), functional.elu
+
+
+def scored_dgl(graph: str, *, model: str, repeats: int, threads: int) -> dict[str, Any]:
+    """Score all nodes layer by layer, in batches with all their in-edges, and hold each layer's rows in memory."""
+    dgl = dgl_module()
+    x, _, edges, _ = load(graph, threads)
+    held = dgl.graph((edges[0], edges[1]), num_nodes=len(x))
+    held = (dgl.add_self_loop(held) if model == "gat" else held).formats("csc")
+    held.create_formats_()
+    convs, activation = _dgl_convs(model, x.shape[1])
+    times, spent = [], []
+    for _ in range(repeats + 1):
+        begin, cpu = time.perf_counter(), time.process_time()
+        layer_by_layer(convs, activation, held, x, batch=SCORED)
+        times.append(time.perf_counter() - begin)
+        spent.append(time.process_time() - cpu)
+    return {"times": times[1:], "cpu": spent[1:], "mib": peak_mib()}
+
+
 class DglGcn(nn.Module):
     """GCN of any depth over a whole graph."""
 
@@ -212,6 +308,21 @@ def walks_dgl(folder: str, *, walks: int, length: int, top_k: int, classes: int,
     x, labels, net = torch.randn(num_nodes, WIDTH), torch.randint(0, classes, (num_nodes,)), DglPinSage(classes)
     ran = trained(net, lambda: iter([(net(found, weight, total, x), labels)]), epochs=2, rate=0.01)
     return {"walks": in_batches, "walks_whole": whole, "step": ran["times"][-1]}
+
+
+def read_tables(folder: str) -> dict[str, Any]:
+    """Read node and edge table, number the ends of edges, and make the graph with its in-edges, in memory."""
+    import pyarrow.parquet as pq
+
+    dgl, pd = dgl_module(), importlib.import_module("pandas")
+    nodes, edges = (pq.read_table(Path(folder) / f"{name}.parquet") for name in ("nodes", "edges"))
+    index = pd.Index(nodes["id"].to_numpy())
+    src, dst = (torch.from_numpy(index.get_indexer(edges[name].to_numpy())) for name in ("src", "dst"))
+    graph = dgl.graph((src, dst), num_nodes=len(index)).formats("csc")
+    graph.create_formats_()
+    x = nodes["x"].combine_chunks().flatten().to_numpy().reshape(len(index), -1)
+    graph.ndata["x"] = torch.from_numpy(x.copy())
+    return {"edges": graph.num_edges()}
 
 
 if __name__ == "__main__":

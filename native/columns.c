@@ -7,9 +7,10 @@ enum { MOST_BITS = 11, MOST_PASSES = 6, AHEAD = 32, TILE = 512 };
 /* The rows of `before` (NULL: 0 .. count - 1) in ascending order of their values, equal ones in their given order: a
    radix sort from the lowest digit of integers that hold a value and a place.
 
-   values: from 0 to below 2^value_bits; place_bits: count <= 2^place_bits; together at most 64. order, spare [count]. */
+   values: from 0 to below 2^value_bits; place_bits: count <= 2^place_bits; together at most 64. order, spare [count].
+   ascending [count]: the values in that order; NULL where nobody asks. */
 void gnnflow_order(int64_t count, const int64_t *values, const int64_t *before, int64_t value_bits, int64_t place_bits,
-                   int64_t *order, uint64_t *spare) {
+                   int64_t *order, uint64_t *spare, uint64_t *ascending) {
     static _Thread_local int64_t begins[MOST_PASSES][1 << MOST_BITS];
     int passes = (int)((value_bits + MOST_BITS - 1) / MOST_BITS), bits = passes ? (int)((value_bits + passes - 1) / passes) : 0;
     uint64_t *from = (uint64_t *)order, *to = spare, mask = ((uint64_t)1 << bits) - 1;
@@ -34,6 +35,7 @@ void gnnflow_order(int64_t count, const int64_t *values, const int64_t *before, 
     uint64_t place = place_bits < 64 ? ((uint64_t)1 << place_bits) - 1 : ~(uint64_t)0;
     if (from != spare) memcpy(spare, from, (size_t)count * sizeof *spare);
     for (int64_t i = 0; i < count; i++) order[i] = before ? before[spare[i] & place] : (int64_t)(spare[i] & place);
+    for (int64_t i = 0; ascending && i < count; i++) ascending[i] = place_bits < 64 ? spare[i] >> place_bits : 0;
 }
 
 static inline uint64_t slot_of(int64_t id, int64_t bits) {

@@ -35,7 +35,7 @@ _LASTING_VARIABLES = (
 # folder, and archives on Python's path, which stay open for those who look for packages. Dask keeps the folder of its
 # workers, and multiprocessing that of its server's socket.
 _LASTING_FILES = re.compile(
-    r"_propagate_|_edge_updater_|torchinductor_|/mpl-data/|\.zip$|^dask-scratch-space$|^__pycache__$|^pymp-|^matplotlib-"
+    r"_propagate_|_edge_updater_|torchinductor_|/mpl-data/|\.ttf$|\.zip$|^dask-scratch-space$|^__pycache__$|^pymp-|^matplotlib-"
 )
 
 

@@ -61,7 +61,7 @@ Limit = Annotated[
         "--seconds",
         min=0,
         help="About how long rehearsals may take once libraries are loaded; longer is more exact. By default a tenth "
-        "of the run, from 10 to 60 seconds.",
+        "of the run, at most 60 seconds.",
     ),
 ]
 

@@ -114,7 +114,9 @@ def _print_section(graph: dict[str, Any]) -> None:
     """Print the graph section of a config."""
     import yaml
 
-    typer.echo(yaml.safe_dump({"graph": graph}, sort_keys=False, allow_unicode=True, width=math.inf), nl=False)
+    from gnnflow.config.environment import escape
+
+    typer.echo(yaml.safe_dump({"graph": escape(graph)}, sort_keys=False, allow_unicode=True, width=math.inf), nl=False)
 
 
 @generate_app.command()

@@ -78,6 +78,15 @@ def expand(
         return value
 
 
+def escape(value: Any) -> Any:
+    """Return a value whose texts `expand` reads back as they are here: `${x}` is written `$${x}`. Keys stay."""
+    if isinstance(value, dict):
+        return {key: escape(held) for key, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [escape(held) for held in value]
+    return _VARIABLE.sub(r"$\g<0>", value) if isinstance(value, str) else value
+
+
 def mask_values(error: ConfigError, values: Any) -> ConfigError:
     """Return an error that shows the names of variables instead of their values."""
     return ConfigError(_masked(error.problem, values), where=error.where, fix=_masked(error.fix, values))

@@ -31,6 +31,7 @@ _LATER_DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("exclude", ()),
     ("exclude", []),
     ("formats", {}),
+    ("storage", "float32"),
 )
 # The keys that name columns of node tables, and of edge tables.
 _OF_NODES = ("id", "label", "split")
@@ -139,6 +140,12 @@ class GraphConfig(Section):
     edge_normalize: Literal["none", "standard"] = Field(
         "none",
         description="Scaling of edge attributes: standard makes each column of an edge table mean 0 and variance 1.",
+    )
+    storage: Literal["float32", "float16", "bfloat16", "int8", "int4"] = Field(
+        "float32",
+        description="How dense node features are stored and read from then on, by every stage: as float32; rounded to "
+        "float16 or bfloat16, of half the bytes; or as one of 256 (int8) or 16 (int4) steps between a column's "
+        "smallest and largest number, of a quarter or an eighth. The report says each column's error.",
     )
     scaled_as: PublishedName | None = Field(
         None,

@@ -89,8 +89,8 @@ class DirectNeighbors(Section):
     hub_threshold: Integer = Field(
         10_000,
         ge=1,
-        description="In-degree above which a node's edges are sampled by several reducers. Does not change results, "
-        "and has no effect without sampling, where every in-edge is read.",
+        description="In-degree above which several tasks share a node's edges: where they are sampled, which changes "
+        "no result, and where GraphInfer adds up every in-edge, which changes last bits.",
     )
 
     def relations(self, schema: GraphSchema) -> dict[Relation, int]:

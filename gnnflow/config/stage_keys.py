@@ -52,6 +52,8 @@ def ingest(config: Config) -> Keys:
     if config.task.kind == "node":
         return keys
     keys |= {"timestamp": config.graph.timestamp} if config.task.split.earlier_only else {}
+    if config.task.split.kind == "time":
+        keys["bounds"] = "exact"  # earlier stores have the bounds of a sample of times
     return {**keys, "messages": config.task.messages} if config.task.kind == "edge" else keys
 
 
@@ -125,6 +127,10 @@ def flat(config: Config) -> Keys:
     return {**keys, "negatives": drawn, "seed": config.seed}
 
 
+# How the first weights are drawn, for models where it changed after their first version.
+_FIRST_WEIGHTS = {"sage": "by inputs"}
+
+
 def train(config: Config) -> Keys:
     """Return the keys of the model and the optimiser, and the keys of ranks that change the weights."""
     # The model that training starts from is an input: its content counts, not its path.
@@ -132,13 +138,25 @@ def train(config: Config) -> Keys:
     train |= rank_keys(config.train) | _device_key(config.train.device)
     model = config.model.model_dump(mode="json")
     keys = {"model": model, "train": train, "fanouts": _fanouts(config, config.model.layers), "seed": config.seed}
+    if config.model.kind in _FIRST_WEIGHTS:
+        keys["first_weights"] = _FIRST_WEIGHTS[config.model.kind]
     return keys if config.task.kind == "node" else {**keys, "task": config.task.model_dump(mode="json")}
 
 
 def infer(config: Config) -> Keys:
     """Return the keys of scoring."""
     infer = config.infer.model_dump(mode="json", exclude={"device"}) | _device_key(config.scoring_device)
-    return {"infer": infer, "fanouts": _fanouts(config, config.model.layers)}
+    return {"infer": infer, "fanouts": _fanouts(config, config.model.layers)} | _hub_key(config)
+
+
+def _hub_key(config: Config) -> Keys:
+    # Sums over the split in-edges of hubs round in another order. The default adds no key, and a sample is not split.
+    section = config.neighbors
+    sampled = config.fanouts is not None and config.infer.sampling == "same"
+    if not isinstance(section, DirectNeighbors) or sampled:
+        return {}
+    default = DirectNeighbors.model_fields["hub_threshold"].default
+    return {} if section.hub_threshold == default else {"hub_threshold": section.hub_threshold}
 
 
 def _device_key(device: Device) -> Keys:

@@ -89,6 +89,18 @@ class TimeSplit(_Shares):
         return True
 
 
+class StratifiedSplit(_Shares):
+    """Splits by the ranks of the ends' hashes within each class: exact shares, and every class in every split."""
+
+    kind: Literal["stratified"] = Field(
+        "stratified",
+        description="By the ranks of hashes of seed and ends within each class: shares are exact, and a class of three "
+        "edges or more between different ends is in every split. Both directions go together where their labels are "
+        "equal. An edge may change its split when others come.",
+    )
+    earlier_only: bool = Field(default=False, description=_CUT)
+
+
 class ColumnSplit(Section):
     """Splits from a column of the edge table."""
 
@@ -127,7 +139,9 @@ class NoSplit(Section):
         return False
 
 
-SplitConfig = Annotated[AutoSplit | RandomSplit | ColumnSplit | TimeSplit, Field(discriminator="kind")]
+SplitConfig = Annotated[
+    AutoSplit | RandomSplit | StratifiedSplit | ColumnSplit | TimeSplit, Field(discriminator="kind")
+]
 LinkSplitConfig = Annotated[RandomSplit | ColumnSplit | TimeSplit | NoSplit, Field(discriminator="kind")]
 
 _PER_EDGE = "Negative pairs for each edge of a training step."

@@ -22,6 +22,7 @@ from gnnflow.executions.tensors import (
     block_tensors,
     layer_tensors,
     node_context,
+    numbers_of,
     shared_tensor,
     tensor,
     types_of,
@@ -94,8 +95,9 @@ def first_terms(model: Model, features: NodeFeatures, nodes: Degrees) -> Terms:
     features: dense, and never written into. For models that `aggregates_ahead` accepts.
     """
     assert isinstance(features, Features)
-    assert features.dense is not None
-    return model.relations(0).layer(0).transform(shared_tensor(features.dense), node_context(nodes))
+    rows = numbers_of(features)
+    assert rows is not None
+    return model.relations(0).layer(0).transform(shared_tensor(rows), node_context(nodes))
 
 
 @torch.no_grad()
@@ -117,7 +119,7 @@ def prepared(model: Model, terms: Terms, batch: InPlaceBatch, *, features: NodeF
         state = partial_state(layer, source=terms.source, target=target, block=block)
         aggregated = finished(layer, state, source=own, target=target, edge=block.edge)
     assert isinstance(features, Features)
-    h = tensor(features.take(batch.rows).dense) if model.config.residual else None
+    h = tensor(numbers_of(features.take(batch.rows))) if model.config.residual else None
     types, schema = types_of(batch.nodes), model.inputs.schema
     return BatchTensors(
         tuple(layer_tensors(each, types[: each.num_sources], schema) for each in batch.blocks),

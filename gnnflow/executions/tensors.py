@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.batch import Block, Degrees, Features, MiniBatch, NodeFeatures, TypedFeatures, relation_blocks
 from gnnflow.graph.schema import UNTYPED, GraphSchema
 from gnnflow.kernels import Csr, Instances
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext, TypedFeatureTensors
 from gnnflow.layers.terms import TypeRows
+from gnnflow.native import widen
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,11 +250,28 @@ def feature_tensors(features: NodeFeatures) -> FeatureTensors | TypedFeatureTens
         return TypedFeatureTensors(tuple(parts), rows_of_types(features.types, len(features.parts)))
     return FeatureTensors(
         features.width,
-        dense=tensor(features.dense),
+        dense=tensor(numbers_of(features)),
         offsets=tensor(features.offsets),
         index=tensor(features.index),
         value=tensor(features.value),
     )
+
+
+def numbers_of(features: Features) -> FloatArray | None:
+    """Return dense features as float32 numbers [N, F]: narrow rows in new memory. None for sparse features."""
+    if features.dense is None or features.narrow is None:
+        return features.dense
+    form = features.narrow
+    found = widen(
+        features.dense,
+        features.rows,
+        kind=form.kind,
+        width=form.width,
+        low=form.low,
+        step=form.step,
+        threads=torch.get_num_threads(),
+    )
+    return form.decode(features.stored) if found is None else found
 
 
 def types_of(nodes: Degrees) -> IntArray:

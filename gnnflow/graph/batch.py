@@ -21,6 +21,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, distinct, offsets_of, ragged_ranges
 from gnnflow.graph.edges import InEdges, SourceArray, edge_scale, sample_scale
+from gnnflow.graph.narrow import NarrowRows
 from gnnflow.graph.sampling import Fanout, SamplingKind
 from gnnflow.graph.schema import GraphSchema
 
@@ -196,13 +197,19 @@ class Degrees:
 
 @dataclass(frozen=True)
 class Features:
-    """Node input features in exactly one form: dense [N, F], or sparse rows (offsets, index, optional value)."""
+    """Node input features in exactly one form: dense [N, F], or sparse rows (offsets, index, optional value).
+
+    narrow: dense holds stored rows of this form, bytes [n, row_bytes]; None: float32 numbers. rows [N]: which of narrow
+    rows these are, gathered only where they are read or widened; None: all.
+    """
 
     width: int
-    dense: FloatArray | None = None
+    dense: Array | None = None
     offsets: IntArray | None = None
     index: IntArray | None = None
     value: FloatArray | None = None
+    narrow: NarrowRows | None = None
+    rows: IntArray | None = None
 
     @property
     def is_sparse(self) -> bool:
@@ -212,12 +219,20 @@ class Features:
     def __len__(self) -> int:
         """Return the number of rows."""
         if self.dense is not None:
-            return len(self.dense)
+            return len(self.dense if self.rows is None else self.rows)
         assert self.offsets is not None
         return len(self.offsets) - 1
 
+    @property
+    def stored(self) -> Array:
+        """The dense rows as they are stored [N, F], or [N, row_bytes]."""
+        assert self.dense is not None
+        return self.dense if self.rows is None else np.take(self.dense, self.rows, axis=0)
+
     def take(self, rows: IntArray) -> Features:
         """Return the given rows, in the given order."""
+        if self.narrow is not None:
+            return replace(self, rows=rows if self.rows is None else self.rows[rows])
         if self.dense is not None:
             # np.take gathers whole rows faster than indexing does, and as bytes it takes them from any address.
             gathered = np.take(self.dense.view(np.uint8), rows, axis=0) if self.width else self.dense[rows]
@@ -298,6 +313,20 @@ class InPlaceBatch:
     blocks: tuple[Block, ...]
     nodes: Degrees
     targets: IntArray
+
+    def read_rows(self) -> tuple[InPlaceBatch, IntArray]:
+        """Return the batch over only the rows of the neighbourhood that it reads, and these rows, ascending."""
+        is_read = np.zeros(self.first.num_sources, bool)
+        is_read[self.first.edges.sources] = True
+        is_read[self.rows] = True
+        read = np.flatnonzero(is_read)
+        # the place of each row among these; other entries are never used
+        places = np.empty(self.first.num_sources, np.int64)
+        places[read] = np.arange(len(read))
+        edges = replace(self.first.edges, sources=places[self.first.edges.sources])
+        return replace(
+            self, first=replace(self.first, edges=edges, num_sources=len(read)), rows=places[self.rows]
+        ), read
 
 
 _UNSEEN = -1

@@ -178,8 +178,11 @@ class EncodedColumn:
         """A phrase about the encoding."""
         return _done(self.state)
 
-    def text(self, rows: int) -> str:
-        """Return what was done to a column of so many rows; empty where it was read as it is."""
+    def text(self, rows: int, *, is_given: bool = False) -> str:
+        """Return what was done to a column of so many rows; empty where it was read as it is.
+
+        is_given: a published model knows the column, whose encoding then cannot be changed.
+        """
         state = self.state
         if not self.is_told:
             return ""
@@ -189,10 +192,15 @@ class EncodedColumn:
         if isinstance(state, CategoricalState) and self.unknown and not state.has_rest:
             told.append("their columns are all 0")
         elif isinstance(state, CategoricalState) and 2 * self.unknown > rows:
-            told.append("raise values, leave the column out, or read its words with kind: text")
+            told.append(_OTHER_VALUES if is_given else _MANY_VALUES)
         return "; ".join([done, *told])
 
 
+_MANY_VALUES = "raise values, leave the column out, or read its words with kind: text"
+_OTHER_VALUES = (
+    "the model was trained on other values: write these as the tables that it was trained on have them, or train a new "
+    "version on tables that have these"
+)
 _SCALED: dict[ColumnScaling, str] = {
     "none": "",
     "standard": "scaled to mean 0 and variance 1",

@@ -19,6 +19,7 @@ import numpy as np
 from gnnflow.graph.book import ClusterBook, PartitionBook
 from gnnflow.graph.encodings import EncodedColumn, States
 from gnnflow.graph.labels import LabelKind, LabelUnit
+from gnnflow.graph.narrow import ColumnErrors, ColumnRanges, NarrowRows, Ranges, StorageKind, row_bytes
 from gnnflow.graph.run_facts import LinkFacts
 from gnnflow.graph.sampling import Fanout
 from gnnflow.graph.scales import ColumnScale
@@ -80,11 +81,26 @@ class RowCounts:
 
 @dataclass(frozen=True)
 class FeatureFacts:
-    """The form of node features: dense rows, or sparse ones with or without values; `width` columns either way."""
+    """The form of node features: dense rows, or sparse ones with or without values; `width` columns either way.
+
+    storage: of dense rows. ranges: of their columns, where storage has steps.
+    """
 
     kind: Literal["dense", "sparse"]
     width: int
     has_value: bool
+    storage: StorageKind = "float32"
+    ranges: ColumnRanges | None = None
+
+    @cached_property
+    def narrow(self) -> NarrowRows | None:
+        """The form of stored rows; None where they are float32, or sparse."""
+        return None if self.storage == "float32" else NarrowRows.of(self.storage, self.width, self.ranges)
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a dense row."""
+        return row_bytes(self.storage, self.width)
 
 
 @dataclass(frozen=True)
@@ -159,6 +175,7 @@ class GraphFacts:
     train targets of each class, or with each label where a target has several.
     encodings: the fitted columns of each table, empty where it has none.
     split_times: the first time of valid and of test as text, where the split is by time.
+    column_errors: of each table whose features are stored in fewer bytes than float32, by its name.
     """
 
     num_nodes: int
@@ -195,6 +212,15 @@ class GraphFacts:
     train_class_counts: tuple[int, ...] = ()
     encodings: dict[str, tuple[EncodedColumn, ...]] = field(default_factory=dict)
     split_times: dict[str, str] = field(default_factory=dict)
+    column_errors: dict[str, ColumnErrors] = field(default_factory=dict)
+
+    @property
+    def ranges(self) -> Ranges:
+        """The ranges of each node table's columns, where features are stored as steps of these."""
+        kinds = self.features_of_types
+        names = [f"nodes/{each.name}" for each in self.types] or ["nodes"]
+        held = {name: kind.ranges for name, kind in zip(names, kinds, strict=True) if kind is not None}
+        return {name: each for name, each in held.items() if each is not None}
 
     @property
     def states(self) -> States:

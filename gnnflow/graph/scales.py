@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-SCALING_KEYS = ("normalize", "edge_normalize")
-"""The keys of a config's graph section for scaling."""
+SCALING_KEYS = {"normalize": "none", "edge_normalize": "none", "storage": "float32"}
+"""The keys of a config's graph section for scaling and rounding, with their defaults."""
 
 _SAME = 1e-6
 

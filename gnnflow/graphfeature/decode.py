@@ -14,7 +14,8 @@ import pyarrow as pa
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import Degrees, Features, TypedFeatures
 from gnnflow.graph.edges import InEdges
-from gnnflow.graphfeature.fields import FORMAT, LEAVES_FORMAT, TYPED_FORMAT, join_relations, relation_lists
+from gnnflow.graph.narrow import KINDS, LEVELS, NarrowRows, row_bytes
+from gnnflow.graphfeature.fields import FORMAT, LEAVES_FORMAT, NARROW, TYPED_FORMAT, join_relations, relation_lists
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows
 from gnnflow.graphfeature.wire import Messages, parse, refuse
 
@@ -109,16 +110,19 @@ def _leaf_offsets(messages: Messages, bounds: IntArray, num_sources: IntArray) -
 
 def _check_format(messages: Messages) -> None:
     found = messages.integers("format")
-    refuse(found == 0, "is truncated, or not a GraphFeature")
-    beyond = (
-        f"has format {found.max(initial=0)}, this version reads formats {FORMAT}, {TYPED_FORMAT} and {LEAVES_FORMAT}"
-    )
-    refuse(found > LEAVES_FORMAT, beyond)
+    refuse((found == 0) | (found == NARROW), "is truncated, or not a GraphFeature")
+    last = LEAVES_FORMAT + NARROW
+    refuse(found > last, f"has format {found.max(initial=0)}, this version reads formats up to {last}")
+
+
+def _formats(messages: Messages) -> IntArray:
+    """Return the format of each message, whether its features are narrow or not [n]."""
+    return messages.integers("format") % NARROW
 
 
 def _num_relations(messages: Messages) -> int:
     """Return the number of relations, 0 for an untyped graph. Refuses messages that mix both."""
-    relations, found = _width(messages, "num_relations"), messages.integers("format")
+    relations, found = _width(messages, "num_relations"), _formats(messages)
     wrong = found == (FORMAT if relations else TYPED_FORMAT)
     refuse(wrong, "is damaged: num_relations is not as its format")
     refuse(np.full(len(messages), relations > _MOST_RELATIONS), f"is damaged: num_relations is {relations:,}")
@@ -130,7 +134,7 @@ def _num_relations(messages: Messages) -> int:
 
 def _has_leaves(messages: Messages) -> bool:
     """Return whether edges have leaves. Refuses messages that mix both."""
-    found = messages.integers("format") == LEAVES_FORMAT
+    found = _formats(messages) == LEAVES_FORMAT
     refuse(found != found[:1], "has another format than those before it")
     other = (messages.lengths("leaves_of_relation") > 0) | (messages.lengths("leaves") > 0)
     refuse(other & ~found, "is damaged: it has leaves, which is not as its format")
@@ -225,6 +229,8 @@ def _type_features(messages: Messages, num_nodes: IntArray) -> Features | None:
 def _features(messages: Messages, num_nodes: IntArray) -> Features:
     width = _width(messages, "feature_width")
     if not messages.has("feature_count"):
+        if (kind := _width(messages, "dense_kind")) > 0:
+            return _narrow_features(messages, num_nodes, width, kind)
         # by far the largest field, read only row by row by `Features.take`
         dense = _checked(messages, "dense", "<f4", num_nodes, width=width, aligned=False)
         return Features(width, dense=dense.reshape(int(num_nodes.sum()), width))
@@ -234,6 +240,26 @@ def _features(messages: Messages, num_nodes: IntArray) -> Features:
     index = _bounded(messages, "feature_index", num_pairs, np.full(len(messages), width)).astype(np.int64)
     value = _checked(messages, "feature_value", "<f4", num_pairs) if messages.has("feature_value") else None
     return Features(width, offsets=offsets, index=index, value=value)
+
+
+def _narrow_features(messages: Messages, num_nodes: IntArray, width: int, number: int) -> Features:
+    """Return dense features of a narrow kind as they are stored."""
+    refuse(np.full(len(messages), number >= len(KINDS)), f"has dense features of kind {number}, which is not known")
+    kind = KINDS[number]
+    low = step = None
+    if kind in LEVELS:
+        low, step = _column_numbers(messages, "dense_low", width), _column_numbers(messages, "dense_step", width)
+    size = row_bytes(kind, width)
+    dense = _checked(messages, "dense", "u1", num_nodes, width=size, aligned=False)
+    return Features(width, dense=dense.reshape(int(num_nodes.sum()), size), narrow=NarrowRows(kind, width, low, step))
+
+
+def _column_numbers(messages: Messages, field: str, width: int) -> FloatArray:
+    """Return a number per column of features [F], which all messages have alike."""
+    every = _checked(messages, field, "<f4", np.ones(len(messages), np.int64), width=width).reshape(-1, width)
+    refuse((every != every[:1]).any(axis=1), f"has another {field} than those before it")
+    found: FloatArray = every[0] if len(every) else np.zeros(width, np.float32)
+    return found
 
 
 def decode_references(column: pa.Array | pa.ChunkedArray) -> IntArray:

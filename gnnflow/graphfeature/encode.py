@@ -9,7 +9,7 @@ from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.batch import Features, TypedFeatures
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import StorageError
-from gnnflow.graphfeature.fields import FORMAT, LEAVES_FORMAT, TYPED_FORMAT, by_message, relation_lists
+from gnnflow.graphfeature.fields import FORMAT, LEAVES_FORMAT, NARROW, TYPED_FORMAT, by_message, relation_lists
 from gnnflow.graphfeature.neighborhood import NeighborhoodRows
 from gnnflow.graphfeature.wire import binary_column, bytes_field, integer_field, join_fields, message_field
 
@@ -48,6 +48,8 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
     if held.leaves is not None:
         fields += _leaf_fields(held, nodes)
         written = LEAVES_FORMAT
+    parts = graph.features.parts if isinstance(graph.features, TypedFeatures) else (graph.features,)
+    written += NARROW * any(part is not None and part.narrow is not None for part in parts)
     return join_fields([*fields, integer_field("format", written)])
 
 
@@ -108,8 +110,15 @@ def _typed_fields(features: TypedFeatures, nodes: IntArray) -> list[pa.Array]:
 
 def _feature_fields(features: Features, nodes: IntArray) -> list[pa.Array | pa.Scalar]:
     fields = [integer_field("feature_width", features.width)]
-    if features.dense is not None:
+    if features.dense is not None and features.narrow is None:
         return [*fields, *_packed("dense", features.dense, "<f4", nodes)]
+    if features.dense is not None and features.narrow is not None:
+        fields += [*_packed("dense", features.stored, "u1", nodes), integer_field("dense_kind", features.narrow.number)]
+        # every message has its own, so that it can be read alone
+        each = np.arange(len(nodes))
+        for name, column in (("dense_low", features.narrow.low), ("dense_step", features.narrow.step)):
+            fields += [] if column is None else _packed(name, np.tile(column, (len(each) - 1, 1)), "<f4", each)
+        return fields
     assert features.offsets is not None
     assert features.index is not None
     # which (index, value) pairs each message owns: offsets [n + 1]

@@ -16,7 +16,8 @@ from gnnflow.graph.arrays import IntArray, ragged_ranges
 from gnnflow.graph.edges import InEdges
 from gnnflow.graphfeature.neighborhood import NeighborhoodRows
 
-FORMAT, TYPED_FORMAT, LEAVES_FORMAT = 1, 2, 3
+FORMAT, TYPED_FORMAT, LEAVES_FORMAT, NARROW = 1, 2, 3, 4
+"""The formats, and the number that is added where dense features are narrow."""
 
 
 def relation_lists(nodes: IntArray, relations: int) -> IntArray:

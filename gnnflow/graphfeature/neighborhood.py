@@ -208,14 +208,18 @@ def _join_features(features: Sequence[NodeFeatures]) -> NodeFeatures:
 
 
 def _join_parts(features: Sequence[Features]) -> Features:
-    assert len({(each.width, each.is_sparse, each.value is None) for each in features}) == 1
+    first, forms = features[0].narrow, {(each.width, each.is_sparse, each.value is None) for each in features}
+    assert len(forms) == 1
+    for other in (each.narrow for each in features[1:]):
+        assert first is other or (first is not None and other is not None and first.same_as(other))
     row_offsets = [each.offsets for each in features if each.offsets is not None]
     return Features(
         features[0].width,
-        dense=_join_optional([each.dense for each in features]),
+        dense=_join_optional([None if each.dense is None else each.stored for each in features]),
         offsets=_join_offsets(row_offsets) if row_offsets else None,
         index=_join_optional([each.index for each in features]),
         value=_join_optional([each.value for each in features]),
+        narrow=first,
     )
 
 

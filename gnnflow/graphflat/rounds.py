@@ -255,7 +255,7 @@ def _node_rows(inbox: Inbox, job: FlatJob) -> _NodeRows:
     facts = job.neighbors.store.facts
     tables = [_sorted_by(inbox.read(channel).combine_chunks(), "node") for channel in job.node_channels]
     kinds = zip(tables, facts.features_of_types, strict=True)
-    parts = tuple(None if kind is None else features_of(table, kind.width) for table, kind in kinds)
+    parts = tuple(None if kind is None else features_of(table, kind) for table, kind in kinds)
     nodes, degrees = np.concatenate([to_numpy(table["node"]) for table in tables]), degrees_of(tables)
     if degrees.types is None:
         assert parts[0] is not None

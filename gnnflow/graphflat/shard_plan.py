@@ -178,8 +178,8 @@ def _leaves(facts: GraphFacts) -> list[int]:
 
 def _node_bytes(features: FeatureFacts | None, num_relations: int) -> int:
     """Return the bytes of a node: its id, its degrees in each relation, and its features."""
-    width = 0 if features is None else features.width if features.kind == "dense" else _SPARSE_ENTRIES
-    return _NODE_BYTES + _DEGREE_BYTES * (num_relations - 1) + 4 * width
+    held = 0 if features is None else features.row_bytes if features.kind == "dense" else 4 * _SPARSE_ENTRIES
+    return _NODE_BYTES + _DEGREE_BYTES * (num_relations - 1) + held
 
 
 def _distinct(draws: float, among: int) -> float:

@@ -104,6 +104,9 @@ class SourceRows(Protocol):
     def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
         """Return source terms [room + T + n]: the targets' own, then terms of the partitions that come first."""
 
+    def joined(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> TermArrays | None:
+        """Return the states of all parts of the T targets' in-edges at once, if all is at hand; else None."""
+
     def parts(self, arrival: Arrival, reads: LayerReads, *, every: bool) -> Iterator[PartRows]:
         """Yield the rows of each partition of `by_rows`. every: in blocks of all T targets."""
 

@@ -44,12 +44,14 @@ class LayerBytes:
 
     state is None where the owner of the sources cannot make the layer's states. merges: whether states merge. read: of
     the target's terms that an edge reads, as attention does; they are sent first to the task that makes the state.
+    joins: whether a kernel merges the states of all parts of a target's in-edges in one pass.
     """
 
     row: int
     state: int | None
     merges: bool
     read: int = 0
+    joins: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,9 @@ class Exchange:
     """The settings by which the tasks of one GraphInfer send to each other.
 
     layers: what each layer sends, in each relation. askers: by need round, then relation, the partitions that take
-    states in a layer of it. mapped: whether rows stay where they are made, and tasks map each other's files; None is
-    wherever they can, see `way_of`. Both ways add up in the same order and give the same bits.
+    states in a layer of it; hubs: likewise those whose hubs' in-edges are split. mapped: whether rows stay where they
+    are made, and tasks map each other's files; None is wherever they can, see `way_of`. Both ways add up in the same
+    order and give the same bits.
     """
 
     sending: Sending = "fewest bytes"
@@ -66,6 +69,7 @@ class Exchange:
     mapped: bool | None = None
     layers: tuple[tuple[LayerBytes, ...], ...] = ()
     askers: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=dict)
+    hubs: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def ahead(self, number: int) -> int:
         """Return how many of a number of pieces to fetch ahead, if the task holds them all at once."""

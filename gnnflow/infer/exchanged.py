@@ -82,6 +82,9 @@ class ExchangedRows:
         assert begin == len(packed), "as many rows come as were asked for"
         return layout.unpack(packed)
 
+    def joined(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> None:
+        """Return None: parts come one after the other."""
+
     def parts(self, arrival: Arrival, reads: LayerReads, *, every: bool) -> Iterator[PartRows]:
         """Yield the rows of each partition of `by_rows`, as they were asked for."""
         layout = self.at.plans[arrival.relation].source

@@ -13,6 +13,7 @@ from gnnflow.infer.choice import Exchange
 from gnnflow.kernels.device import compute_threads, computing_on, find_device
 from gnnflow.layers.model import Model
 from gnnflow.layers.saved import load_model
+from gnnflow.native import core
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,7 +34,8 @@ class InferJob:
     label_kind: of what the model learned, class_names: of its classes, where they have names. scores_edges: targets are
     edges, scored from the embeddings of their ends; all nodes are then computed.
     device: where slices are computed, see `infer.device`. A device of the model that it loads computes its slices.
-    exchange: how partitions send to each other.
+    exchange: how partitions send to each other. hub_threshold: in-edges of a target above which `hubs.py` splits them;
+    None: never.
     """
 
     artifact: str
@@ -49,11 +51,18 @@ class InferJob:
     scores_edges: bool = False
     device: Device = "cpu"
     exchange: Exchange = field(default_factory=Exchange)
+    hub_threshold: int | None = None
 
     @property
     def mapped(self) -> bool:
         """True if rows stay where they are made, and tasks map each other's files."""
         return bool(self.exchange.mapped)
+
+    @property
+    def joins(self) -> bool:
+        """True if in-edges are kept in pieces, over which a kernel merges the states of all partitions at once."""
+        every = all(each.joins for layer in self.exchange.layers for each in layer)
+        return self.mapped and self.keeps_terms and every and core() is not None
 
     @property
     def row_kind(self) -> LabelKind:
@@ -139,6 +148,19 @@ class InferJob:
     def reads_targets(self, layer: int, relation: int) -> bool:
         """Return whether states of a layer are made from terms of their targets too."""
         return self.exchange.layers[layer - 1][relation].read > 0
+
+    def splits_hubs(self, need_layer: int, relation: int) -> bool:
+        """Return whether in-edges of hubs are split in the layers that a need round serves."""
+        merges = all(of.state is not None for of in self.layers_served(need_layer, relation))
+        return merges and self.neighbors.store.num_partitions > 1
+
+    def hub_owners(self, layer: int, relation: int) -> tuple[int, ...]:
+        """Return the partitions whose hubs' in-edges are split in a layer's relation, ascending."""
+        return self.exchange.hubs.get(self.need_layer(layer), {}).get(relation, ())
+
+    def hub_relations(self, layer: int) -> tuple[int, ...]:
+        """Return the relations of a layer in which in-edges of hubs are split, ascending."""
+        return tuple(self.exchange.hubs.get(self.need_layer(layer), {}))
 
     def _channels(self, what: str, layer: int, relations: Iterable[int]) -> tuple[str, ...]:
         return tuple(self.channel(what, layer, relation) for relation in relations)

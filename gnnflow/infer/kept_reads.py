@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.edges import InEdges
-from gnnflow.infer.reads import Grouped, LayerReads
+from gnnflow.infer.reads import Grouped, LayerReads, PieceEdges
 from gnnflow.mapreduce.mapped import Kept
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def kept_reads(reads: Sequence[LayerReads], need_layer: int) -> tuple[Kept, Kept
     for number, of in enumerate(reads):
         found = {name: getattr(of.edges, name) for name in _COLUMNS}
         found["rows"] = of.rows
+        if "in_pieces" in vars(of):
+            found |= {f"pieces_{name}": array for name, array in of.in_pieces._asdict().items()}
         if of.is_grouped:
             found |= {f"by_owner_{name}": getattr(of.by_owner, name) for name in _GROUPED}
         edges |= {f"{number}.{name}": array for name, array in found.items() if array is not None}
@@ -46,6 +48,7 @@ def read_kept(index: int, inbox: Inbox, job: InferJob, *, layer: int) -> tuple[L
     found = []
     for number in range(job.neighbors.store.schema.num_relations):
         own = {name: edges.get(f"{number}.{name}") for name in _COLUMNS}
+        pieces = [edges.get(f"{number}.pieces_{name}") for name in PieceEdges._fields]
         grouped = [edges.get(f"{number}.by_owner_{name}") for name in _GROUPED]
         found.append(
             LayerReads(
@@ -57,6 +60,7 @@ def read_kept(index: int, inbox: Inbox, job: InferJob, *, layer: int) -> tuple[L
                 asked[f"{number}.asked"],
                 asked[f"{number}.begin"],
                 None if grouped[0] is None else Grouped(*grouped),  # type: ignore[arg-type]
+                None if pieces[0] is None else PieceEdges(*pieces),  # type: ignore[arg-type]
             )
         )
     return tuple(found)

@@ -1,11 +1,12 @@
-"""The rows that a layer reads where their owners left them: mapped arrays, of one owner at a time.
+"""The rows that a layer reads where their owners left them: mapped arrays of all nodes.
 
-A task keeps the source terms of its rows once per relation, in an array per term, whoever reads them. A task of the
-next layer maps the arrays of one owner after the other. Where all its in-edges are one block it copies the rows that it
-reads behind its own; where parts are merged, kernels read them where they lie. States that another partition would
-send are made here, from its rows and the edges from them. So all is added up in the order of `exchanged.py`.
+A task writes the source terms of its rows once per relation, whoever reads them, to an array per term, in which the row
+of a node is its dense id. Where all in-edges of a partition are one block, a task of the next layer copies the rows
+that it reads behind its own; where parts are merged, kernels read them where they lie, of sums and softmax in one pass
+over edges in pieces (`reads.py`). States that another partition would send are made here, from its rows and the edges
+from them. So all is added up in the order of `exchanged.py`.
 
-Shapes: T targets, N rows that an owner keeps, n rows of the owners that come first.
+Shapes: T targets, N nodes, n rows of the owners that come first.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from gnnflow.executions.sliced import SliceTerms, kept_layout, partial_slice, term_slice
+from gnnflow.executions.sliced import SliceTerms, joined_states, kept_layout, partial_slice, term_slice
 from gnnflow.infer.arrival import OwnRows, PartRows
 from gnnflow.infer.kept_reads import read_kept
 from gnnflow.infer.need import rows_of_layer
 from gnnflow.infer.sending import carried_layers
+from gnnflow.kernels import Pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,29 +50,38 @@ class MappedRows:
         carried = {number: own[f"output_{number}"] for number in carried_layers(at.model, at.layer, at.job)}
         if not at.job.keeps_terms:
             return OwnRows(None, own["h"], carried)
-        # places of the targets among the rows that the partition keeps
-        terms, places = self._rows_of(at.index, 0), own["places"]
-        if len(places) < len(terms["value"]):
-            terms = {name: rows[places] for name, rows in terms.items()}
+        rows, start = rows_of_layer(at.index, at.inbox, at.job, at.layer), at.job.neighbors.store.book.start(at.index)
+        # the targets' rows, a run of the array where all of the partition are targets
+        places = (
+            rows + start if len(rows) < at.job.neighbors.store.book.size(at.index) else slice(start, start + len(rows))
+        )
+        terms = {name: of_all[places] for name, of_all in self._rows(0).items()}
         target = {name: own[f"target_{name}"] for name in kept_layout(at.model, at.layer - 1).names}
         return OwnRows(SliceTerms(terms, target), None, carried)
 
     def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
         """Return source terms [room + T + n], each owner's copied behind the last one's; no copy of own rows alone."""
-        owners, begin = np.flatnonzero(arrival.at_once).tolist(), room + len(own["value"])
-        if not owners and not room:
+        begin = room + len(own["value"])
+        if not arrival.at_once.any() and not room:
             return own
         total = begin + int(reads.num_asked[arrival.at_once].sum())
         terms = {name: np.empty((total, *rows.shape[1:]), np.float32) for name, rows in own.items()}
         for name, rows in own.items():
             terms[name][room:begin] = rows
-        for owner in owners:
-            places = self._places(owner, reads)
-            for name, rows in self._rows_of(owner, arrival.relation).items():
-                # whole rows, in a copy that checks no bounds: places are rows of the owner
-                np.take(rows, places, axis=0, out=terms[name][begin : begin + len(places)], mode="clip")
-            begin += len(places)
+        asked = reads.asked[np.repeat(arrival.at_once, reads.num_asked)]
+        for name, rows in self._rows(arrival.relation).items():
+            # whole rows, in a copy that checks no bounds
+            np.take(rows, asked, axis=0, out=terms[name][begin:], mode="clip")
         return terms
+
+    def joined(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> TermArrays | None:
+        """Return the states of all T targets, in one pass over their edges in pieces; None where no kernel joins."""
+        if reads.pieces is None or len(arrival.by_states):
+            return None
+        block = reads.block_of_pieces(reads.pieces)
+        pieces = Pieces(*map(torch.from_numpy, (reads.pieces.bounds, reads.pieces.begins)))
+        source = self._rows(arrival.relation)
+        return joined_states(self.at.model, self.at.layer - 1, own=own, source=source, block=block, pieces=pieces)
 
     def parts(self, arrival: Arrival, reads: LayerReads, *, every: bool) -> Iterator[PartRows]:
         """Yield all rows that each partition of `by_rows` keeps, with the edges from them."""
@@ -110,23 +122,16 @@ class MappedRows:
 
     def _part(self, owner: int, arrival: Arrival, reads: LayerReads, *, every: bool = False) -> PartRows:
         block, targets = reads.of_owner(owner, every=every)
-        terms, places = self._rows_of(owner, arrival.relation), self._places(owner, reads)
-        edges = replace(block.edges, sources=places[block.edges.sources])
+        terms, asked = self._rows(arrival.relation), reads.asked[reads.offsets[owner] : reads.offsets[owner + 1]]
+        if self.at.model.device.type != "cpu":  # a card gets only rows that are read
+            return PartRows({name: rows[asked] for name, rows in terms.items()}, block, targets)
+        edges = replace(block.edges, sources=asked[block.edges.sources])
         return PartRows(terms, replace(block, edges=edges, num_sources=len(terms["value"])), targets)
 
-    def _places(self, owner: int, reads: LayerReads) -> IntArray:
-        """Return the places of the rows asked of an owner among those that it keeps."""
-        asked = reads.asked[reads.offsets[owner] : reads.offsets[owner + 1]]
-        rows: IntArray = asked - self.at.job.neighbors.store.book.start(owner)
-        channel = self.at.job.channel("source", self.at.layer, reads.relation)
-        (held,) = self.at.inbox.map(channel, owner, ("rows",)).values()
-        whole = len(held) == self.at.job.neighbors.store.book.size(owner)
-        return rows if whole else np.searchsorted(held, rows)
-
-    def _rows_of(self, owner: int, relation: int) -> dict[str, FloatArray]:
-        """Return the source terms [N, ...] that an owner keeps."""
+    def _rows(self, relation: int) -> dict[str, FloatArray]:
+        """Return the source terms [N, ...] of all nodes."""
         channel = self.at.job.channel("source", self.at.layer, relation)
-        return self.at.inbox.map(channel, owner, self.at.plans[relation].source.names)
+        return self.at.inbox.map(channel, None, self.at.plans[relation].source.names)
 
 
 @dataclass(frozen=True)

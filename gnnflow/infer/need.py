@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.infer import hub_edges
 from gnnflow.infer.kept_reads import asked_of, kept_reads
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.states import ask_for_states
@@ -64,13 +65,20 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
     if layer == job.num_layers:
         counts["sample"] = _sample(index, rows, job)
     own = Emit(f"rows_{layer}", pa.table({"row": rows}), np.full(len(rows), index))
+    with_hubs = [(each.relation, each.hubs) for each in reads if each.hubs is not None]
+    counts["hubs"] = [of.counts for _, of in with_hubs]
+    split = [
+        emit
+        for relation, of in with_hubs
+        for emit in hub_edges.send_edges(of, index=index, job=job, layer=layer, relation=relation)
+    ]
     if job.mapped:
-        return TaskOutput(emits=(*kept_reads(reads, layer), own, *states), counts=counts)
+        return TaskOutput(emits=(*kept_reads(reads, layer), own, *split, *states), counts=counts)
     asked = {"node": np.concatenate([each.asked for each in reads])}
     if len(reads) > 1:
         asked["relation"] = np.repeat(np.arange(len(reads)), [len(each.asked) for each in reads])
     emit = Emit(f"asked_{layer}", pa.table(asked), job.neighbors.store.book.owner(asked["node"]))
-    return TaskOutput(emits=(emit, own, *states), counts=counts)
+    return TaskOutput(emits=(emit, own, *split, *states), counts=counts)
 
 
 def targets_of(index: int, job: InferJob) -> IntArray:
@@ -101,7 +109,8 @@ def computed_rows(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArr
     """Return D_layer of this partition: its own rows of the layer above, and what was asked of it there."""
     above = job.need_layer(layer + 1)
     # local rows that partitions asked of this one for the layer above, a row as often as it was asked for
-    asked = (sends.rows for sends in sends_of(index, inbox, job, layer + 1))
+    asked = [sends.rows for sends in sends_of(index, inbox, job, layer + 1)]
+    asked += [hub_edges.sources_here(inbox, job, layer + 1, each) for each in job.hub_relations(layer + 1)]
     return rows_among([to_numpy(inbox.read(f"rows_{above}")["row"]), *asked], job.neighbors.store.book.size(index))
 
 
@@ -142,6 +151,7 @@ def need_channels(job: InferJob, layer: int) -> dict[str, str]:
     """Return the reads that make a layer's asked and rows channels available, and what was counted and chosen."""
     served = job.need_layer(layer)
     channels = (f"asked_{served}", f"rows_{served}", f"counts_{served}", *job.edge_channels(served))
+    channels += hub_edges.need_channels(job, served)
     return dict.fromkeys(channels, f"need_{served}")
 
 

@@ -3,14 +3,16 @@
 Where nothing is gained by parts a relation's in-edges are one block, as if all rows had been there from the start.
 Where some partitions send states, or there are more rows than a task should hold, the state over the edges that are at
 hand comes first and the others are merged to it: rows by ascending partition, then states by ascending partition,
-whatever arrives first. Of one relation a target keeps its terms; of several its input row, from which its own terms for
-every relation into its type are computed where it lives.
+whatever arrives first; last the states of hubs (`hubs.py`). Of one relation a target keeps its terms; of several its
+input row, from which its own terms for every relation into its type are computed where it lives.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from gnnflow.executions.sliced import (
     Gathered,
@@ -22,6 +24,7 @@ from gnnflow.executions.sliced import (
 )
 from gnnflow.infer.arrival import Arrival, TaskPlace
 from gnnflow.infer.exchanged import exchanged
+from gnnflow.infer.hubs import states_here
 from gnnflow.infer.mapped import MappedRows
 from gnnflow.infer.states import plans_of
 
@@ -55,11 +58,13 @@ def compute_layer(
     with opened as source:
         reads = source.reads(rows)
         # the first relation's block is made while what was kept is fetched
-        begun = {order[0]: arrivals[order[0]].first(reads[order[0]])}
+        begun = {} if job.mapped else {order[0]: arrivals[order[0]].first(reads[order[0]])}
         own = source.own()
 
         def gather(relation: int, kept: SliceTerms, room: int = 0) -> Gathered:
             arrival, of = arrivals[relation], reads[relation]
+            if arrival.by_pieces and (state := source.joined(arrival, of, kept.target)) is not None:
+                return Gathered(kept.source, states=[state], columns=job.edge_columns)
             first = begun.pop(relation) if relation in begun else arrival.first(of)
             return _gathered(at, source, arrival, of, first=first, kept=kept, room=room)
 
@@ -87,7 +92,8 @@ def _gathered(
 
     room: see `Gathered`, which has it where all is one block.
     """
-    if first is reads.whole:
+    of_hubs = states_here(at, arrival.relation)
+    if first is reads.whole and not of_hubs:
         return Gathered(source.at_once(arrival, reads, kept.source, room=room), first, room=room)
     merged = MergedStates(
         at.model, at.layer - 1, arrival.relation, own=kept.target, sample_scale=reads.whole.sample_scale
@@ -100,4 +106,6 @@ def _gathered(
             merged.add_block(terms, block, targets)
     for owner, state in zip(arrival.by_states.tolist(), source.states(arrival, reads, kept.target), strict=True):
         merged.add_state(state, reads.targets_of(owner))
+    for state, rows in of_hubs:
+        merged.add_state(state, np.searchsorted(reads.rows, rows))
     return Gathered(kept.source, states=[merged.state], columns=at.job.edge_columns)

@@ -15,14 +15,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from gnnflow.graph.arrays import distinct, is_first, offsets_of
 from gnnflow.graph.batch import Block, sampled_block
+from gnnflow.graph.edges import InEdges, SourceArray
 from gnnflow.infer.choice import PairCounts
+from gnnflow.infer.hub_edges import split_edges
+from gnnflow.native import cut_pieces
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
-    from gnnflow.graph.edges import InEdges
+    from gnnflow.infer.hub_edges import HubEdges
     from gnnflow.infer.job import InferJob
 
 
@@ -69,13 +73,27 @@ class Grouped:
         return OwnerEdges(self.positions[own], self.first[own])
 
 
+class PieceEdges(NamedTuple):
+    """The edges of each target by the owner of their source, those from this partition first: its pieces.
+
+    order [E]: positions of the edges, piece by piece. bounds [T + 1]: which pieces a target has; this partition's is
+    always one, perhaps empty. begins [pieces + 1]: where the edges of each piece begin. sources [E]: dense ids.
+    """
+
+    order: IntArray
+    bounds: IntArray
+    begins: IntArray
+    sources: SourceArray
+
+
 @dataclass(frozen=True)
 class LayerReads:
     """The rows and edges that a layer reads in a relation for the targets of a partition.
 
     rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are rows: the T targets,
     then what is asked for. asked [S]: dense ids, ascending. offsets [P + 1]: where the rows of each owner begin among
-    the asked. grouped: the edges by owner, where they were kept.
+    the asked. grouped: the edges by owner, where they were kept; pieces: the edges in pieces, the same. hubs: their
+    edges that are split, unless it was kept.
     """
 
     index: int
@@ -86,6 +104,8 @@ class LayerReads:
     asked: IntArray
     offsets: IntArray
     grouped: Grouped | None = None
+    pieces: PieceEdges | None = None
+    hubs: HubEdges | None = None
 
     @property
     def num_asked(self) -> IntArray:
@@ -124,9 +144,50 @@ class LayerReads:
         first[bounds[:-1][np.diff(bounds) > 0]] = True
         return Grouped(positions, bounds, first)
 
+    @cached_property
+    def in_pieces(self) -> PieceEdges:
+        """The edges in pieces."""
+        parts, targets = len(self.offsets) - 1, len(self.rows)
+        # the rank of each row's owner [T + S]: zero of this partition
+        ranks = np.arange(1, parts + 1)
+        ranks[self.index] = 0
+        ranks = np.concatenate([np.zeros(targets, np.int64), np.repeat(ranks, self.num_asked)])
+        order, bounds, begins = cut_pieces(self.edges.offsets, self.edges.sources, ranks, num_ranks=parts + 1)
+        ids = np.concatenate([self.rows + self.job.neighbors.store.book.start(self.index), self.asked])
+        kind: npt.DTypeLike = (
+            np.int32 if self.job.neighbors.store.book.num_nodes <= np.iinfo(np.int32).max else np.int64
+        )
+        sources: SourceArray = ids.astype(kind)[self.edges.sources[order]]
+        return PieceEdges(order, bounds, begins, sources)
+
+    def block_of_pieces(self, pieces: PieceEdges) -> Block:
+        """Return all edges, piece by piece, as a block of T targets whose sources are all nodes."""
+        whole, columns = self.whole, (self.edges.weight, self.edges.attributes, self.edges.next_arrival)
+        if all(column is None for column in columns):  # there is nothing to bring in order
+            edges = InEdges(self.edges.offsets, pieces.sources)
+        else:
+            edges = self.edges.take(pieces.order, offsets=self.edges.offsets, sources=pieces.sources)
+        scale = None if whole.edge_scale is None else whole.edge_scale[pieces.order]
+        return Block(edges, self.job.neighbors.store.book.num_nodes, whole.sample_scale, scale)
+
+    @property
+    def _piece_counts(self) -> PairCounts:
+        """The counts, read off the pieces."""
+        pieces, parts = self.in_pieces, len(self.offsets) - 1
+        owner = self.job.neighbors.store.book.owner(
+            pieces.sources[pieces.begins[:-1][pieces.begins[:-1] < pieces.begins[1:]]]
+        )
+        lengths = np.diff(pieces.begins)
+        lengths = lengths[lengths > 0]
+        targets, edges = (np.bincount(owner, weights, minlength=parts).astype(np.int64) for weights in (None, lengths))
+        edges[self.index] = targets[self.index] = 0
+        return PairCounts(self.num_asked, targets, edges)
+
     @property
     def counts(self) -> PairCounts:
         """Counts of what is read from each partition; zero for this one, which sends itself no states."""
+        if self.job.joins:
+            return self._piece_counts
         grouped = self.by_owner
         # for each partition [P]: edges from its rows, and targets that these lead to
         firsts = offsets_of(grouped.first)[grouped.bounds]
@@ -218,13 +279,15 @@ def layer_reads(index: int, job: InferJob, *, layer: int, rows: IntArray) -> tup
         places = store.book.rows(index, node_type)
         # the layer's rows of the type that the relation leads to
         own = rows[np.searchsorted(rows, places.start) : np.searchsorted(rows, places.stop)]
-        of_relation = held.relation(relation)
+        every = held.relation(relation)
+        of_relation, hubs = split_edges(every, own, index=index, job=job, layer=layer, relation=relation)
         picked = of_relation.prefix(own, limit=limit[relation] if isinstance(limit, tuple) else limit)
         edges = of_relation.take(picked.positions, offsets=picked.offsets)
         # dense ids to ask for [S], ascending, each edge's source as a row [E], and where each owner's ids begin [P + 1]
         asked, sources = _numbered(edges.sources, own + start, num_nodes=store.book.num_nodes)
         bounds = np.searchsorted(asked, store.book.offsets[:: store.book.num_types])
-        found.append(LayerReads(index, job, relation, own, replace(edges, sources=sources), asked, bounds))
+        edges = replace(edges, sources=sources)
+        found.append(LayerReads(index, job, relation, own, edges, asked, bounds, hubs=hubs))
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.errors import ScoringError
-from gnnflow.infer import choice, need, pairs, rounds, states, target_states
+from gnnflow.infer import choice, hub_edges, hubs, need, pairs, rounds, states, target_states
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.storage.filesystem import is_local
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class InferResult:
     """The result of GraphInfer. parity maps sampled dense ids to the scores it gave them.
 
-    sent: what partitions sent each other, or would send where `way` has rows read where they lie.
+    sent: what partitions sent each other, or would send where `way` has rows read where they lie. hubs: a line on hubs,
+    "" where there are none.
     """
 
     files: tuple[FileEntry, ...]
@@ -35,6 +36,7 @@ class InferResult:
     parity: dict[int, list[float]]
     sent: Sent
     way: Way
+    hubs: str
 
 
 def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
@@ -46,7 +48,7 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     way = way if job.exchange.mapped is None else choice.Way(job.exchange.mapped, "to compare")
     job = replace(job, exchange=replace(job.exchange, layers=sends, mapped=way.mapped))
     needs = _plan_needs(job, runner)
-    job = replace(job, exchange=replace(job.exchange, askers=needs.askers))
+    job = needs.job
     if job.scores_edges:
         runner.run(Round("ask_ends", parts, parts, partial(pairs.ask_ends, job=job)))
     encode, reads = partial(rounds.encode, job=job), need.need_channels(job, 1)
@@ -56,6 +58,8 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
             reads = need.need_channels(job, layer) | left
             make = partial(target_states.make_states, job=job, layer=layer)
             runner.run(Round(f"states_{layer}", parts, parts, make, reads, frozenset(left)))
+        if job.hub_relations(layer):
+            runner.run(_hub_round(job, layer))
         records = runner.run(_layer_round(job, layer, sample=needs.sample))
     _check_finite(records, job)
     parity = {int(node): row for record in records for node, row in record.counts["parity"].items()}
@@ -69,7 +73,17 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
         parity=parity,
         sent=needs.sent,
         way=way,
+        hubs=needs.hubs,
     )
+
+
+def _hub_round(job: InferJob, layer: int) -> Round:
+    """Return the round that makes the states of a layer's hubs."""
+    left = dict.fromkeys(hubs.left_channels(job, layer), f"slice_{layer - 1}")
+    mapped = dict.fromkeys(job.source_channels(layer) if job.mapped else (), f"slice_{layer - 1}")
+    reads = need.need_channels(job, layer) | left | mapped
+    parts, make = job.neighbors.store.num_partitions, partial(hubs.make_states, job=job, layer=layer)
+    return Round(f"hubs_{layer}", parts, parts, make, reads, frozenset(left))
 
 
 def _layer_round(job: InferJob, layer: int, *, sample: tuple[int, ...]) -> Round:
@@ -77,6 +91,7 @@ def _layer_round(job: InferJob, layer: int, *, sample: tuple[int, ...]) -> Round
     reads = need.need_channels(job, layer)
     reads |= dict.fromkeys((f"own_{layer}", *job.source_channels(layer)), f"slice_{layer - 1}")
     reads |= job.state_channels(layer)
+    reads |= dict.fromkeys(hub_edges.hub_channels(job, layer, "hub_state"), f"hubs_{layer}")
     # what comes later needs: the next layers' needs, and where there is one for all layers, that one to the end
     needed: dict[str, str] = {}
     asked: dict[str, str] = {}
@@ -108,33 +123,44 @@ def _check_finite(records: Sequence[TaskRecord], job: InferJob) -> None:
 
 @dataclass(frozen=True)
 class _Needs:
-    """The result of the need rounds. sample: the dense ids the parity certificate samples; askers: see `Exchange`."""
+    """The result of the need rounds. job: that knows who takes states, and whose hubs are split.
 
+    sample: the dense ids the parity certificate samples. hubs: a line on hubs, see `hubs_text`.
+    """
+
+    job: InferJob
     sample: tuple[int, ...]
-    askers: dict[int, dict[int, tuple[int, ...]]]
     sent: Sent
+    hubs: str
 
 
 def _plan_needs(job: InferJob, runner: RoundRunner) -> _Needs:
     """Run the need rounds."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     sample: list[list[int]] = []
-    askers, counted = dict[int, dict[int, tuple[int, ...]]](), list[dict[str, int]]()
+    counted, of_hubs = list[dict[str, int]](), list[hub_edges.HubCounts]()
     for layer in range(layers, 0, -1):
         if job.need_layer(layer) != layer:
             continue
         reads = need.need_channels(job, layer + 1) if layer < layers else {}
         plan = partial(need.plan_need, job=job, layer=layer)
         records = runner.run(Round(f"need_{layer}", parts, parts, plan, reads, keeps=job.mapped))
-        askers[layer] = {}
+        askers, owners = dict[int, tuple[int, ...]](), dict[int, tuple[int, ...]]()
         for relation in range(job.neighbors.store.schema.num_relations):
             found = {record.index: record.counts["sent"][relation] for record in records}
             counted += found.values()
             if takers := tuple(index for index, each in found.items() if each["as_states"]):
-                askers[layer][relation] = takers
+                askers[relation] = takers
+            split = {record.index: hub_edges.HubCounts(*record.counts["hubs"][relation]) for record in records}
+            of_hubs += split.values()
+            if those := tuple(index for index, each in split.items() if each.edges):
+                owners[relation] = those
+        told = replace(job.exchange, askers=job.exchange.askers | {layer: askers})
+        job = replace(job, exchange=replace(told, hubs=job.exchange.hubs | {layer: owners}))
         if layer == layers:
             sample = [pair for record in records for pair in record.counts["sample"]]
     # hash of each candidate of any partition, and the places of the smallest
     hashes = np.array([pair[0] for pair in sample], np.int64)
     first = np.argsort(hashes, kind="stable")[: job.parity_samples]
-    return _Needs(tuple(sample[number][1] for number in first), askers, states.sent_by(counted))
+    chosen = tuple(sample[number][1] for number in first)
+    return _Needs(job, chosen, states.sent_by(counted), hubs.text_of(job, of_hubs))

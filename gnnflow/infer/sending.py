@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from gnnflow.executions.sliced import kept_layout, term_slice
 from gnnflow.graph.arrays import distinct
+from gnnflow.infer import hub_edges, hubs
 from gnnflow.infer.need import Sends, rows_among, rows_of_layer, sends_of
 from gnnflow.infer.relation_task import PackedRows, RelationTask
 from gnnflow.infer.target_states import send_targets
@@ -28,6 +29,7 @@ from gnnflow.storage.columns import from_matrix
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gnnflow.executions.plan import TermArrays
     from gnnflow.executions.sliced import SliceTerms
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.batch import Degrees
@@ -44,7 +46,8 @@ _LEAST_PIECE_BYTES = 1 << 20
 class Sending:
     """Sends local rows of a partition, ascending [N], to layer `layer`, in runs of them.
 
-    needed: the rows among the N that the layer computes here.
+    needed: the rows among the N that the layer computes here. hub_sources: by relation those that split edges of hubs
+    come from.
     """
 
     index: int
@@ -53,14 +56,17 @@ class Sending:
     rows: IntArray
     needed: IntArray
     sends: tuple[Sends, ...]
+    hub_sources: tuple[IntArray, ...]
 
     @classmethod
     def of(cls, index: int, inbox: Inbox, job: InferJob, *, layer: int, rows: IntArray | None = None) -> Sending:
         """Read who asked for what. rows: that were computed; without them all that the layer reads of the partition."""
         own, sends = rows_of_layer(index, inbox, job, layer), sends_of(index, inbox, job, layer)
+        relations = range(job.neighbors.store.schema.num_relations)
+        of_hubs = tuple(hub_edges.sources_here(inbox, job, layer, relation) for relation in relations)
         if rows is None:
-            rows = rows_among([own, *(each.rows for each in sends)], job.neighbors.store.book.size(index))
-        return cls(index, job, layer, rows, np.searchsorted(rows, own), sends)
+            rows = rows_among([own, *(each.rows for each in sends), *of_hubs], job.neighbors.store.book.size(index))
+        return cls(index, job, layer, rows, np.searchsorted(rows, own), sends, of_hubs)
 
     @property
     def runs(self) -> list[slice]:
@@ -89,21 +95,22 @@ class Sending:
             for relation, sends in enumerate(self.sends):
                 task = RelationTask(self.index, inbox, self.job, model, self.layer, relation)
                 terms_of = self._terms(task, rows, h, nodes)
-                asked = rows if self.job.keeps_terms else distinct(sends.rows)
+                of_hubs = self.hub_sources[relation]
+                asked = rows if self.job.keeps_terms else distinct(np.concatenate([sends.rows, of_hubs]))
                 terms = terms_of(asked)
+                yield from hubs.send_targets(task, rows, terms_of)
                 layout = kept_layout(model, self.layer - 1) if self.job.keeps_terms else None
                 if self.job.mapped:
-                    number = len(asked) if layout is None else len(self.rows)
-                    yield Kept(task.channel("source"), {**terms.source, "rows": asked}, number)
-                    if layout is not None:
-                        of_kept = slice(None) if len(kept) == len(rows) else kept
-                        own |= {f"target_{name}": terms.target[name][of_kept] for name in layout.names}
-                        own["places"] = kept + run.start
+                    yield self._kept(task.channel("source"), terms.source, asked)
+                    of_kept = slice(None) if len(kept) == len(rows) else kept
+                    names = () if layout is None else layout.names
+                    own |= {f"target_{name}": terms.target[name][of_kept] for name in names}
                     continue
                 # the terms side by side in one row for each row asked for [n, K]
                 packed = task.plan.source.pack(terms.source)
                 yield from task.send_sources(PackedRows(asked, packed), sends.among(rows))
                 yield from send_targets(task, terms_of)
+                yield from hubs.keep_sources(task, of_hubs, asked, packed)
                 if layout is not None:
                     own["source"] = packed[kept]
                     if layout.names:
@@ -111,6 +118,17 @@ class Sending:
             outputs = {**{number: rows[run] for number, rows in carried.items()}, self.layer - 2: h}
             own |= {f"output_{number}": outputs[number][kept] for number in numbers}
             yield self._own(own, len(kept))
+
+    def _kept(self, channel: str, terms: TermArrays, rows: IntArray) -> Kept:
+        """Return terms of local rows, ascending, on their way to an array of all nodes; rows between them are zero."""
+        book = self.job.neighbors.store.book
+        first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, -1)
+        if last - first + 1 > len(rows):
+            spread = {name: np.zeros((last - first + 1, *each.shape[1:]), each.dtype) for name, each in terms.items()}
+            for name, each in terms.items():
+                spread[name][rows - first] = each
+            terms = spread
+        return Kept(channel, terms, book.num_nodes, book.start(self.index) + first)
 
     def _own(self, rows: dict[str, Array], number: int) -> Emit | Kept:
         """Return a run of what stays here, a number of rows of it."""

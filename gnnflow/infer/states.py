@@ -62,7 +62,8 @@ def layer_bytes(model: Model, *, leaves: Sequence[int], columns: EdgeColumns) ->
         row = _FLOAT_BYTES * plan.source.width
         if leaves != 1 or not plan.merges:
             return LayerBytes(row, None, merges=False)
-        return LayerBytes(row, _FLOAT_BYTES * plan.state_layout.width, merges=True, read=_FLOAT_BYTES * plan.read.width)
+        state, read = (_FLOAT_BYTES * layout.width for layout in (plan.state_layout, plan.read))
+        return LayerBytes(row, state, merges=True, read=read, joins=plan.layer.levels.instance.joins)
 
     return tuple(tuple(map(of, layer.relations, leaves)) for layer in plan_layers(model, columns))
 

@@ -170,9 +170,9 @@ def _value_fault(
 
     allowed: rows of a column without lists that are no fault in any case.
     """
-    # all values one after another [V], and the row each belongs to [V]
+    # all values one after another [V], and the row each belongs to [V]: needed where one does not fit, or for its scale
     values = pc.list_flatten(column) if is_list else column
-    rows = to_numpy(pc.list_parent_indices(column)).astype(np.int64) if is_list else np.arange(len(column))
+    rows = _rows_of(column, is_list=is_list) if scale is not None else np.zeros(0, np.int64)
     if scaling == "none":
         fits, beyond = fits_float32(values), "beyond what float32 holds (3.4e38)"
     else:
@@ -181,9 +181,13 @@ def _value_fault(
             beyond = f"{beyond}, or what float32 holds (3.4e38) once the published model's figures scale it"
     is_missing = "null, NaN, " if allowed is None else ""
     fits = fits if allowed is None else fits | allowed
-    return Fault(
-        f"{what} is {is_missing}infinite or {beyond}", name, np.unique(rows[~fits]), "Fill, scale or drop these rows."
-    )
+    broken = np.zeros(0, np.int64) if fits.all() else np.unique(_rows_of(column, is_list=is_list)[~fits])
+    return Fault(f"{what} is {is_missing}infinite or {beyond}", name, broken, "Fill, scale or drop these rows.")
+
+
+def _rows_of(column: pa.Array, *, is_list: bool) -> IntArray:
+    """Return the row of each value of a column [V]."""
+    return to_numpy(pc.list_parent_indices(column)).astype(np.int64) if is_list else np.arange(len(column))
 
 
 def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool, scaling: str) -> list[Fault]:

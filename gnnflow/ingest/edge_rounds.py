@@ -11,11 +11,13 @@ part; without types a part is a partition.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,6 +25,7 @@ from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
 from gnnflow.ingest.checks import Fault, Separated, first_rows, near_id, place_of
 from gnnflow.ingest.classes import label_text, plain_values
+from gnnflow.ingest.large_parts import EdgeRuns, runs_of
 from gnnflow.ingest.moments import count_numbers, scaled
 from gnnflow.ingest.source import (
     edge_column_names,
@@ -35,14 +38,14 @@ from gnnflow.ingest.source import (
 )
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.native import find, stable_order
+from gnnflow.native import Sorted, find, find_texts, hash_texts, number_pairs, stable_sort
 from gnnflow.sampling import edge_keys
-from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, to_matrix, to_numpy
-from gnnflow.storage.graph_store import edges_file
-from gnnflow.storage.tables import commit_table
+from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, texts_of, to_matrix, to_numpy
+from gnnflow.storage.graph_store import ENDS, edges_file
+from gnnflow.storage.tables import TablePieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from gnnflow.graph.arrays import BoolArray, FloatArray, IntArray, KeyArray
     from gnnflow.graph.facts import IdType
@@ -51,6 +54,11 @@ if TYPE_CHECKING:
     from gnnflow.ingest.schema import EdgeSchema
     from gnnflow.ingest.tables import EdgeTable
     from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.storage.writing import FileEntry
+
+WeightSums = npt.NDArray[np.float64]
+_ROW_GROUP = 1 << 20
+_ALL = sys.maxsize  # bytes of a run that has all edges
 
 
 class CheckedEnds(NamedTuple):
@@ -121,28 +129,72 @@ def are_edges(rows: pa.Table, *, source: EdgeTable) -> BoolArray:
 
 def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
     """Replace source ids by dense ids and keys, set aside edges of unknown nodes, send each to its destination."""
+    return TaskOutput(coming=source_runs(index, inbox, job=job, book=book))
+
+
+def source_runs(
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, at_once: bool = False
+) -> Generator[Emit, None, TaskOutput]:
+    """Send a partition's edges to their destinations, run by run, and return the task's files and counts.
+
+    at_once: all edges are one run.
+    """
     partition, number = divmod(index, len(job.tables.edges))
     source = job.tables.edges[number]
-    arrived = inbox.read("edges_by_src", tasks=source.tasks).combine_chunks()
     part = partition * job.graph.num_types + source.source
-    rows, found, dense, keys = _resolve(arrived, inbox, job, book, source=source, part=part, column="src_id")
-    rows = rows.drop_columns(["src_id"]).append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
-    home = job.home_of(combine(rows["dst_id"])) * len(job.tables.edges) + number
-    counts = found.counts
-    if source.schema.attributes and job.table_names.edges[number] not in job.given_scales:
-        counts |= count_numbers(rows["attributes"], job.config.edge_normalize, in_order=False)
-    return TaskOutput(
-        emits=(Emit("edges_by_dst", rows, home),),
-        files=job.set_aside(f"{source.stem}-src-{partition:05d}", found.bad),
-        counts=counts,
-    )
+    is_counted = bool(source.schema.attributes) and job.table_names.edges[number] not in job.given_scales
+    ids, done, counts = part_ids(inbox, part), SetAside(f"{source.stem}-src-{partition:05d}"), dict[str, Any]()
+    # numbers are counted in the order of all of them
+    most = _ALL if at_once or is_counted else job.run_bytes
+    for arrived in runs_of(inbox.files("edges_by_src", tasks=source.tasks), most):
+        rows, found, dense, keys = _resolve(arrived, ids, inbox, job, book, source=source, part=part, column="src_id")
+        rows = rows.drop_columns(["src_id"])
+        rows = rows.append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
+        home = job.home_of(combine(rows["dst_id"])) * len(job.tables.edges) + number
+        done.add(found, rows.num_rows)
+        if is_counted:
+            counts = count_numbers(rows["attributes"], job.config.edge_normalize, in_order=False)
+        yield Emit("edges_by_dst", rows, home)
+    return TaskOutput(files=done.files(job), counts={**done.counts, **counts})
+
+
+class SetAside:
+    """The rows that a task's runs set aside, and its counts. name: of the file for them."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._bad = name, list[pa.Table]()
+        self.rows_out = 0
+        self.counts: dict[str, Any] = {"rows_quarantined": 0, "reasons": ()}
+
+    def add(self, found: Separated, rows_out: int) -> None:
+        """Add what became of a run."""
+        self._bad.append(found.bad)
+        self.rows_out += rows_out
+        for name, value in found.counts.items():
+            self.counts[name] += value
+
+    def files(self, job: IngestJob) -> tuple[FileEntry, ...]:
+        """Commit the rows, if there are any."""
+        return job.set_aside(self._name, pa.concat_tables(self._bad))
+
+
+def part_ids(inbox: Inbox, part: int) -> pa.Array:
+    """Return the ids of a part's nodes, in the order of their dense ids."""
+    return combine(inbox.read("node_ids", tasks=[part], partition=part)["id"])
 
 
 def _resolve(
-    rows: pa.Table, inbox: Inbox, job: IngestJob, book: PartitionBook, *, source: EdgeTable, part: int, column: str
+    rows: pa.Table,
+    ids: pa.Array,
+    inbox: Inbox,
+    job: IngestJob,
+    book: PartitionBook,
+    *,
+    source: EdgeTable,
+    part: int,
+    column: str,
 ) -> CheckedEnds:
-    """Look up the end `column` of edges among the nodes of a part."""
-    ids = combine(inbox.read("node_ids", tasks=[part], partition=part)["id"])
+    """Look up the end `column` of edges among the ids of a part."""
     # local row of the node that each edge names [E], -1 where the node table has no such id
     local = _places(ids, combine(rows[column]))
     missing = np.flatnonzero(local < 0)
@@ -161,7 +213,10 @@ def _resolve(
 
 def _places(ids: pa.Array, wanted: pa.Array) -> IntArray:
     """Return the place of each wanted id [E] among distinct ids, -1 where it is none of them."""
-    found = find(to_numpy(ids), to_numpy(wanted)) if pa.types.is_int64(ids.type) else None
+    if pa.types.is_int64(ids.type):
+        found = find(to_numpy(ids), to_numpy(wanted))
+    else:
+        found = find_texts(*(each._replace(keys=hash_texts(each)) for each in map(texts_of, (ids, wanted))))
     if found is None:
         found = to_numpy(pc.index_in(wanted, value_set=ids).fill_null(-1)).astype(np.int64)
     return found
@@ -177,7 +232,7 @@ def end_fault(rows: IntArray, *, side: str, of: str, id_type: IdType, near: str 
 def _ids_of_type(inbox: Inbox, job: IngestJob, *, node_type: int) -> Iterator[Any]:
     """Yield the ids of a type's nodes, partition by partition."""
     for part in range(node_type, job.partitions * job.graph.num_types, job.graph.num_types):
-        yield combine(inbox.read("node_ids", tasks=[part], partition=part)["id"])
+        yield part_ids(inbox, part)
 
 
 def resolve_destinations(
@@ -187,32 +242,55 @@ def resolve_destinations(
 
     scales: of the attributes of each table's edges.
     """
-    rows, done = known_edges(index, inbox, job=job, book=book, scales=scales)
+    return TaskOutput(coming=_destination_runs(index, inbox, job=job, book=book, scales=scales))
+
+
+def _destination_runs(
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales
+) -> Generator[Emit, None, TaskOutput]:
     source = job.tables.edges[index % len(job.tables.edges)]
-    if source.reverse is not None:
-        both, relation = with_reverses(rows, source)
-        home = book.owner(to_numpy(both["dst"])) // job.graph.num_types
-        return replace(done, emits=(Emit("edges_both", both, home * job.graph.num_relations + relation),))
-    # Without reverses every relation has a table, and both are in the order of their names.
-    built = build_edges(index, rows, job=job, book=book)
-    return replace(done, emits=built.emits, files=(*done.files, *built.files), counts={**built.counts, **done.counts})
+    done = SetAside(f"{source.stem}-dst-{index // len(job.tables.edges):05d}")
+    runs = known_runs(index, inbox, job=job, book=book, scales=scales, done=done, most_bytes=job.run_bytes)
+    built = TaskOutput()
+    if source.reverse is None:
+        # Without reverses every relation has a table, and both are in the order of their names.
+        built = yield from build_edges(index, runs, job=job, book=book)
+    else:
+        for rows in runs:
+            both, relation = with_reverses(rows, source)
+            home = book.owner(to_numpy(both["dst"])) // job.graph.num_types
+            yield Emit("edges_both", both, home * job.graph.num_relations + relation)
+    counts = {**built.counts, "rows_out": done.rows_out, **done.counts}
+    return TaskOutput(files=(*done.files(job), *built.files), counts=counts)
 
 
 def known_edges(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales) -> KnownEdges:
     """Return a table's scaled edges into a partition, with dense ids and keys of both ends; others are set aside."""
+    partition, number = divmod(index, len(job.tables.edges))
+    done = SetAside(f"{job.tables.edges[number].stem}-dst-{partition:05d}")
+    (rows,) = known_runs(index, inbox, job=job, book=book, scales=scales, done=done, most_bytes=_ALL)
+    return KnownEdges(rows, TaskOutput(files=done.files(job), counts={"rows_out": done.rows_out, **done.counts}))
+
+
+def known_runs(
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales, done: SetAside, most_bytes: int
+) -> Iterator[pa.Table]:
+    """Yield what `known_edges` returns in runs of about `most_bytes`. done: gets what became of them."""
     num_tables = len(job.tables.edges)
     partition, number = divmod(index, num_tables)
     source = job.tables.edges[number]
     tasks = range(number, job.partitions * num_tables, num_tables)
-    arrived = inbox.read("edges_by_dst", tasks=tasks).combine_chunks()
     part = partition * job.graph.num_types + source.target
-    rows, found, dense, keys = _resolve(arrived, inbox, job, book, source=source, part=part, column="dst_id")
-    rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
-    if (scale := scales.get(job.table_names.edges[number])) is not None:
-        rows = rows.set_column(rows.column_names.index("attributes"), "attributes", scaled(rows["attributes"], scale))
-    files = job.set_aside(f"{source.stem}-dst-{partition:05d}", found.bad)
-    counts = {"rows_out": rows.num_rows, **found.counts}
-    return KnownEdges(rows, TaskOutput(files=files, counts=counts))
+    ids, scale = part_ids(inbox, part), scales.get(job.table_names.edges[number])
+    for arrived in runs_of(inbox.files("edges_by_dst", tasks=tasks), most_bytes):
+        rows, found, dense, keys = _resolve(arrived, ids, inbox, job, book, source=source, part=part, column="dst_id")
+        rows = rows.drop_columns(["dst_id"])
+        rows = rows.append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
+        if scale is not None:
+            column = rows.column_names.index("attributes")
+            rows = rows.set_column(column, "attributes", scaled(rows["attributes"], scale))
+        done.add(found, rows.num_rows)
+        yield rows
 
 
 def with_reverses(rows: pa.Table, source: EdgeTable) -> DirectedEdges:
@@ -235,46 +313,61 @@ def build_with_reverses(index: int, inbox: Inbox, *, job: IngestJob, book: Parti
     num_tables = len(job.tables.edges)
     source = job.tables.table_of(index % job.graph.num_relations)
     tasks = range(source.number, job.partitions * num_tables, num_tables)
-    return build_edges(index, inbox.read("edges_both", tasks=tasks).combine_chunks(), job=job, book=book)
+    runs = runs_of(inbox.files("edges_both", tasks=tasks), job.run_bytes)
+    return TaskOutput(coming=build_edges(index, runs, job=job, book=book))
 
 
-def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Write a partition's in-edges in one relation, sorted by destination; out-degrees are counted at the owners."""
+def build_edges(
+    index: int, runs: Iterable[pa.Table], *, job: IngestJob, book: PartitionBook
+) -> Generator[Emit, None, TaskOutput]:
+    """Write a partition's in-edges in one relation, sorted by destination; out-degrees are counted at the owners.
+
+    runs: of the edges, one or several.
+    """
     partition, relation = divmod(index, job.graph.num_relations)
     source = job.tables.table_of(relation)
     part = partition * job.graph.num_types + job.graph.target_types[relation]
-    src, dst, place = (to_numpy(rows[column]) for column in ("src", "dst", "place"))
-    # the order by (destination, source, place in the input) [E]; a pair of dense ids is one integer
-    order = _edge_order((dst - book.start(part)) * book.num_nodes + src, place)
-    src, dst = src[order], dst[order]
-    name = job.graph.name_of(job.graph.relations[relation])
-    columns = _edge_columns(src, dst, rows, order, schema=source.schema, relation=name)
-    weight = columns.get("weight")
-    file = edges_file(partition, job.graph, relation=relation)
-    entry = commit_table(job.artifact, file, pa.table(columns), row_group_size=1 << 20)
-    # local row of each edge's destination [E]; in-edges of each node here, and the sum of their weights [N]
-    local = dst - book.start(part)
-    in_degree = np.bincount(local, minlength=book.size(part))
-    in_weight = in_degree if weight is None else np.bincount(local, weight, minlength=book.size(part))
-    if weight is not None:
-        column = source.config.weight_column
-        _refuse_overflow(in_weight.astype(np.float64), local, weight, place=place[order], source=source, column=column)
-    # the sources of these edges, anywhere in the graph, and how many of the edges each has
-    ascending = src[stable_order(src)]
-    begins = np.flatnonzero(np.diff(ascending, prepend=-1))
-    nodes, out = ascending[begins], np.diff(begins, append=len(src))
-    return TaskOutput(
-        emits=(
-            Emit("out_degree", pa.table({"node": nodes, "count": out}), book.owner(nodes)),
-            Emit(
-                "in_degree",
-                pa.table({"in_degree": in_degree, "in_weight": in_weight.astype(np.float32)}),
-                np.full(len(in_degree), part),
-            ),
-        ),
-        files=(entry,),
-        counts={"edges": len(src)},
-    )
+    name, file = job.graph.name_of(job.graph.relations[relation]), edges_file(partition, job.graph, relation=relation)
+    # in-edges of each node here, and the sum of their weights [N]
+    in_degree, in_weight = np.zeros(book.size(part), np.int64), np.zeros(book.size(part))
+    with EdgeRuns(partial(_pairs, book=book, part=part)) as held, TablePieces() as pieces:
+        for rows in runs:
+            held.add(rows)
+        for rows in held.ranges():
+            place = to_numpy(rows["place"])
+            # the order by (destination, source, place in the input) [E]
+            pair, order = _edge_order(_pairs(rows, book=book, part=part), place)
+            local = pair // max(book.num_nodes, 1)
+            src, dst = pair - local * book.num_nodes, local + book.start(part)
+            columns = _edge_columns(src, dst, rows, order, schema=source.schema, relation=name)
+            pieces.add(pa.table(columns))
+            in_degree += np.bincount(local, minlength=len(in_degree))
+            if (weight := columns.get("weight")) is not None:
+                _add_weights(in_weight, local, weight)
+                _refuse_overflow(in_weight, local, weight, place=place[order], source=source)
+            # the sources of these edges, anywhere in the graph, and how many of the edges each has
+            ascending, _ = stable_sort(src)
+            begins = np.flatnonzero(np.diff(ascending, prepend=-1))
+            nodes, out = ascending[begins], np.diff(begins, append=len(src))
+            yield Emit("out_degree", pa.table({"node": nodes, "count": out}), book.owner(nodes))
+        entry = pieces.commit(job.artifact, file, row_group_size=_ROW_GROUP, ascending=ENDS)
+    weights = in_weight if source.schema.has_weight else in_degree
+    degrees = pa.table({"in_degree": in_degree, "in_weight": weights.astype(np.float32)})
+    yield Emit("in_degree", degrees, np.full(len(in_degree), part))
+    return TaskOutput(files=(entry,), counts={"edges": int(in_degree.sum())})
+
+
+def _pairs(rows: pa.Table, *, book: PartitionBook, part: int) -> IntArray:
+    """Return both ends of edges into a part as one integer [E], in the order of (destination, source)."""
+    return (to_numpy(rows["dst"]) - book.start(part)) * book.num_nodes + to_numpy(rows["src"])
+
+
+def _add_weights(in_weight: WeightSums, local: IntArray, weight: FloatArray) -> None:
+    """Add the weights of edges, in order, to the sums of their destinations [N]."""
+    if len(local):
+        # only the first destination has edges in an earlier range: its sum so far is the first to add
+        begun = np.bincount(np.r_[local[0], local], np.r_[in_weight[local[0]], weight])
+        in_weight[local[0] : len(begun)] = begun[local[0] :]
 
 
 def _edge_columns(
@@ -294,10 +387,10 @@ def _edge_columns(
 
 
 def _refuse_overflow(
-    in_weight: FloatArray, local: IntArray, weight: FloatArray, *, place: IntArray, source: EdgeTable, column: str
+    in_weight: WeightSums, local: IntArray, weight: FloatArray, *, place: IntArray, source: EdgeTable
 ) -> None:
     """Raise TableError where the weights into a node add up to more than float32 holds, naming the largest of them."""
-    beyond = np.flatnonzero(in_weight > np.finfo(np.float32).max)
+    beyond, column = np.flatnonzero(in_weight > np.finfo(np.float32).max), source.config.weight_column
     if len(beyond):
         into = np.flatnonzero(local == beyond[0])
         chunk, row = place_of(source.chunks, int(place[into[np.argmax(weight[into])]]))
@@ -309,19 +402,21 @@ def _refuse_overflow(
         )
 
 
-def _edge_order(pair: IntArray, place: IntArray) -> IntArray:
-    """Return the order by (pair, place): one stable sort, since parallel edges come in input order."""
-    order = stable_order(pair)
-    pair = pair[order]
+def _edge_order(pair: IntArray, place: IntArray) -> Sorted:
+    """Return pairs in order, and the order by (pair, place): one stable sort, as parallel edges come in input order."""
+    pair, order = stable_sort(pair)
     # edges after another of the same pair; with reverses one may come before the reverse of an earlier one
     again = 1 + np.flatnonzero(pair[1:] == pair[:-1])
     if np.any(place[order[again]] < place[order[again - 1]]):
         order = order[np.lexsort((place[order], pair))]
-    return order
+    return Sorted(pair, order)
 
 
 def occurrences(dst: IntArray, src: IntArray) -> IntArray:
     """Return each edge's number among the edges of the same pair [E]; pairs lie together."""
+    native = number_pairs(dst, src)
+    if native is not None:
+        return native
     if not len(dst):
         return np.zeros(0, np.int64)
     # whether an edge is the first of its pair [E], and the positions of those

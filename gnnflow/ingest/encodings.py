@@ -249,10 +249,14 @@ def merge_columns(index: int, inbox: Inbox, *, job: _FitJob) -> TaskOutput:
 
 
 def report_encodings(
-    encodings: Mapping[str, Sequence[EncodedColumn]], rows: Mapping[str, RowCounts], tell: Callable[[str], None]
+    encodings: Mapping[str, Sequence[EncodedColumn]],
+    rows: Mapping[str, RowCounts],
+    tell: Callable[[str], None],
+    *,
+    given: States,
 ) -> None:
-    """Report in a line what was done to each column that is not read as it is."""
+    """Report in a line what was done to each column that is not read as it is. given: as for `fit_columns`."""
     for table, columns in encodings.items():
         for each in columns:
-            if text := each.text(rows[table].rows_in):
+            if text := each.text(rows[table].rows_in, is_given=table in given):
                 tell(f"{table}: {text}")

@@ -201,6 +201,12 @@ def sparse_stem(schema: pa.Schema, table: SourceTable, features: Sequence[str], 
             where=table.uri,
             fix="Use normalize: row or none for x_index/x_value.",
         )
+    if stems and config.storage != "float32":
+        raise TableError(
+            f"graph.storage is {config.storage}, and the column {stems[0]!r} is sparse",
+            where=table.uri,
+            fix="Leave graph.storage out: only dense features are stored in fewer bytes.",
+        )
     if not stems:
         return None
     check_list_of(schema, table.chunks[0], f"{stems[0]}_index", pa.types.is_integer, "integers")

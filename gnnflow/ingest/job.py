@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.narrow import Ranges
     from gnnflow.graph.scales import Scales
     from gnnflow.graph.schema import GraphSchema
     from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.storage.writing import FileEntry
+
+
+_PROCESS_BYTES = 320 << 20  # of a worker without any rows
+_LEAST_SHARE, _TIMES_OVER = 4, 16
 
 
 class TableNames(NamedTuple):
@@ -51,13 +56,16 @@ class NumberedTable(NamedTuple):
 class IngestJob:
     """The job that every ingest task gets: where to write, and the tables, whose chunks an error may name.
 
-    scales: given scales of columns, which then do not follow from the tables (`graph.scaled_as`).
+    scales, ranges: given scales and ranges of columns, which then do not follow from the tables (`graph.scaled_as`).
+    memory: bytes that a worker may have.
     """
 
     artifact: str
     config: GraphConfig
     tables: Tables
     scales: Scales = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=dict)
+    memory: int = 2 << 30
 
     @cached_property
     def graph(self) -> GraphSchema:
@@ -74,6 +82,11 @@ class IngestJob:
         """Number of partitions of the store."""
         assert self.config.partitions is not None, "a resolved run has a number of partitions"
         return self.config.partitions
+
+    @property
+    def run_bytes(self) -> int:
+        """Bytes of edges that are worked on at once; while they are sorted and written they take 16 times as many."""
+        return max(self.memory - _PROCESS_BYTES, self.memory // _LEAST_SHARE) // _TIMES_OVER
 
     @property
     def destinations(self) -> int:

@@ -21,59 +21,65 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import find_places
-from gnnflow.graph.hashing import combine
+from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import edge_rounds
 from gnnflow.ingest.labels import label_counts
+from gnnflow.ingest.source import time_keys
+from gnnflow.ingest.splits import bounds_of_keys, find_edge_bounds, send_keys
 from gnnflow.mapreduce.exchange import Emit
-from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.mapreduce.rounds import TaskOutput, drained
 from gnnflow.sampling import edge_keys
-from gnnflow.sampling.pairs import pair_keys, random_splits, sampled_times, time_bounds, time_splits
+from gnnflow.sampling.pairs import EDGE_SPLIT, pair_keys, random_splits, ranked_splits
 from gnnflow.storage.columns import id_keys, take_rows, to_numpy
 from gnnflow.storage.graph_store import pairs_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.graph.arrays import Array, IntArray, KeyArray
     from gnnflow.graph.book import PartitionBook
     from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.tables import EdgeTable, Tables
     from gnnflow.mapreduce.exchange import Inbox
-    from gnnflow.sampling.pairs import TimeBounds
+    from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.sampling.pairs import SplitBounds
 
 _TRAIN = SPLITS.index("train")
 _STORED = ("src", "dst", "key", "split", "label", "attributes", "time")
 _OF_TARGETS = ("split", "label", "labelled")
 
 
-def sample_times(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Resolve sources as `edge_rounds.resolve_sources` does, and send a sample of target times to one task."""
+def send_ranks(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
+    """Resolve sources as `edge_rounds.resolve_sources` does, and send the keys that targets are divided by."""
     assert job.targets is not None
-    done = edge_rounds.resolve_sources(index, inbox, job=job, book=book)
     if index % len(job.tables.edges) != job.targets.table:
-        return done
-    sent = done.emits[0]
-    assert isinstance(sent, Emit), "sources are sent with their edges"
+        return edge_rounds.resolve_sources(index, inbox, job=job, book=book)
+    (sent,), done = drained(edge_rounds.source_runs(index, inbox, job=job, book=book, at_once=True))
     rows = sent.rows
     source, target = to_numpy(rows["src_key"]), id_keys(rows["dst_id"])
     is_target = _are_targets(rows, source, target, tables=job.tables)
-    found = np.flatnonzero(is_target)
-    keys, times = _pair_keys(source[found], target[found], tables=job.tables), to_numpy(rows["time"])[found]
-    kept = sampled_times(keys, times, seed=job.targets.seed)
-    sample = pa.table({"key": keys[kept], "time": times[kept]})
-    return replace(done, emits=(*done.emits, Emit("times", sample, np.zeros(len(kept), np.int64))))
+    keyed = rows.append_column("dst_key", pa.array(target))
+    keyed = keyed.select(["time"] if job.targets.by_time else ["src_key", "dst_key", "label"])
+    group, key = _ranked_keys(take_rows(keyed, np.flatnonzero(is_target)), job.tables)
+    ranks = send_keys(group, key, destinations=job.partitions)
+    return replace(done, emits=(sent, *ranks.emits), counts={**done.counts, **ranks.counts})
 
 
-def bound_times(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
-    """Find the times from which on edges are held out: one task, from the samples of all."""
+def find_bounds(records: Sequence[TaskRecord], job: IngestJob, runner: RoundRunner) -> SplitBounds:
+    """Return the keys that divide the targets. records: of the tasks of `send_ranks`, which sent their keys."""
     assert job.targets is not None
-    split = job.targets.task.split
-    assert split.kind == "time"
-    sample = inbox.read("times", tasks=_tasks(job.targets.table, job))
-    keys, times = to_numpy(sample["key"]), to_numpy(sample["time"])
-    kept = sampled_times(keys, times, seed=job.targets.seed)
-    return TaskOutput(counts={"bounds": list(time_bounds(times[kept], valid=split.valid, test=split.test))})
+    tasks = _tasks(job.targets.table, job)
+    return find_edge_bounds(
+        [records[task] for task in tasks],
+        job.tables,
+        runner,
+        partitions=job.partitions,
+        read="edges_src",
+        tasks=tasks,
+    )
 
 
 def split_edges(
@@ -83,17 +89,20 @@ def split_edges(
     job: IngestJob,
     book: PartitionBook,
     scales: Scales,
-    bounds: TimeBounds | None,
+    bounds: SplitBounds,
 ) -> TaskOutput:
-    """Send on a table's edges that carry messages into a partition, with its targets and held-out pairs."""
+    """Send on a table's edges that carry messages into a partition, with its targets and held-out pairs.
+
+    bounds: the keys that divide the targets, where these are split by their ranks.
+    """
     assert job.targets is not None
     rows, done = edge_rounds.known_edges(index, inbox, job=job, book=book, scales=scales)
     partition, number = divmod(index, len(job.tables.edges))
     table = job.tables.edges[number]
     if not table.schema.is_target:
         carries = np.ones(rows.num_rows, bool)
-        if bounds is not None and table.schema.has_time and not job.targets.held_out_carry:
-            carries = time_splits(to_numpy(rows["time"]), bounds) <= _TRAIN
+        if job.targets.by_time and table.schema.has_time and not job.targets.held_out_carry:
+            carries = ranked_splits(*time_keys(to_numpy(rows["time"])), bounds) <= _TRAIN
         return replace(done, emits=(_carrying(rows, carries, table, job=job, book=book),))
     src, dst = to_numpy(rows["src"]), to_numpy(rows["dst"])
     # split code of each edge [E]; -1 for an edge without a label, and for a loop where links are predicted
@@ -105,7 +114,7 @@ def split_edges(
     pairs = pairs.append_column("split", pa.array(split))
     pairs = take_rows(pairs, np.flatnonzero((split >= 0) | job.targets.are_all_edges))
     # where the last edges by time are held out, no edge that late carries messages, target or not
-    carries = ((codes if bounds is not None else split) <= _TRAIN) | job.targets.held_out_carry
+    carries = ((codes if job.targets.by_time else split) <= _TRAIN) | job.targets.held_out_carry
     held = (split > _TRAIN) & job.targets.hides_copies
     home = partition * job.graph.num_relations + table.relation
     emits = (
@@ -121,14 +130,23 @@ def splits_of(columns: pa.Table, tables: Tables) -> Array:
     targets = tables.targets
     assert targets is not None
     source, target = id_keys(columns["src_id"]), id_keys(columns["dst_id"])
-    is_target, bounds = _are_targets(columns, source, target, tables=tables), None
-    if targets.task.split.kind == "time":
-        split, found = targets.task.split, np.flatnonzero(is_target)
-        times = to_numpy(columns["time"])[found]
-        kept = sampled_times(_pair_keys(source[found], target[found], tables=tables), times, seed=targets.seed)
-        bounds = time_bounds(times[kept], valid=split.valid, test=split.test)
+    is_target = _are_targets(columns, source, target, tables=tables)
     keyed = columns.append_column("src_key", pa.array(source)).append_column("dst_key", pa.array(target))
-    return np.where(is_target, _codes(keyed, tables, bounds), -1)
+    found, codes = np.flatnonzero(is_target), np.full(len(is_target), -1)
+    keyed = take_rows(keyed, found)
+    bounds = () if targets.drawn is None else bounds_of_keys(*_ranked_keys(keyed, tables), targets.drawn)
+    codes[found] = _codes(keyed, tables, bounds)
+    return codes
+
+
+def _ranked_keys(rows: pa.Table, tables: Tables) -> tuple[IntArray, KeyArray]:
+    """Return the group and the key of each edge of the targets' table [E], where these are divided by ranks."""
+    assert tables.targets is not None
+    if tables.targets.by_time:
+        return time_keys(to_numpy(rows["time"]))
+    keys = _pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"]), tables=tables)
+    hashed = combine(keys, seed_word(EDGE_SPLIT, tables.targets.seed))
+    return np.asarray(to_numpy(rows["label"]), np.int64), ~hashed  # the smallest are test, as of a random split
 
 
 def _are_targets(rows: pa.Table, source: Array, target: Array, *, tables: Tables) -> Array:
@@ -170,14 +188,13 @@ def _without(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
     return rows.drop_columns([name for name in names if name in rows.column_names])
 
 
-def _codes(rows: pa.Table, tables: Tables, bounds: TimeBounds | None) -> Array:
+def _codes(rows: pa.Table, tables: Tables, bounds: SplitBounds) -> Array:
     assert tables.targets is not None
     split = tables.targets.task.split
     if split.kind == "column":
         return to_numpy(rows["split"])
-    if split.kind == "time":
-        assert bounds is not None
-        return time_splits(to_numpy(rows["time"]), bounds)
+    if tables.targets.drawn is not None:
+        return ranked_splits(*_ranked_keys(rows, tables), bounds)
     assert split.kind == "random", "split codes are asked only of edges in splits"
     keys = _pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"]), tables=tables)
     return random_splits(keys, seed=tables.targets.seed, valid=split.valid, test=split.test)
@@ -199,7 +216,9 @@ def build_links(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
     of_targets = _tasks(job.targets.table, job)
     held, split = _latest(inbox.read("held", tasks=of_targets), book)
     kept_edges = _split_of(_pair(edges, book), held, split) < 0
-    built = edge_rounds.build_edges(index, take_rows(edges, np.flatnonzero(kept_edges)), job=job, book=book)
+    kept = take_rows(edges, np.flatnonzero(kept_edges))
+    emits, built = drained(edge_rounds.build_edges(index, [kept], job=job, book=book))
+    built = replace(built, emits=tuple(emits))
     counts = {**built.counts, "copies_left_out": int((~kept_edges).sum())}
     if relation != job.tables.edges[job.targets.table].relation:
         return replace(built, counts=counts)

@@ -19,6 +19,7 @@ from gnnflow.ingest import edge_rounds
 from gnnflow.ingest.checks import Fault, id_faults, input_positions
 from gnnflow.ingest.labels import label_counts
 from gnnflow.ingest.moments import count_numbers, scaled
+from gnnflow.ingest.narrowing import column_errors, count_range
 from gnnflow.ingest.source import (
     node_column_names,
     node_columns,
@@ -32,13 +33,16 @@ from gnnflow.ingest.statistics import count_rows
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.native import stable_order
-from gnnflow.storage.columns import combine, id_keys, take_rows, to_numpy
+from gnnflow.storage.columns import combine, from_rows, id_keys, take_rows, to_matrix, to_numpy
 from gnnflow.storage.graph_store import degree_column, nodes_file
 from gnnflow.storage.tables import commit_table
 from gnnflow.storage.user_tables import read_chunk
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.narrow import NarrowRows
     from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.tables import NodeTable
@@ -136,11 +140,15 @@ def _node_counts(rows: pa.Table, node_type: int, job: IngestJob) -> dict[str, An
         counts |= label_counts(rows, schema.label_kind)
     if schema.features and job.table_names.nodes[node_type] not in job.given_scales:
         counts |= count_numbers(rows["x"], job.config.normalize, in_order=True)
+    if schema.features and job.config.storage != "float32":
+        counts |= count_range(rows["x"])
     return counts
 
 
-def write_nodes(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales) -> TaskOutput:
-    """Write a part's node rows with their degrees. scales: of dense features, by table."""
+def write_nodes(
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales, forms: Sequence[NarrowRows | None]
+) -> TaskOutput:
+    """Write a part's node rows with their degrees. scales: of dense features, by table. forms: of each type's rows."""
     partition, node_type = divmod(index, job.graph.num_types)
     rows = inbox.read("node_rows", tasks=[index])
     degrees = _degrees(index, inbox, job=job, book=book)
@@ -153,10 +161,16 @@ def write_nodes(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
     }
     if (scale := scales.get(job.table_names.nodes[node_type])) is not None:
         columns["x"] = scaled(rows["x"], scale)
+    lost: dict[str, Any] = {}
+    if (form := forms[node_type]) is not None:
+        matrix = to_matrix(columns["x"])
+        stored = form.encode(matrix)
+        columns["x"], lost = from_rows(stored), column_errors(matrix, form.decode(stored))
     entry = commit_table(job.artifact, nodes_file(partition, job.graph, node_type=node_type), pa.table(columns))
     in_degree = degrees["in_degree"]
     total = in_degree.sum(1)
     counts = {
+        **lost,
         "degree_bins": _degree_bins(total),
         "max_in_degree": int(total.max(initial=0)),
         # by number, only the relations that lead to this type

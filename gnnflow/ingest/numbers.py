@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from gnnflow.columns import floats_of, numbers_of
 from gnnflow.storage.columns import combine, to_numpy
-from gnnflow.storage.user_tables import holds_text
+from gnnflow.storage.user_tables import holds_lists, holds_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ def fits_float32(values: Any) -> Array:
     if values.null_count == len(values):
         return np.zeros(len(values), bool)  # a column of nulls alone may have no type to cast
     with np.errstate(over="ignore"):
-        return np.isfinite(floats_of(values).astype(np.float32))
+        return np.isfinite(floats_of(values).astype(np.float32, copy=False))
 
 
 def can_be_scaled(values: Any, rows: IntArray, scale: ColumnScale | None) -> Array:
@@ -64,6 +64,8 @@ def count_rounded(table: pa.Table, types: Mapping[str, FloatType]) -> dict[str, 
     """
     found = {}
     for name, dtype in types.items():
+        if _holds(dtype, table.schema.field(name).type):
+            continue
         column = combine(table.column(name))
         if holds_text(column.type):  # of numbers
             column = pa.array(numbers_of(column).values, from_pandas=True)
@@ -76,6 +78,12 @@ def count_rounded(table: pa.Table, types: Mapping[str, FloatType]) -> dict[str, 
                 spacing = np.spacing(min(dtype(largest), np.nextafter(np.finfo(dtype).max, dtype(0))))
             found[name] = [_BITS[dtype], float(spacing / 2)]
     return {"rounded": found} if found else {}
+
+
+def _holds(dtype: FloatType, found: pa.DataType) -> bool:
+    """Return whether numbers of a type, or lists of them, are floats of at most as many bits."""
+    found = found.value_type if holds_lists(found) else found
+    return bool(pa.types.is_floating(found)) and found.bit_width <= 8 * np.dtype(dtype).itemsize
 
 
 def _loses_digits(values: Any, dtype: FloatType) -> Array:

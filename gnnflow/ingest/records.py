@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -14,13 +14,16 @@ from gnnflow.graph.facts import BadRows, ColumnCounts, FeatureFacts, GraphFacts,
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.labels import class_counts_of, label_unit_of, num_classes_of, split_class_counts_of
 from gnnflow.ingest.moments import large_columns
+from gnnflow.ingest.narrowing import errors_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gnnflow.graph.book import PartitionBook
+    from gnnflow.graph.narrow import ColumnRanges
     from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.job import IngestJob
+    from gnnflow.ingest.narrowing import Forms
     from gnnflow.ingest.schema import NodeSchema
     from gnnflow.ingest.tables import EdgeTable, NodeTable
     from gnnflow.mapreduce.rounds import TaskRecord
@@ -146,8 +149,9 @@ def facts_of(
     columns: tuple[ColumnCounts, ...],
     scales: dict[str, ColumnScale],
     split_times: dict[str, str],
+    forms: Forms,
 ) -> GraphFacts:
-    """Return the facts of the graph store that the rounds wrote."""
+    """Return the facts of the graph store that the rounds wrote. forms: of the node rows."""
     labelled, nodes = job.tables.labelled.schema, job.tables.nodes
     edges = [table.schema for table in job.tables.edges]
     target = nodes[job.config.target_type].schema
@@ -156,7 +160,7 @@ def facts_of(
         num_edges=total(steps.edges[-1], "edges"),
         offsets=tuple(book.offsets.tolist()),
         id_type=target.id_type,
-        features=_features(job, target),
+        features=_features(job, target, forms.ranges[job.config.target_type]),
         attribute_width=max(schema.attribute_width for schema in edges),
         has_weight=any(schema.has_weight for schema in edges),
         label_kind=labelled.label_kind,
@@ -171,7 +175,7 @@ def facts_of(
         copies_left_out=total(steps.edges[-1], "copies_left_out"),
         targets="nodes" if job.targets is None else "edges",
         has_time=any(schema.has_time for schema in edges),
-        types=_type_facts(job, steps) if job.graph.is_typed else (),
+        types=_type_facts(job, steps, forms) if job.graph.is_typed else (),
         relations=_relation_facts(job, steps) if job.graph.is_typed else (),
         target=job.graph.name_of(job.graph.types[job.config.target_type]),
         target_relation=job.graph.name_of(job.config.target_edges) if job.targets else "",
@@ -183,6 +187,7 @@ def facts_of(
         train_class_counts=split_class_counts_of("train", steps.targets, job),
         encodings=steps.encodings,
         split_times=split_times,
+        column_errors=errors_of(job, steps.written),
     )
 
 
@@ -206,17 +211,19 @@ def _large_columns(job: IngestJob, steps: Records) -> dict[str, tuple[str, ...]]
     return {key: columns for key, columns in found.items() if columns}
 
 
-def _features(job: IngestJob, schema: NodeSchema) -> FeatureFacts:
+def _features(job: IngestJob, schema: NodeSchema, ranges: ColumnRanges | None) -> FeatureFacts:
     has_value = schema.sparse_has_value or (schema.sparse is not None and job.config.normalize == "row")
-    return FeatureFacts("sparse" if schema.sparse else "dense", schema.feature_width, has_value)
+    kind: Literal["dense", "sparse"] = "sparse" if schema.sparse else "dense"
+    storage = job.config.storage if schema.features else "float32"
+    return FeatureFacts(kind, schema.feature_width, has_value, storage, ranges)
 
 
-def _type_facts(job: IngestJob, steps: Records) -> tuple[TypeFacts, ...]:
+def _type_facts(job: IngestJob, steps: Records, forms: Forms) -> tuple[TypeFacts, ...]:
     return tuple(
         TypeFacts(
             name,
             total(steps.nodes[number :: job.graph.num_types], "rows_out"),
-            _features(job, table.schema) if table.schema.has_features else None,
+            _features(job, table.schema, forms.ranges[number]) if table.schema.has_features else None,
             table.schema.id_type,
         )
         for number, (name, table) in enumerate(zip(job.graph.types, job.tables.nodes, strict=True))

@@ -17,11 +17,11 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import edge_rounds, links, node_rounds
 from gnnflow.ingest.labels import check_digits, split_class_counts_of
 from gnnflow.ingest.moments import scales_of
+from gnnflow.ingest.narrowing import forms_of
 from gnnflow.ingest.records import Records, Rounded, count_splits, facts_of, node_row_counts, total
 from gnnflow.ingest.splits import split_times
 from gnnflow.ingest.statistics import CHANNEL, column_names, marked, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
-from gnnflow.sampling.pairs import TimeBounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from gnnflow.ingest.tables import EdgeTable, NodeTable
     from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.sampling.pairs import SplitBounds
     from gnnflow.storage.writing import FileEntry
 
 _ALONE = "To score without training, set graph.label to null."
+_FEW_TIMES = "Rows of one time are in one split, and there are too few times. Set task.split to {kind: random}."
 _FEW_CLASSES = 1000
 
 
@@ -81,12 +83,13 @@ def run_rounds(
     edge_read, edges, edge_scales, bounds = _edge_rounds(job, runner, book)
     held = [table.schema.parts for table in job.tables.nodes]
     scales = scales_of(job.table_names.nodes, nodes, parts=held, given=job.given_scales)
+    forms = forms_of(job, nodes, scales)
     written = runner.run(
         Round(
             "nodes_write",
             parts,
             send,
-            partial(node_rounds.write_nodes, job=job, book=book, scales=scales),
+            partial(node_rounds.write_nodes, job=job, book=book, scales=scales, forms=forms.rows),
             {"node_rows": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
         )
     )
@@ -97,7 +100,7 @@ def run_rounds(
         _check_classes(edges[-1], job)
     check_digits((*read, *edge_read), steps.targets, job)
     times = split_times(job.tables.labelled.schema, bounds)
-    facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales, split_times=times)
+    facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales, split_times=times, forms=forms)
     left_out = {
         name: total(edge_read[table.tasks.start : table.tasks.stop], "rows_left_out")
         for name, table in zip(job.table_names.edges, job.tables.edges, strict=True)
@@ -113,20 +116,20 @@ def _builder(job: IngestJob) -> str:
 
 def _edge_rounds(
     job: IngestJob, runner: RoundRunner, book: PartitionBook
-) -> tuple[list[TaskRecord], list[list[TaskRecord]], dict[str, ColumnScale], TimeBounds | None]:
+) -> tuple[list[TaskRecord], list[list[TaskRecord]], dict[str, ColumnScale], SplitBounds]:
     """Return the records of the reading and of each round after it, the scales of attributes, and bounds of splits."""
     tables, send = job.partitions * len(job.tables.edges), job.destinations
     read = runner.run(
         Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(edge_rounds.read_edges, job=job))
     )
-    by_time = job.targets is not None and job.targets.by_time
-    resolve = partial(links.sample_times if by_time else edge_rounds.resolve_sources, job=job, book=book)
+    by_rank = job.targets is not None and job.targets.drawn is not None
+    resolve = partial(links.send_ranks if by_rank else edge_rounds.resolve_sources, job=job, book=book)
     reads = {"edges_by_src": "edges_read", "node_ids": "nodes_sort"}
     sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
     held = [table.schema.parts for table in job.tables.edges]
     scales = scales_of(job.table_names.edges, sources, parts=held, given=job.given_scales)
     split = partial(edge_rounds.resolve_destinations, job=job, book=book, scales=scales)
-    bounds = _bounds(job, runner) if by_time else None
+    bounds = links.find_bounds(sources, job, runner) if by_rank else ()
     if job.targets is not None:
         split = partial(links.split_edges, job=job, book=book, scales=scales, bounds=bounds)
     reads = {"edges_by_dst": "edges_src", "node_ids": "nodes_sort"}
@@ -141,13 +144,6 @@ def _edge_rounds(
         reads = {"edges_both": "edges_dst"}
         steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
     return read, steps, scales, bounds
-
-
-def _bounds(job: IngestJob, runner: RoundRunner) -> TimeBounds:
-    """Return the times from which on edges are in valid, and in test."""
-    step = Round("times", 1, 1, partial(links.bound_times, job=job), {"times": "edges_src"}, frozenset({"times"}))
-    (record,) = runner.run(step)
-    return TimeBounds(*record.counts["bounds"])
 
 
 def _set_aside(rows: RowCounts) -> str:
@@ -174,7 +170,9 @@ def refuse_empty_splits(labelled: NodeTable | EdgeTable, counts: Mapping[str, in
             raise TableError(
                 f"{found} split {name!r} (counts: {counts}{aside})",
                 where=labelled.uri,
-                fix=f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
+                fix=_FEW_TIMES
+                if labelled.schema.drawn is not None and labelled.schema.drawn.kind == "time"
+                else f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
                 + _ALONE,
             )
 
@@ -194,7 +192,9 @@ def refuse_empty_edge_splits(
             raise TableError(
                 f"no edge is in split {name!r} (counts: {dict(counts)}{aside})",
                 where=labelled.uri,
-                fix=f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
+                fix=_FEW_TIMES
+                if targets.by_time
+                else f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
             )
 
 

@@ -178,7 +178,10 @@ def read_node_schema(
     is_target = node_type in config.target_types
     is_labelled = is_target and targets is None and config.label is not None
     kind, width = label_of(found, chunks, config, classes) if is_labelled else ("none", 0)
-    drawn = _split_of(drawn, kind, table, config) if is_labelled and LABEL_KINDS[kind].has_labels else None
+    has_labels = is_labelled and LABEL_KINDS[kind].has_labels
+    if has_labels:
+        _refuse_without_classes(drawn, kind, table, config)
+    drawn = _split_of(drawn, table, config) if has_labels else None
     return NodeSchema(
         id_type=id_type,
         features=dense,
@@ -196,8 +199,8 @@ def read_node_schema(
     )
 
 
-def _split_of(drawn: DrawnSplit | None, kind: LabelKind, table: SourceTable, config: GraphConfig) -> DrawnSplit | None:
-    """Return a split with the meaning of its times. Raises TableError where the table cannot have it."""
+def _refuse_without_classes(drawn: DrawnSplit | None, kind: LabelKind, table: SourceTable, config: GraphConfig) -> None:
+    """Raise TableError for a split by class of labels that are no classes."""
     if drawn is not None and drawn.kind == "stratified" and not LABEL_KINDS[kind].is_class:
         raise TableError(
             f"column {config.label_column!r} holds {'numbers to predict' if kind == 'regression' else 'lists'}, and a "
@@ -205,6 +208,10 @@ def _split_of(drawn: DrawnSplit | None, kind: LabelKind, table: SourceTable, con
             where=table.uri,
             fix="Set task.split to {kind: random}.",
         )
+
+
+def _split_of(drawn: DrawnSplit | None, table: SourceTable, config: GraphConfig) -> DrawnSplit | None:
+    """Return a split with the meaning of its times. Raises TableError where the table cannot have it."""
     if drawn is None or not drawn.column:
         return drawn
     field = field_of(table.schema(), table.chunks[0], drawn.column, "task.split.column")
@@ -261,6 +268,8 @@ def read_edge_schema(
         asked = tuple(name for name in asked if name in found.names)
     role = role_of("graph.edge_features", config.edge_features, str(relation))
     kind, width = _label_of_edges(found, chunks, config, own, classes)
+    if own is not None:
+        _refuse_without_classes(own.drawn, kind, table, config)
     return EdgeSchema(
         src_type=nodes[table.ids[config.src_column]].id_type,
         dst_type=nodes[table.ids[config.dst_column]].id_type,

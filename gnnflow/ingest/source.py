@@ -32,7 +32,7 @@ from gnnflow.ingest.labels import is_labelled, label_column, label_faults, round
 from gnnflow.ingest.numbers import count_rounded
 from gnnflow.ingest.times import time_faults, times_of
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.sampling.pairs import random_splits
+from gnnflow.sampling.pairs import random_splits, ranked_splits
 from gnnflow.storage.columns import combine, from_matrix, from_ragged, id_keys, take_rows, to_numpy, to_ragged
 from gnnflow.storage.user_tables import iter_chunk, read_chunk
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.exchange import Emit
 
 FIRST_TIME = 1 << 63
-"""The key of time 0 among the times of nodes: keys are not negative and ascend with the times."""
+"""The key of time 0 among times: keys are not negative and ascend with the times."""
 
 
 def node_column_names(schema: NodeSchema, config: GraphConfig) -> list[str]:
@@ -258,12 +258,7 @@ def _drawn_codes(table: pa.Table, columns: Mapping[str, pa.Array], labelled: Arr
         return np.where(labelled, codes, np.int8(-1))
     found, rows = np.full(table.num_rows, -1, np.int8), np.flatnonzero(labelled)
     of_rows = {name: columns[name].take(pa.array(rows)) for name in ("id", "label")}
-    group, keys = ranked_keys(table.take(pa.array(rows)), of_rows, drawn)
-    # the class of each group, and the first keys of its valid and test nodes [groups]
-    names = np.array([name for name, _ in drawn.groups], np.int64)
-    bounds = np.array([first for _, first in drawn.groups], np.uint64).reshape(-1, 2)
-    own = bounds[np.searchsorted(names, group)]
-    found[rows] = np.select([keys >= own[:, 1], keys >= own[:, 0]], [SPLITS.index("test"), SPLITS.index("valid")], 0)
+    found[rows] = ranked_splits(*ranked_keys(table.take(pa.array(rows)), of_rows, drawn), drawn.groups)
     return found
 
 
@@ -274,10 +269,14 @@ def ranked_keys(table: pa.Table, columns: Mapping[str, pa.Array], drawn: DrawnSp
     test. columns: the store's, with id and label.
     """
     if drawn.kind == "time":
-        times = times_of(table.column(drawn.column), time=drawn.unit)
-        return np.zeros(len(times), np.int64), times.view(np.uint64) + np.uint64(FIRST_TIME)
+        return time_keys(times_of(table.column(drawn.column), time=drawn.unit))
     hashed = combine_keys(id_keys(columns["id"]), seed_word("node split", drawn.seed))
     return np.asarray(to_numpy(columns["label"]), np.int64), ~hashed  # the smallest are test, as of a random split
+
+
+def time_keys(times: IntArray) -> tuple[IntArray, KeyArray]:
+    """Return the group, which all have, and the key of each time [R]."""
+    return np.zeros(len(times), np.int64), times.view(np.uint64) + np.uint64(FIRST_TIME)
 
 
 def _sparse_values(table: pa.Table, schema: NodeSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:

@@ -1,12 +1,14 @@
-"""The rounds that find the bounds of splits by time or by class, before any row is ingested.
+"""The rounds that find the bounds of splits by time or by class, of nodes and of edges.
 
-Each node has a key in a group: its time in one group of all, or a hash of its id in its class. The smallest keys of a
-group are train, the largest test, and nodes of one key are in one split. `splits_read` reads ids, labels and times
-once, counts the nodes of each key and sends each key where its hash says, so that no task holds more than its share of
-the distinct keys. Rounds of counts by intervals of keys then narrow the interval of each searched rank, until it has
-one key. Ranks are exact, and depend on neither chunks nor order.
+Each row has a key in a group: its time in one group of all, or a hash of its ids in its class. The smallest keys of a
+group are train, the largest test, and rows of one key are in one split. A round counts the rows of each key and sends
+each key where its hash says, so that no task holds more than its share of the distinct keys. Rounds of counts by
+intervals of keys then narrow the interval of each searched rank, until it has one key. Ranks are exact, and depend on
+neither chunks nor order.
 
-Rows that are set aside for their id, label or time do not count; a repeated id counts each time.
+Keys of nodes are sent before any row is ingested, by `splits_read`, which reads ids, labels and times once; keys of
+edges by the round that finds their sources. Rows that are set aside before that do not count; a repeated id counts each
+time.
 """
 
 from __future__ import annotations
@@ -27,24 +29,24 @@ from gnnflow.ingest.classes import MOST_CLASSES
 from gnnflow.ingest.labels import is_labelled, label_column, label_faults
 from gnnflow.ingest.schema import EdgeSchema
 from gnnflow.ingest.source import FIRST_TIME, ids_of, ranked_keys, split_time_faults
-from gnnflow.ingest.targets import SplitKeys
 from gnnflow.ingest.times import time_text
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
-from gnnflow.sampling.pairs import TimeBounds
+from gnnflow.sampling.pairs import SplitKeys
 from gnnflow.storage.columns import take_rows, to_numpy
 from gnnflow.storage.user_tables import read_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray, KeyArray
     from gnnflow.ingest.schema import NodeSchema
-    from gnnflow.ingest.tables import NodeTable, Tables
+    from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.ingest.targets import DrawnSplit
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.sampling.pairs import SplitBounds
 
 _KEYS = "split_keys"
 _INTERVALS = 1 << 14  # of all searches of a round: their counts are JSON in the tasks' records
@@ -52,7 +54,7 @@ _FEWEST_INTERVALS = 16
 
 
 class _Search(NamedTuple):
-    """A search for the key of a rank in a group: it is from low to high, and `below` nodes have keys below low."""
+    """A search for the key of a rank in a group: it is from low to high, and `below` rows have keys below low."""
 
     group: int
     rank: int
@@ -62,7 +64,7 @@ class _Search(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A key, and the number of nodes in its group with smaller keys."""
+    """A key, and the number of rows in its group with smaller keys."""
 
     key: int
     below: int
@@ -70,9 +72,9 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True)
 class _Group:
-    """The nodes of a group: their number, their smallest and their largest key."""
+    """The rows of a group: their number, their smallest and their largest key."""
 
-    nodes: int
+    rows: int
     low: int
     high: int
 
@@ -88,38 +90,69 @@ def find_splits(tables: Tables, config: GraphConfig, runner: RoundRunner) -> Tab
     assert config.partitions is not None, "a resolved run has a number of partitions"
     task = partial(read_keys, table=table, destinations=config.partitions)
     read = runner.run(Round("splits_read", len(table.chunks), config.partitions, task))
-    groups = _groups_of(read)
+    bounds = _bounds_of(read, table, table.schema.drawn, _Rounds(runner, config.partitions, read="splits_read"))
+    found = replace(table, schema=replace(table.schema, drawn=replace(table.schema.drawn, groups=bounds)))
+    return replace(tables, nodes=tuple(found if each is table else each for each in tables.nodes))
+
+
+def find_edge_bounds(
+    records: Sequence[TaskRecord], tables: Tables, runner: RoundRunner, *, partitions: int, read: str, tasks: range
+) -> SplitBounds:
+    """Return the keys that divide the edges that are targets, by time or by class.
+
+    records: of the tasks of the round `read` that sent keys. Raises TableError where there are too many classes.
+    """
+    targets = tables.targets
+    assert targets is not None
+    assert targets.drawn is not None
+    return _bounds_of(records, tables.labelled, targets.drawn, _Rounds(runner, partitions, read=read, tasks=tasks))
+
+
+def _bounds_of(
+    records: Sequence[TaskRecord], table: NodeTable | EdgeTable, drawn: DrawnSplit, rounds: _Rounds
+) -> SplitBounds:
+    """Return the keys that divide the rows of a table."""
+    groups = _groups_of([record.counts["groups"] for record in records])
     if len(groups) > MOST_CLASSES:
         raise TableError(
             f"column {table.config.label_column!r} holds more than {MOST_CLASSES:,} classes, too many to be stratified",
             where=table.uri,
             fix="Set task.split to {kind: random}.",
         )
-    rounds = _Rounds(runner, config.partitions)
-    drawn = replace(table.schema.drawn, groups=_divided(groups, table.schema.drawn, rounds))
-    found = replace(table, schema=replace(table.schema, drawn=drawn))
-    return replace(tables, nodes=tuple(found if each is table else each for each in tables.nodes))
+    return _divided(groups, drawn, rounds.find)
 
 
-def split_times(schema: NodeSchema | EdgeSchema, bounds: TimeBounds | None) -> dict[str, str]:
+def bounds_of_keys(group: IntArray, key: KeyArray, drawn: DrawnSplit) -> SplitBounds:
+    """Return the keys that divide rows whose groups and keys [R] are all in memory."""
+    order = np.lexsort((key, group))
+    group, key = group[order], key[order]
+
+    def find(searches: Sequence[_Search]) -> list[_Found]:
+        found = []
+        for search in searches:
+            begin, end = np.searchsorted(group, [search.group, search.group + 1])
+            wanted = key[begin + search.rank]
+            found.append(_Found(int(wanted), int(np.searchsorted(key[begin:end], wanted))))
+        return found
+
+    return _divided(_groups_of([list(_summaries(group, key))]), drawn, find)
+
+
+def split_times(schema: NodeSchema | EdgeSchema, bounds: SplitBounds) -> dict[str, str]:
     """Return the first times of valid and of test as text, where a split is by time. bounds: of edges that are targets.
 
     A split without a share has none.
     """
-    found = bounds
-    unit, shares = "", (1.0, 1.0)
     if isinstance(schema, EdgeSchema):
-        unit = schema.time
-        if schema.targets is not None and schema.targets.task.split.kind == "time":
-            shares = schema.targets.task.split.valid, schema.targets.task.split.test
-    elif schema.drawn is not None and schema.drawn.kind == "time" and schema.drawn.groups:
-        ((_, keys),) = schema.drawn.groups
-        unit, shares = schema.drawn.unit, (schema.drawn.valid, schema.drawn.test)
-        found = TimeBounds(*(key - FIRST_TIME for key in keys))
-    if found is None:
+        drawn, unit = None if schema.targets is None else schema.targets.drawn, schema.time
+    else:
+        drawn, unit = schema.drawn, "" if schema.drawn is None else schema.drawn.unit
+        bounds = () if drawn is None else drawn.groups
+    if drawn is None or drawn.kind != "time" or not bounds:
         return {}
-    of_splits = zip(SPLITS[1:], found, shares, strict=True)
-    return {name: time_text(time, unit) for name, time, share in of_splits if share}
+    ((_, keys),) = bounds
+    of_splits = zip(SPLITS[1:], keys, (drawn.valid, drawn.test), strict=True)
+    return {name: time_text(key - FIRST_TIME, unit) for name, key, share in of_splits if share}
 
 
 def read_keys(index: int, inbox: Inbox, *, table: NodeTable, destinations: int) -> TaskOutput:
@@ -133,11 +166,15 @@ def read_keys(index: int, inbox: Inbox, *, table: NodeTable, destinations: int) 
     kept = np.setdiff1d(np.flatnonzero(is_labelled(rows, schema, config)), np.concatenate(bad))
     rows = take_rows(rows.combine_chunks(), kept)
     columns = {"id": ids_of(rows, schema, config), "label": label_column(rows, schema, config)}
-    group, key = ranked_keys(rows, columns, schema.drawn)
+    return send_keys(*ranked_keys(rows, columns, schema.drawn), destinations=destinations)
+
+
+def send_keys(group: IntArray, key: KeyArray, *, destinations: int) -> TaskOutput:
+    """Count rows by group and key [R], and send each key where its hash says."""
     order = np.lexsort((key, group))
     group, key = group[order], key[order]
     first = _firsts(group, key)
-    sent = pa.table({"group": group[first], "key": key[first], "nodes": np.diff(np.append(first, len(key)))})
+    sent = pa.table({"group": group[first], "key": key[first], "rows": np.diff(np.append(first, len(key)))})
     home = (mix(key[first].copy()) % np.uint64(destinations)).astype(np.int64)
     return TaskOutput(emits=(Emit(_KEYS, sent, home),), counts={"groups": list(_summaries(group, key))})
 
@@ -151,63 +188,84 @@ def _firsts(*sorted_by: IntArray | KeyArray) -> IntArray:
 
 
 def _summaries(group: IntArray, key: KeyArray) -> Iterator[list[int]]:
-    """Yield for each group its number, its nodes, and its smallest and largest key. Rows are sorted by both."""
+    """Yield for each group its number, its rows, and its smallest and largest key. Rows are sorted by both."""
     first = _firsts(group)
     for begin, end in zip(first[: MOST_CLASSES + 1], np.append(first[1:], len(group)), strict=False):
         yield [int(group[begin]), int(end - begin), int(key[begin]), int(key[end - 1])]
 
 
-def _groups_of(records: Sequence[TaskRecord]) -> dict[int, _Group]:
-    """Return the groups of all chunks, ascending."""
+def _groups_of(summaries: Sequence[Sequence[Sequence[int]]]) -> dict[int, _Group]:
+    """Return the groups of all tasks, ascending. summaries: the groups of each task."""
     found: dict[int, _Group] = {}
-    for record in records:
-        for group, nodes, low, high in record.counts["groups"]:
+    for of_task in summaries:
+        for group, rows, low, high in of_task:
             own = found.get(group, _Group(0, low, high))
-            found[group] = _Group(own.nodes + nodes, min(own.low, low), max(own.high, high))
+            found[group] = _Group(own.rows + rows, min(own.low, low), max(own.high, high))
     return dict(sorted(found.items()))
 
 
-def _divided(groups: dict[int, _Group], drawn: DrawnSplit, rounds: _Rounds) -> tuple[tuple[int, SplitKeys], ...]:
+def _divided(
+    groups: dict[int, _Group], drawn: DrawnSplit, find: Callable[[Sequence[_Search]], list[_Found]]
+) -> SplitBounds:
     """Return the first keys of valid and of test of each group."""
     searches: list[_Search] = []
     for group, own in groups.items():
-        for held in _held_out(own.nodes, drawn):
-            rank = min(own.nodes - held, own.nodes - 1)
+        for held in _held_out(own.rows, drawn):
+            rank = min(own.rows - held, own.rows - 1)
             searches.append(_Search(group, rank, own.low, own.high))
-    found = iter(rounds.find(searches))
-    divided = []
+    found = iter(find(searches))
+    divided: dict[int, tuple[_Found, _Found]] = {}
     for group, own in groups.items():
-        keys = [
-            next_found if held else _Found(own.high + 1, own.nodes)
-            for held, next_found in zip(_held_out(own.nodes, drawn), found, strict=False)
-        ]
-        valid, test = keys
-        if drawn.kind == "time" and drawn.valid and valid.key == test.key and test.below:  # ties took all of valid
-            (valid,) = rounds.find([_Search(group, test.below - 1, own.low, own.high)])
-        largest = int(np.iinfo(np.uint64).max)
-        divided.append((group, SplitKeys(min(valid.key, largest), min(test.key, largest))))
-    return tuple(divided)
+        valid, test = (
+            next_found if held else _Found(own.high + 1, own.rows)
+            for held, next_found in zip(_held_out(own.rows, drawn), found, strict=False)
+        )
+        divided[group] = valid, test
+    # groups where rows of one key took all of valid, which then begins at the key before
+    taken = [
+        group
+        for group, (valid, test) in divided.items()
+        if valid.key == test.key and test.below and drawn.valid and _asks_for_valid(groups[group], drawn)
+    ]
+    before = [_Search(each, divided[each][1].below - 1, groups[each].low, groups[each].high) for each in taken]
+    divided |= {group: (valid, divided[group][1]) for group, valid in zip(taken, find(before), strict=True)}
+    return tuple((group, _keys_of(groups[group], found, drawn)) for group, found in divided.items())
 
 
-def _held_out(nodes: int, drawn: DrawnSplit) -> tuple[int, int]:
-    """Return the nodes of a group that are valid or test, and that are test; by class at least one of each is asked.
+def _asks_for_valid(group: _Group, drawn: DrawnSplit) -> bool:
+    held, test = _held_out(group.rows, drawn)
+    return drawn.kind == "time" or held > test
 
-    Of a class of two nodes one is train and one valid; a single node is train.
+
+def _keys_of(group: _Group, found: tuple[_Found, _Found], drawn: DrawnSplit) -> SplitKeys:
+    """Return the keys that divide a group; of a class the rows with the smallest key are train, however many."""
+    least = 0 if drawn.kind == "time" else group.low + 1
+    largest = int(np.iinfo(np.uint64).max)
+    valid, test = (min(max(each.key, least), largest) for each in found)
+    return SplitKeys(valid, test)
+
+
+def _held_out(rows: int, drawn: DrawnSplit) -> tuple[int, int]:
+    """Return the rows of a group that are valid or test, and that are test; by class at least one of each is asked.
+
+    Of a class of two rows one is train and one valid; a single row is train.
     """
     if drawn.kind == "time":
-        return round((drawn.valid + drawn.test) * nodes), round(drawn.test * nodes)
-    valid, test = (max(round(share * nodes), int(share > 0)) for share in (drawn.valid, drawn.test))
-    while valid + test >= nodes and valid + test > 0:
+        return round((drawn.valid + drawn.test) * rows), round(drawn.test * rows)
+    valid, test = (max(round(share * rows), int(share > 0)) for share in (drawn.valid, drawn.test))
+    while valid + test >= rows and valid + test > 0:
         valid, test = (valid, test - 1) if test >= valid else (valid - 1, test)
     return valid + test, test
 
 
 @dataclass
 class _Rounds:
-    """The rounds that search keys among those that were sent."""
+    """The rounds that search keys among those that tasks of the round `read` sent; None: all of its tasks."""
 
     runner: RoundRunner
     partitions: int
+    read: str
+    tasks: range | None = None
     done: int = 0
 
     def find(self, searches: Sequence[_Search]) -> list[_Found]:
@@ -215,8 +273,8 @@ class _Rounds:
         found: dict[int, _Found] = {}
         is_open = dict(enumerate(searches))
         while is_open:
-            task = partial(count_intervals, searches=tuple(is_open.values()))
-            step = Round(f"splits_{self.done}", self.partitions, 1, task, {_KEYS: "splits_read"})
+            task = partial(count_intervals, searches=tuple(is_open.values()), tasks=self.tasks)
+            step = Round(f"splits_{self.done}", self.partitions, 1, task, {_KEYS: self.read})
             self.done += 1
             records = self.runner.run(step)
             for place, (number, search) in enumerate(tuple(is_open.items())):
@@ -228,12 +286,14 @@ class _Rounds:
         return [found[number] for number in range(len(searches))]
 
 
-def count_intervals(index: int, inbox: Inbox, *, searches: Sequence[_Search]) -> TaskOutput:
-    """Count the nodes whose keys are here by the intervals of each search, with the bounds of their keys."""
-    rows = inbox.read(_KEYS).combine_chunks()
-    group, key, nodes = (to_numpy(rows[name]) for name in ("group", "key", "nodes"))
+def count_intervals(
+    index: int, inbox: Inbox, *, searches: Sequence[_Search], tasks: Sequence[int] | None = None
+) -> TaskOutput:
+    """Count the rows whose keys are here by the intervals of each search, with the bounds of their keys."""
+    sent = inbox.read(_KEYS, tasks=tasks).combine_chunks()
+    group, key, rows = (to_numpy(sent[name]) for name in ("group", "key", "rows"))
     order = np.lexsort((key, group))
-    group, key, nodes = group[order], key[order], nodes[order]
+    group, key, rows = group[order], key[order], rows[order]
     size = max(_FEWEST_INTERVALS, _INTERVALS // len(searches))
     counted = []
     for search in searches:
@@ -249,7 +309,7 @@ def count_intervals(index: int, inbox: Inbox, *, searches: Sequence[_Search]) ->
         interval = (held - np.uint64(search.low)) // np.uint64(width)
         first = _firsts(interval)
         last = np.append(first, len(held))[1:] - 1
-        total = np.add.reduceat(nodes[inside], first) if len(first) else first
+        total = np.add.reduceat(rows[inside], first) if len(first) else first
         columns = (interval[first], total, held[first], held[last])
         counted.append([column.tolist() for column in columns])
     return TaskOutput(counts={"intervals": counted})
@@ -257,17 +317,17 @@ def count_intervals(index: int, inbox: Inbox, *, searches: Sequence[_Search]) ->
 
 def _narrowed(search: _Search, counted: Sequence[Sequence[Sequence[int]]]) -> _Search:
     """Return a search within the interval that has its rank. counted: of each task, by interval."""
-    nodes: Counter[int] = Counter()
+    rows: Counter[int] = Counter()
     low: dict[int, int] = {}
     high: dict[int, int] = {}
     for columns in counted:
         for interval, total, smallest, largest in zip(*columns, strict=True):
-            nodes[interval] += total
+            rows[interval] += total
             low[interval] = min(low.get(interval, smallest), smallest)
             high[interval] = max(high.get(interval, largest), largest)
     below = search.below
-    for interval in sorted(nodes):
-        if below + nodes[interval] > search.rank:
+    for interval in sorted(rows):
+        if below + rows[interval] > search.rank:
             return search._replace(low=low[interval], high=high[interval], below=below)
-        below += nodes[interval]
-    raise AssertionError("a rank is among the nodes of its group")
+        below += rows[interval]
+    raise AssertionError("a rank is among the rows of its group")

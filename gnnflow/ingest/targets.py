@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
-from gnnflow.config.task_section import NodeAutoSplit, NodeColumnSplit, RandomSplit, TimeSplit
+from gnnflow.config.task_section import (
+    NodeAutoSplit,
+    NodeColumnSplit,
+    RandomSplit,
+    StratifiedSplit,
+    TimeSplit,
+)
 
 if TYPE_CHECKING:
     from gnnflow.config import GraphConfig, PairTask, TaskConfig
+    from gnnflow.sampling.pairs import SplitBounds
 
-
-class SplitKeys(NamedTuple):
-    """The first keys of valid and of test among the keys of a group of nodes (`gnnflow.ingest.splits`)."""
-
-    valid: int
-    test: int
+_DIVIDED = {
+    "time": "by time (graph.timestamp), each edge scored from earlier ones",
+    "random": "drawn by ends",
+    "stratified": "drawn by ends within each class",
+}
 
 
 @dataclass(frozen=True)
 class DrawnSplit:
-    """The shares of labelled nodes that are held out, by hashes of ids and a seed or by times.
+    """The shares of labelled nodes, or of edges, that are held out: by hashes of ids and a seed or by times.
 
     column, unit: of the nodes' times, and their meaning as `gnnflow.ingest.times` returns it. groups: for a split by
     ranks the first keys of valid and test of each class, or of all nodes, ascending by class; empty before they are
@@ -33,7 +39,7 @@ class DrawnSplit:
     kind: Literal["random", "stratified", "time"] = "random"
     column: str = ""
     unit: str = ""
-    groups: tuple[tuple[int, SplitKeys], ...] = ()
+    groups: SplitBounds = ()
 
     @staticmethod
     def of(task: TaskConfig, *, seed: int) -> DrawnSplit | None:
@@ -110,16 +116,21 @@ class EdgeTargets:
         return self.are_split and self.task.split.kind == "time"
 
     @property
+    def drawn(self) -> DrawnSplit | None:
+        """The shares of a split by ranks (`gnnflow.ingest.splits`); None where the split is another."""
+        split = self.task.split
+        if not self.are_split or not isinstance(split, StratifiedSplit | TimeSplit):
+            return None
+        return DrawnSplit(split.valid, split.test, self.seed, split.kind)
+
+    @property
     def text(self) -> str:
         """The held-out shares of labelled edges, as half a sentence; empty where a column has them."""
         split = self.task.split
-        if not self.have_labels or not isinstance(split, RandomSplit | TimeSplit):
+        if not self.have_labels or not isinstance(split, RandomSplit | StratifiedSplit | TimeSplit):
             return ""
         shares = f"{split.valid:.0%} of labelled edges for valid and {split.test:.0%} for test"
-        how = (
-            "by time (graph.timestamp), each edge scored from earlier ones" if split.kind == "time" else "drawn by ends"
-        )
-        return f"{how}, {shares} (task.split)"
+        return f"{_DIVIDED[split.kind]}, {shares} (task.split)"
 
     @property
     def have_times(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gnnflow.kernels.adding import add_value_gradient, add_weighted_sum, added_sum
 from gnnflow.kernels.attention_inputs import Halves, SoftmaxSums
-from gnnflow.kernels.csr import UNSCALED, Csr, Instances, Scales, identity
+from gnnflow.kernels.csr import UNSCALED, Csr, Instances, Pieces, Scales, identity
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native import (
@@ -23,7 +23,9 @@ from gnnflow.kernels.native import (
     binary_cross_entropy,
     cross_entropy,
     elu,
+    joined_means,
     scored_mean,
+    softmax_of_pieces,
 )
 from gnnflow.kernels.softmax import adds_softmax, softmax_sums
 from gnnflow.kernels.table import (
@@ -51,6 +53,7 @@ __all__ = [
     "Instances",
     "Kernel",
     "Map",
+    "Pieces",
     "Scales",
     "SoftmaxSums",
     "add_gated_gradient",
@@ -74,10 +77,12 @@ __all__ = [
     "gather_sources",
     "gather_targets",
     "identity",
+    "joined_means",
     "leaf_sum",
     "scored_mean",
     "segment_max",
     "segment_sum",
+    "softmax_of_pieces",
     "softmax_sums",
     "weighted_sum",
 ]

@@ -34,13 +34,23 @@ def _states(tensors: tuple[Tensor, ...]) -> tuple[object, ...]:
     return tuple((each.data_ptr(), each.shape, each.stride(), each.dtype, each._version) for each in tensors)  # noqa: SLF001
 
 
+class Pieces(NamedTuple):
+    """The pieces of each target's in-edges: a state over them is the merge of their states, in this order.
+
+    bounds [T + 1]: which pieces a target has, at least one. begins [pieces + 1]: where the edges of each piece begin.
+    """
+
+    bounds: Tensor
+    begins: Tensor
+
+
 @dataclass(frozen=True, eq=False)
 class Csr:
     """In-edges grouped by target: edge e of target t has offsets[t] <= e < offsets[t + 1] and comes from sources[e].
 
     offsets: int64 [T + 1]. sources: int64 [E], rows among num_sources. is_identity: target t has exactly one edge, from
     source t; kernels then need no gather. is_edgewise: source e is edge e, so its reverse needs no sort. longest: the
-    most in-edges of a target, where known.
+    most in-edges of a target, where known. pieces: only the native core takes them, for sums and softmax.
     """
 
     offsets: Tensor
@@ -49,6 +59,7 @@ class Csr:
     is_identity: bool = False
     is_edgewise: bool = False
     longest: int | None = None
+    pieces: Pieces | None = None
 
     @property
     def num_targets(self) -> int:
@@ -100,6 +111,7 @@ class Csr:
             is_identity=self.is_identity,
             is_edgewise=True,
             longest=self.longest,
+            pieces=self.pieces,
         )
 
     @cached_property

@@ -39,7 +39,8 @@ class Aggregation(ABC):
     map of the values. scaled_by_sample: the state tensors that a uniform sample of the edges makes too small; for
     weighted samples see `Messages.scale`. reads_attributes: edge attributes control the aggregation of a message, and
     are not part of it. adds: merging adds the tensors of two states. takes_once: of equal parts only the first gets a
-    gradient. part_reads_whole: `part_gradient` reads the whole state in addition to the result of `for_parts`.
+    gradient. part_reads_whole: `part_gradient` reads the whole state in addition to the result of `for_parts`. joins:
+    `partial` takes adjacencies with `Csr.pieces`.
     """
 
     mergeable: ClassVar[bool] = True
@@ -48,6 +49,7 @@ class Aggregation(ABC):
     takes_once: ClassVar[bool] = False
     part_reads_whole: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = False
+    joins: ClassVar[bool] = False
     scaled_by_sample: ClassVar[tuple[str, ...]] = ()
     reads_attributes: ClassVar[bool] = False
 
@@ -117,6 +119,7 @@ class Sum(Aggregation):
     linear = True
     adds = True
     takes_scales = True
+    joins = True
     scaled_by_sample = ("sum",)
 
     def partial(self, messages: Messages) -> State:
@@ -156,6 +159,7 @@ class Mean(Aggregation):
 
     linear = True
     adds = True
+    joins = True
 
     def partial(self, messages: Messages) -> State:
         """Return the sums and the sums of coefficients, the latter without dropout."""

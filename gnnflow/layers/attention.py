@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.kernels import Attended, Halves, add_softmax_sums, adds_softmax, softmax_sums
+from gnnflow.kernels import (
+    Attended,
+    Halves,
+    add_softmax_sums,
+    adds_softmax,
+    joined_means,
+    softmax_of_pieces,
+    softmax_sums,
+)
 from gnnflow.layers.aggregation import Aggregation, State
 from gnnflow.layers.messages import Messages
 
@@ -27,6 +35,7 @@ class SoftmaxAttention(Aggregation):
 
     linear = True
     part_reads_whole = False
+    joins = True
 
     def partial(self, messages: Messages) -> State:
         """Return maximum, denominator and mean; dropout acts only on the mean, as on normalised weights."""
@@ -36,6 +45,8 @@ class SoftmaxAttention(Aggregation):
                 "softmax attention needs a logit per edge",
                 fix="Let coefficient() return the logits, or aggregate with Sum, Mean or Max.",
             )
+        if messages.csr.pieces is not None:
+            return self._joined(messages)
         found = softmax_sums(
             messages.csr,
             logit,
@@ -47,6 +58,32 @@ class SoftmaxAttention(Aggregation):
             leaf_mean=messages.leaf_mean,
         )
         return {"max": found.maximum, "denominator": found.denominator, "mean": found.mean}
+
+    def _joined(self, messages: Messages) -> State:
+        """Return the state over edges in pieces, with the bits of merging a state per piece in their order."""
+        csr, halves = messages.csr, messages.halves
+        assert halves is not None, "pieces are of logits in halves"
+        assert csr.pieces is not None
+        found = softmax_of_pieces(csr, halves, messages.scale)
+        bounds, count = csr.pieces.bounds, csr.pieces.bounds.diff()
+        first = bounds[:-1]
+        # which targets have a piece of each number, and the state that pieces up to it give [T, H]
+        state = {"max": found[0].index_select(0, first), "denominator": found[1].index_select(0, first)}
+        # what of the mean before a piece, and of the piece's mean, is in the mean of both [pieces, 2, H]
+        shares = found[0].new_empty(len(found[0]), 2, found[0].shape[1])
+        for number in range(1, int(count.max()) if len(count) else 0):
+            rows = torch.nonzero(count > number)[:, 0]
+            pieces = first.index_select(0, rows) + number
+            held = {name: each.index_select(0, rows) for name, each in state.items()}
+            part = {"max": found[0].index_select(0, pieces), "denominator": found[1].index_select(0, pieces)}
+            # means of one and zero give the shares themselves [n, H, 2]
+            before, after = (held["max"].new_tensor(side).view(1, 1, 2) for side in ([1.0, 0.0], [0.0, 1.0]))
+            merged = self.merge({**held, "mean": before}, {**part, "mean": after})
+            shares.index_copy_(0, pieces, merged["mean"].transpose(1, 2))
+            for name, rows_so_far in state.items():
+                rows_so_far.index_copy_(0, rows, merged[name])
+        mean = joined_means(csr, halves, messages.value, factor=messages.scale, sums=found, shares=shares)
+        return {**state, "mean": mean}
 
     def merge(self, left: State, right: State) -> State:
         """Rescale both denominators to the larger maximum, and weigh the means with them."""

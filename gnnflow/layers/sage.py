@@ -4,7 +4,8 @@ Algorithm 1 with the mean aggregator, h' = W_self h_v + W_neigh mean(h_u) + b (t
 products), and the pooling aggregator of equation 3, h' = W_self h_v + W_neigh max(relu(W_pool h_u + b_pool)) + b.
 Deviations: rows are not normalised to unit length (line 7), and in a graph with edge weights the mean is the weighted
 one; over a sample drawn in proportion to the weights it is the self-normalised estimate of that mean (`Mean`), which
-applies each weight once. The pooling aggregator is NGra's MP-GCN. With a sum in the mean's place it is CommNet
+applies each weight once. First weights are uniform within 1 / sqrt(in_width), as in PyG's SAGEConv, and biases zero
+(decision 38). The pooling aggregator is NGra's MP-GCN. With a sum in the mean's place it is CommNet
 (Sukhbaatar, Szlam and Fergus, "Learning multiagent communication with backpropagation", NeurIPS 2016), as NGra has it:
 Ma et al., "Towards efficient large-scale graph neural network computing", 2018.
 
@@ -38,7 +39,9 @@ class GraphSAGE(Layer):
         self.own = nn.Linear(in_width, out_width)
         self.pool = nn.Linear(in_width, out_width) if aggregator == "max" else None
         self.neighbor = nn.Linear(in_width if self.pool is None else out_width, out_width, bias=False)
-        _glorot(self.own, self.pool, self.neighbor)
+        for linear in (self.own, self.pool):
+            if linear is not None:
+                nn.init.zeros_(linear.bias)
 
     @classmethod
     def from_config(cls, config: SAGEConfig, place: Place) -> Self:
@@ -76,11 +79,3 @@ class GraphSAGE(Layer):
         neighbors = aggregated.flatten(1) if self.pool is None else self.neighbor(aggregated.flatten(1))
         result: Tensor = self.own(own["h"]) + neighbors
         return result
-
-
-def _glorot(*linears: nn.Linear | None) -> None:
-    for linear in linears:
-        if linear is not None:
-            nn.init.xavier_uniform_(linear.weight)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)

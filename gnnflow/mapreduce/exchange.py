@@ -230,28 +230,33 @@ class Inbox:
         tasks: to read, where others sent nothing or other columns. partition: whose rows to read, by default this
         partition's.
         """
+        for task in range(len(self.channels[channel][1])) if tasks is None else tasks:
+            yield pa.concat_tables(list(self.files(channel, tasks=[task], partition=partition)))
+
+    def files(self, channel: str, *, tasks: Sequence[int], partition: int | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of each file of some tasks, in order: what `pieces` yields, in smaller pieces."""
         round_name, files = self.channels[channel]
         place = self.partition if partition is None else partition
-        for task in range(len(files)) if tasks is None else tasks:
+        for task in tasks:
             assert files[task], f"task {task} of {round_name} sent nothing in {channel}"
-            uris = (exchange_file(self.work, round_name, channel, task, number) for number in range(files[task]))
-            yield pa.concat_tables([read_exchange(uri, place) for uri in uris])
+            for number in range(files[task]):
+                yield read_exchange(exchange_file(self.work, round_name, channel, task, number), place)
 
     def read(self, channel: str, *, tasks: Sequence[int] | None = None, partition: int | None = None) -> pa.Table:
         """Return the rows that `pieces` yields, one after another."""
         return pa.concat_tables(list(self.pieces(channel, tasks=tasks, partition=partition)))
 
-    def map(self, channel: str, task: int, names: Sequence[str] | None = None) -> dict[str, Array]:
-        """Return arrays that a task kept in a channel, where they lie; None: all.
+    def map(self, channel: str, task: int | None, names: Sequence[str] | None = None) -> dict[str, Array]:
+        """Return arrays that a task kept in a channel, where they lie; with None those that all tasks wrote to.
 
-        Raises ExchangeError where one is gone or damaged.
+        names: None for all that a task kept. Raises ExchangeError where one is gone or damaged.
         """
         round_name, files = self.channels[channel]
         try:
             arrays = map_arrays(channel_folder(self.work, round_name, channel), task, names)
         except StorageError as error:
             raise ExchangeError(error.problem, where=error.where, fix=_AGAIN) from error
-        if names is None and len(arrays) != files[task]:
+        if names is None and task is not None and len(arrays) != files[task]:
             problem = f"has {len(arrays)} of {files[task]} arrays of task {task}"
             raise ExchangeError(problem, where=channel_folder(self.work, round_name, channel), fix=_AGAIN)
         return arrays

@@ -34,7 +34,6 @@ _IMPORTED = (
     "pyarrow",
     "pydantic",
     "safetensors",
-    "sklearn",
     "torch",
     "yaml",
 )

@@ -221,7 +221,7 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
         boot=this_boot() if kept.arrays else "",
     )
     # not synced: after a power failure a task without its record or files runs again
-    document = {**asdict(record), _VERSION: __version__}
+    document = {**vars(record), "files": [asdict(each) for each in record.files], _VERSION: __version__}
     write_document(join(work, step.name, f"{index:05d}.json"), document, durable=False)
     return record
 
@@ -238,6 +238,16 @@ def _written(
     writer.write_behind(noted())
     last = returned[0] or TaskOutput()
     return replace(output, files=(*output.files, *last.files), counts={**output.counts, **last.counts})
+
+
+def drained(coming: Generator[Emit, None, TaskOutput]) -> tuple[list[Emit], TaskOutput]:
+    """Return all rows that a generator would send, and what it returns, for a task that works on with them."""
+    returned: list[TaskOutput] = []
+
+    def noted() -> Generator[Emit]:
+        returned.append((yield from coming))
+
+    return list(noted()), returned[0]
 
 
 def _read_record(uri: str) -> TaskRecord | None:

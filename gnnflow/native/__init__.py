@@ -5,8 +5,28 @@ The package's build compiles it (`native/build.py`); where that was not possible
 
 from __future__ import annotations
 
-from gnnflow.native.columns import count_codes, find, stable_order
+from gnnflow.native.columns import Sorted, count_codes, find, stable_order, stable_sort, widen
+from gnnflow.native.keys import Texts, find_texts, hash_edges, hash_ids, hash_texts, number_pairs
 from gnnflow.native.library import core, remark
-from gnnflow.native.orders import Transposed, number, transpose
+from gnnflow.native.orders import Transposed, cut_pieces, number, transpose
 
-__all__ = ["Transposed", "core", "count_codes", "find", "number", "remark", "stable_order", "transpose"]
+__all__ = [
+    "Sorted",
+    "Texts",
+    "Transposed",
+    "core",
+    "count_codes",
+    "cut_pieces",
+    "find",
+    "find_texts",
+    "hash_edges",
+    "hash_ids",
+    "hash_texts",
+    "number",
+    "number_pairs",
+    "remark",
+    "stable_order",
+    "stable_sort",
+    "transpose",
+    "widen",
+]

@@ -1,9 +1,11 @@
-"""Orders, places of ids and distributions of columns.
+"""Orders, places of ids and distributions of columns, and rows that are stored in fewer bytes.
 
 Shapes: V values, I ids, R rows, C columns.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,34 +16,64 @@ IntArray = npt.NDArray[np.int64]
 KeyArray = npt.NDArray[np.uint64]
 
 _WORD = 64
-_MOST_IDS = 1 << 29
+MOST_IDS = 1 << 29
 _CODES = 1 << 16
+_NARROW = {"bfloat16": 1, "float16": 2, "int8": 3, "int4": 4}  # as native/narrow.c numbers them
+
+
+class Sorted(NamedTuple):
+    """Integers in ascending order, equal ones as they came, and the place of each before [V]."""
+
+    values: IntArray
+    order: IntArray
 
 
 def stable_order(values: IntArray | KeyArray, before: IntArray | None = None) -> IntArray:
     """Return the order of non-negative integers [V], equal ones as they come; `before` [V]: of rows to begin with."""
-    native = core()
-    if native is None:
+    if core() is None:
         order = np.argsort(values if before is None else values[before], kind="stable")
         return order if before is None else before[order]
-    largest, place_bits = int(values.max(initial=0)), max(len(values) - 1, 0).bit_length()
-    assert values.min(initial=0) >= 0
-    if (bits := largest.bit_length()) + place_bits > _WORD:
+    bits = _bits(values)
+    if sum(bits) > _WORD:
         # by the lower half of the bits, then by the upper half
-        return stable_order(values >> bits // 2, stable_order(values & (1 << bits // 2) - 1, before))
+        half = bits[0] // 2
+        return stable_order(values >> half, stable_order(values & (1 << half) - 1, before))
+    return _order(values, before, bits, None)
+
+
+def stable_sort(values: IntArray) -> Sorted:
+    """Return non-negative integers [V] in order."""
+    bits = (0, 0) if core() is None else _bits(values)
+    if core() is None or sum(bits) > _WORD:
+        order = stable_order(values)
+        return Sorted(values[order], order)
+    ascending = np.empty(len(values), np.int64)
+    return Sorted(ascending, _order(values, None, bits, ascending))
+
+
+def _bits(values: IntArray | KeyArray) -> tuple[int, int]:
+    """Return the bits of the largest value and of the last place."""
+    assert values.min(initial=0) >= 0
+    return int(values.max(initial=0)).bit_length(), max(len(values) - 1, 0).bit_length()
+
+
+def _order(
+    values: IntArray | KeyArray, before: IntArray | None, bits: tuple[int, int], ascending: IntArray | None
+) -> IntArray:
+    native = core()
+    assert native is not None
     given = [np.ascontiguousarray(each, np.int64) for each in (values, before) if each is not None]
     order, spare = np.empty(len(values), np.int64), np.empty(len(values), np.uint64)
     first = given[1].ctypes.data if before is not None else None
-    native.gnnflow_order(
-        len(values), given[0].ctypes.data, first, bits, place_bits, order.ctypes.data, spare.ctypes.data
-    )
+    into = None if ascending is None else ascending.ctypes.data
+    native.gnnflow_order(len(values), given[0].ctypes.data, first, *bits, order.ctypes.data, spare.ctypes.data, into)
     return order
 
 
 def find(ids: IntArray, wanted: IntArray) -> IntArray | None:
     """Return the place of each wanted number [V] among distinct ids [I], -1 where it is none; None without the core."""
     native = core()
-    if native is None or len(ids) > _MOST_IDS:
+    if native is None or len(ids) > MOST_IDS:
         return None
     ids, wanted = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(wanted, np.int64)
     bits = max(2 * len(ids), 1).bit_length()
@@ -65,3 +97,35 @@ def count_codes(matrix: npt.NDArray[np.float32], columns: IntArray) -> npt.NDArr
     counts = np.zeros((len(columns), _CODES), np.int32)
     native.gnnflow_count_codes(*matrix.shape, matrix.ctypes.data, len(columns), columns.ctypes.data, counts.ctypes.data)
     return counts
+
+
+def widen(
+    stored: npt.NDArray[np.uint8],
+    rows: IntArray | None = None,
+    *,
+    kind: str,
+    width: int,
+    low: npt.NDArray[np.float32] | None = None,
+    step: npt.NDArray[np.float32] | None = None,
+    threads: int = 1,
+) -> npt.NDArray[np.float32] | None:
+    """Return rows as float32 numbers [R, width], widened while they are gathered; None without the core.
+
+    stored [N, bytes]: as `gnnflow.graph.narrow` stores them in a kind. rows [R]: which of them; None: all. low and step
+    [width]: of codes.
+    """
+    native = core()
+    if native is None:
+        return None
+    if rows is not None:
+        rows = np.ascontiguousarray(rows, np.int64)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(stored):
+            raise IndexError(f"a row is outside of the {len(stored)} stored ones")
+    stored, number = np.ascontiguousarray(stored, np.uint8), len(stored) if rows is None else len(rows)
+    columns = [None if each is None else np.ascontiguousarray(each, np.float32) for each in (low, step)]
+    out = np.empty((number, width), np.float32)
+    given = [None if each is None else each.ctypes.data for each in (rows, *columns)]
+    native.gnnflow_widen(
+        number, width, stored.ctypes.data, stored.shape[1], _NARROW[kind], *given, out.ctypes.data, threads
+    )
+    return out

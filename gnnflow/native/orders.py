@@ -1,6 +1,6 @@
 """Orders of edges and of nodes.
 
-Shapes: T targets, S sources, E edges, F nodes found, N nodes.
+Shapes: T targets, S sources or rows, E edges, F nodes found, N nodes.
 """
 
 from __future__ import annotations
@@ -60,3 +60,24 @@ def number(found: RowArray, row_of: RowArray, *, first_row: int) -> tuple[IntArr
     addresses = [array.ctypes.data for array in (found, row_of, rows, fresh)]
     met = native.gnnflow_number(len(found), *addresses[:2], first_row, *addresses[2:])
     return rows, fresh[:met]
+
+
+def cut_pieces(
+    offsets: IntArray, sources: IntArray, ranks: IntArray, *, num_ranks: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Order each target's in-edges by the rank of their source, stably: a piece for rank 0 and each other one there is.
+
+    offsets [T + 1] and sources [E]: rows, whose ranks [S] are given. Needs the core. Returns the positions of the edges
+    [E], the pieces of each target as offsets [T + 1], and where the edges of each piece begin [pieces + 1].
+    """
+    native = core()
+    assert native is not None, "pieces are for kernels of the core"
+    assert 0 < num_ranks <= np.iinfo(np.uint16).max
+    offsets, sources = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(sources, np.int64)
+    assert not len(sources) or 0 <= sources.min() <= sources.max() < len(ranks)
+    num_targets, small = len(offsets) - 1, ranks.astype(np.uint16)
+    count, met = np.zeros(num_ranks, np.int64), np.empty(num_ranks, np.int64)
+    made = [np.empty(size, np.int64) for size in (len(sources), num_targets + 1, num_targets + len(sources) + 1)]
+    addresses = [array.ctypes.data for array in (offsets, sources, count, met, *made)]
+    pieces = native.gnnflow_pieces(num_targets, *addresses[:2], small.ctypes.data, *addresses[2:])
+    return made[0], made[1], made[2][: pieces + 1].copy()

@@ -1,9 +1,9 @@
 """Direct in-neighbours, sampled: each node's first in-edges in priority order, kept once for all hops and runs.
 
 A node keeps as many as the largest fan-out takes; each hop then takes a prefix, because fan-outs nest. A hub
-(in-degree above the threshold) is re-indexed as in AGL (VLDB 2020, section 3.2.2): a salt deals its edges to all
+(in-degree above the threshold) is re-indexed as in AGL (VLDB 2020, section 3.2.2): its edges are dealt to all
 reducers, each keeps its first edges, and the owner merges them. Top-k merges exactly, so the sample equals one
-reducer's.
+reducer's, whoever gets an edge.
 
 A weighted sample also needs the arrival of the first edge that was left out (`gnnflow.graph.edges` says why): one edge
 more travels until the end, where each kept edge gets the arrival of the next one.
@@ -35,7 +35,7 @@ from gnnflow.storage.tables import commit_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gnnflow.graph.arrays import FloatArray, IntArray, KeyArray
+    from gnnflow.graph.arrays import FloatArray
     from gnnflow.graph.sampling import Fanout
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
@@ -130,17 +130,18 @@ def select_partition(index: int, _: Inbox, *, job: RelationJob) -> TaskOutput:
     start = store.book.start(index) + store.book.rows(index, node_type).start
     is_hub = store.in_degrees(index, job.relation) > job.whole.hub_threshold
     pieces, hubs = [], []
-    for piece, priority in _prioritized(job, index):
+    for piece in _pieces(job, index):
         # whether each edge leads to a hub [E]
         to_hub = is_hub[to_numpy(piece["dst"]) - start]
-        hubs.append(_with_priority(piece, priority, np.flatnonzero(to_hub)))
-        pieces.append(_first_edges(_with_priority(piece, priority, np.flatnonzero(~to_hub)), job.carried))
+        others = take_rows(piece, np.flatnonzero(~to_hub)) if to_hub.any() else piece
+        pieces.append(_first_edges(_with_priority(others, job), job.carried))
+        hubs.append(take_rows(piece, np.flatnonzero(to_hub)))
     # a node may lie in two pieces: its first edges are among the first of each
     first = pieces[0] if len(pieces) == 1 else _first_edges(pa.concat_tables(pieces).combine_chunks(), job.carried)
     kept = _finished(first, job)
     dealt = pa.concat_tables(hubs).combine_chunks()
-    # the reducer of each hub edge, by its own key [hub edges]
-    salt = (to_numpy(dealt["edge_key"]) % np.uint64(store.num_partitions)).astype(np.int64)
+    # the reducer of each hub edge [hub edges]: runs of one length, which are sent as they lie
+    salt = np.arange(dealt.num_rows) * store.num_partitions // max(dealt.num_rows, 1)
     files = () if is_hub.any() else (_commit(index, kept, job),)
     waiting = kept.slice(0, 0) if files else kept
     return TaskOutput(
@@ -152,7 +153,7 @@ def select_partition(index: int, _: Inbox, *, job: RelationJob) -> TaskOutput:
 
 def select_hubs(index: int, inbox: Inbox, *, job: RelationJob) -> TaskOutput:
     """Keep each hub's first edges of this reducer, and send them to the hub's owner."""
-    kept = _first_edges(inbox.read("hub_edges").combine_chunks(), job.carried)
+    kept = _first_edges(_with_priority(inbox.read("hub_edges").combine_chunks(), job), job.carried)
     return TaskOutput(
         emits=(Emit("hub_selected", kept, job.store.book.owner(to_numpy(kept["dst"]))),),
         counts={"kept": kept.num_rows},
@@ -193,16 +194,15 @@ def _commit(index: int, table: pa.Table, job: RelationJob) -> FileEntry:
     return commit_table(job.whole.artifact, name, table, row_group_size=_ROW_GROUP)
 
 
-def _prioritized(job: RelationJob, index: int) -> Iterator[tuple[pa.Table, KeyArray]]:
-    """Yield pieces of a partition's in-edges with each edge's priority [E]; one empty piece where there is no edge."""
-    store, sampling, columns = job.store, job.whole.sampling, [*job.columns, "edge_key"]
+def _pieces(job: RelationJob, index: int) -> Iterator[pa.Table]:
+    """Yield pieces of a partition's in-edges; one empty piece where there is no edge."""
+    store, columns = job.store, [*job.columns, "edge_key"]
     empty = True
     for piece in store.iter_edges(index, columns, relation=job.relation):
         empty = False
-        weight = None if sampling == "uniform" else _weights(piece, store)
-        yield piece, priorities(to_numpy(piece["edge_key"]), kind=sampling, seed=job.whole.seed, weight=weight)
+        yield piece
     if empty:
-        yield store.edges(index, columns, relation=job.relation), np.zeros(0, np.uint64)
+        yield store.edges(index, columns, relation=job.relation)
 
 
 def _weights(piece: pa.Table, store: GraphStore) -> FloatArray | None:
@@ -212,9 +212,12 @@ def _weights(piece: pa.Table, store: GraphStore) -> FloatArray | None:
     return np.ones(piece.num_rows, np.float32) if store.facts.has_weight else None
 
 
-def _with_priority(piece: pa.Table, priority: KeyArray, rows: IntArray) -> pa.Table:
-    table = piece if len(rows) == piece.num_rows else take_rows(piece, rows)
-    return table.append_column("priority", pa.array(priority[rows]))
+def _with_priority(edges: pa.Table, job: RelationJob) -> pa.Table:
+    """Return edges with the priority of each."""
+    sampling = job.whole.sampling
+    weight = None if sampling == "uniform" else _weights(edges, job.store)
+    priority = priorities(to_numpy(edges["edge_key"]), kind=sampling, seed=job.whole.seed, weight=weight)
+    return edges.append_column("priority", pa.array(priority))
 
 
 def _first_edges(table: pa.Table, limit: int) -> pa.Table:

@@ -109,7 +109,7 @@ def _bytes_of_nodes(neighbors: Neighbors) -> int:
     counts = [each.num_nodes for each in facts.types] or [facts.num_nodes]
     relations = facts.schema.num_relations
     features = [
-        0 if kind is None else store.num_bytes if kind.kind == "sparse" else 4 * kind.width * count
+        0 if kind is None else store.num_bytes if kind.kind == "sparse" else kind.row_bytes * count
         for kind, count in zip(facts.features_of_types, counts, strict=True)
     ]
     # dense id, and in each relation in-degree, out-degree, in-weight and an offset
@@ -162,7 +162,7 @@ def _features(neighbors: Neighbors, number: int, degrees: Degrees) -> NodeFeatur
     store, parts = neighbors.store, list[Features | None]()
     for node_type, kind in enumerate(store.facts.features_of_types):
         columns = store.feature_columns_of(node_type)
-        held = None if kind is None else features_of(store.nodes(number, columns, node_type=node_type), kind.width)
+        held = None if kind is None else features_of(store.nodes(number, columns, node_type=node_type), kind)
         parts.append(held)
     if degrees.types is not None:
         return TypedFeatures(degrees.types, tuple(parts))

@@ -23,9 +23,10 @@ from gnnflow.graph.book import edge_partitions
 from gnnflow.graph.schema import Placement
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.native import stable_order
 from gnnflow.partition.planning import crossing, loads_of, present_owner
 from gnnflow.storage.columns import take_rows, to_numpy
-from gnnflow.storage.graph_store import edges_file, nodes_file, pairs_file, placed_file
+from gnnflow.storage.graph_store import ENDS, edges_file, nodes_file, pairs_file, placed_file
 from gnnflow.storage.tables import commit_table, read_artifact_table
 
 if TYPE_CHECKING:
@@ -176,9 +177,10 @@ def sort_edges(index: int, inbox: Inbox, *, job: PartitionJob, book: PartitionBo
         rows = inbox.read(f"edges_{number}").combine_chunks()
         dst, src = to_numpy(rows["dst"]), to_numpy(rows["src"])
         # a pair as one integer; all edges of a pair came from one partition, in their order
-        order = np.argsort(dst * book.num_nodes + src, kind="stable")
+        order = stable_order(dst * book.num_nodes + src)
         name = listed.written(index)
-        files.append(commit_table(job.artifact, name, take_rows(rows, order), row_group_size=_EDGE_ROWS))
+        placed = take_rows(rows, order)
+        files.append(commit_table(job.artifact, name, placed, row_group_size=_EDGE_ROWS, ascending=ENDS))
         if listed.placement:
             computed += [dst, src]
         elif listed.are_edges:

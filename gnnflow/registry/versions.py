@@ -23,6 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from gnnflow.graph.encodings import ColumnState
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
+from gnnflow.graph.narrow import ColumnRanges
 from gnnflow.graph.scales import ColumnScale
 from gnnflow.registry.signature import Signature, signature_of
 from gnnflow.storage.documents import encode_document, read_document, write_document
@@ -72,6 +73,7 @@ class Version:
     fingerprints, digests: of every stage's artifact. revision: the git revision of the config's folder. scales: of its
     tables' columns; class_names: of its classes; both empty where there are none, and in older versions. code: a hash
     of the source of each of the user's own modules that scored, likewise. states: of its tables' fitted columns.
+    ranges: of its tables' columns that are stored as steps.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Version:
     class_names: tuple[str, ...] = ()
     code: dict[str, str] = field(default_factory=dict)
     states: dict[str, tuple[ColumnState, ...]] = field(default_factory=dict)
+    ranges: dict[str, ColumnRanges] = field(default_factory=dict)
 
     @property
     def pinned(self) -> str:
@@ -195,12 +198,14 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
         tables={side: graph[side] for side in ("nodes", "edges")},
         files=files,
         scales=facts.scales,
+        ranges=dict(facts.ranges),
         states={name: tuple(columns) for name, columns in facts.states.items()},
         class_names=facts.class_names,
         # without training's code: a loss does not change scores, and inference ran the same layers
         code={name: held for stage, each in manifests.items() if stage != "train" for name, held in each.code.items()},
     )
-    write_document(join(uri, VERSION), {key: held for key, held in asdict(version).items() if key != "uri"})
+    held = {key: each for key, each in asdict(version).items() if key != "uri" and (key != "ranges" or each)}
+    write_document(join(uri, VERSION), held)
 
 
 def read_version(workspace: str, name: str, number: int) -> Version:
@@ -236,6 +241,10 @@ def _read(folder: str, number: int) -> Version:
             "scales": {name: _scale(each) for name, each in content.get("scales", {}).items()},
             "states": _STATES.validate_python(content.get("states", {})),
             "class_names": tuple(content.get("class_names", ())),
+            "ranges": {
+                name: ColumnRanges(tuple(each["low"]), tuple(each["high"]))
+                for name, each in content.get("ranges", {}).items()
+            },
         }
         return Version(**held, uri=uri)
     except (TypeError, KeyError, AttributeError, ValidationError) as error:

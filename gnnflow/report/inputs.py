@@ -19,6 +19,7 @@ import numpy.typing as npt
 from gnnflow.graph.encodings import EncodedColumn
 from gnnflow.graph.facts import RowCounts
 from gnnflow.graph.labels import BOUNDS, LabelKind
+from gnnflow.graph.narrow import ColumnErrors
 from gnnflow.graph.run_facts import Compared, LinkFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
 
@@ -178,8 +179,8 @@ class ReportInputs:
     task: the `task.kind`. streamed: training read the graph from files (`train.memory`). unread: columns of edge
     attributes that the model does not read. large: columns of large numbers, by the key that would scale them. tables:
     the rows of each table, with the quarantined ones by reason. unlearnable: labels of no or every training target.
-    encodings: the encoded columns of each table. constant, link_facts: see `TrainFacts`. config: of the run, so that
-    advice does not name settings that it has.
+    encodings: the encoded columns of each table; column_errors: of each table with columns in fewer bytes. constant,
+    link_facts: see `TrainFacts`. config: of the run, so that advice does not name settings that it has.
     """
 
     name: str
@@ -212,6 +213,7 @@ class ReportInputs:
     constant: str = ""
     link_facts: LinkFacts | None = None
     encodings: Mapping[str, Sequence[EncodedColumn]] = field(default_factory=dict)
+    column_errors: Mapping[str, ColumnErrors] = field(default_factory=dict)
 
     @property
     def quarantined(self) -> dict[str, int]:

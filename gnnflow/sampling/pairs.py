@@ -22,8 +22,8 @@ from gnnflow.graph.splits import SPLITS
 EVALUATION = -1
 """The epoch number for negatives of scoring, which are the same in every epoch."""
 
-SAMPLED_TIMES = 1 << 14
-"""Sampled edges whose times decide a split by time: shares are right to half a percent of all edges."""
+EDGE_SPLIT = "edge split"
+"""The name of the draws that divide edges."""
 
 _FRACTION_BITS = np.uint64(11)  # shifted away, 53 bits are left: as many as a float64 holds
 _UNIT = 2.0**-53
@@ -39,7 +39,7 @@ def pair_keys(left: KeyArray, right: KeyArray) -> KeyArray:
 
 
 def random_splits(
-    keys: KeyArray, *, seed: int, valid: float, test: float, of: str = "edge split"
+    keys: KeyArray, *, seed: int, valid: float, test: float, of: str = EDGE_SPLIT
 ) -> npt.NDArray[np.int8]:
     """Return the split code of each pair, or of each node, by its key [E]: shares valid and test, the others train.
 
@@ -50,41 +50,30 @@ def random_splits(
     return names.astype(np.int8)
 
 
-def sampled_times(keys: KeyArray, times: IntArray, *, seed: int) -> IntArray:
-    """Return the positions of up to SAMPLED_TIMES edges with the smallest hashes; samples merge exactly."""
-    hashed = combine(combine(keys, times.view(np.uint64)), seed_word("time split", seed))
-    # edges of one hash have one time, so any of them may be taken
-    return np.argsort(hashed, kind="stable")[:SAMPLED_TIMES]
-
-
-class TimeBounds(NamedTuple):
-    """The first times of valid and of test edges."""
+class SplitKeys(NamedTuple):
+    """The first keys of valid and of test among the keys of a group of nodes or edges."""
 
     valid: int
     test: int
 
 
-def time_bounds(times: IntArray, *, valid: float, test: float) -> TimeBounds:
-    """Return the first times of valid and of test edges, from a sample of edge times [E].
+SplitBounds = tuple[tuple[int, SplitKeys], ...]
+"""The groups of a split by ranks, ascending, and the keys that divide each."""
 
-    All edges of one time are in one split, so shares are at least the requested ones; but a share of 0 gives none, and
-    valid begins before test where there is an earlier time.
+
+def ranked_splits(groups: IntArray, keys: KeyArray, bounds: SplitBounds) -> npt.NDArray[np.int8]:
+    """Return the split code of each node or edge [E] by its group and its key. bounds: they divide each group.
+
+    Without groups all are train.
     """
-    ordered = np.sort(times)
-    # places in the sorted times where valid and test begin
-    first = [len(ordered) - round(share * len(ordered)) for share in (valid + test, test)]
-    after = int(ordered[-1]) + 1 if len(ordered) else 0
-    begins = [int(ordered[place]) if place < len(ordered) else after for place in first]
-    earlier = ordered[ordered < begins[1]]
-    if valid and begins[0] == begins[1] and len(earlier):
-        begins[0] = int(earlier[-1])
-    return TimeBounds(*begins)
-
-
-def time_splits(times: IntArray, bounds: TimeBounds) -> npt.NDArray[np.int8]:
-    """Return the split code of each edge [E] by its time and the bounds of `time_bounds`."""
-    names = np.select([times >= bounds.test, times >= bounds.valid], [SPLITS.index("test"), SPLITS.index("valid")], 0)
-    return names.astype(np.int8)
+    if not bounds:
+        return np.zeros(len(keys), np.int8)
+    names = np.array([name for name, _ in bounds], np.int64)
+    first = np.array([found for _, found in bounds], np.uint64).reshape(-1, 2)
+    # a row that is not divided may be of no group
+    own = first[np.minimum(np.searchsorted(names, groups), len(names) - 1)]
+    codes = np.select([keys >= own[:, 1], keys >= own[:, 0]], [SPLITS.index("test"), SPLITS.index("valid")], 0)
+    return codes.astype(np.int8)
 
 
 def pool_draws(shards: IntArray, size: int, *, seed: int, weights: Points) -> Array:

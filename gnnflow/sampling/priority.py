@@ -29,6 +29,7 @@ from gnnflow.graph.edges import TimeArray
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.graph.sampling import SamplingKind
+from gnnflow.native import hash_edges
 
 _SLICE = 1 << 15
 _LAST = np.uint64(1 << 63)
@@ -42,6 +43,9 @@ def edge_keys(dst_keys: KeyArray, src_keys: KeyArray, occurrence: Array, *, rela
     relation: the relation as a config writes it, where there are several; else empty.
     """
     word = seed_word(relation)
+    native = hash_edges(dst_keys, src_keys, occurrence, word)
+    if native is not None:
+        return native
     keys = np.empty(len(dst_keys), np.uint64)
     for rows in _slices(len(keys)):
         # a hash of each (destination, source), then of this hash and the number among equal pairs

@@ -18,6 +18,7 @@ from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, SelectFacts
 from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.narrow import LEVELS, ranges_agree
 from gnnflow.graph.scales import SCALING_KEYS, agree
 from gnnflow.neighbors.link_candidates import filtered_links
 from gnnflow.registry.signature import misfits, other_columns, signature_of
@@ -231,12 +232,14 @@ def scaled_for(context: StageContext, version: Version) -> Config:
     is_known = not are_encoded(version.states) or _has_store(context)
     today = context.artifact(context.run.store_stage).facts(GraphFacts) if is_known else None
     graph, held = context.config.graph, json.loads(version.read(CONFIG))["graph"]
-    scaling = {key: held.get(key, "none") for key in SCALING_KEYS}
+    scaling = {key: held.get(key, default) for key, default in SCALING_KEYS.items()}
     # reversed edges change the neighbours that the model reads
     turned = {"reverse_edges": held.get("reverse_edges", False)}
-    named = graph.scaled_as if "standard" in scaling.values() else None
+    named = graph.scaled_as if "standard" in scaling.values() or scaling["storage"] in LEVELS else None
     if today is None or not (
-        (not version.scales or agree(version.scales, today.scales)) and encode_alike(version.states, today.states)
+        (not version.scales or agree(version.scales, today.scales))
+        and encode_alike(version.states, today.states)
+        and ranges_agree(version.ranges, today.ranges)
     ):
         named = version.pinned
     sections = {
@@ -273,7 +276,7 @@ def make_inputs(context: StageContext, version: Version, *, shards: bool = False
 
     context: of a run of a `scaled_for` config.
     """
-    if context.run.scales and not _has_store(context):
+    if (context.run.scales or context.run.ranges) and not _has_store(context):
         context.progress.message(
             f"the columns of version {version.version} were scaled by other figures than these tables': the tables "
             f"are ingested once more by those. With graph.scaled_as: {version.name} runs scale by them from the start."

@@ -27,6 +27,7 @@ _SEPARATED = 0.2  # share of texts with a separator
 _ALIKE = 0.9  # share of different texts above which a column names its row
 _NO_LABEL = frozenset(("unknown", "n/a", "na", "none", "?", "-", "unlabelled", "unlabeled", "missing"))
 _NUMBERED = frozenset(("id", "nr", "no", "number"))  # as the numbers of rows are called
+_NAMES_ASSUMED = "its numbers are taken for names, by its own; where they measure: {kind: numerical}"
 _NUMBERS = 0.5  # share of texts that are numbers above which a column is meant as numbers
 _NUMBER = r"^\s*[+-]?[0-9]+([.,][0-9]+)*\s*$"
 _OTHER_DATE = r"^\s*[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{2,4}\b.*$"
@@ -52,12 +53,16 @@ class LabelRole:
 
 @dataclass(frozen=True)
 class FeatureRole:
-    """A feature column. kind, keys: as in `graph.columns`; keys are those that the column's type does not say."""
+    """A feature column. kind, keys: as in `graph.columns`; keys are those that the column's type does not say.
+
+    assumed: what the keys take for granted, and the keys of the other reading.
+    """
 
     column: str
     kind: str
     note: str = ""
     keys: dict[str, str] = field(default_factory=dict)
+    assumed: str = ""
 
 
 def find_label(tables: Sequence[GivenTable], taken: dict[str, set[str]], *, asked: str) -> LabelRole | None:
@@ -203,8 +208,9 @@ def _scalar_feature(name: str, column: pa.Array, *, note: str) -> FeatureRole | 
     is_id = name == INDEX or bool(_NUMBERED & {*split_words(name)[-1:]})
     if pa.types.is_integer(kind) and is_id and different == len(column):
         return "different in each row"
-    if split_words(name)[-1:] == ("id",):  # numbers that name something: no more and no less
-        return FeatureRole(name, "categorical", note, keys={"kind": "categorical"})
+    if split_words(name)[-1:] == ("id",):
+        keys = {"kind": "categorical"}
+        return FeatureRole(name, "categorical", note, keys=keys, assumed=_NAMES_ASSUMED)
     return FeatureRole(name, "numerical", note)
 
 

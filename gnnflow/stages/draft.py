@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from gnnflow.config.environment import escape
 from gnnflow.config.loading import read_config
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages.column_roles import FeatureRole, LabelRole, find_features, find_label, find_split, type_name
@@ -47,7 +48,7 @@ class _Graph:
     @property
     def is_typed(self) -> bool:
         """True where the graph has several types or relations."""
-        return len(self.nodes) > 1 or len(self.roles.edges) + len(self.roles.keys) > 1 or bool(self.bare)
+        return len(self.nodes) > 1 or len(self.roles.edges) > 1 or bool(self.roles.keys) or bool(self.bare)
 
     @property
     def bare(self) -> list[NodeRole]:
@@ -105,7 +106,8 @@ def _chosen(roles: Roles, *, name: str, label: str) -> _Graph:
     features, left = {}, {}
     for each in roles.nodes:
         features[each.table.uri], left[each.table.uri] = find_features(each.table, taken[each.table.uri])
-    return _Graph(name or roles.edges[0].table.name, roles, found, split, features, left, kind)
+    first = (*roles.edges, *roles.keys)[0]
+    return _Graph(name or first.table.name, roles, found, split, features, left, kind)
 
 
 def _told(graph: _Graph) -> Iterator[str]:
@@ -165,6 +167,8 @@ def _table_lines(graph: _Graph) -> Iterator[str]:
     yield from _names_of("id", ids, note="different in each row")
     for key in ("src", "dst"):
         own = {_relation(edge): getattr(edge, key) for edge in graph.roles.edges}
+        if not own:  # foreign keys alone, which name their columns
+            continue
         shares = ", ".join(dict.fromkeys(f"{end.share:.0%}" for end in own.values() if not end.nodes.bare))
         note = f"{shares} of a sample of its values are ids of {'its nodes' if graph.is_typed else 'nodes'}"
         note = note if shares else "its values are the nodes"
@@ -190,7 +194,7 @@ def _names_of(key: str, names: dict[str, str], *, note: str) -> Iterator[str]:
 def _label_lines(graph: _Graph) -> Iterator[str]:
     label = graph.label
     if graph.is_typed:
-        edges = graph.roles.edges
+        edges = (*graph.roles.edges, *graph.roles.keys)
         if graph.kind == "node":
             assert label is not None, "nodes have labels"
             target = type_name(label.table.name)
@@ -210,13 +214,13 @@ def _label_lines(graph: _Graph) -> Iterator[str]:
 
 
 def _feature_lines(graph: _Graph) -> Iterator[str]:
-    kinds: dict[str, dict[str, str]] = {}
+    kinds: dict[str, FeatureRole] = {}
     held = [(each.table, graph.features[each.table.uri]) for each in graph.nodes]
     if graph.is_typed:
         yield "features:"
         for table, columns in held:
             yield f"  {type_name(table.name)}: {_flow([column.column for column in columns])}"
-            kinds |= {f"{type_name(table.name)}.{each.column}": each.keys for each in columns if each.keys}
+            kinds |= {f"{type_name(table.name)}.{each.column}": each for each in columns if each.keys}
     else:
         ((table, columns),) = held
         if not columns:
@@ -226,33 +230,36 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
                 fix="Add a column of numbers or of text with repeated values, if need be one that is 1 in each row.",
             )
         yield f"features: {_flow([column.column for column in columns])}"
-        kinds |= {each.column: each.keys for each in columns if each.keys}
+        kinds |= {each.column: each for each in columns if each.keys}
     if kinds:
         yield "columns:  # kinds that the types of columns do not say"
-        for name, keys in kinds.items():
-            yield f"  {_yaml(name)}: {_flow(keys)}"
+        yield from (f"  {_kind_line(name, role)}" for name, role in kinds.items())
     yield from _attribute_lines(graph, has_columns=bool(kinds))
     for table, _ in held:
         for name, why in graph.left[table.uri].items():
             yield f"# {table.name}.{name} is left out: {why}"
 
 
+def _kind_line(name: str, role: FeatureRole) -> str:
+    """Return the line of a column in `columns`, with what was assumed."""
+    return f"{_key(name)}: {_flow(role.keys)}" + (f"  # {role.assumed}" if role.assumed else "")
+
+
 def _attribute_lines(graph: _Graph, *, has_columns: bool) -> Iterator[str]:
     """Yield comments with the lines that read attributes of edges, which the model of the config does not."""
     names: dict[str, list[str]] = {}
-    kinds: dict[str, dict[str, str]] = {}
+    kinds: dict[str, FeatureRole] = {}
     left: list[str] = []
     for edge in graph.roles.edges:
         taken, relation = {edge.src.column, edge.dst.column} | graph.of_label(edge.table), _relation(edge)
         found, others = find_features(edge.table, taken)
         names |= {relation: [each.column for each in found]} if found else {}
         before = f"{relation}." if graph.is_typed else ""
-        kinds |= {f"{before}{each.column}": each.keys for each in found if each.keys}
+        kinds |= {f"{before}{each.column}": each for each in found if each.keys}
         left += [f"# {edge.table.name}.{name} is left out: {why}" for name, why in others.items()]
     if kinds and not has_columns:
         yield "# columns:"
-    for name, keys in kinds.items():
-        yield f"#   {_yaml(name)}: {_flow(keys)}"
+    yield from (f"#   {_kind_line(name, role)}" for name, role in kinds.items())
     if names:
         yield f"# edge_features: {_flow(names if graph.is_typed else next(iter(names.values())))}"
         yield "# edge_normalize: standard"
@@ -309,7 +316,11 @@ def _yaml(text: str) -> str:
     return _flow(text)
 
 
+def _key(name: str) -> str:
+    """Return a key, in which no variable is read."""
+    return _flow({name: None}).removeprefix("{").removesuffix(": null}")
+
+
 def _flow(value: Any) -> str:
-    listed = list(value) if isinstance(value, tuple) else value
-    text = yaml.safe_dump(listed, default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False)
+    text = yaml.safe_dump(escape(value), default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False)
     return str(text).removesuffix("\n").removesuffix("\n...")

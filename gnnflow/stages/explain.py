@@ -1,7 +1,8 @@
 """The aggregation of a run's model, from its config alone: levels, kernels, shapes, and executions.
 
-Only the config is read, so widths that tables decide are assumed: features of an untyped graph have `model.hidden`
-columns here. Relations that a user's function selects are known only after it has run.
+Of tables only the sizes are looked up, which decide where tasks run. So widths that tables decide are assumed: features
+of an untyped graph have `model.hidden` columns here. Relations that a user's function selects are known only after it
+has run.
 
 Shapes: N nodes, H heads, D width of a head, P positions.
 """
@@ -40,6 +41,7 @@ from gnnflow.layers.phases import Phases, phases_of
 from gnnflow.layers.typed import TypedInputs, TypeInputs
 from gnnflow.stages.infer import planned_way
 from gnnflow.stages.model_size import check_size
+from gnnflow.stages.resolve import tasks_text
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,11 @@ class LayerSteps:
 
 @dataclass(frozen=True)
 class Plan:
-    """A model's layers, the executions of the config's strategy, and how rows reach the tasks that score."""
+    """A model's layers, the executions of its strategy, where tasks run, and how those that score get rows."""
 
     layers: tuple[LayerSteps, ...]
     used: tuple[str, ...]
+    tasks: str
     scoring: str
 
     def as_json(self) -> dict[str, Any]:
@@ -108,6 +111,7 @@ class Plan:
             for name, reason in plan.executions.items():
                 used = " (used by this config)" if name in self.used else ""
                 yield f"  {f'on {name}':<21}{f'no: {reason}' if reason else 'yes'}{used}"
+        yield f"{'tasks':<23}{self.tasks}"
         yield f"{'in infer':<23}{self.scoring}"
 
 
@@ -126,7 +130,7 @@ def explain_model(config: Config) -> Plan:
         replace(_layer(model, index, schema, leaves, columns), placed=_sent(model, index) if places else "")
         for index in range(model.num_layers)
     )
-    return Plan(layers, executions_of(config.train), planned_way(config).text)
+    return Plan(layers, executions_of(config.train), tasks_text(config), planned_way(config).text)
 
 
 def _inputs(config: Config, schema: GraphSchema, leaves: tuple[int, ...]) -> ModelInputs:

@@ -28,6 +28,7 @@ from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined
 from gnnflow.stages.resolve import cluster_for
 from gnnflow.stages.table_errors import errors_of_tables, preview_of, with_hint
+from gnnflow.stages.target_checks import alike_nodes
 from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times
 
@@ -79,7 +80,8 @@ class TableLook:
 class Look:
     """All that is known about a run before it begins.
 
-    stops: what would stop it. keys: for each section the keys that apply, with the kind that was chosen.
+    stops: what would stop it. notes: what would make its scores poor. keys: for each section the keys that apply, with
+    the kind that was chosen.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Look:
     target_text: str = ""
     splits_text: str = ""
     times: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
     cluster: str = ""
     keys: tuple[str, ...] = ()
@@ -96,7 +99,7 @@ class Look:
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
         stops = [error.document() for error in self.stops]
-        held = {name: getattr(self, name) for name in ("name", "times", "stages", "cluster", "keys")}
+        held = {name: getattr(self, name) for name in ("name", "times", "notes", "stages", "cluster", "keys")}
         return {
             **held,
             "stops": stops,
@@ -121,6 +124,8 @@ class Look:
                 yield f"{name:10}{text}"
         for line in self.keys:
             yield f"{'keys':10}{line}"
+        for line in self.notes:
+            yield f"{'note':10}{line}"
         yield ""
         if not self.stops:
             yield "Nothing that can be seen in the config and in these rows stops the run."
@@ -155,6 +160,7 @@ def first_look(read: PartialConfig) -> Look:
         target_text=_target_text(config, preview, counted),
         splits_text=_splits_text(config),
         times=tuple(_times(preview, config.graph)),
+        notes=() if preview.read is None else tuple(alike_nodes(config, preview.read)),
         stages=tuple(stages_of(config)),
         cluster="" if run is None else _cluster_text(run),
         keys=tuple(_keys_of(config)),

@@ -92,6 +92,9 @@ def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) ->
     targets = result.num_targets
     run.tell(result.way.text)
     run.rounds.remarks["way"] = result.way.text
+    if result.hubs:
+        run.tell(result.hubs)
+        run.rounds.remarks["hubs"] = result.hubs
     sent = Sent() if result.way.mapped else result.sent
     if sent.as_states:
         run.tell(f"sent: {sent.text}")
@@ -140,6 +143,7 @@ def _job(run: StageRun, model: str, learned: Learned) -> InferJob:
         parity_samples=infer.parity_samples,
         seed=run.config.seed,
         scores_edges=run.config.task.kind == "edge",
+        hub_threshold=getattr(run.config.neighbors, "hub_threshold", None),
     )
 
 

@@ -26,9 +26,9 @@ from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import Made
-from gnnflow.stages.resolve import SCALES_KEY, find_scales, stamps_of
+from gnnflow.stages.resolve import SCALES_KEY, find_scales, memory_of_worker, stamps_of
 from gnnflow.stages.table_errors import check_partitions
-from gnnflow.stages.target_checks import check_label_metric
+from gnnflow.stages.target_checks import alike_nodes, check_label_metric
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
 
@@ -46,7 +46,6 @@ _ADVICE = {
     "random": ". task.split: {kind: stratified} puts rows of each class of three or more into every split",
     "stratified": ": too few rows have it",
     "time": ". Raise task.split.valid or task.split.test",
-    "edges": ". Raise task.split.valid or task.split.test",
 }
 
 
@@ -70,6 +69,8 @@ def work(run: StageRun) -> Made:
     report_text(tables, [*node_tables_by_name(graph), *edge_tables_by_name(graph)], tell)
     report_missing_features(tables, graph, tell)
     report_missing_times(tables, graph, tell)
+    for text in alike_nodes(run.config, tables):
+        tell(text)
     schema = tables.labelled.schema
     check_partitions(tables, run.resolved.config.graph)
     check_label_metric(run.config, tables.labelled)
@@ -78,10 +79,12 @@ def work(run: StageRun) -> Made:
         tell(f"column {column!r} holds floats: numbers to predict. For classes set graph.classes: distinct.")
     if tables.classes is not None:
         tell(tables.classes.text)
-    job = IngestJob(run.artifact, graph, tables, run.resolved.scales)
+    job = IngestJob(
+        run.artifact, graph, tables, run.resolved.scales, run.resolved.ranges, memory=memory_of_worker(run.config)
+    )
     if (version := find_scales(run.config)) is not None:
         _check_scales(job, version)
-        done = {"scaled": version.scales, "encoded": are_encoded(version.states)}
+        done = {"scaled": version.scales, "encoded": are_encoded(version.states), "rounded": run.resolved.ranges}
         tell(f"columns are {' and '.join(what for what, is_done in done.items() if is_done)} as for {graph.scaled_as}")
     result = run_rounds(
         job, run.rounds, check_rows=partial(check_bad_rows, graph=graph, artifact=run.artifact, tell=tell)
@@ -95,7 +98,9 @@ def work(run: StageRun) -> Made:
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
     _tell_of_split_rows(result, tables, tell)
     _tell_of_digits(result, tell)
-    report_encodings(result.facts.encodings, result.facts.tables, tell)
+    for name, errors in result.facts.column_errors.items():
+        tell(f"{name}: {errors.text}")
+    report_encodings(result.facts.encodings, result.facts.tables, tell, given=run.resolved.states)
     for key, columns in result.facts.large_columns.items():
         tell(f"large numbers in {listed(columns)}: layers learn badly from them. Set {key}: standard.")
     return Made(
@@ -130,16 +135,18 @@ def _tell_of_split_rows(result: IngestResult, tables: Tables, tell: Callable[[st
     """Report the first times of splits by time, and classes that a split that was made has no row of."""
     if begins := [f"{name} from {time}" for name, time in result.facts.split_times.items()]:
         tell(f"splits by time: {', '.join(begins)}")
-    drawn = tables.labelled.schema.drawn
-    if drawn is None and (tables.targets is None or not tables.targets.text):
+    drawn, targets = tables.labelled.schema.drawn, tables.targets
+    if targets is not None and targets.text:
+        kind: str = targets.task.split.kind
+    elif drawn is not None:
+        kind = drawn.kind
+    else:
         return
     every, names = result.facts.class_counts, dict(enumerate(result.facts.class_names))
     for split, counts in result.held_out.items():
         absent = [names.get(number, str(number)) for number, held in enumerate(counts) if every[number] and not held]
         if absent:
-            tell(
-                f"no {split} row has class {listed(absent, at_most=_NAMED)}{_ADVICE[drawn.kind if drawn else 'edges']}"
-            )
+            tell(f"no {split} row has class {listed(absent, at_most=_NAMED)}{_ADVICE[kind]}")
 
 
 def _tell_of_digits(result: IngestResult, tell: Callable[[str], None]) -> None:
@@ -167,7 +174,7 @@ def _refuse_changed_tables(run: ResolvedRun) -> None:
 def _check_scales(job: IngestJob, version: Version) -> None:
     """Raise TableError if the columns to scale or encode differ from the columns that a model knows."""
     columns = columns_read(job)
-    scaled = {each.name for each in job.scaled_tables} | {*version.states} & {*columns}
+    scaled = {each.name for each in job.scaled_tables} | {*version.states, *job.ranges} & {*columns}
     trained_on = {name: held for name, held in version.signature.columns.items() if name in scaled}
     if found := registry.other_columns(trained_on, {name: columns[name] for name in scaled}):
         raise TableError("; ".join(found), where=SCALES_KEY, fix="Name the same columns in the same order, or omit it.")
@@ -177,5 +184,13 @@ def _check_scales(job: IngestJob, version: Version) -> None:
             raise TableError(
                 f"{name} has {width} columns to scale, {job.config.scaled_as} has {known.width if known else 'none'}",
                 where=uri,
+                fix=f"Name a model that was trained on these columns, or omit {SCALES_KEY}.",
+            )
+    for name, table in zip(job.table_names.nodes, job.tables.nodes, strict=True):
+        width, ranges = table.schema.feature_width, job.ranges.get(name)
+        if job.ranges and table.schema.features and (ranges is None or len(ranges.low) != width):
+            raise TableError(
+                f"{name} has {width} columns to round, and {job.config.scaled_as} another number",
+                where=table.uri,
                 fix=f"Name a model that was trained on these columns, or omit {SCALES_KEY}.",
             )

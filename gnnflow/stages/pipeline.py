@@ -27,7 +27,7 @@ from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed
 from gnnflow.storage.run_folder import METRICS, PREDICTIONS, REPORT, damaged_files, latest_run, read_metrics, read_run
 from gnnflow.storage.verified import read_verified
-from gnnflow.storage.writing import write_atomic, write_json
+from gnnflow.storage.writing import replace_file, write_json
 
 if TYPE_CHECKING:
     from gnnflow.config import Config
@@ -116,7 +116,7 @@ def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> bo
         context.progress.message(f"{damaged} of this run: missing or damaged, made again from the artifacts")
     files = [entry for entry in scored.manifest.files if entry.name.startswith(f"{PREDICTIONS}/")]
     for entry in files:
-        write_atomic(join(uri, entry.name), read_verified(scored.artifact, entry.name))
+        replace_file(join(uri, entry.name), read_verified(scored.artifact, entry.name))
     metrics = {**results["train"].facts(TrainFacts).metrics, **scored.facts(InferFacts).metrics}
     files.append(write_json(join(uri, METRICS), metrics))
     reused = {name: result.reused for name, result in results.items()}

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _SMALLEST, _LARGEST = 1 << 15, 1 << 22  # edges of the subsamples
 _SHARE = 0.1  # of the forecast, that rehearsals may take where no limit is given
-_SHORTEST, _LONGEST = 10.0, 60.0  # seconds of such a limit
+_LONGEST = 60.0  # seconds of such a limit
 _MOST_PARTITIONS = 16  # of a rehearsal: with many more, most of its time would be the overhead of tasks
 _TASKS_PER_WORKER = 2
 _FEWEST = 2  # rehearsals, since a line needs two points
@@ -55,7 +55,7 @@ def plan_run(context: StageContext, *, limit: float | None = None) -> Forecast:
     """Return the forecast of a run. Rehearsals write to a temporary folder in the workspace.
 
     limit: about how many seconds the rehearsals may take once libraries and workers are ready; None for a tenth of the
-    forecast, from ten seconds to a minute. Raises the errors in config and tables that rehearsals meet.
+    forecast, at most a minute. Raises the errors in config and tables that rehearsals meet.
     """
     begin = time.monotonic()
     check_run(context.run)
@@ -169,7 +169,7 @@ def _next_level(found: _Rehearsals, levels: Sequence[int], limit: float | None, 
         every = (*context.run.stages, RUN)
         costs = [full_cost(found.all, stage, partitions=found.all[0].partitions) for stage in every]
         seconds = sum(cost.seconds + context.config.train.epochs * cost.epoch_seconds for cost in costs)
-        limit = min(max(_SHARE * seconds, _SHORTEST), _LONGEST)
+        limit = min(_SHARE * seconds, _LONGEST)
     larger = [one_in for one_in in levels if one_in < found.all[-1].one_in]
     fits = [one_in for one_in in larger if spent + seconds_at(found.all, one_in) <= limit]
     return min(fits, default=None)

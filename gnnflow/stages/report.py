@@ -114,6 +114,7 @@ def _inputs(
         large=graph.large_columns,
         tables=graph.tables,
         encodings={name: [each for each in columns if each.is_told] for name, columns in graph.encodings.items()},
+        column_errors=graph.column_errors,
         unlearnable=unlearnable_labels(graph),
         constant=trained.constant,
         link_facts=trained.link_facts,

@@ -41,6 +41,7 @@ from gnnflow.config.train_section import MiniBatchConfig, is_hybrid, needs_ranks
 from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.graph.labels import selection_metrics
+from gnnflow.graph.narrow import LEVELS
 from gnnflow.stages.start import find_start, start_of_version
 from gnnflow.storage.filesystem import Stamp, absolute, has_pattern, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import ClusterConfig, Config
     from gnnflow.graph.encodings import States
+    from gnnflow.graph.narrow import Ranges
     from gnnflow.graph.scales import Scales
     from gnnflow.registry import Version
     from gnnflow.stages.start import FoundStart
@@ -65,7 +67,8 @@ SCALES_KEY = "graph.scaled_as"
 FEWEST_PARTITIONS, MOST_PARTITIONS = 4, 65536
 _PARTS_OF_MEMORY = 16
 _USUAL_MEMORY = 2 << 30
-SMALL_BYTES = 64 << 20
+_MIB = 1 << 20
+SMALL_BYTES = 64 * _MIB
 """The most bytes of tables in memory that no workers are started for, unless the config asks for them."""
 
 
@@ -73,7 +76,8 @@ SMALL_BYTES = 64 << 20
 class ResolvedRun:
     """One config on its tables at the time when it was resolved.
 
-    fingerprints: of its strategy's stages, in order. scales, states: of columns, if a published model gives them.
+    fingerprints: of its strategy's stages, in order. scales, states, ranges: of columns, if a published model gives
+    them.
     code: a hash of the source of the user's classes and functions, by their names in the config.
     """
 
@@ -83,6 +87,7 @@ class ResolvedRun:
     scales: Scales = field(default_factory=dict)
     states: States = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=dict)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -144,11 +149,13 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     config = _with_classes(_with_split(_with_partitions(config, tables), schema_of), schema_of)
     scales: Scales = {}
     states: States = {}
+    ranges: Ranges = {}
     if (scaled := find_scales(config)) is not None:
         graph = config.graph.model_copy(update={"scaled_as": scaled.pinned})
         config, scales, states = config.model_copy(update={"graph": graph}), scaled.scales, scaled.states
+        ranges = scaled.ranges if graph.storage in LEVELS else {}
     code = {name: source_digest(name) for stage in stages_of(config) for name in STAGES[stage].own_code(config)}
-    run = ResolvedRun(config, tables, {}, scales, states, code)
+    run = ResolvedRun(config, tables, {}, scales, states, code, ranges)
     start = find_start(config)
     # The alias may by now stand for a version that this very run gave: the run is still the same one.
     if start is not None and start.version is not None and (earlier := start_of_version(config, start.version)):
@@ -170,11 +177,19 @@ def find_scales(config: Config) -> Version | None:
         return None
     version = registry.find_version(config.workspace, *named)
     is_scaled = "standard" in {config.graph.normalize, config.graph.edge_normalize}
-    if not is_scaled and not are_encoded(version.states):
+    is_ranged = config.graph.storage in LEVELS
+    if not is_scaled and not is_ranged and not are_encoded(version.states):
         raise ConfigError(
             f"{config.graph.scaled_as!r}, and no columns are scaled",
             where=SCALES_KEY,
             fix="Set graph.normalize or graph.edge_normalize to standard, or leave graph.scaled_as out.",
+        )
+    if is_ranged and not version.ranges:
+        raise ConfigError(
+            f"{config.graph.scaled_as!r}: version {version.version} does not hold the ranges of its columns, and "
+            f"graph.storage is {config.graph.storage}",
+            where=SCALES_KEY,
+            fix="Leave it out, or set graph.storage as that version has it.",
         )
     if is_scaled and not version.scales:
         raise ConfigError(
@@ -196,6 +211,7 @@ def _fingerprints(run: ResolvedRun, start: FoundStart | None) -> dict[str, str]:
         if stage.reads_tables:
             inputs |= {table: [asdict(each) for each in stamps] for table, stamps in run.tables.items()}
             inputs |= {"scales": {table: asdict(each) for table, each in run.scales.items()}} if run.scales else {}
+            inputs |= {"ranges": {table: asdict(each) for table, each in run.ranges.items()}} if run.ranges else {}
             inputs |= (
                 {"states": {table: [*map(asdict, each)] for table, each in run.states.items()}} if run.states else {}
             )
@@ -215,10 +231,15 @@ def _with_partitions(config: Config, tables: Tables) -> Config:
     """
     if config.graph.partitions is not None:
         return config
-    limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
-    count = -(-bytes_in_memory(tables) * _PARTS_OF_MEMORY // (limit or _USUAL_MEMORY))
+    count = -(-bytes_in_memory(tables) * _PARTS_OF_MEMORY // memory_of_worker(config))
     graph = config.graph.model_copy(update={"partitions": min(max(count, FEWEST_PARTITIONS), MOST_PARTITIONS)})
     return config.model_copy(update={"graph": graph})
+
+
+def memory_of_worker(config: Config) -> int:
+    """Return the bytes that a worker may have; where the config does not say, the usual ones."""
+    limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
+    return int(limit) or _USUAL_MEMORY
 
 
 def bytes_in_memory(tables: Tables) -> int:
@@ -236,9 +257,33 @@ def cluster_for(run: ResolvedRun) -> ClusterConfig:
     Workers take longer to start than a small graph's rounds. Ranks are tasks of workers, so these are started for them.
     """
     config = run.config
-    if "cluster" in config.model_fields_set or needs_ranks(config.train):
+    if _asks_for_cluster(config):
         return config.cluster
     return SynchronousCluster() if bytes_in_memory(run.tables) <= SMALL_BYTES else config.cluster
+
+
+def tasks_text(config: Config) -> str:
+    """Return where a run's tasks are done and the bytes that decide it; without tables, the rule."""
+    workers = _cluster_text(config.cluster)
+    if _asks_for_cluster(config):
+        return f"{workers}, as {'the config says' if 'cluster' in config.model_fields_set else 'ranks need'}"
+    least = f"{SMALL_BYTES // _MIB} MiB"
+    try:
+        held = bytes_in_memory(stamps_of(config.graph))
+    except GnnflowError:
+        return f"in this process where the tables take at most {least} in memory, else {workers}"
+    size = f"the tables take about {-(-held // _MIB):,} MiB in memory"
+    return f"in this process: {size}, at most {least}" if held <= SMALL_BYTES else f"{workers}: {size}, above {least}"
+
+
+def _asks_for_cluster(config: Config) -> bool:
+    return "cluster" in config.model_fields_set or needs_ranks(config.train)
+
+
+def _cluster_text(cluster: ClusterConfig) -> str:
+    if cluster.kind == "synchronous":
+        return "in this process"
+    return f"on {cluster.workers} local workers" if cluster.kind == "local" else f"on the cluster at {cluster.address}"
 
 
 def _with_split(config: Config, schema_of: Callable[[str], pa.Schema]) -> Config:

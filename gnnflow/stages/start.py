@@ -149,10 +149,11 @@ def _column_differences(found: FoundStart, config: Config, graph: GraphFacts) ->
     """Yield the differences between the graph's columns and the columns that the model learned from."""
     for other in registry.other_columns(found.columns, graph.columns_read):
         yield f"{other}. {found.name} learned them by their positions."
-    pairs = {key: (getattr(config.graph, key), found.graph.get(key, "none")) for key in SCALING_KEYS if found.graph}
+    ours, theirs = config.graph, found.graph
+    pairs = {key: (getattr(ours, key), theirs.get(key, default)) for key, default in SCALING_KEYS.items() if theirs}
     differ = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
-    for key, (ours, theirs) in differ.items():
-        yield f"graph.{key} is {ours}, and {found.name} learned with {theirs}."
+    for key, (own, other_one) in differ.items():
+        yield f"graph.{key} is {own}, and {found.name} learned with {other_one}."
     if found.states is not None and not differ and not encode_alike(found.states, graph.states):
         yield f"columns were encoded otherwise for {found.name}. Set graph.scaled_as: {found.name}."
     elif not differ and found.scales and not agree(found.scales, graph.scales):

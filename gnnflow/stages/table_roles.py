@@ -27,6 +27,8 @@ _FOUND = 0.5  # share of a column's values among a table's ids that makes it an 
 _SURE = 0.9  # the same without such a name, for text
 _HERE = "gnnflow init"
 _PAIR = 2
+_MANY_FOR_EACH = 50
+"""The rows for each row of the tables that they name, from which on these look like their categories."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,12 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
             found[table.uri] = _held_ids(table, tables, said)
     candidates = [NodeRole(table, name) for table in tables if (name := found[table.uri]) is not None]
     references = {table.uri: _references(table, candidates, found[table.uri]) for table in tables}
-    edges = [edge for table in tables if (edge := _edge_of(table, found, references, ends, candidates)) is not None]
+    said_nodes = {table.uri for table in tables for given in ids if _is_of(given, table) and "." in given}
+    edges = [
+        edge
+        for table in tables
+        if table.uri not in said_nodes and (edge := _edge_of(table, found, references, ends, candidates)) is not None
+    ]
     of_edges = {edge.table.uri for edge in edges}
     used = {end.nodes.table.uri for edge in edges for end in (edge.src, edge.dst)}
     nodes = [each for each in candidates if each.table.uri not in of_edges]
@@ -104,7 +111,7 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
         _ask_for_nodes(table, found[table.uri], candidates)
     for table in lost:
         _ask_about(table, found[table.uri])
-    if not edges:
+    if not edges and not keys:
         raise ConfigError(
             f"no table of edges is among {listed([table.name for table in tables])}",
             where=_HERE,
@@ -174,9 +181,8 @@ def _id_of(table: GivenTable, ids: Sequence[str], tables: Sequence[GivenTable], 
     the user names as ends.
     """
     for given in ids:
-        owner, _, column = given.rpartition(".")
-        if owner in ("", table.name, table.uri) and column in table.columns:
-            return column
+        if _is_of(given, table):
+            return given.rpartition(".")[2]
     scores = {name: _id_score(name, table.name) for name in _different(table)}
     named = [name for name, score in scores.items() if score]
     if not named:
@@ -192,6 +198,12 @@ def _id_of(table: GivenTable, ids: Sequence[str], tables: Sequence[GivenTable], 
             fix=f"Name one: --id {table.name}.{chosen[0]}",
         )
     return chosen[0]
+
+
+def _is_of(given: str, table: GivenTable) -> bool:
+    """Return whether COLUMN or TABLE.COLUMN is of a table."""
+    owner, _, column = given.rpartition(".")
+    return owner in ("", table.name, table.uri) and column in table.columns
 
 
 def _different(table: GivenTable) -> list[str]:
@@ -296,10 +308,10 @@ def _edge_of(
     if pair is not None and others:
         src, dst = _apart(table, pair, others)
         if min(src.share, dst.share) >= _FOUND:
-            return EdgeRole(table, src, dst)
+            return _sure_edges(EdgeRole(table, src, dst), own)
     held = [each for each in references[table.uri] if each.nodes.table.uri != table.uri]
     if len(held) == _PAIR:
-        return EdgeRole(table, held[0], held[1])
+        return _sure_edges(EdgeRole(table, held[0], held[1]), own)
     if len(held) > _PAIR:
         raise ConfigError(
             f"columns {listed([each.column for each in held])} of {table.uri} each hold ids of nodes",
@@ -307,6 +319,26 @@ def _edge_of(
             fix=f"Name an edge's source and target: --ends {held[0].column},{held[1].column}",
         )
     return None
+
+
+def _sure_edges(role: EdgeRole, own: str | None) -> EdgeRole:
+    """Return the role. Raises ConfigError where the rows may as well be things, each with two foreign keys.
+
+    Such rows have ids and attributes, and are many for each row of the small tables that they name.
+    """
+    table, ends = role.table, (role.src, role.dst)
+    rows = sum(end.nodes.table.num_rows for end in ends)
+    is_bare = any(end.nodes.bare for end in ends) or role.src.nodes == role.dst.nodes
+    attributes = {*table.columns} - {own, role.src.column, role.dst.column}
+    if own is None or is_bare or not attributes or table.num_rows < _MANY_FOR_EACH * rows:
+        return role
+    pair = f"{role.src.column},{role.dst.column}"
+    raise ConfigError(
+        f"the rows of {table.uri} may be edges between {role.src.nodes.name} and {role.dst.nodes.name}, or nodes "
+        f"(ids in {own!r}) with two foreign keys",
+        where=_HERE,
+        fix=f"Name one: --ends {pair} for edges, --id {table.name}.{own} for nodes.",
+    )
 
 
 def _apart(table: GivenTable, pair: Pair, nodes: Sequence[NodeRole]) -> tuple[Reference, Reference]:

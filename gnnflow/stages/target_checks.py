@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gnnflow.config import MAGNNConfig, MiniBatchConfig, PlateauSchedule
+from gnnflow.config import DirectNeighbors, MAGNNConfig, MiniBatchConfig, PlateauSchedule
 from gnnflow.config.train_section import is_hybrid
 from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric, selection_metrics
@@ -15,11 +15,13 @@ from gnnflow.ingest.schema import NodeSchema, node_table
 from gnnflow.stages.model_size import check_trained_size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.config import Config
     from gnnflow.graph.facts import GraphFacts
     from gnnflow.graph.labels import LabelKind
     from gnnflow.ingest.preview import Preview
-    from gnnflow.ingest.tables import EdgeTable, NodeTable
+    from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
 
 
 @dataclass(frozen=True)
@@ -167,3 +169,37 @@ def check_label_metric(config: Config, labelled: NodeTable | EdgeTable) -> None:
     else:
         found, fix = f"{metric} is not defined for {kind} labels", f"Set train.metric: {choices}."
     raise TableError(found, where=labelled.uri, fix=fix)
+
+
+def alike_nodes(config: Config, tables: Tables) -> list[str]:
+    """Return a sentence for each type of targets whose nodes a model can tell apart by their degrees alone.
+
+    Such a type has no features, and no edge brings its nodes any within the model's layers.
+    """
+    schema = config.graph.schema
+    if not schema.is_typed or not isinstance(config.neighbors, DirectNeighbors):
+        return []
+    with_features = {number for number, table in enumerate(tables.nodes) if table.schema.has_features}
+    joined = list(zip(schema.source_types, schema.target_types, strict=True))
+    bring = {joined[number][1] for number in range(schema.num_relations) if tables.table_of(number).schema.attributes}
+    found = []
+    for target in config.graph.target_types:
+        name = schema.types[target]
+        if _reached(target, joined, config.model.layers) & (with_features | bring):
+            continue
+        both = joined + [(end, source) for source, end in joined]
+        can_be = bool(_reached(target, both, config.model.layers) & with_features)
+        fix = "Set graph.reverse_edges: true" if can_be else f"Give {name} a table with features"
+        found.append(
+            f"{name}: its nodes have no features, and no edge into them brings any, so a model tells them apart by "
+            f"their degrees alone. {fix}."
+        )
+    return found
+
+
+def _reached(node_type: int, relations: Sequence[tuple[int, int]], steps: int) -> set[int]:
+    """Return the types whose nodes a node of a type reads in so many steps. relations: their source and target."""
+    found = {node_type}
+    for _ in range(steps):
+        found |= {source for source, target in relations if target in found}
+    return found

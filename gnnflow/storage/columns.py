@@ -13,6 +13,7 @@ import pyarrow as pa
 from gnnflow.graph.arrays import Array, IntArray, KeyArray
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.hashing import hash_bytes, hash_integers
+from gnnflow.native import Texts, hash_ids, hash_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +72,22 @@ def from_matrix(matrix: Array) -> Any:
     return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
 
 
+def from_rows(rows: Array) -> Any:
+    """Return rows of bytes [n, width] as a column of fixed-size binary values."""
+    buffer = pa.py_buffer(np.ascontiguousarray(rows, np.uint8))
+    return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, buffer])
+
+
+def to_rows(column: Column) -> Array:
+    """Return a column of fixed-size binary values without nulls as rows of bytes [n, width]."""
+    array, width = combine(column), column.type.byte_width
+    if not len(array):
+        return np.zeros((0, width), np.uint8)
+    content = np.frombuffer(array.buffers()[1], np.uint8)
+    rows: Array = content[array.offset * width : (array.offset + len(array)) * width].reshape(len(array), width)
+    return rows
+
+
 def to_ragged(column: Column) -> Ragged:
     """Return a list column without nulls as (offsets [n + 1] from 0, values)."""
     array = combine(column)
@@ -115,8 +132,17 @@ def id_keys(column: Column) -> KeyArray:
     """Return the 64-bit key of each id (int64 or string), which depends on the id alone."""
     array = combine(column)
     if pa.types.is_integer(array.type):
-        return hash_integers(to_numpy(array))
-    array = array.cast(pa.large_string())
-    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
-    content = np.frombuffer(array.buffers()[2], np.uint8) if array.buffers()[2] is not None else np.zeros(0, np.uint8)
-    return hash_bytes(content, offsets)
+        ids = to_numpy(array)
+        keys = hash_ids(ids)
+        return hash_integers(ids) if keys is None else keys
+    texts = texts_of(array)
+    keys = hash_texts(texts)
+    return hash_bytes(texts.content, texts.offsets) if keys is None else keys
+
+
+def texts_of(column: Column) -> Texts:
+    """Return a column of text without nulls as its offsets and its content."""
+    array = combine(column).cast(pa.large_string())
+    _, offsets, content = array.buffers()
+    held = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    return Texts(held, np.zeros(0, np.uint8) if content is None else np.frombuffer(content, np.uint8))

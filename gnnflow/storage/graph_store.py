@@ -17,7 +17,7 @@ from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, SelectFacts
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.schema import qualified
-from gnnflow.storage.columns import from_matrix, take_rows, to_matrix, to_numpy, to_ragged
+from gnnflow.storage.columns import from_matrix, take_rows, to_matrix, to_numpy, to_ragged, to_rows
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.tables import count_values, iter_artifact_table, read_artifact_table
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.schema import GraphSchema
     from gnnflow.storage.manifest import Manifest
 
+ENDS = ("dst", "src")
 DEGREE_COLUMNS = ("in_degree", "out_degree", "in_weight")
 
 
@@ -51,7 +52,7 @@ class GraphStore:
         """Return the store a manifest describes. Raises StorageError where it describes none."""
         kept = [entry.size for entry in manifest.files if not entry.name.startswith("quarantine/")]
         facts = read_facts(artifact, manifest, GraphFacts)
-        return GraphStore(artifact, replace(facts, columns=()), sum(kept))
+        return GraphStore(artifact, replace(facts, columns=(), column_errors={}), sum(kept))
 
     def selected(self, artifact: str, relations: Sequence[RelationFacts]) -> GraphStore:
         """Return the store of the same nodes with a selection's relations; itself where there are none."""
@@ -186,10 +187,12 @@ def _feature_columns(features: FeatureFacts) -> tuple[str, ...]:
     return ("x_index", "x_value") if features.has_value else ("x_index",)
 
 
-def features_of(table: pa.Table, width: int) -> Features:
-    """Return the features of rows with an x column, or x_index and perhaps x_value."""
+def features_of(table: pa.Table, facts: FeatureFacts) -> Features:
+    """Return the features of rows with an x column, or x_index and perhaps x_value. Narrow rows stay narrow."""
+    width = facts.width
     if "x" in table.column_names:
-        return Features(width, dense=to_matrix(table["x"]))
+        dense = to_matrix(table["x"]) if facts.narrow is None else to_rows(table["x"])
+        return Features(width, dense=dense, narrow=facts.narrow)
     offsets, index = to_ragged(table["x_index"])
     value = to_ragged(table["x_value"])[1] if "x_value" in table.column_names else None
     return Features(width, offsets=offsets, index=index.astype(np.int64), value=value)
@@ -259,7 +262,7 @@ def read_features(store: GraphStore, rows: Mapping[int, IntArray]) -> NodeFeatur
             if len(own):  # else nothing reads this type here, so its file stays closed
                 table = store.nodes(partition, store.feature_columns_of(node_type), node_type=node_type)
                 tables.append(table if len(own) == table.num_rows else take_rows(table, own))
-        parts.append(features_of(pa.concat_tables(tables).combine_chunks(), facts.width) if tables else _no_rows(facts))
+        parts.append(features_of(pa.concat_tables(tables).combine_chunks(), facts) if tables else _no_rows(facts))
     if len(parts) == 1 and parts[0] is not None:
         return parts[0]
     ids = np.concatenate([held + store.book.start(partition) for partition, held in rows.items()])
@@ -269,6 +272,8 @@ def read_features(store: GraphStore, rows: Mapping[int, IntArray]) -> NodeFeatur
 def _no_rows(facts: FeatureFacts) -> Features:
     """Return features as they are stored, of no node."""
     if facts.kind == "dense":
-        return Features(facts.width, dense=np.zeros((0, facts.width), np.float32))
+        dtype = np.float32 if facts.narrow is None else np.uint8
+        dense = np.zeros((0, facts.row_bytes // np.dtype(dtype).itemsize), dtype)
+        return Features(facts.width, dense=dense, narrow=facts.narrow)
     value = np.zeros(0, np.float32) if facts.has_value else None
     return Features(facts.width, offsets=np.zeros(1, np.int64), index=np.zeros(0, np.int64), value=value)

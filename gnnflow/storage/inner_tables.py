@@ -1,4 +1,4 @@
-"""Reads tables within a file of several: SQLite and DuckDB databases, and workbooks of Excel. A table is read at once.
+"""Reads tables within a file of several: SQLite and DuckDB databases, and workbooks of Excel. A sheet is read at once.
 
 In a config `shop.db#orders` is the table `orders` of `shop.db`. A library is imported where it is used; without it the
 error names the extra to install.
@@ -32,6 +32,9 @@ _KINDS: dict[str, LibraryFormat] = {
     ".xlsm": "excel",
 }
 _ROWS = 1 << 16
+_SQLITE_TYPES = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string(), "blob": pa.binary()}
+_MOST_COUNTED = 1000  # figures of one query
+_MOST_KEPT = 64 << 20  # bytes of a sheet
 _DUCKDB = b"DUCK"
 _HEAD = 12  # bytes, of which a DuckDB file has its mark in the last four
 
@@ -115,29 +118,106 @@ def names_in(kind: LibraryFormat, path: str) -> list[str]:
         return [sheet.title for sheet in book.worksheets]  # the other sheets are charts
 
 
-def read_inner(kind: LibraryFormat, path: str, name: str) -> pa.Table:
-    """Return a table of a database, opened for reading only, or a sheet, whose first row has the columns' names.
+def inner_schema(kind: LibraryFormat, path: str, name: str) -> tuple[pa.Schema, int]:
+    """Return the schema of a table or a sheet, and its number of rows. Only a sheet is read for it.
 
-    Formulas give their saved values. Raises TableError where the file is not of the kind.
+    Raises TableError where the file is not of the kind.
     """
-    where = f"{path}, {name}"
     if kind == "sqlite":
-        with _sqlite(path) as connection:
-            cursor = connection.execute(f"SELECT * FROM {_quoted(name)}")  # noqa: S608
-            names = [column[0] for column in cursor.description]
-            return _from_rows(names, iter(lambda: cursor.fetchmany(_ROWS), []), where=where)
+        return _sqlite_schema(path, name)
     if kind == "duckdb":
         with _duckdb(path) as connection:
-            found: pa.Table = connection.sql(f"SELECT * FROM {_quoted(name)}").to_arrow_table()  # noqa: S608
-            return found
+            schema: pa.Schema = connection.sql(f"SELECT * FROM {_quoted(name)} LIMIT 0").to_arrow_table().schema  # noqa: S608
+            ((rows,),) = connection.execute(f"SELECT count(*) FROM {_quoted(name)}").fetchall()  # noqa: S608
+            return schema, int(rows)
+    sheet = _sheet(path, name)
+    return sheet.schema, sheet.num_rows
+
+
+def read_inner(
+    kind: LibraryFormat, path: str, name: str, *, columns: Sequence[str] | None = None, rows: int | None = None
+) -> pa.Table:
+    """Return a table of a database, opened for reading only, or a sheet, whose first row has the columns' names.
+
+    columns: those to read, None for all; rows: the first ones to read, None for all. Formulas give their saved values.
+    Raises TableError where the file is not of the kind.
+    """
+    if kind == "excel":
+        sheet = _sheet(path, name)
+        return (sheet if columns is None else sheet.select(list(columns))).slice(0, rows)
+    asked = "*" if columns is None else ", ".join(map(_quoted, columns)) or "NULL"
+    query = f"SELECT {asked} FROM {_quoted(name)}" + ("" if rows is None else f" LIMIT {rows:d}")  # noqa: S608
+    if kind == "duckdb":
+        with _duckdb(path) as connection:
+            found: pa.Table = connection.sql(query).to_arrow_table()
+        return found.select(found.column_names if columns is None else list(columns))
+    types = _sqlite_schema(path, name)[0]
+    with _sqlite(path) as connection:
+        cursor = connection.execute(query)
+        names = [column[0] for column in cursor.description]
+        pieces = iter(lambda: cursor.fetchmany(_ROWS), [])
+        return _from_rows(names, pieces, where=f"{path}, {name}", types=types).select(
+            columns if columns is not None else names
+        )
+
+
+def _sqlite_schema(path: str, name: str) -> tuple[pa.Schema, int]:
+    """Return the types that the values of a SQLite table have, whatever is declared, and the number of its rows."""
+    where = f"{path}, {name}"
+    with _sqlite(path) as connection:
+        names = [column[0] for column in connection.execute(f"SELECT * FROM {_quoted(name)} LIMIT 0").description]  # noqa: S608
+        refuse_repeated(names, where)
+        # of each column the number of values of each kind
+        kinds = [f"sum(typeof({_quoted(column)}) = '{kind}')" for column in names for kind in _SQLITE_TYPES]
+        counts = []
+        for first in range(0, len(kinds), _MOST_COUNTED):
+            asked = ", ".join(["count(*)", *kinds[first : first + _MOST_COUNTED]])
+            ((rows, *some),) = connection.execute(f"SELECT {asked} FROM {_quoted(name)}").fetchall()  # noqa: S608
+            counts += some
+    fields = []
+    for number, column in enumerate(names):
+        held = dict(zip(_SQLITE_TYPES, counts[len(_SQLITE_TYPES) * number :], strict=False))
+        found = [kind for kind, count in held.items() if count]
+        if len(found) > 1 and {*found} != {"integer", "real"}:
+            raise _several_kinds(column, where)
+        fields.append(pa.field(column, _SQLITE_TYPES[found[-1]] if found else pa.null()))
+    return pa.schema(fields), rows
+
+
+_last: dict[tuple[str, str, int, int], pa.Table] = {}
+
+
+def _sheet(path: str, name: str) -> pa.Table:
+    """Return a sheet of a workbook. The last small one is kept, since its schema and its rows are asked for apart."""
+    local = Path(path)
+    status = local.stat() if local.exists() else None
+    key = None if status is None else (str(local.absolute()), name, status.st_mtime_ns, status.st_size)
+    if key is None or (found := _last.get(key)) is None:
+        found = _read_sheet(path, name)
+        _last.clear()
+        if key is not None and found.nbytes <= _MOST_KEPT:
+            _last[key] = found
+    return found
+
+
+def _read_sheet(path: str, name: str) -> pa.Table:
     with _workbook(path) as book:
-        rows = [row for row in book[name].iter_rows(values_only=True) if any(value is not None for value in row)]
-    width = max(map(len, rows), default=0)
-    header, *values = [(*row, *[None] * (width - len(row))) for row in rows] or [()]
-    used = [number for number in range(width) if any(row[number] is not None for row in (header, *values))]
+        sheet = book[name]
+        sheet.reset_dimensions()  # rows then end at their last cell: one far away would make all of them as wide
+        rows = [row for each in sheet.iter_rows(values_only=True) if (row := _without_tail(each))]
+    used = sorted({number for row in rows for number, value in enumerate(row) if value is not None})
+    header, *values = [tuple(row[number] if number < len(row) else None for number in used) for row in rows] or [()]
     # a column of values without a name, such as the index that pandas writes, is called as pandas calls it
-    names = [f"Unnamed: {number}" if header[number] is None else str(header[number]) for number in used]
-    return _from_rows(names, [[tuple(row[number] for number in used) for row in values]], where=where)
+    names = [f"Unnamed: {number}" if title is None else str(title) for number, title in zip(used, header, strict=True)]
+    return _from_rows(names, [values], where=f"{path}, {name}")
+
+
+def _without_tail(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a row up to its last value."""
+    size = len(row)
+    while size and row[size - 1] is None:
+        size -= 1
+    return row[:size]
 
 
 def one_of(names: Sequence[str], name: str, path: str, *, fix: str) -> str:
@@ -202,8 +282,17 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _from_rows(names: Sequence[str], pieces: Iterable[Sequence[tuple[Any, ...]]], *, where: str) -> pa.Table:
-    """Return a table of rows in pieces. Raises TableError for a column that holds values of several kinds."""
+def _from_rows(
+    names: Sequence[str],
+    pieces: Iterable[Sequence[tuple[Any, ...]]],
+    *,
+    where: str,
+    types: pa.Schema | None = None,
+) -> pa.Table:
+    """Return a table of rows in pieces. Raises TableError for a column that holds values of several kinds.
+
+    types: of the columns, None where the values show them.
+    """
     refuse_repeated(names, where)
     if not names:
         raise TableError("has no columns", where=where, fix="Write the columns' names in the first row.")
@@ -214,9 +303,15 @@ def _from_rows(names: Sequence[str], pieces: Iterable[Sequence[tuple[Any, ...]]]
     columns = {}
     for name, values in zip(names, held, strict=True):
         try:
-            columns[name] = pa.array(values)
+            columns[name] = pa.array(
+                values, None if types is None or name not in types.names else types.field(name).type
+            )
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise TableError(
-                f"column {name!r} holds values of several kinds", where=where, fix="Write one kind into the column."
-            ) from error
+            raise _several_kinds(name, where) from error
     return pa.table(columns)
+
+
+def _several_kinds(column: str, where: str) -> TableError:
+    return TableError(
+        f"column {column!r} holds values of several kinds", where=where, fix="Write one kind into the column."
+    )

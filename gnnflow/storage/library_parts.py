@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from gnnflow.storage.inner_tables import library, library_errors, read_inner
+from gnnflow.storage.inner_tables import inner_schema, library, library_errors, read_inner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 
 def schema_and_rows(part: LibraryPart) -> tuple[pa.Schema, int]:
-    """Return the schema of a part and its number of rows. Reads an inner table as a whole."""
+    """Return the schema of a part and its number of rows."""
     if part.kind == "lance":
         fragment = _fragment(part)
         return fragment.schema, int(fragment.count_rows())
-    table = read_inner(part.kind, part.place, part.name)
-    return table.schema, table.num_rows
+    return inner_schema(part.kind, part.place, part.name)
 
 
 def read_part(part: LibraryPart, columns: Sequence[str], rows: int) -> pa.Table:
@@ -30,7 +29,7 @@ def read_part(part: LibraryPart, columns: Sequence[str], rows: int) -> pa.Table:
         with library_errors("a Lance table", where=part.place, fix=fix):
             found: pa.Table = _fragment(part).to_table(columns=list(columns), limit=rows)
         return found.select(list(columns))
-    return read_inner(part.kind, part.place, part.name).select(list(columns)).slice(0, rows)
+    return read_inner(part.kind, part.place, part.name, columns=columns, rows=rows)
 
 
 def _fragment(part: LibraryPart) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from gnnflow.graph.arrays import ragged_ranges
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import join, open_arrow
-from gnnflow.storage.verified import open_verified
-from gnnflow.storage.writing import FileEntry, write_atomic
+from gnnflow.storage.verified import note_written, open_verified
+from gnnflow.storage.writing import FileEntry, write_in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
 
     from gnnflow.graph.arrays import IntArray
 
@@ -27,15 +30,30 @@ _WORTHWHILE = 0.8
 _DAMAGED = "The file is truncated or damaged: delete the folder it lies in and run again."
 
 
-def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None, level: int | None = None) -> FileEntry:
+def write_table(
+    uri: str,
+    table: pa.Table,
+    *,
+    row_group_size: int | None = None,
+    level: int | None = None,
+    ascending: Sequence[str] = (),
+) -> FileEntry:
     """Write a Parquet file atomically. The same table gives the same bytes.
 
     Columns that zstd would hardly shrink (float features, hashes) stay uncompressed: in a mapped file they are read
-    without a copy. level: of zstd; None is its default.
+    without a copy. level: of zstd; None is its default. ascending: columns of integers that mostly ascend, written as
+    differences.
     """
-    sink = pa.BufferOutputStream()
-    codecs = {_leaf(field): _codec(table[field.name]) for field in table.schema}
-    options: dict[str, Any] = {
+    options = _options(table, level=level, ascending=ascending)
+    size = row_group_size or max(1, table.num_rows)
+    return write_in_pieces(uri, lambda sink: pq.write_table(table, sink, row_group_size=size, **options))
+
+
+def _options(table: pa.Table, *, level: int | None, ascending: Sequence[str]) -> dict[str, Any]:
+    """Return the options of the Parquet writer for a table."""
+    codecs = {_leaf(field): "none" if field.name in ascending else _codec(table[field.name]) for field in table.schema}
+    return {
+        "store_schema": True,
         "compression": codecs,
         "compression_level": None
         if level is None
@@ -48,20 +66,93 @@ def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None,
         ],
         # the smallest and largest blob are useless, and slower to find than the file is to write
         "write_statistics": [
-            field.name
-            for field in table.schema
-            if not (pa.types.is_nested(field.type) or pa.types.is_large_binary(field.type))
+            field.name for field in table.schema if not (pa.types.is_nested(field.type) or _is_bytes(field.type))
         ],
+        "column_encoding": dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
     }
-    pq.write_table(table, sink, row_group_size=row_group_size or max(1, table.num_rows), store_schema=True, **options)
-    return write_atomic(uri, memoryview(sink.getvalue()))
 
 
 def commit_table(
-    artifact: str, name: str, table: pa.Table, *, row_group_size: int | None = None, level: int | None = None
+    artifact: str,
+    name: str,
+    table: pa.Table,
+    *,
+    row_group_size: int | None = None,
+    level: int | None = None,
+    ascending: Sequence[str] = (),
 ) -> FileEntry:
     """Write a Parquet file of an artifact and return its entry, named as the manifest lists it."""
-    return replace(write_table(join(artifact, name), table, row_group_size=row_group_size, level=level), name=name)
+    uri = join(artifact, name)
+    written = write_table(uri, table, row_group_size=row_group_size, level=level, ascending=ascending)
+    return _noted(artifact, replace(written, name=name))
+
+
+def _noted(artifact: str, entry: FileEntry) -> FileEntry:
+    note_written(artifact, entry)
+    return entry
+
+
+class TablePieces:
+    """The pieces of a table that is written as one file, with the bytes that the whole table would give.
+
+    The only piece stays in memory; several lie in a temporary file, which is deleted at the end of the `with` block.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._first: pa.Table | None = None
+        self._spool: pa.ipc.RecordBatchFileWriter | None = None
+        self._file = ""
+
+    def __enter__(self) -> Self:
+        """Return self."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Delete the temporary file."""
+        self._stack.close()
+
+    def add(self, piece: pa.Table) -> None:
+        """Append rows."""
+        if self._first is None:
+            self._first = piece
+            return
+        if self._spool is None:
+            self._file = self._stack.enter_context(TemporaryDirectory(prefix="gnnflow-table-")) + "/rows.arrow"
+            sink = self._stack.enter_context(pa.OSFile(self._file, "wb"))
+            self._spool = pa.ipc.new_file(sink, piece.schema)
+            self._spool.write_table(self._first)
+            self._first = self._first.slice(0, 0)
+        self._spool.write_table(piece)
+
+    def commit(self, artifact: str, name: str, *, row_group_size: int, ascending: Sequence[str] = ()) -> FileEntry:
+        """Write all rows as a file of an artifact, as `commit_table` does, and return its entry."""
+        assert self._first is not None, "a table has at least one piece"
+        if self._spool is None:
+            return commit_table(artifact, name, self._first, row_group_size=row_group_size, ascending=ascending)
+        self._spool.close()
+        with pa.memory_map(self._file) as source:
+            rows = pa.ipc.open_file(source).read_all()
+            schema, size = rows.schema, rows.num_rows
+            options = _options(_sample(rows), level=None, ascending=ascending)
+            del rows
+
+        def write(sink: pa.NativeFile) -> None:
+            with pq.ParquetWriter(sink, schema, **options) as writer:
+                for start in range(0, size, row_group_size):
+                    # mapped anew, so that pages of earlier rows do not count as memory of this process
+                    with pa.memory_map(self._file) as source:
+                        run = pa.ipc.open_file(source).read_all().slice(start, row_group_size)
+                        writer.write_table(run.combine_chunks(), row_group_size=row_group_size)
+
+        return _noted(artifact, replace(write_in_pieces(join(artifact, name), write), name=name))
+
+
+def _is_bytes(held: pa.DataType) -> bool:
+    """Return whether a column holds bytes that are no text, of one length or of several."""
+    return bool(pa.types.is_large_binary(held) or pa.types.is_fixed_size_binary(held))
 
 
 def _leaf(field: pa.Field) -> str:
@@ -77,6 +168,14 @@ def _codec(column: pa.ChunkedArray) -> str:
     sample = b"" if values is None else np.frombuffer(values, np.uint8)[_spread(values.size, _SAMPLE_BYTES)].tobytes()
     shrunk = pa.Codec("zstd").compress(sample, asbytes=True)
     return "zstd" if len(shrunk) <= _WORTHWHILE * len(sample) else "none"
+
+
+def _sample(table: pa.Table) -> pa.Table:
+    """Return the rows that `_codec` looks at, of which alone a mapped table is read."""
+    if table.num_rows <= _SAMPLES * _SAMPLE_ROWS:
+        return table.combine_chunks()
+    starts = np.linspace(0, table.num_rows - _SAMPLE_ROWS, _SAMPLES).astype(np.int64)
+    return pa.concat_tables([table.slice(start, _SAMPLE_ROWS) for start in starts.tolist()]).combine_chunks()
 
 
 def _spread(length: int, run: int) -> IntArray:

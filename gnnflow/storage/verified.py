@@ -1,5 +1,7 @@
 """Checks files against their folder's list: each is hashed before its first use in a process, once per version.
 
+A local file that this process wrote was hashed then, and is not hashed again while its time stamps stay.
+
 Three documents list the files of their folder with digests: an artifact's manifest, a run's record and a published
 version. A process reads the list of a folder once and remembers it, so that a job need not carry digests to workers;
 where a file differs from the list in memory, the list is read again before an error is raised. A folder without a list
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -116,6 +119,17 @@ def is_whole(folder: str, entry: FileEntry) -> bool:
         return _digest(stream) == entry.sha256
 
 
+def note_written(folder: str, entry: FileEntry) -> None:
+    """Remember the digest of a file that this process has just written, for its first use."""
+    where = join(folder, entry.name)
+    if not isinstance(resolve(where)[0], LocalFileSystem):
+        return  # it would take a request to learn its version
+    with suppress(StorageError):  # deleted meanwhile
+        found = _found(folder, entry.name)
+        if found.size == entry.size:
+            _verified[where] = (found.stamp, entry.sha256)
+
+
 def expect_files(folder: str, files: Iterable[FileEntry]) -> None:
     """Remember in this process the files that a stage wrote to a folder without a list."""
     _listed[folder] = ("", {entry.name: entry for entry in files})
@@ -152,10 +166,12 @@ def _found(folder: str, name: str) -> _Found:
 def _check(folder: str, name: str, found: _Found) -> None:
     where = join(folder, name)
     stamp, digest = _verified.get(where, (None, ""))
-    if stamp == found.stamp and _agrees(folder, name, digest):
+    if stamp != found.stamp:
+        with found.open() as stream:
+            digest = _digest(stream)
+    elif _agrees(folder, name, digest):
         return
-    with found.open() as stream:
-        _compare(folder, name, found, _digest(stream))
+    _compare(folder, name, found, digest)
 
 
 def _checked_content(folder: str, name: str, found: _Found) -> bytes:

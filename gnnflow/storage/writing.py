@@ -30,7 +30,7 @@ from gnnflow.storage.filesystem import has_pattern, read_bytes, resolve
 from gnnflow.storage.refusals import located, locating
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 _memory_claims = threading.Lock()
 _CLAIM_ATTEMPTS = 20
@@ -52,6 +52,27 @@ def write_atomic(uri: str, content: bytes | memoryview, *, durable: bool = True)
     """Write a file as `replace_file` does, and return its entry."""
     replace_file(uri, content, durable=durable)
     return FileEntry(uri.rsplit("/", 1)[-1], len(content), hashlib.sha256(content).hexdigest())
+
+
+@located
+def write_in_pieces(uri: str, write: Callable[[pa.NativeFile], None]) -> FileEntry:
+    """Write a file as `write_atomic` does, from a function that writes it piece by piece, and return its entry.
+
+    For an object store it is held in memory until the end.
+    """
+    fs, path = resolve(uri)
+    if not isinstance(fs, LocalFileSystem):
+        held = pa.BufferOutputStream()
+        write(held)
+        return write_atomic(uri, memoryview(held.getvalue()))
+    with _renamed_at_the_end(path) as temporary:
+        with pa.OSFile(str(temporary), "wb") as sink:
+            write(sink)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = temporary.stat().st_size
+    return FileEntry(uri.rsplit("/", 1)[-1], size, digest)
 
 
 @located

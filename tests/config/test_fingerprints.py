@@ -32,7 +32,8 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("graph.normalize=row", {"ingest"}),
         ("flat.shard_size=10", {"flat"}),
         (SAMPLED, {"select", "flat", "train", "infer"}),
-        ("neighbors.hub_threshold=5", set()),
+        ("neighbors.hub_threshold=5", {"infer"}),
+        ("neighbors.hub_threshold=10000", set()),
         ("neighbors={kind: walks}", {"select"}),
         ("neighbors={kind: package.module:function, options: {most: 3}}", {"select"}),
         ("seed=1", {"train"}),
@@ -103,6 +104,11 @@ def test_the_seed_reaches_the_selection_where_edges_are_sampled():
     assert changed("seed=1", base=(SAMPLED,)) == {"select", "train"}
 
 
+def test_a_hub_threshold_decides_nothing_where_scoring_takes_a_sample():
+    assert changed("neighbors.hub_threshold=5", base=(SAMPLED,)) == set()
+    assert changed("neighbors.hub_threshold=5", base=(SAMPLED, "infer.sampling=none")) == {"infer"}
+
+
 def test_fan_outs_with_the_same_largest_share_the_selection():
     assert changed("neighbors.sampling.fanout=[10, 7]", base=(SAMPLED,)) == {"flat", "train", "infer"}
 
@@ -128,6 +134,11 @@ def test_keys_are_plain_json_in_a_fixed_form():
 def test_samples_whose_sums_changed_are_selected_anew(kind, scale):
     sampled = config(f"neighbors={{sampling: {{kind: {kind}, fanout: [10, 5]}}}}")
     assert STAGES["select"].keys(sampled)["neighbors"]["scale"] == scale
+
+
+def test_only_models_whose_first_weights_changed_are_trained_anew():
+    assert "first_weights" in STAGES["train"].keys(config("model.kind=sage"))
+    assert "first_weights" not in STAGES["train"].keys(config())
 
 
 def test_a_device_is_no_part_of_a_fingerprint_but_where_it_is_another_than_the_cpu():

@@ -119,7 +119,7 @@ def reference(graph: Stored, job: InferJob) -> np.ndarray:
     whole = WholeGraph(
         block_of(graph, "none", None, 0),
         degrees_of([graph.nodes]),
-        features_of(graph.nodes, graph.store.facts.features.width),
+        features_of(graph.nodes, graph.store.facts.features),
     )
     sampled, sampling = None, job.neighbors.sampling
     if sampling.fanouts:

@@ -182,8 +182,8 @@ def test_damage_never_shows_as_another_error(graph: Neighborhood, data: st.DataO
 def test_errors_name_the_row_and_the_reason():
     good = encode(triangle())
     message = GraphFeature.FromString(good)
-    message.format = 4
-    with pytest.raises(StorageError, match=r"GraphFeature 1 .* has format 4, this version reads formats 1, 2 and 3"):
+    message.format = 8
+    with pytest.raises(StorageError, match=r"GraphFeature 1 .* has format 8, this version reads formats up to 7"):
         decode_rows(pa.array([good, message.SerializeToString()]))
     with pytest.raises(StorageError, match=r"GraphFeature 2 .* is truncated"):
         decode_rows(pa.array([good, good, good[:-1]]))
@@ -394,7 +394,7 @@ def test_the_stub_has_the_fields_of_the_class():
     fields = {
         each.name: [line.target.id for line in each.body if isinstance(line, ast.AnnAssign) if line.target.id.islower()]
         for each in stub.body
-        if isinstance(each, ast.ClassDef)
+        if isinstance(each, ast.ClassDef) and each.name != "DenseKind"
     }
     messages = graph_feature_pb2.DESCRIPTOR.message_types_by_name
     # both in the order of the .proto

@@ -67,7 +67,7 @@ def _features(selection: Selection, degrees: Degrees) -> NodeFeatures:
             continue
         columns = store.feature_columns_of(number)
         tables = [store.nodes(partition, columns, node_type=number) for partition in range(store.num_partitions)]
-        parts = [features_of(each.combine_chunks(), facts.width) for each in tables]
+        parts = [features_of(each.combine_chunks(), facts) for each in tables]
         if parts[0].dense is not None:
             found.append(Features(facts.width, dense=np.concatenate([each.dense for each in parts])))  # type: ignore[misc]
             continue

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnflow.config import config_from_dict
+from gnnflow.executions.sliced import joined_states
 from gnnflow.graph.errors import StorageError
 from gnnflow.infer import sending
 from gnnflow.infer.choice import Exchange
@@ -21,6 +22,7 @@ from gnnflow.mapreduce.exchange import ExchangeError, Inbox
 from gnnflow.mapreduce.mapped import ArrayWriter, Kept, map_arrays
 from gnnflow.mapreduce.rounds import Round, RoundRunner, TaskOutput
 from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.native import core
 from gnnflow.stages.infer import planned_way
 from tests.budget import examples
 from tests.contracts.test_graphinfer import MODELS, SAMPLINGS, prepare, stored
@@ -69,6 +71,37 @@ def test_both_ways_give_the_same_bytes(drawn: st.DataObject) -> None:
         )
         sent, kept = both_ways(replace(job, exchange=exchange), Path(folder))
     assert sent == kept
+
+
+@pytest.mark.skipif(core() is None, reason="the native core was not built: no C compiler")
+@pytest.mark.parametrize(("name", "sampling"), [("gat", "whole"), ("gcn", "whole"), ("gcn", "weighted")])
+def test_sums_and_attention_are_joined_in_one_pass(
+    name: str, sampling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finds a condition that sends every layer the slow way, which no comparison of bytes would tell."""
+    joined: list[bool] = []
+
+    def noted(*given: Any, **named: Any) -> Any:
+        state = joined_states(*given, **named)
+        joined.append(state is not None)
+        return state
+
+    monkeypatch.setattr("gnnflow.infer.mapped.joined_states", noted)
+    job = prepare(stored("graph"), tmp_path, MODELS[name], SAMPLINGS[sampling])
+    sent, kept = both_ways(replace(job, exchange=Exchange("rows", "every piece")), tmp_path)
+    assert sent == kept
+    assert joined
+    assert all(joined)
+
+
+def test_tasks_write_their_rows_to_one_array(tmp_path: Path) -> None:
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    for task, begin in ((0, 5), (1, 0), (0, 5)):
+        with ArrayWriter(str(tmp_path), task) as writer:
+            writer.write(Kept("c", {"x": rows[:2] + begin}, 9, begin))
+            writer.write(Kept("c", {"x": rows[2:] + begin}, 9, begin + 2))
+    found = map_arrays(str(tmp_path / "c"), None, ("x",))["x"]
+    assert (found == np.concatenate([rows, np.zeros((1, 3)), rows + 5])).all()
 
 
 @settings(max_examples=examples(40), deadline=None)

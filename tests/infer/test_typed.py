@@ -139,7 +139,7 @@ def by_definition(job: InferJob) -> tuple[list[Any], np.ndarray, np.ndarray]:
     for number, facts in enumerate(store.facts.features_of_types):
         columns = ["id", *store.feature_columns_of(number)]
         table = pa.concat_tables([store.nodes(p, columns, node_type=number) for p in parts]).combine_chunks()
-        features.append(features_of(table, facts.width) if facts else None)
+        features.append(features_of(table, facts) if facts else None)
         if store.schema.types[number] == "account":
             ids = table["id"].to_pylist()
     graph = WholeGraph(

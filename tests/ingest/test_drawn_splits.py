@@ -25,7 +25,6 @@ from gnnflow.ingest.tables import read_tables
 from gnnflow.ingest.targets import DrawnSplit
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
-from gnnflow.sampling.pairs import time_bounds
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.first_look import first_look
@@ -37,6 +36,7 @@ from tests.command_line import run_cli
 from tests.hearing import Heard
 from tests.robustness.inputs import valid
 from tests.small_graphs import graph_config, write_graph
+from tests.time_splits import time_bounds
 
 QUARTERS = {"kind": "random", "valid": 0.25, "test": 0.25}
 

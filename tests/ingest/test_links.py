@@ -15,6 +15,7 @@ from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
 from tests.small_graphs import graph_config, write_graph
+from tests.time_splits import time_splits
 
 LINK = {"task": {"kind": "link"}, "train": {"metric": "mrr"}}
 Edge = tuple[Any, Any]
@@ -177,3 +178,20 @@ def test_two_nodes_have_no_negative_and_are_refused_by_ingest(tmp_path: Path) ->
     config = graph_config(tmp_path, **{**LINK, "task": task}, graph={"timestamp": "timestamp", "partitions": 1})
     with pytest.raises(TableError, match=r"the graph has 2 nodes: no negative exists.* at least 3 nodes"):
         ingested(config)
+
+
+@pytest.mark.parametrize(("last", "partitions"), [(10**9, 1), (12, 3)])
+def test_times_divide_edges_as_sorting_all_of_them_does(tmp_path: Path, last: int, partitions: int) -> None:
+    write_graph(tmp_path, num_nodes=2000, num_edges=20_000)  # a sample of them would miss the bounds
+    table = pq.read_table(tmp_path / "edges.parquet")
+    times = np.random.default_rng(0).integers(-5, last, table.num_rows)
+    pq.write_table(table.append_column("timestamp", pa.array(times)), tmp_path / "edges.parquet", row_group_size=6000)
+    split = {"kind": "time", "valid": 0.1, "test": 0.2}
+    config = graph_config(
+        tmp_path, **{**LINK, "task": {"kind": "link", "split": split}}, graph={"partitions": partitions}
+    )
+    store, _, _ = ingested(config)
+    pairs = pa.concat_tables([store.pairs(part, ["time", "split"]) for part in range(store.num_partitions)])
+    times = pairs["time"].to_numpy()  # a loop is no target
+    assert pairs["split"].to_numpy().tolist() == time_splits(times, valid=0.1, test=0.2).tolist()
+    assert store.facts.split_times["test"] == str(times[pairs["split"].to_numpy() == SPLITS.index("test")].min())

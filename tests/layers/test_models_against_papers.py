@@ -65,6 +65,14 @@ def test_sage_mean_adds_the_weighted_mean_of_neighbors(weighted):
     check(layer, layer.own(H) + layer.neighbor(mean @ H), weighted=weighted)
 
 
+@pytest.mark.parametrize("aggregator", ["mean", "max"])
+def test_sage_starts_within_the_bounds_of_its_inputs(aggregator):
+    layer = GraphSAGE(100, 400, aggregator=aggregator)
+    for name, weight in layer.named_parameters():
+        largest = 0.0 if name.endswith("bias") else weight.shape[1] ** -0.5
+        assert weight.abs().max().item() == pytest.approx(largest, rel=0.01), name
+
+
 def test_sage_max_pools_before_the_maximum():
     layer = GraphSAGE(IN, OUT, aggregator="max")
     pooled = relu(layer.pool(H)).expand(N, N, OUT).masked_fill(~EDGE[:, :, None], 0.0)

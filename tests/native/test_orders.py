@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graphfeature.blocks import _number
-from gnnflow.native import core, find, number, remark, stable_order, transpose
+from gnnflow.native import core, cut_pieces, find, number, remark, stable_order, stable_sort, transpose
 
 needs_native = pytest.mark.skipif(core() is None, reason="the native core was not built: no C compiler")
 
@@ -75,6 +76,9 @@ def test_orders_of_integers_are_stable_sorts(values, times, again):
     expected = expected[np.argsort(numbers[expected], kind="stable")]
     np.testing.assert_array_equal(stable_order(numbers, before), expected)
     np.testing.assert_array_equal(stable_order(numbers.view(np.uint64) << np.uint64(1), before), expected)
+    ordered = stable_sort(numbers)
+    np.testing.assert_array_equal(ordered.order, np.argsort(numbers, kind="stable"))
+    np.testing.assert_array_equal(ordered.values, np.sort(numbers))
 
 
 @needs_native
@@ -85,3 +89,22 @@ def test_places_of_ids_are_found_and_others_are_not(ids, seed):
     wanted = np.r_[rng.choice(listed, 50) if len(listed) else [], np.arange(60)].astype(np.int64)
     places = {value: place for place, value in enumerate(listed.tolist())}
     assert find(listed, wanted).tolist() == [places.get(value, -1) for value in wanted.tolist()]
+
+
+@needs_native
+@given(degrees=st.lists(st.integers(0, 9), max_size=12), num_ranks=st.integers(1, 6), seed=st.integers(0, 99))
+def test_pieces_are_a_stable_sort_of_each_targets_edges(degrees, num_ranks, seed):
+    rng = np.random.default_rng(seed)
+    ranks = rng.integers(0, num_ranks, 8)
+    offsets, sources = offsets_of(np.array(degrees, np.int64)), rng.integers(0, 8, sum(degrees))
+    order, bounds, begins = cut_pieces(offsets, sources, ranks, num_ranks=num_ranks)
+    targets = np.repeat(np.arange(len(degrees)), degrees)
+    np.testing.assert_array_equal(order, np.lexsort((ranks[sources], targets)))
+    found = [
+        [ranks[sources[order[begins[piece] : begins[piece + 1]]]].tolist() for piece in range(*ends)]
+        for ends in pairwise(bounds)
+    ]
+    for target, pieces in enumerate(found):
+        own = np.sort(ranks[sources[targets == target]])
+        expected = [own[own == rank].tolist() for rank in dict.fromkeys([0, *own.tolist()])]
+        assert pieces == expected

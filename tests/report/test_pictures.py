@@ -5,6 +5,9 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_curve as reference_curve
 
 from gnnflow.report import (
     BlowUp,
@@ -29,7 +32,7 @@ from gnnflow.report.pictures import (
     stage_timeline,
 )
 from gnnflow.report.pictures.embedding import project
-from gnnflow.report.pictures.quality import pool_rare
+from gnnflow.report.pictures.quality import pool_rare, roc_curve
 
 
 def texts(picture) -> list[str]:
@@ -248,6 +251,17 @@ def test_roc_of_one_kind_only_is_said_in_words(make_inputs):
     assert "needs both" in prediction_picture(make_inputs(predictions=sample)).missing
 
 
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=2, max_size=30))
+def test_the_roc_curve_is_scikit_learn_s(targets):
+    truth, scores = (np.array(each) for each in zip(*targets, strict=True))
+    assume(truth.any() and not truth.all())
+    corners = np.stack(roc_curve(truth, scores.astype(float)), 1)
+    every = np.stack(reference_curve(truth, scores, drop_intermediate=False)[:2], 1)
+    assert (np.abs(every[:, None] - corners).max(2).min(0) < 1e-12).all()
+    areas = (np.trapezoid(each[:, 1], each[:, 0]) for each in (corners, every))
+    assert np.diff(list(areas)) == pytest.approx(0, abs=1e-12)
+
+
 def test_regression_shows_its_error_and_fit(make_inputs):
     sample = PredictionSample(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.5, 2.5, 2.5, 3.5]))
     picture = prediction_picture(make_inputs(label_kind="regression", predictions=sample))
@@ -258,8 +272,10 @@ def test_regression_shows_its_error_and_fit(make_inputs):
 def test_map_keeps_distinct_groups_apart():
     draw = np.random.default_rng(0)
     rows = np.concatenate([draw.normal(size=(40, 10)), draw.normal(size=(40, 10)) + 12]).astype(np.float32)
-    places = project(rows)
+    projection = project(rows)
+    places = projection.points
     assert places.shape == (80, 2)
+    assert 0.8 < projection.share < 1
     centres = places[:40].mean(axis=0), places[40:].mean(axis=0)
     spread = max(places[:40].std(), places[40:].std())
     assert np.linalg.norm(centres[0] - centres[1]) > 3 * spread

@@ -25,7 +25,6 @@ _PRELOADED = [
     "gnnflow.cli.commands",
     "gnnflow.stages.pipeline",
     "gnnflow.report.render",
-    "sklearn.metrics",
     "jinja2",
     "matplotlib.style",
     "matplotlib.backends.backend_svg",

@@ -2,23 +2,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.hashing import hash_integers
 from gnnflow.sampling.pairs import (
     EVALUATION,
-    SAMPLED_TIMES,
     draw_negatives,
     pair_keys,
     pool_draws,
     pool_owner,
     pool_rows,
     random_splits,
-    sampled_times,
-    time_bounds,
-    time_splits,
 )
 
 
@@ -132,33 +126,3 @@ def test_a_pool_does_not_depend_on_where_partitions_are_cut() -> None:
     whole = np.arange(1, 41, dtype=float)
     cut = [whole[:7], whole[7:7], whole[7:30], whole[30:]]
     np.testing.assert_array_equal(pools([whole], size=50), pools(cut, size=50))
-
-
-@given(st.lists(st.integers(-50, 50), min_size=1, max_size=200), st.floats(0, 0.4), st.floats(0, 0.4))
-def test_later_times_are_in_later_splits_and_shares_are_at_least_those_asked_for(
-    times: list[int], valid: float, test: float
-) -> None:
-    held = np.array(times)
-    bounds = time_bounds(held, valid=valid, test=test)
-    split = time_splits(held, bounds)
-    assert bounds[0] <= bounds[1]
-    assert np.all(np.diff(split[np.argsort(held, kind="stable")]) >= 0 if len(held) > 1 else True)
-    assert all(len(set(split[held == time])) == 1 for time in set(times))
-    asked = round(test * len(held)), round((valid + test) * len(held))
-    assert (split == 2).sum() >= asked[0]
-    assert (split > 0).sum() >= asked[1]
-    if not asked[0]:
-        assert not (split == 2).any()
-
-
-def test_a_sample_of_times_does_not_depend_on_where_edges_lie() -> None:
-    rng = np.random.default_rng(0)
-    keys, times = keys_of(60_000), rng.integers(0, 10**9, 60_000)
-    whole = sampled_times(keys, times, seed=1)
-    parts = np.array_split(rng.permutation(60_000), 3)
-    kept = np.concatenate([part[sampled_times(keys[part], times[part], seed=1)] for part in parts])
-    merged = kept[sampled_times(keys[kept], times[kept], seed=1)]
-    assert set(merged.tolist()) == set(whole.tolist())
-    assert len(whole) == SAMPLED_TIMES
-    share = (time_splits(times, time_bounds(times[whole], valid=0.1, test=0.2)) == 2).mean()
-    assert abs(share - 0.2) < 0.01

@@ -139,7 +139,9 @@ def test_ids_are_found_by_the_ends_they_hold_and_two_kinds_of_numbers_stay_apart
     wares = {"Unnamed: 0": numbers, "ware_id": numbers, "kind_id": ["", "1.0", "2.0"] * (_ROWS // 3)}
     wares |= {"size": [1, 2, 3] * (_ROWS // 3), "label": [0, 1] * (_ROWS // 2)}
     pairs = _write(tmp_path, "pairs", {"src": numbers, "dst": [*reversed(numbers)]})
-    graph = _content(draft_config([_write(tmp_path, "wares", wares), kinds, pairs]).text)["graph"]
+    text = draft_config([_write(tmp_path, "wares", wares), kinds, pairs]).text
+    assert "kinds.shelf_id: {kind: categorical}  # its numbers are taken for names" in text
+    graph = _content(text)["graph"]
     assert graph["edges"].keys() == {"wares__pairs__wares", "wares__kind_id__kinds"}
     assert graph["features"] == {"wares": ["size"], "kinds": ["name", "shelf_id"]}
     assert (graph["id"]["kinds"], graph["columns"]) == ("kind_id", {"kinds.shelf_id": {"kind": "categorical"}})
@@ -199,6 +201,16 @@ def test_names_of_columns_stay_in_comments(tmp_path):
     assert not draft.stops
 
 
+def test_names_that_look_like_variables_are_read_as_they_are(tmp_path):
+    more = {"${HOME}": ["x", "y"] * (_ROWS // 2), "${opened:-no}": ["2021-01-01", "2021-01-02"] * (_ROWS // 2)}
+    accounts = _accounts(tmp_path, **more)
+    draft = draft_config([accounts, _payments(tmp_path)])
+    assert not draft.stops
+    graph = load_config(draft.text).graph
+    assert (graph.nodes, graph.features) == (accounts, ("country", "age", "opened", *more))
+    assert graph.columns.keys() == {"opened", "${opened:-no}"}
+
+
 def test_a_table_without_a_header_is_asked_about(tmp_path):
     (tmp_path / "e.csv").write_text("1,2\n2,3\n")
     with pytest.raises(TableError, match=r"its first line is a row: 1, 2.*graph\.formats"):
@@ -234,6 +246,20 @@ def test_an_option_says_what_tables_do_not_show(tmp_path):
     graph = _content(draft.text)["graph"]
     assert (graph["id"], graph["src"], graph["dst"], graph["label"]) == ("code", "a", "c", "risk")
     assert not draft.stops
+
+
+def test_rows_with_ids_that_name_two_small_tables_are_asked_about(tmp_path):
+    goods = {"good_id": _ids("G", 300), "kind_id": ["K0", "K1"] * 150, "make_id": ["M0", "M1", "M2"] * 100}
+    more = {"price": range(300), "label": ["hi", "lo", "lo"] * 100}
+    kinds = _write(tmp_path, "kinds", {"kind_id": ["K0", "K1"], "tax": [7, 19]})
+    makes = _write(tmp_path, "makes", {"make_id": ["M0", "M1", "M2"], "age": [1, 2, 9]})
+    tables = [_write(tmp_path, "goods", goods | more), kinds, makes]
+    with pytest.raises(ConfigError, match=r"may be edges .*--ends kind_id,make_id for edges, --id goods.good_id for"):
+        draft_config(tables)
+    draft = draft_config(tables, ids=["goods.good_id"])
+    assert not draft.stops
+    assert _content(draft.text)["graph"]["edges"].keys() == {"goods__kind_id__kinds", "goods__make_id__makes"}
+    assert "kinds__goods__makes" in _content(draft_config(tables, ends=[("kind_id", "make_id")]).text)["graph"]["edges"]
 
 
 @pytest.mark.parametrize(

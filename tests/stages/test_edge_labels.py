@@ -11,8 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import Config, NodeTask
-from gnnflow.graph.errors import ConfigError, RegistryError, ScoringError, TrainingError
+from gnnflow.graph.errors import ConfigError, RegistryError, ScoringError, TableError, TrainingError
 from gnnflow.graph.facts import GraphFacts
+from gnnflow.ingest.preview import preview_schemas
+from gnnflow.ingest.preview_rows import count_labels
+from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.entry import perform
@@ -278,3 +281,52 @@ def test_a_missing_split_of_edges_is_made_as_their_times_and_the_strategy_allow(
     pq.write_table(table.append_column("split", split), tmp_path / "edges.parquet")
     asked = [config_of(tmp_path, task={"split": {"kind": each}}) for each in ("auto", "column")]
     assert resolve(asked[0]).uri == resolve(asked[1]).uri  # as before there was auto
+
+
+@pytest.mark.parametrize("messages", [True, False])
+def test_labelled_edges_are_stratified_with_exact_shares_in_any_partitions(tmp_path: Path, messages: bool) -> None:
+    table = write_labelled(tmp_path).drop_columns(["timestamp"]).slice(0, 400)
+    ends = pa.table({name: table[name] for name in ("src", "dst")})
+    back = ends.rename_columns(["dst", "src"]).select(["src", "dst"])  # an edge and its reverse of one class
+    label = np.repeat([0, 1, 2], [300, 97, 3])
+    both = pa.concat_tables([ends, back]).append_column("label", [np.r_[label, label]])
+    both = both.append_column("amount", [np.zeros(800, np.float32)])
+    pq.write_table(both, tmp_path / "edges.parquet", row_group_size=170)
+    found = []
+    for partitions in (1, 3):
+        task = {"split": {"kind": "stratified", "valid": 0.1, "test": 0.2}, "messages": messages}
+        config = config_of(tmp_path, task=task, graph={"partitions": partitions})
+        made = make_artifact(StageContext.of(config), "ingest")
+        store = GraphStore.of(made.artifact, made.manifest)
+        parts = [store.pairs(part, ["src", "dst", "split", "label"]) for part in range(partitions)]
+        ids = np.concatenate(
+            [store.nodes(part, ["id"])["id"].to_numpy(zero_copy_only=False) for part in range(partitions)]
+        )
+        held = pa.concat_tables(parts)
+        src, dst = (ids[held[name].to_numpy()] for name in ("src", "dst"))
+        code, of_class = held["split"].to_numpy(), held["label"].to_numpy()
+        found.append(sorted(zip(src, dst, of_class.tolist(), code.tolist(), strict=True)))
+    assert found[0] == found[1]
+    of_pairs = {}
+    for src, dst, of_class, code in found[0]:
+        of_pairs.setdefault((frozenset((src, dst)), of_class), set()).add(code)
+    assert all(len(codes) == 1 for codes in of_pairs.values())
+    rows = np.array([[of_class, code] for *_, of_class, code in found[0]])
+    for of_class in range(3):
+        codes = rows[rows[:, 0] == of_class, 1]
+        shares = [np.mean(codes == code) for code in (1, 2)]
+        assert min(np.bincount(codes, minlength=3)) > 0
+        np.testing.assert_allclose(shares, [0.1, 0.2], atol=2 / len(codes) + (0.14 if of_class == 2 else 0.02))
+    targets = EdgeTargets.of(config.task, config.graph, seed=config.seed)
+    counted = count_labels(preview_schemas(config.graph, targets=targets, drawn=None, states={}))
+    assert counted is not None
+    assert counted.splits == store.facts.splits  # the check divides them alike
+
+
+def test_numbers_are_not_stratified(tmp_path: Path) -> None:
+    table = write_labelled(tmp_path)
+    table = table.set_column(table.column_names.index("label"), "label", table["amount"])
+    pq.write_table(table, tmp_path / "edges.parquet")
+    config = config_of(tmp_path, task={"split": {"kind": "stratified"}}, train={"metric": "mae"})
+    with pytest.raises(TableError, match="holds numbers to predict, and a stratified split is by class"):
+        make_artifact(StageContext.of(config), "ingest")

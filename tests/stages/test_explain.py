@@ -45,6 +45,21 @@ def test_edges_of_one_source_need_no_level_below_the_relation(config):
     assert "  on minibatch         yes (used by this config)\n" in text
 
 
+def test_the_place_of_tasks_is_said_with_the_bytes_that_decide_it(config, tmp_path):
+    assert "in this process where the tables take at most 64 MiB in memory, else on 2 local workers\n" in explained(
+        config
+    )
+    assert "on 3 local workers, as the config says\n" in explained(config, "cluster={kind: local, workers: 3}")
+    assert "on 2 local workers, as ranks need\n" in explained(config, "train.workers=2")
+    for name in ("movies", "directors", "made", "made_by"):
+        (tmp_path / f"{name}.parquet").write_bytes(bytes(100_000))
+    place = {each: str(tmp_path / f"{each}.parquet") for each in ("movies", "directors", "made", "made_by")}
+    given = "graph={nodes: {movie: %(movies)s, director: %(directors)s}, edges: {director__made__movie: %(made)s, "
+    given += "movie__made_by__director: %(made_by)s}, target: movie, features: {movie: [x], director: []}}"
+    text = explained(config, given % place)
+    assert "in this process: the tables take about 2 MiB in memory, at most 64 MiB\n" in text
+
+
 def test_leaves_that_add_up_with_their_roots_have_no_row_per_instance(config):
     text = explained(config, PATHS, "model={kind: magnn, hidden: 16, heads: 4, layers: 1, head: linear}")
     first, second = text.index("movie__movie-director-movie__movie"), text.index("director__movie-director__movie")

@@ -303,3 +303,15 @@ def test_check_and_the_run_say_the_form_of_files_that_have_no_header(tmp_path):
     heard = Heard()
     perform(StageContext.of(load_config(content), progress=heard), "run")
     assert {f"nodes: read with {forms[0]}", f"edges: read with {forms[1]}"} <= {*heard.messages}
+
+
+def test_a_type_whose_nodes_only_their_degrees_tell_apart_is_told_with_the_fix(tmp_path):
+    tables, content = typed_graph()
+    content["graph"] |= {"features": {"item": ["price"], "category": ["size"]}, "target": "user__buys__item"}
+    content["task"] = {"kind": "link", "split": {"kind": "random", "valid": 0.3}}
+    content["train"]["metric"] = "mrr"
+    (note,) = _look(tmp_path, tables, content).notes
+    assert note.startswith("user: its nodes have no features, and no edge into them brings any")
+    assert note.endswith("Set graph.reverse_edges: true.")
+    content["graph"]["reverse_edges"] = True
+    assert not _look(tmp_path, tables, content).notes

@@ -295,9 +295,10 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         column("buys", "timestamp", ["soon"] * ROWS),
     ),
     "one time for all": Mistake(
-        ("buys.parquet: no edge is in split 'train'", "see task.split"),
+        ("buys.parquet: no edge is in split 'train'", "Rows of one time are in one split", "{kind: random}"),
         _BY_TIME,
         column("buys", "timestamp", [5] * ROWS),
+        mended=put("task.split", {"kind": "random", "valid": 0.3}),
     ),
     "hops of other layers": Mistake(
         ("flat.hops: 1 is not allowed", "layers"), put("flat.hops", 1), mended=put("flat.hops", 2)

@@ -1,6 +1,7 @@
 """Tables within a database or a workbook are read by name, as a config names them."""
 
 import sqlite3
+import tracemalloc
 from contextlib import closing
 from zipfile import ZipFile
 
@@ -10,7 +11,7 @@ import pytest
 from gnnflow.config import GraphConfig
 from gnnflow.graph.errors import TableError
 from gnnflow.stages.resolve import stamps_of
-from gnnflow.storage.inner_tables import tables_of
+from gnnflow.storage.inner_tables import inner_schema, read_inner, tables_of
 from gnnflow.storage.samples import sample_table
 from gnnflow.storage.table_files import find_table_files
 from gnnflow.storage.user_tables import first_schema, read_whole, scan
@@ -47,6 +48,22 @@ def test_a_database_whose_table_is_not_named_asks(database, name, problem):
         scan(database + name)
 
 
+def test_types_are_those_of_all_values_and_rows_are_read_as_asked(tmp_path):
+    values = {"i": [1, None, 3], "r": [1, None, 2.5], "t": [None, "x", "y"], "n": [None] * 3, "b": [b"x", b"", None]}
+    with closing(sqlite3.connect(tmp_path / "t.db")) as connection:
+        connection.execute("CREATE TABLE t (i, r, t INTEGER, n, b)")  # what is declared says little
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", [*zip(*values.values(), strict=True)])
+        connection.execute("CREATE TABLE mixed AS SELECT 1 AS a UNION ALL SELECT 'x'")
+        connection.commit()
+    schema, rows = inner_schema("sqlite", f"{tmp_path}/t.db", "t")
+    assert (schema, rows) == (pa.table(values).schema, 3)
+    assert read_inner("sqlite", f"{tmp_path}/t.db", "t") == pa.table(values)
+    some = read_inner("sqlite", f"{tmp_path}/t.db", "t", columns=["r", "n"], rows=1)  # 1 is an integer
+    assert some == pa.table(values).select(["r", "n"]).slice(0, 1)
+    with pytest.raises(TableError, match="'a' holds values of several kinds"):
+        scan(f"{tmp_path}/t.db#mixed")
+
+
 def test_a_file_whose_name_has_the_mark_is_that_file(tmp_path):
     (tmp_path / "a.db#b.csv").write_text("id\n1\n")
     assert read_whole(scan(str(tmp_path / "a.db#b.csv"))).to_pydict() == {"id": [1]}
@@ -75,6 +92,23 @@ def test_a_sheet_is_read_by_its_name_with_columns_that_have_none(tmp_path):
     assert read_whole(scan(f"{tmp_path}/t.xlsx#Sheet")).to_pydict() == {"Unnamed: 0": [7, 8], "age": [30, None]}
     with pytest.raises(TableError, match="has no columns"):
         scan(f"{tmp_path}/t.xlsx#Käufe")
+
+
+def test_a_cell_far_from_the_others_makes_no_row_as_wide(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl", reason="needs gnnflow[excel]")
+    book = openpyxl.Workbook()
+    for row in (["id", "age"], *([number, 30] for number in range(2000))):
+        book.active.append(row)
+    book.active.cell(row=900_000, column=16_000, value="x")
+    book.save(tmp_path / "t.xlsx")
+    tracemalloc.start()
+    try:
+        table = read_whole(scan(f"{tmp_path}/t.xlsx"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (table.column_names, table.num_rows) == (["id", "age", "Unnamed: 15999"], 2001)
+    assert peak < 64 << 20  # as rows of 16,000 cells it takes 256 MiB
 
 
 def test_a_database_of_duckdb_is_known_by_its_bytes(tmp_path):

@@ -70,6 +70,9 @@ def test_a_file_is_hashed_once_per_process_and_version(tmp_path: Path, monkeypat
         return original(stream)
 
     monkeypatch.setattr(verified, "_digest", counting)
+    read_artifact_table(artifact, "part.parquet", ["a"])
+    assert not hashed, "this process has written it"
+    verified._verified.clear()  # as in another process
     for _ in range(3):
         read_artifact_table(artifact, "part.parquet", ["a"])
     assert len(hashed) == 1

@@ -16,9 +16,10 @@ from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import PairShard, Shard
 from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.model import ModelInputs
-from gnnflow.sampling.pairs import pair_keys, time_bounds, time_splits
+from gnnflow.sampling.pairs import pair_keys
 from gnnflow.train.job import Shards, TrainJob
 from gnnflow.train.minibatch import MiniBatchSource, open_source
+from tests.time_splits import time_splits
 from tests.train.planted_links import NUM_NODES, WIDTH, Links, link_job, links, message_graph
 
 LINK = {"split": {"kind": "time", "valid": 0.15, "test": 0.15}}
@@ -91,7 +92,7 @@ def timed_edges(*, chance: bool = False, leak: bool = False, all_carry: bool = F
     times = rng.integers(0, coarse, len(ends))
     attributes = rng.normal(size=(len(ends), ATTRIBUTES)).astype(np.float32)
     labels = (attributes[:, 0] > 0).astype(np.int64)
-    split = time_splits(times, time_bounds(times, valid=0.15, test=0.15))
+    split = time_splits(times, valid=0.15, test=0.15)
     carrying = (split == 0) | all_carry
     if leak:
         carrying[np.flatnonzero(split == SPLITS.index("test"))[0]] = True

@@ -16,7 +16,7 @@ from gnnflow.executions.sliced.slices import (
     room_for,
     term_slice,
 )
-from gnnflow.executions.sliced.states import MergedStates
+from gnnflow.executions.sliced.states import MergedStates, joined_states
 from gnnflow.executions.sliced.term_arrays import SliceTerms
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "encode_slice",
     "finish_slice",
     "gathered_runs",
+    "joined_states",
     "kept_layout",
     "layer_slice",
     "partial_slice",

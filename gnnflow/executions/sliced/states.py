@@ -14,6 +14,7 @@ Shapes: T targets, n of them that a part leads to.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,11 +22,12 @@ import torch
 
 from gnnflow.executions.base import BlockPart
 from gnnflow.executions.moving import to_device
-from gnnflow.executions.propagate import partial_state
-from gnnflow.executions.sliced.term_arrays import terms_to_arrays
+from gnnflow.executions.propagate import block_messages, partial_state
+from gnnflow.executions.sliced.term_arrays import arrays_to_terms, terms_to_arrays
 from gnnflow.executions.tensors import block_tensors, shared_tensor, tensor
 from gnnflow.graph.arrays import FloatArray, IntArray
 from gnnflow.graph.batch import Block
+from gnnflow.kernels import Pieces, adds_softmax, choose
 from gnnflow.layers import Model, State
 from gnnflow.layers.terms import GatheredTerms
 
@@ -33,6 +35,32 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from gnnflow.executions.plan import TermArrays
+
+
+@torch.no_grad()
+def joined_states(
+    model: Model, index: int, *, own: TermArrays, source: TermArrays, block: Block, pieces: Pieces
+) -> dict[str, FloatArray] | None:
+    """Return layer `index`'s states of T targets over edges in pieces: the bits of `MergedStates` over its pieces.
+
+    None where no kernel joins them. own: the targets' target terms; source: of the block's sources.
+    """
+    layer = model.relations(index).layer(0)
+    kind, held = layer.levels.instance, block_tensors(block)
+    scaled = held.sample_scale is not None and bool(kind.scaled_by_sample)
+    if scaled or not kind.joins or not layer.uses_coefficients or held.leaves is not None or model.device.type != "cpu":
+        return None
+    csr = replace(held.csr, pieces=pieces)
+    # source rows are mapped and large: nothing writes into them
+    terms = {name: shared_tensor(source[name]) for name in sorted(source)}
+    messages = block_messages(layer, terms, arrays_to_terms(own), replace(held, csr=csr))
+    # a coefficient that a layer computes might depend on how many edges there are
+    coefficient, weight, halves = messages.coefficient, held.edge.weight, messages.halves
+    plain = coefficient is None or (weight is not None and coefficient.data_ptr() == weight.data_ptr())
+    plain = plain and messages.attributes is None and choose(csr, messages.value).scaled_sum is not None
+    if not plain or (halves is not None and not adds_softmax(halves, messages.value)):
+        return None
+    return terms_to_arrays(kind.partial(messages))
 
 
 class MergedStates:

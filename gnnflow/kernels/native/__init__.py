@@ -7,7 +7,14 @@ bits do not depend on the number of threads. Measured in docs/decisions/0008-nat
 from __future__ import annotations
 
 from gnnflow.kernels.core import accepts
-from gnnflow.kernels.native.attention import Attended, add_softmax_gradient, add_softmax_sums, softmax_sums
+from gnnflow.kernels.native.attention import (
+    Attended,
+    add_softmax_gradient,
+    add_softmax_sums,
+    joined_means,
+    softmax_of_pieces,
+    softmax_sums,
+)
 from gnnflow.kernels.native.dense import Map, affine, elu, scored_mean
 from gnnflow.kernels.native.gates import Gates, add_gated_gradient, add_gated_sum, gated_sum
 from gnnflow.kernels.native.losses import binary_cross_entropy, cross_entropy
@@ -40,11 +47,13 @@ __all__ = [
     "gated_sum",
     "gather_sources",
     "gather_targets",
+    "joined_means",
     "one_head_sum",
     "products",
     "scaled_sum",
     "scored_mean",
     "segment_max",
+    "softmax_of_pieces",
     "softmax_sums",
     "sums",
     "weighted_sum",

@@ -17,6 +17,7 @@ from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native.sums import products, sums
 
+_CHUNKS_PER_THREAD = 16  # as native/csr.c has them
 MOST_HEADS = 256
 """The most heads that the core has room for (native/softmax.h)."""
 
@@ -86,6 +87,45 @@ class _Attention(torch.autograd.Function):
         by_value = by_value if by_value.shape == value.shape else by_value.sum(1, keepdim=True)
         by_first, by_second = (by_logit, None) if second is None else by_halves
         return None, by_first, by_second, by_value.to(value.dtype)
+
+
+def softmax_of_pieces(csr: Csr, logit: Halves, factor: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the largest logit and the sum of weights of each piece of the targets' edges: [pieces, H] each.
+
+    logit: float32 halves. factor [E]: what edges count for.
+    """
+    assert csr.pieces is not None
+    bounds, begins = csr.pieces
+    # the targets' halves, piece by piece [pieces, H]
+    of_target = logit.target.repeat_interleave(bounds.diff(), dim=0, output_size=len(begins) - 1)
+    alone, of_source = Csr(begins, csr.sources, csr.num_sources), rows_of(csr.num_sources, logit.source)
+    maximum, denominator = torch.empty_like(of_target), torch.empty_like(of_target)
+    heads = of_target.shape[1]
+    given = (None, of_source, of_target, logit.slope, heads, _factor_of(csr, factor), None, of_source, 0, heads, 0)
+    call("gnnflow_attention", alone, *source_args(alone), *given, maximum, denominator, None, maximum, 0)
+    return maximum, denominator
+
+
+def joined_means(
+    csr: Csr, logit: Halves, value: Tensor, *, factor: Tensor | None, sums: tuple[Tensor, Tensor], shares: Tensor
+) -> Tensor:
+    """Return the means [T, H, D] of values weighed by a softmax over edges that come in pieces.
+
+    sums: see `softmax_of_pieces`. shares [pieces, 2, H]: of all pieces before one, and of the piece.
+    """
+    assert csr.pieces is not None
+    value, heads = rows_of(csr.num_sources, value), logit.source.shape[1]
+    halves = rows_of(csr.num_sources, logit.source), rows_of(csr.num_targets, logit.target)
+    before, own = (shares[:, side].contiguous() for side in range(2))
+    mean = empty_rows(csr.num_targets, heads, value.shape[2])
+    room = mean.new_empty(_CHUNKS_PER_THREAD * torch.get_num_threads(), heads, value.shape[2])
+    given = (*halves, logit.slope, heads, _factor_of(csr, factor), *row_args(value), *value.shape[1:], *sums)
+    call("gnnflow_joined_attention", csr, *csr.pieces, *source_args(csr), *given, before, own, room, mean)
+    return mean
+
+
+def _factor_of(csr: Csr, factor: Tensor | None) -> Tensor | None:
+    return None if factor is None else rows_of(csr.num_edges, factor).float()
 
 
 class Attended(NamedTuple):

@@ -72,7 +72,11 @@ def sums(
     assert out.is_contiguous()
     by_target = None if scales.target is None else rows_of(csr.num_targets, scales.target)
     given = (*index_args(csr.numbers, edges), coefficient, heads, *row_args(value), *value.shape[1:], by_target)
-    call("gnnflow_sums", csr, *given, out, into is not None)
+    if csr.pieces is not None:
+        assert into is None, "sums over pieces are whole"
+        call("gnnflow_joined_sums", csr, *csr.pieces, *given, out)
+    else:
+        call("gnnflow_sums", csr, *given, out, into is not None)
     return out
 
 

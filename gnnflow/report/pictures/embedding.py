@@ -1,8 +1,8 @@
 """A map of the embeddings: nodes that are similar to the model are close to each other.
 
-PCA reduces a row to at most 50 numbers, t-SNE (van der Maaten and Hinton, JMLR 2008) to two, from a fixed start and on
-one thread, so that the same embeddings give the same map. Distances between far groups mean nothing, and the caption
-says so.
+The axes are the two directions in which embeddings differ most (PCA, Pearson 1901), so distances on the map are true as
+far as two directions hold them, and the caption says how far. A map by t-SNE took two seconds and
+scikit-learn's import two more, of a small run's eight, and its distances between groups meant nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.labels import LABEL_KINDS
-from gnnflow.report.formats import count_text, short_count
+from gnnflow.report.formats import count_text, percent_text, short_count
 from gnnflow.report.inputs import Array, EmbeddingSample, FloatArray, ReportInputs
 from gnnflow.report.pictures.canvas import (
     HALF_WIDTH,
@@ -33,11 +33,16 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 1000
 _FEWEST_POINTS = 12
-_PCA_WIDTH = 50
-_PERPLEXITY = 30.0
-_ITERATIONS = 350  # 250 of early exaggeration and 100 to settle; more takes seconds and moves little
 _HEIGHT = 360.0
 _FLAT = 2
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Points of a map [n, 2], and the share of the embeddings' variance that they hold."""
+
+    points: FloatArray
+    share: float
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,8 @@ def embedding_map(inputs: ReportInputs) -> Picture:
     if len(sample.rows) < _FEWEST_POINTS or not np.ptp(sample.rows, axis=0).any():
         words = "There are too few finite, different embeddings for a map."
         return Picture(key="map", title=title, missing=words)
-    points = project(sample.rows)
+    places = project(sample.rows)
+    points = places.points
     groups = _groups(inputs, labels=sample.labels, num_points=len(points))
     shown = f"{count_text(len(points))} nodes"
     return Picture(
@@ -69,32 +75,26 @@ def embedding_map(inputs: ReportInputs) -> Picture:
         title=title,
         alt=f"Scatter map of {shown} by their embeddings, in {len(groups)} groups of labels.",
         caption=(
-            f"t-SNE of {shown} ({sample.rows.shape[1]} numbers each, PCA to at most {_PCA_WIDTH} first; "
-            "fixed seed). Close points are similar to the model; distances between far groups mean nothing."
+            f"PCA of {shown}: the two directions in which their {sample.rows.shape[1]} numbers differ most, with "
+            f"{percent_text(places.share)} of the variance. Nodes that differ in another direction lie close here too."
         ),
         svg=draw("map", partial(_paint, points=points, groups=groups), width=HALF_WIDTH, height=_HEIGHT),
         legend=tuple(Swatch(group.role, "dot", group.label) for group in groups),
     )
 
 
-def project(rows: FloatArray) -> FloatArray:
-    """Return a 2-D point [n, 2] for every row of [n, d]; deterministic, a second or two for 1,000."""
-    from sklearn.decomposition import PCA  # scikit-learn takes a second to import
-    from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
+def project(rows: FloatArray) -> Projection:
+    """Return 2-D points for the rows of [n, d] by their two main directions; one sign for each, so deterministic."""
     rows = np.asarray(rows, dtype=np.float64)
     rows = (rows - rows.mean(axis=0)) / rows.std()
-    width = min(_PCA_WIDTH, *rows.shape)
-    # Sums over threads have another order each time, which t-SNE would magnify into another map.
-    with threadpool_limits(1):
-        narrow = PCA(width, svd_solver="full").fit_transform(rows)
-        if width <= _FLAT:
-            return np.pad(narrow, ((0, 0), (0, _FLAT - width)))
-        perplexity = min(_PERPLEXITY, (len(rows) - 1) / 3)
-        mapper = TSNE(_FLAT, perplexity=perplexity, init="pca", random_state=0, max_iter=_ITERATIONS)
-        points: FloatArray = mapper.fit_transform(narrow.astype(np.float32))
-    return points
+    # variances, ascending [d], and their directions [d, d]
+    variances, directions = np.linalg.eigh(rows.T @ rows)
+    main = directions[:, ::-1][:, :_FLAT]
+    # a direction has no sign: its largest number is positive
+    largest = main[np.abs(main).argmax(axis=0), np.arange(main.shape[1])]
+    points = rows @ (main * np.sign(largest))
+    share = variances[::-1][:_FLAT].sum() / variances.sum()
+    return Projection(np.pad(points, ((0, 0), (0, _FLAT - main.shape[1]))), float(share))
 
 
 def _usable(sample: EmbeddingSample) -> EmbeddingSample:
@@ -147,7 +147,7 @@ def _value_groups(values: FloatArray) -> tuple[_Group, ...]:
 
 def _paint(figure: Figure, *, points: FloatArray, groups: Sequence[_Group]) -> None:
     axes = figure.add_subplot()
-    plain_axes(axes, x_label="first map axis (no unit)", y_label="second map axis (no unit)", grid="")
+    plain_axes(axes, x_label="first direction (no unit)", y_label="second direction (no unit)", grid="")
     size = 3.4 if len(points) > MOST_POINTS // 4 else 5.0
     for group in groups:
         if len(points[group.members]):

@@ -194,8 +194,6 @@ def _paint_cell(axes: Axes, shown: Confusion, *, row: int, column: int, share: f
 
 
 def _roc_picture(labels: Array, scores: Array, *, sample: PredictionSample, pooled: bool) -> Picture:
-    from sklearn.metrics import auc, roc_curve  # scikit-learn takes a second to import
-
     title = "ROC curve, all labels pooled" if pooled else "ROC curve"
     truth = np.asarray(labels) > 0
     usable = np.isfinite(scores)
@@ -203,8 +201,8 @@ def _roc_picture(labels: Array, scores: Array, *, sample: PredictionSample, pool
     if truth.all() or not truth.any():
         words = f"The sampled {sample.split} targets are all of one kind, and a ROC curve needs both."
         return Picture(key="quality", title=title, missing=words)
-    false_rate, true_rate, _ = roc_curve(truth, scores)
-    area = float(auc(false_rate, true_rate))
+    false_rate, true_rate = roc_curve(truth, scores)
+    area = float(np.trapezoid(true_rate, false_rate))
     micro = "Micro-average: every (target, label) pair counts once. " if pooled else ""
     summary = f"{count_text(len(sample.labels))} sampled {sample.split} targets, {percent_text(truth.mean())} positive"
     return Picture(
@@ -220,6 +218,21 @@ def _roc_picture(labels: Array, scores: Array, *, sample: PredictionSample, pool
         ),
         legend=(Swatch("accent", "line", "model"), Swatch("quiet", "dash", "guessing")),
     )
+
+
+def roc_curve(truth: Array, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the curve's corners as false and true positive rates, from (0, 0) to (1, 1).
+
+    Equal scores are one step, and points on a straight line between others are left out.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
+    # positives and negatives down to each distinct score, after none [K + 1]
+    true = np.append(0, np.cumsum(truth[order])[ends])
+    false = np.append(0, 1 + ends) - true
+    bends = np.flatnonzero(np.diff(true, 2) | np.diff(false, 2)) + 1
+    kept = np.concatenate([[0], bends, [len(true) - 1]])
+    return false[kept] / false[-1], true[kept] / true[-1]
 
 
 def _paint_roc(figure: Figure, *, false_rate: FloatArray, true_rate: FloatArray, area: float) -> None:

@@ -11,6 +11,7 @@ from weakref import ref
 from gnnflow.executions.minibatch import aggregates_ahead, first_terms, prepared
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.batch import Features, InPlaceBatch
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.sampling import EVERY_EDGE, Sampling
@@ -94,7 +95,7 @@ class NodeBatches(SplitBuilder):
 
     def _terms(self, neighborhood: Neighborhood) -> Terms | None:
         """Return the first layer's terms of all nodes where batches are aggregated ahead."""
-        if not self._aggregates_ahead(EVALUATION):
+        if not self._aggregates_ahead(EVALUATION) or _is_narrow(neighborhood):
             return None
         # Shards of a graph in memory are all of the same nodes.
         last = None if self._last is None else self._last()
@@ -108,11 +109,17 @@ class NodeBatches(SplitBuilder):
 
     def _tensors(self, opened: _Open, rows: IntArray, *, epoch: int) -> BatchTensors:
         """Return the blocks of the targets at some rows of a shard."""
-        if opened.terms is None or not self._aggregates_ahead(epoch):
+        if not self._aggregates_ahead(epoch):
             return self._gathered(opened, rows)
-        placed = self._blocks(build_in_place, opened, rows)
+        placed: InPlaceBatch = self._blocks(build_in_place, opened, rows)
+        terms, features = opened.terms, opened.shard.neighborhood.features
+        if terms is None:
+            # narrow rows: those that the batch reads are widened for it alone
+            placed, read = placed.read_rows()
+            features = features.take(read)
+            terms = first_terms(self.model, features, opened.shard.neighborhood.degrees.take(read))
         self.preparing.watch.lap("build")
-        found = prepared(self.model, opened.terms, placed, features=opened.shard.neighborhood.features)
+        found = prepared(self.model, terms, placed, features=features)
         self.preparing.watch.lap("sums")
         return found
 
@@ -129,6 +136,11 @@ class NodeBatches(SplitBuilder):
             num_layers=self.model.num_layers,
             scratch=self._scratch,
         )
+
+
+def _is_narrow(neighborhood: Neighborhood) -> bool:
+    """Return whether a neighbourhood without types has features in fewer bytes than float32."""
+    return isinstance(neighborhood.features, Features) and neighborhood.features.narrow is not None
 
 
 def without_edges(shard: Shard) -> Shard:

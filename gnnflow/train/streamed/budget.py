@@ -189,7 +189,7 @@ class Needs:
         if self.place.on_card:
             return needed
         stored = edges * (_STORED_EDGE + _STORED_LEAF * (size.leaves - 1))
-        stored += nodes * (max(size.features) * 3 * NUMBER + _STORED_NODE) + size.largest_entries * _STORED_ENTRY
+        stored += nodes * (max(size.in_files) * 3 * NUMBER + _STORED_NODE) + size.largest_entries * _STORED_ENTRY
         in_order, per_node = 0 if size.ranks > 1 or size.has_leaves else size.num_nodes, PER_NODE
         if size.is_typed:
             stored += edges * (_STORED_TYPED_EDGE + 8 * size.edge_columns) + nodes * _STORED_DEGREE * len(size.edges)
@@ -223,7 +223,7 @@ class Needs:
                 for source, target in ends
             )
             sparse = 2 * entries + (entries > 0)  # of an entry its column and value, and of a row how many it has
-            inputs = size.features[node_type] + sparse + DEGREES * len(ends)
+            inputs = size.in_files[node_type] + sparse + DEGREES * len(ends)
             numbers += nodes * (inputs + orders * lists * size.ranks)
             numbers += copies * (size.ranks - 1) * nodes * sum(each.source for each in at)
         # before there are rows, edges are merged from one file into another

@@ -21,6 +21,7 @@ from gnnflow.executions.streamed import EVERY, GroupSizes, Piece, Ring
 from gnnflow.executions.tensors import feature_tensors
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features, NodeFeatures, TypedFeatures
+from gnnflow.graph.narrow import NarrowRows
 from gnnflow.graph.schema import UNTYPED, GraphSchema
 from gnnflow.kernels import empty_rows
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext, TypedInputs
@@ -46,21 +47,36 @@ class _Segment(NamedTuple):
 
 
 class FeatureFile:
-    """Input features by interval, dense or sparse, as they are stored. dense: where they lie if they are."""
+    """Input features by interval, dense or sparse, as they are stored. dense: where they lie if they are.
+
+    narrow: the form of dense rows in fewer bytes than float32, which are filled up to whole numbers of 4 bytes.
+    """
 
     def __init__(
-        self, scratch: Scratch, sizes: Sequence[int], width: int, *, sparse: bool, own: range | None = None
+        self,
+        scratch: Scratch,
+        sizes: Sequence[int],
+        width: int,
+        *,
+        sparse: bool,
+        own: range | None = None,
+        narrow: NarrowRows | None = None,
     ) -> None:
-        self._width = width
-        self.dense = None if sparse or not width else NodeFile(scratch, tuple(sizes), width, own)
+        self._width, self.narrow = width, narrow
+        numbers = width if narrow is None else -(-narrow.row_bytes // NUMBER)
+        self.dense = None if sparse or not width else NodeFile(scratch, tuple(sizes), numbers, own)
         self._sparse = scratch.file()
         self._segments: list[list[_Segment]] = [[] for _ in sizes]
 
     def add(self, run: Run, features: Features, places: IntArray) -> None:
         """Write the features of a run's nodes. features: of the nodes at hand; places: the run's nodes among these."""
         if self.dense is not None:
-            assert features.dense is not None
-            self.dense.fill(run.interval, run.within, features.dense[places])
+            rows = features.take(places).stored
+            if self.narrow is not None:
+                filled = np.zeros((len(rows), NUMBER * self.dense.width), np.uint8)
+                filled[:, : rows.shape[1]] = rows
+                rows = filled.view(np.float32)
+            self.dense.fill(run.interval, run.within, rows)
             return
         self._segments[run.interval].append(self._append(features.take(places), run.within))
 
@@ -76,9 +92,10 @@ class FeatureFile:
     def read(self, interval: int, num_rows: int) -> Features:
         """Return the features of an interval's first rows."""
         if self.dense is not None:
-            return Features(
-                self._width, dense=self.dense.read(interval, num_rows=num_rows).view(-1, self._width).numpy()
-            )
+            dense = self.dense.read(interval, num_rows=num_rows).view(-1, self.dense.width).numpy()
+            if self.narrow is not None:
+                dense = dense.view(np.uint8)[:, : self.narrow.row_bytes]
+            return Features(self._width, dense=dense, narrow=self.narrow)
         # an interval without nodes has no segment
         segments = sorted(self._segments[interval]) or [_Segment(0, 0, 0, 0, has_values=False)]
         lengths = np.concatenate([self._numbers(each.at, each.rows) for each in segments])
@@ -143,12 +160,14 @@ class FileGraph:
         typed: TypedInputs | None = None,
         leaves: Sequence[int] = (),
         together: tuple[tuple[GroupSizes, ...], ...] = (),
+        narrow: Sequence[NarrowRows | None] = (),
     ) -> FileGraph:
         """Return a graph whose nodes and edges are still to be written. files: per layer, the number of its edges.
 
         typed: of a typed graph, whose features' widths and forms are those that it names, and not width and sparse.
         max_edges and max_rows of a piece, and together: as a `Plan` has them. leaves: as
-        `ModelInputs.leaves_of_relations` gives them.
+        `ModelInputs.leaves_of_relations` gives them. narrow: the form of each type's dense rows, if any is in fewer
+        bytes than float32.
         """
         own, sizes = None if ring is None else ring.own, numbering.sizes
         schema = UNTYPED if typed is None else typed.schema
@@ -160,8 +179,11 @@ class FileGraph:
             for number in sorted(set(files))
         }
         forms = [(width, sparse)] if typed is None else [(each.feature_width, each.sparse) for each in typed.types]
+        rows = narrow or (None,) * len(forms)
         inputs = tuple(
-            FeatureFile(scratch, numbering.of_type(sizes, number), of, sparse=is_sparse, own=own) if of else None
+            FeatureFile(scratch, numbering.of_type(sizes, number), of, sparse=is_sparse, own=own, narrow=rows[number])
+            if of
+            else None
             for number, (of, is_sparse) in enumerate(forms)
         )
         degrees = NodeFile(scratch, sizes, DEGREES * schema.num_relations, own)
@@ -299,7 +321,7 @@ class FileGraph:
         file, number = self.inputs[self.types[interval]], self.active(0)[interval]
         if file is None:
             features = FeatureTensors(0, dense=torch.zeros(number, 0))
-        elif self.card is not None and file.dense is not None:
+        elif self.card is not None and file.dense is not None and file.narrow is None:
             rows = CardRows(file.dense, self.card).read(interval)
             return FeatureTensors(file.dense.width, dense=rows.view(-1, file.dense.width))
         else:

@@ -33,7 +33,8 @@ class GraphSize:
     its ends. largest: the most nodes and in-edges of a partition; largest_entries: the most entries. all_nodes: of all
     ranks and types (0: as of one rank). leaves: of an edge, the mean of the relation whose edges have most, rounded
     up; 1 where edges have none. all_targets: of all ranks, which are told the outputs. labelled: targets of all splits;
-    label_bytes: of one label. tested: targets of the test split, on all ranks.
+    label_bytes: of one label. tested: targets of the test split, on all ranks. stored: of each type, the numbers of 4
+    bytes of a dense row in fewer bytes than float32, 0 for another (empty: of all).
     """
 
     nodes: tuple[int, ...]
@@ -52,6 +53,17 @@ class GraphSize:
     labelled: int = 0
     label_bytes: int = 8
     tested: int = 0
+    stored: tuple[int, ...] = ()
+
+    @property
+    def narrow(self) -> tuple[int, ...]:
+        """The numbers of 4 bytes of a row in fewer bytes, of each type: read before the row is widened."""
+        return self.stored or (0,) * len(self.features)
+
+    @property
+    def in_files(self) -> tuple[int, ...]:
+        """The numbers of 4 bytes of a dense row in files, of each type."""
+        return tuple(rows or wide for rows, wide in zip(self.narrow, self.features, strict=True))
 
     @property
     def num_nodes(self) -> int:
@@ -148,6 +160,7 @@ def graph_size(neighbors: Neighbors, targets: Sequence[int] | IntArray, partitio
     # nodes of each partition in each type
     nodes = np.diff(book.offsets).reshape(-1, schema.num_types)[partitions.start : partitions.stop]
     kinds = facts.features_of_types if schema.is_typed else [facts.features]
+    stored = tuple(0 if each is None or each.narrow is None else -(-each.row_bytes // 4) for each in kinds)
     return GraphSize(
         nodes=tuple(nodes.sum(0).tolist()),
         edges=tuple(in_edges.sum(0).tolist()),
@@ -163,6 +176,7 @@ def graph_size(neighbors: Neighbors, targets: Sequence[int] | IntArray, partitio
         labelled=int(sum(targets)),
         label_bytes=4 * facts.num_classes if LABEL_KINDS[facts.label_kind].is_list else 8,
         tested=int(targets[_TEST]),
+        stored=stored if any(stored) else (),
     )
 
 

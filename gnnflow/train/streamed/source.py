@@ -284,6 +284,7 @@ def _written(
         typed=job.model.inputs.typed,
         leaves=job.model.inputs.leaves_of_relations,
         together=made.together,
+        narrow=[None if each is None else each.narrow for each in neighbors.store.facts.features_of_types],
     )
     for number in partitions_of(exchange.rank, exchange.size, book):
         part = read_part(neighbors, [number], targets=False)

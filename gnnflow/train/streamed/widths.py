@@ -198,7 +198,7 @@ def _pass(
     # of each plan: whether source terms are no more than features, and made of these whenever they are read
     makes = size.ranks == 1 and not place.on_card
     made = [makes and not each.learns and reads_features(of, each.terms.source) for each in plans]
-    made_of = model.inputs.feature_width + DEGREES if any(made) else 0
+    made_of = model.inputs.feature_width + size.narrow[0] + DEGREES if any(made) else 0
     own_bytes = 0
     if not size.has_leaves:
         own_bytes = max(own_edge_bytes(layer, columns, map_first=each) for each in orders(learned=True))
@@ -273,7 +273,7 @@ def _type(
     h = read = of.layers[0].in_width  # of input rows, and of the features that they are made of again
     if of.index == 0:
         entries = size.mean_entries[node_type]
-        h = max(h, size.features[node_type])
+        h = max(h, size.features[node_type] + size.narrow[node_type])
         read = max(h, entries and _PER_ENTRY * entries + _PER_SPARSE_ROW)
     merges = of.joins.merges_states
     kept, summed = [each.kept for each in into], [each.state for each in into]

@@ -1,0 +1,93 @@
+"""Keys of ids and of edges, and places of texts.
+
+Shapes: V values, I ids, E edges.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnflow.native.columns import MOST_IDS
+from gnnflow.native.library import core
+
+IntArray = npt.NDArray[np.int64]
+KeyArray = npt.NDArray[np.uint64]
+ByteArray = npt.NDArray[np.uint8]
+
+
+class Texts(NamedTuple):
+    """Texts one after another: text i lies from offsets[i] to offsets[i + 1] in content; keys: of each, or None."""
+
+    offsets: IntArray
+    content: ByteArray
+    keys: KeyArray | None = None
+
+
+def hash_ids(ids: IntArray) -> KeyArray | None:
+    """Return the key of each id [V]; None without the core."""
+    native = core()
+    if native is None:
+        return None
+    ids = np.ascontiguousarray(ids, np.int64)
+    keys = np.empty(len(ids), np.uint64)
+    native.gnnflow_hash(len(ids), ids.ctypes.data, keys.ctypes.data)
+    return keys
+
+
+def hash_texts(texts: Texts) -> KeyArray | None:
+    """Return the key of each text [V]; None without the core."""
+    native = core()
+    if native is None:
+        return None
+    keys = np.empty(len(texts.offsets) - 1, np.uint64)
+    native.gnnflow_hash_texts(len(keys), *_addresses(texts), keys.ctypes.data)
+    return keys
+
+
+def number_pairs(dst: IntArray, src: IntArray) -> IntArray | None:
+    """Return the number of each edge in its pair, whose edges lie together [E]; None without the core."""
+    native = core()
+    if native is None:
+        return None
+    ends = [np.ascontiguousarray(each, np.int64) for each in (dst, src)]
+    numbers = np.empty(len(dst), np.int64)
+    native.gnnflow_number_pairs(len(dst), *(each.ctypes.data for each in ends), numbers.ctypes.data)
+    return numbers
+
+
+def hash_edges(dst_keys: KeyArray, src_keys: KeyArray, numbers: IntArray, word: np.uint64) -> KeyArray | None:
+    """Return the key of each edge [E] from its ends' keys and its number in the pair; None without the core.
+
+    word: of the relation.
+    """
+    native = core()
+    if native is None:
+        return None
+    given = [np.ascontiguousarray(each).view(np.uint64) for each in (dst_keys, src_keys, numbers)]
+    keys = np.empty(len(dst_keys), np.uint64)
+    native.gnnflow_edge_keys(len(keys), *(each.ctypes.data for each in given), int(word), keys.ctypes.data)
+    return keys
+
+
+def find_texts(ids: Texts, wanted: Texts) -> IntArray | None:
+    """Return the place of each wanted text [V] among distinct ids [I], -1 where it is none; None without the core."""
+    native = core()
+    if native is None or len(ids.offsets) > MOST_IDS:
+        return None
+    assert ids.keys is not None
+    assert wanted.keys is not None
+    bits = max(2 * len(ids.keys), 1).bit_length()
+    slots, found = np.full(1 << bits, -1, np.int32), np.empty(len(wanted.keys), np.int64)
+    own, other = (*_addresses(ids), ids.keys.ctypes.data), (*_addresses(wanted), wanted.keys.ctypes.data)
+    native.gnnflow_find_texts(len(ids.keys), *own, bits, slots.ctypes.data, len(found), *other, found.ctypes.data)
+    return found
+
+
+def _addresses(texts: Texts) -> tuple[int, int]:
+    assert texts.offsets.dtype == np.int64
+    assert texts.offsets.flags.c_contiguous
+    assert texts.content.flags.c_contiguous
+    return texts.offsets.ctypes.data, texts.content.ctypes.data
