@@ -127,7 +127,13 @@ def config_of(chosen: Chosen, folder: Path) -> Found:
     return {
         "name": "papers",
         "workspace": str(folder / "workspace"),
-        "graph": {"nodes": nodes, "edges": edges, "num_classes": CLASSES, "partitions": partitions},
+        "graph": {
+            "nodes": nodes,
+            "edges": edges,
+            "num_classes": CLASSES,
+            "partitions": partitions,
+            "storage": "float16",  # as in the tables
+        },
         "neighbors": {"sampling": {"kind": "uniform", "fanout": fanout}},
         "flat": {"hops": len(fanout)},
         "model": {"kind": "sage", "hidden": chosen.hidden, "layers": len(fanout), "dropout": 0.0},
