@@ -80,6 +80,11 @@ class SampledTable:
         """The columns of the table."""
         return list(self.parts[0].column_names) if self.parts else []
 
+    @property
+    def about_rows(self) -> int:
+        """The number of rows of the table, an estimate where it has many files or is text."""
+        return self.sample.about_rows(sum(part.num_rows for part in self.parts))
+
     def rows(self, columns: Sequence[str]) -> pa.Table:
         """Return columns of all rows of the sample, with one type for each."""
         return read_typed(self.source.chunks, columns=columns)

@@ -46,6 +46,7 @@ STEP = 4
 _FEWEST_NODES = 256  # of a type: small types keep more nodes, and a second hash drops some of their edges
 _FEWEST_DRAWN = 64  # sources to draw from: fewer do not show which nodes have many edges
 _OWN = seed_word("subsample")
+_MOST_PIECES = 64  # of a table of a subsample, each of which is a task
 _FEWEST_OF_SPLIT = 8  # rows of each split in a subsample
 
 
@@ -195,6 +196,10 @@ def _write_held(
     return f"{stem}.parquet"
 
 
+def _pieces(held: _Held, fewest: int, share: float) -> int:
+    return max(fewest, min(round(share * held.num_chunks), _MOST_PIECES))
+
+
 def _keys(ids: pa.ChunkedArray, *, as_text: bool) -> KeyArray:
     """Return keys that are independent of the keys that choose partitions."""
     return combine(id_keys(pc.cast(ids, pa.large_string()) if as_text else ids), _OWN)
@@ -271,10 +276,11 @@ class Subsample:
         """Bytes that the rows take in memory."""
         return sum(each.num_bytes for each in (*self.nodes, *self.edges) if each is not None)
 
-    def write(self, folder: str, *, one_in: int, chunks: int) -> GraphConfig:
+    def write(self, folder: str, *, one_in: int, chunks: int, share: float = 0.0) -> GraphConfig:
         """Write the subsample of one node in so many, and return the config that names its tables.
 
-        chunks: the fewest pieces of a table, so that as many tasks can read it. One in one is the graph itself.
+        chunks: the fewest pieces of a table, so that as many tasks can read it; share: of the table's own pieces that
+        there are as well, so that a piece is to a partition as in the graph. One in one is the graph itself.
         """
         graph, types = self.config, self.config.schema.types
         if one_in == 1:
@@ -285,12 +291,14 @@ class Subsample:
             nodes[name] = None
             if held is not None:
                 rows = self._rows_of(held, number, one_in)
-                nodes[name] = _write_held(held, rows, join(folder, f"nodes-{name}"), chunks=chunks)
+                pieces = _pieces(held, chunks, share)
+                nodes[name] = _write_held(held, rows, join(folder, f"nodes-{name}"), chunks=pieces)
         for relation, held in zip(graph.edge_tables, self.edges, strict=True):
             ends = types.index(relation.source), types.index(relation.target)
             rows, sources = self._edges(held, ends, one_in)
             columns = {graph.of_relation(relation).src_column: sources}
-            uri = _write_held(held, rows, join(folder, f"edges-{relation}"), chunks=chunks, columns=columns)
+            pieces = _pieces(held, chunks, share)
+            uri = _write_held(held, rows, join(folder, f"edges-{relation}"), chunks=pieces, columns=columns)
             edges[str(relation)] = uri
         held_edges = {} if isinstance(graph.edges, str) else graph.edges
         for name, table in held_edges.items():

@@ -263,7 +263,7 @@ class Inbox:
 
 
 class ExchangeWriter:
-    """Writes the rows that one task sends or keeps. files: their number for each channel; num_bytes: of all files.
+    """Writes the rows that one task sends or keeps. files: their number for each channel; num_bytes: of these.
 
     Rows that are kept are written to `kept`, which the caller ends.
     """
@@ -272,21 +272,27 @@ class ExchangeWriter:
         self._work, self._round, self._task = work, round_name, task
         self._num_destinations, self._kept = num_destinations, kept
         self.files: Counter[str] = Counter()
-        self.num_bytes = 0
+        self.num_bytes: Counter[str] = Counter()
 
     def write(self, emit: Emit | Kept) -> None:
         """Write one emit."""
         if isinstance(emit, Kept):
             self._kept.write(emit)
         else:
-            self.num_bytes += write_exchange(self._next_file(emit.channel), emit, self._num_destinations)
+            uri = self._next_file(emit.channel)
+            self.num_bytes[emit.channel] += write_exchange(uri, emit, self._num_destinations)
 
     def write_behind(self, emits: Generator[Emit | Kept]) -> None:
         """Write emits while the next ones are computed; the first error of either is raised.
 
         All writing has ended when this returns or raises. What is kept is written at once: it costs a copy.
         """
-        unwritten: deque[Future[int]] = deque()
+        unwritten: deque[tuple[str, Future[int]]] = deque()
+
+        def end_first() -> None:
+            channel, writing = unwritten.popleft()
+            self.num_bytes[channel] += writing.result()
+
         # at the exit the pool waits for the writers, then the generator is closed
         with closing(emits), ThreadPoolExecutor(_WRITTEN_AT_ONCE, thread_name_prefix="gnnflow-write") as threads:
             try:
@@ -295,10 +301,12 @@ class ExchangeWriter:
                         self._kept.write(emit)
                         continue
                     if len(unwritten) == _UNWRITTEN:
-                        self.num_bytes += unwritten.popleft().result()
+                        end_first()
                     uri = self._next_file(emit.channel)
-                    unwritten.append(threads.submit(write_exchange, uri, emit, self._num_destinations))
-                self.num_bytes += sum(each.result() for each in unwritten)
+                    writing = threads.submit(write_exchange, uri, emit, self._num_destinations)
+                    unwritten.append((emit.channel, writing))
+                while unwritten:
+                    end_first()
             finally:
                 threads.shutdown(cancel_futures=True)
 

@@ -59,7 +59,7 @@ class Kept:
 class ArrayWriter:
     """Writes the arrays that one task keeps; they get their names at the end of its `with` block.
 
-    arrays: their number for each channel; num_bytes: of all.
+    arrays: their number for each channel; num_bytes: of these.
     """
 
     def __init__(self, folder: str, task: int) -> None:
@@ -68,7 +68,7 @@ class ArrayWriter:
         self._shared: dict[tuple[str, str], int] = {}
         self._stack = ExitStack()
         self.arrays: Counter[str] = Counter()
-        self.num_bytes = 0
+        self.num_bytes: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         """Return self."""
@@ -84,7 +84,7 @@ class ArrayWriter:
         """Append rows to the arrays of a channel."""
         for name, rows in kept.arrays.items():
             content = np.ascontiguousarray(rows)
-            self.num_bytes += content.nbytes
+            self.num_bytes[kept.channel] += content.nbytes
             if kept.begin is not None:
                 self._write_at(kept, name, content)
                 continue

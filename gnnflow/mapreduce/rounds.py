@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -72,7 +73,8 @@ class Round:
 class TaskRecord:
     """A task's commit. peak_bytes is the largest resident size of the process that ran it, so far.
 
-    sent: the number of files for each channel. boot: of the machine, where the task keeps arrays there.
+    sent: the number of files for each channel, and exchanged their bytes. boot: of the machine, where the task keeps
+    arrays there.
     """
 
     index: int
@@ -80,7 +82,7 @@ class TaskRecord:
     counts: dict[str, Any]
     seconds: float
     peak_bytes: int
-    exchanged_bytes: int
+    exchanged: dict[str, int]
     sent: dict[str, int]
     boot: str = ""
 
@@ -90,7 +92,7 @@ class RoundTiming:
     """The start of a round, in seconds since the runner's work began, and its duration.
 
     exchanged_bytes: sent by its tasks; peak_bytes: the largest resident size of a process that ran one; task_seconds:
-    the duration of each task, in their order.
+    the duration of each task, in their order. disk_bytes: of the stage's files at its end, those between rounds too.
     """
 
     name: str
@@ -100,6 +102,7 @@ class RoundTiming:
     exchanged_bytes: int
     peak_bytes: int
     task_seconds: tuple[float, ...] = ()
+    disk_bytes: int = 0
 
 
 class RoundRunner:
@@ -126,6 +129,9 @@ class RoundRunner:
         self.timings: list[RoundTiming] = []
         self.remarks: dict[str, str] = {}
         self._sent: dict[str, list[dict[str, int]]] = {}
+        # bytes of the files of each round's channels, and of those below the artifact
+        self._held: Counter[tuple[str, str]] = Counter()
+        self._committed_bytes = 0
         self._forgotten: set[tuple[str, str]] = set()
         self.earlier = earlier
         self.started = time.monotonic() - earlier
@@ -148,8 +154,9 @@ class RoundRunner:
             self.progress.task_finished(step.name, record.index, record.counts)
         ordered = [records[index] for index in range(step.num_tasks)]
         self._sent[step.name] = [record.sent for record in ordered]
+        disk = self._count(step, ordered)
         self._forget(step)
-        self._time(step, begin, ordered)
+        self._time(step, begin, ordered, disk=disk)
         return ordered
 
     def _committed(self, step: Round) -> dict[int, TaskRecord]:
@@ -174,13 +181,22 @@ class RoundRunner:
         for channel in sorted(step.reads_last):
             remove_tree(channel_folder(self.work, step.reads[channel], channel))
             self._forgotten.add((channel, step.reads[channel]))
+            del self._held[step.reads[channel], channel]
 
-    def _time(self, step: Round, begin: float, records: Sequence[TaskRecord]) -> None:
+    def _count(self, step: Round, records: Sequence[TaskRecord]) -> int:
+        """Count a round's files, and return the bytes of all that the stage has now."""
+        for record in records:
+            self._held.update({(step.name, channel): size for channel, size in record.exchanged.items()})
+            self._committed_bytes += sum(entry.size for entry in record.files)
+        return sum(self._held.values()) + self._committed_bytes
+
+    def _time(self, step: Round, begin: float, records: Sequence[TaskRecord], *, disk: int) -> None:
         seconds = time.monotonic() - begin
-        sent = sum(record.exchanged_bytes for record in records)
+        sent = sum(sum(record.exchanged.values()) for record in records)
         peak = max((record.peak_bytes for record in records), default=0)
         of_tasks = tuple(round(record.seconds, 6) for record in records)
-        self.timings.append(RoundTiming(step.name, begin - self.started, seconds, step.num_tasks, sent, peak, of_tasks))
+        start = begin - self.started
+        self.timings.append(RoundTiming(step.name, start, seconds, step.num_tasks, sent, peak, of_tasks, disk))
         self.progress.round_finished(step.name, seconds)
 
 
@@ -200,7 +216,7 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
         counts=output.counts,
         seconds=time.monotonic() - begin,
         peak_bytes=_peak_bytes(),
-        exchanged_bytes=writer.num_bytes + kept.num_bytes,
+        exchanged=dict(writer.num_bytes + kept.num_bytes),
         sent=dict(writer.files + kept.arrays),
         boot=this_boot() if kept.arrays else "",
     )

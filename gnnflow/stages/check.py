@@ -29,6 +29,7 @@ from gnnflow.neighbors.own import load_function
 from gnnflow.sampling import priorities
 from gnnflow.stages.bad_rows import check_bad_rows
 from gnnflow.stages.model_size import check_trained_size
+from gnnflow.stages.partition import refuse_large_graph
 from gnnflow.stages.start import check_start
 from gnnflow.stages.table_errors import errors_of_tables, preview_of
 from gnnflow.stages.target_checks import check_label_metric, check_labels, check_targets
@@ -98,7 +99,7 @@ def errors_of_run(
         partial(_check_training, config, missing),
         partial(_check_graph, run, missing, preview),
         partial(_check_train_rows, missing, of_rows),
-        partial(_check_partitioner, config, missing),
+        partial(_check_partitioner, run, missing, preview),
         partial(_check_bad_rows, run),
     ):
         errors.attempt(check)
@@ -185,9 +186,12 @@ def _check_bad_rows(run: ResolvedRun) -> None:
         check_bad_rows(facts.tables, run.config.graph, ingested)
 
 
-def _check_partitioner(config: Config, missing: Sequence[str]) -> None:
-    """Raise ConfigError if the library of the partitioner is not installed here; clusters elsewhere are not checked."""
-    kind = config.partition.kind
+def _check_partitioner(run: ResolvedRun, missing: Sequence[str], preview: Preview | None) -> None:
+    """Raise ConfigError if the partitioner cannot run here: its library is missing, or memory for the graph.
+
+    Clusters elsewhere are not checked.
+    """
+    config, kind = run.config, run.config.partition.kind
     if "partition" not in missing:
         return
     if kind in PARTITIONERS and config.cluster.kind != "address" and find_spec(PARTITIONERS[kind]) is None:
@@ -196,6 +200,11 @@ def _check_partitioner(config: Config, missing: Sequence[str]) -> None:
             where="partition.kind",
             fix=f"Install it: pip install 'gnnflow[{kind}]'. ldg needs no library.",
         )
+    if (facts := facts_if_committed(run.artifact("ingest"), GraphFacts)) is not None:
+        refuse_large_graph(config, num_nodes=facts.num_nodes, num_edges=facts.num_edges)
+    elif preview is not None:
+        counts = [sum(each.about_rows for each in preview.tables if each.is_nodes is are) for are in (True, False)]
+        refuse_large_graph(config, num_nodes=counts[0], num_edges=counts[1])
 
 
 def _check_partitions(config: Config) -> None:

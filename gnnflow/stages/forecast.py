@@ -2,7 +2,7 @@
 
 The cost of a stage on the whole graph lies on the line through the rehearsals: a fixed part, and a part in proportion
 to the graph. If the run has more partitions, one more rehearsal, of as many nodes in twice the partitions, gives the
-cost of a partition, and the memory of a stage that belongs to one partition.
+cost of a partition. Memory is bounded by a partition: it lies on the line over the nodes of one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal
 
 _GROWS = 1.25  # growth of bytes per node that is worth a warning
 _SCATTER = 0.1  # of the seconds of rehearsals, by which they differ from a line at least
+_PER_BYTE = 3.0  # bytes of memory for a byte of a partition's files, which a task holds several times over
+_PER_SHARD_BYTE = {"flat": 9.0, "train": 9.0}  # bytes of memory for a byte of a shard's file
+_KEPT = 24 << 20  # bytes that a process keeps of earlier work, more or less
 _FAR = 16  # ratio of the graph to the largest rehearsal, which multiplies the error of a second
 
 
@@ -26,10 +29,11 @@ _FAR = 16  # ratio of the graph to the largest rehearsal, which multiplies the e
 class StageForecast:
     """The cost of a stage, forecast or, if it is done, measured: seconds, and bytes of its artifact.
 
-    memory: bytes of this process. worker_memory: bytes of the largest worker, 0 without workers. Both are None for done
-    stages; worker_memory also for workers elsewhere. epochs, epoch_seconds: of a training, included in its seconds; it
-    may end earlier. growth: bytes written per node in the largest rehearsal over those in the one before; above 1, the
-    figures are lower bounds.
+    exchanged: bytes that its tasks send each other. disk: the most bytes of its files at the end of a round, those
+    between rounds too. memory: bytes of this process. worker_memory: bytes of the largest worker, 0 without workers.
+    Both are None for done stages; worker_memory also for workers elsewhere. epochs, epoch_seconds: of a training,
+    included in its seconds; it may end earlier. growth: bytes written per node in the largest rehearsal over those in
+    the one before; above 1, the figures are lower bounds.
     """
 
     stage: str
@@ -41,6 +45,8 @@ class StageForecast:
     epochs: int = 0
     epoch_seconds: float = 0.0
     growth: float = 1.0
+    exchanged: int = 0
+    disk: int = 0
 
     @property
     def most_memory(self) -> int | None:
@@ -93,6 +99,20 @@ class Forecast:
         return max((each.most_memory for each in self.to_do if each.most_memory is not None), default=None)
 
     @property
+    def disk(self) -> int:
+        """The most bytes of the workspace while a stage that remains runs; the tables are not counted.
+
+        At the end of the run there is a copy of the predictions.
+        """
+        held, most = 0, 0
+        for each in self.stages:
+            held += each.num_bytes
+            if not each.is_done:
+                copied = sum(other.num_bytes for other in self.stages[-2:-1]) if each.stage == RUN else 0
+                most = max(most, held - each.num_bytes + max(each.disk, each.num_bytes), held + copied)
+        return most
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Messages about stages that may fail, or cost more than the forecast."""
         found, machine, is_part = [], bytes_text(self.machine_memory), self.one_in[-1:] > (1,)
@@ -110,7 +130,7 @@ class Forecast:
         """Return plain values."""
         stages = {each.stage: {k: v for k, v in asdict(each).items() if k != "stage"} for each in self.stages}
         own = {key: value for key, value in asdict(self).items() if key not in ("uri", "stages")}
-        totals = {"seconds": self.seconds, "num_bytes": self.num_bytes, "memory": self.memory}
+        totals = {"seconds": self.seconds, "num_bytes": self.num_bytes, "memory": self.memory, "disk": self.disk}
         return {"run": self.uri, **own, **totals, "warnings": self.warnings, "stages": stages}
 
     def lines(self) -> Iterator[str]:
@@ -127,6 +147,8 @@ class Forecast:
             return
         yield _row("", "to do", seconds_text(self.seconds), bytes_text(self.num_bytes), _memory(self.memory))
         yield ""
+        exchanged = bytes_text(sum(each.exchanged for each in self.to_do))
+        yield f"disk: {bytes_text(self.disk)} of the workspace at most, {exchanged} go from task to task"
         if self.startup_seconds >= 1:
             yield f"time: {seconds_text(self.startup_seconds)} of it until libraries and workers are ready"
         shares = ", ".join("all" if one_in == 1 else f"1/{one_in}" for one_in in self.one_in)
@@ -162,24 +184,29 @@ def full_cost(rehearsals: Sequence[Rehearsal], stage: str, *, partitions: int) -
     if stage == RUN:  # a report reads samples, whose sizes have bounds
         return next(each.costs[RUN] for each in sizes if RUN in each.costs)
 
-    def figure(of: Callable[[Cost], float], *, is_memory: bool = False, is_exact: bool = False) -> float:
+    def figure(of: Callable[[Cost], float], *, is_exact: bool = False) -> float:
         points = [(1 / each.one_in, of(each.costs[stage])) for each in sizes]
         found = _at(points[-2:] if is_exact else points, 1.0)
         if more is None:
             return found
         grown = of(more.costs[stage]) - of(last.costs[stage])
-        if not is_memory:
-            return found + max(0.0, grown) / (more.partitions - last.partitions) * (partitions - last.partitions)
-        # the memory that more partitions save is in proportion to the nodes of a partition
-        spared = max(0.0, -grown) * last.one_in / (1 / last.partitions - 1 / more.partitions)
-        return max(of(sizes[-1].costs[stage]), found - spared * (1 / last.partitions - 1 / partitions))
+        return found + max(0.0, grown) / (more.partitions - last.partitions) * (partitions - last.partitions)
+
+    disk = figure(lambda cost: cost.disk, is_exact=True)
+
+    def memory(of: Callable[[Cost], float]) -> int:
+        points = [(1 / (each.one_in * each.partitions), of(each.costs[stage])) for each in rehearsals]
+        where, expected = 1 / partitions, _PER_BYTE * disk
+        return round(_memory_at(points, where, expected=expected) if expected else _at(points, where))
 
     return Cost(
         figure(lambda cost: cost.seconds),
         round(figure(lambda cost: cost.num_bytes, is_exact=True)),
-        round(figure(lambda cost: cost.memory, is_memory=True)),
-        round(figure(lambda cost: cost.worker_memory, is_memory=True)),
+        memory(lambda cost: cost.memory),
+        memory(lambda cost: cost.worker_memory),
         figure(lambda cost: cost.epoch_seconds),
+        round(figure(lambda cost: cost.exchanged, is_exact=True)),
+        round(disk),
     )
 
 
@@ -213,6 +240,31 @@ def growth_of(rehearsals: Sequence[Rehearsal], stage: str) -> float:
     sizes = [each for each in rehearsals if each.partitions == rehearsals[0].partitions][-2:]
     before, last = (each.costs[stage].num_bytes * each.one_in for each in sizes)
     return last / before if before else 1.0
+
+
+def shard_memory(rehearsals: Sequence[Rehearsal], stage: str, *, shard_size: int) -> int:
+    """Return about the bytes of memory that shards take in a stage, where GraphFlat gives them; 0 in other stages.
+
+    Shards have as many targets in any large graph, so rehearsals, of fewer targets, do not show this.
+    """
+    flat = rehearsals[-1].costs.get("flat")
+    if stage not in _PER_SHARD_BYTE or flat is None or not flat.rows:
+        return 0
+    targets = min(shard_size, flat.rows * rehearsals[-1].one_in)
+    return round(_PER_SHARD_BYTE[stage] * flat.num_bytes / flat.rows * targets)
+
+
+def _memory_at(points: Sequence[tuple[float, float]], where: float, *, expected: float) -> float:
+    """Return the bytes of memory for a share of the graph, on a line through points (share, bytes).
+
+    Its slope is the expected one where points scatter more than they grow, as in small graphs, where a process keeps
+    some of what it had: the best estimate of both, for errors of `_KEPT` bytes and of half the expected slope.
+    """
+    share, value = np.asarray(points, np.float64).T
+    spread = share - share.mean()
+    weight = (_KEPT / (expected / 2)) ** 2
+    slope = float(spread @ (value - value.mean()) + weight * expected) / float(spread @ spread + weight)
+    return float(value.mean() + max(slope, 0.0) * (where - share.mean()))
 
 
 def _at(points: Sequence[tuple[float, float]], where: float) -> float:

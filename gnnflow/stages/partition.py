@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.neighbors_section import MetapathNeighbors, relation_of
+from gnnflow.config.partition_section import PARTITIONERS
+from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.partition.balance import EvenCosts
 from gnnflow.partition.costs import CostModel, DirectInstances, PathInstances
@@ -14,7 +17,9 @@ from gnnflow.partition.metis import Metis
 from gnnflow.partition.planning import LOADS, KeptOwners, PartitionJob
 from gnnflow.partition.ranges import Ranges
 from gnnflow.partition.run import run_rounds
+from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import Made
+from gnnflow.stages.model_size import machine_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,17 +30,40 @@ if TYPE_CHECKING:
     from gnnflow.stages.base import StageRun
 
 _OF_RELATION = (0.0, 1.0, 0.0)
+_EDGE_BYTES, _NODE_BYTES = 64, 24
+"""Of a graph that one process cuts, at least: the ends of an edge while pairs are sorted, the loads of a node."""
 
 
 def work(run: StageRun) -> Made:
     """Write the store again with the partitions that the config asks for."""
     (written,) = run.inputs.values()
     facts = written.facts(GraphFacts)
+    refuse_large_graph(run.config, num_nodes=facts.num_nodes, num_edges=facts.num_edges)
     planner = planner_of(run.config, partitions=facts.book.num_partitions)
     job = PartitionJob(run.artifact, run.store, planner, run.config.seed, run.config.partition.placement)
     result = run_rounds(job, run.rounds, facts=facts)
     run.tell(text_of(result.figures))
     return Made(result.files, rows_in=facts.num_nodes, rows_out=facts.num_nodes, facts=result.facts)
+
+
+def refuse_large_graph(config: Config, *, num_nodes: int, num_edges: int) -> None:
+    """Raise ConfigError where one process cuts a graph whose edges its memory does not hold.
+
+    Nothing is known of the memory of a cluster elsewhere.
+    """
+    kind, cluster = config.partition.kind, config.cluster
+    if kind not in (*PARTITIONERS, "balanced") or cluster.kind == "address":
+        return
+    limit = int(cluster.memory_limit) if isinstance(cluster, LocalCluster) else 0
+    memory, needed = limit or machine_memory(), num_edges * _EDGE_BYTES + num_nodes * _NODE_BYTES
+    if needed > memory:
+        more = f", or raise cluster.memory_limit above {bytes_text(needed)}" if limit else ""
+        raise ConfigError(
+            f"{kind} holds the whole graph in one process: {num_edges:,} edges take {bytes_text(needed)} at least, and "
+            f"it has {bytes_text(memory)}",
+            where="partition.kind",
+            fix=f"Set it to ldg, which holds no more edges than one partition has{more}.",
+        )
 
 
 def planner_of(config: Config, *, partitions: int) -> Planner:

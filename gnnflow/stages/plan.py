@@ -24,7 +24,7 @@ from gnnflow.progress import Silent
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.check import check_run
-from gnnflow.stages.forecast import Forecast, StageForecast, error_of, full_cost, growth_of, seconds_at
+from gnnflow.stages.forecast import Forecast, StageForecast, error_of, full_cost, growth_of, seconds_at, shard_memory
 from gnnflow.stages.infer import planned_way
 from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.pipeline import is_quick
@@ -35,7 +35,7 @@ from gnnflow.storage.manifest import committed
 from gnnflow.storage.writing import remove_empty_folder, remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gnnflow.ingest.subsample import Subsample
 
@@ -89,7 +89,9 @@ def plan_run(context: StageContext, *, limit: float | None = None) -> Forecast:
 class _Rehearsals:
     """Rehearsals of a run, from small to large.
 
-    base: bytes of this process after libraries are loaded. budget: a sentence about `train.memory`, from the last one.
+    base: bytes of this process after libraries are loaded. loaded: bytes that a worker has more of in a second
+    rehearsal of the smallest graph than in the first, by stage, since later stages loaded their libraries. budget: a
+    sentence about `train.memory`, from the last one.
     """
 
     context: StageContext
@@ -98,20 +100,22 @@ class _Rehearsals:
     all: list[Rehearsal] = field(default_factory=list)
     startup_seconds: float = 0.0
     base: int = 0
+    loaded: Mapping[str, int] = field(default_factory=dict)
     budget: str = ""
 
     def rehearse(self, one_in: int, *, partitions: int, trains_more: bool = True, completes: bool = False) -> Rehearsal:
         """Rehearse the run on one node in `one_in`, and report the seconds. Keyword arguments are as of `rehearse`."""
         context, own = self.context, join(self.folder, uuid.uuid4().hex)
-        graph = self.subsample.write(join(own, "tables"), one_in=one_in, chunks=_tasks(context))
+        share = partitions / context.run.partitions
+        graph = self.subsample.write(join(own, "tables"), one_in=one_in, chunks=_tasks(context), share=share)
         graph = graph.model_copy(update={"partitions": partitions})
         config = rehearsal_config(context.config, graph, one_in=one_in, workspace=join(own, "workspace"))
         smaller = StageContext.of(config, context.scheduler, Silent())
         rehearsal = rehearse(smaller, one_in=one_in, trains_more=trains_more, completes=completes)
         self.budget = budget_text(smaller, times=one_in, partitions=context.run.partitions)
         remove_tree(own)
-        share = "all nodes" if one_in == 1 else f"one node in {one_in:,}"
-        context.progress.message(f"rehearsed with {share}, {partitions} partitions: {rehearsal.seconds:.1f} s")
+        nodes = "all nodes" if one_in == 1 else f"one node in {one_in:,}"
+        context.progress.message(f"rehearsed with {nodes}, {partitions} partitions: {rehearsal.seconds:.1f} s")
         return rehearsal
 
 
@@ -146,6 +150,10 @@ def _rehearse_within(limit: float | None, context: StageContext, folder: str) ->
         # once, with the largest graph of those that are always rehearsed
         completes = len(found.all) == _FEWEST - 1
         found.all.append(found.rehearse(one_in, partitions=partitions, completes=completes))
+    again = found.all[0].costs
+    found.loaded = {
+        stage: max(0, again[stage].worker_memory - cost.worker_memory) for stage, cost in first.costs.items()
+    }
     found.startup_seconds = max(0.0, first.seconds - (found.all[0].seconds - found.all[0].again))
     if partitions < context.run.partitions:
         found.all.append(found.rehearse(levels[1], partitions=2 * partitions))
@@ -195,6 +203,12 @@ def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
     cost = full_cost(rehearsals.all, stage, partitions=rehearsals.context.run.partitions)
     if stage == "train":
         cost = _bounded(cost, rehearsals)
+    if shards := shard_memory(rehearsals.all, stage, shard_size=config.flat.shard_size):
+        least = rehearsals.all[0].costs[stage]
+        if least.worker_memory and (stage != "train" or train.workers > 1):
+            cost = replace(cost, worker_memory=max(cost.worker_memory, least.worker_memory + shards))
+        else:
+            cost = replace(cost, memory=max(cost.memory, least.memory + shards))
     epochs = train.epochs if cost.epoch_seconds else 0
     return StageForecast(
         stage,
@@ -202,10 +216,14 @@ def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
         seconds=cost.seconds + epochs * cost.epoch_seconds,
         num_bytes=cost.num_bytes,
         memory=rehearsals.base + cost.memory,
-        worker_memory=None if config.cluster.kind == "address" else cost.worker_memory,
+        worker_memory=None
+        if config.cluster.kind == "address"
+        else max(0, cost.worker_memory - rehearsals.loaded.get(stage, 0)),
         epochs=epochs,
         epoch_seconds=cost.epoch_seconds,
         growth=growth_of(rehearsals.all, stage),
+        exchanged=cost.exchanged,
+        disk=cost.disk,
     )
 
 

@@ -42,6 +42,8 @@ class Cost:
     """The cost of a stage: seconds, bytes of its artifact, growth of this process, and bytes of the largest worker.
 
     epoch_seconds: of one epoch, if the stage trains; seconds then exclude epochs. worker_memory: 0 without workers.
+    exchanged: bytes that tasks sent each other. disk: the most bytes of its files at the end of a round, 0
+    without rounds. rows: of its artifact.
     """
 
     seconds: float
@@ -49,6 +51,9 @@ class Cost:
     memory: int
     worker_memory: int
     epoch_seconds: float = 0.0
+    exchanged: int = 0
+    disk: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,16 @@ def rehearse(context: StageContext, *, one_in: int, trains_more: bool = True, co
     for stage in context.run.stages:
         with PeakMemory() as peak:
             made = make_artifact(context, stage)
-        costs[stage] = Cost(made.seconds, made.manifest.num_bytes, peak.own, peak.worker)
+        rounds = made.manifest.timings["rounds"]
+        costs[stage] = Cost(
+            made.seconds,
+            made.manifest.num_bytes,
+            peak.own,
+            peak.worker,
+            exchanged=sum(each["exchanged_bytes"] for each in rounds),
+            disk=max((each["disk_bytes"] for each in rounds), default=0),
+            rows=made.manifest.rows_out,
+        )
         if stage == "train" and trains_more:
             trained = time.monotonic()
             costs[stage] = _with_epochs(costs[stage], made, context)

@@ -60,7 +60,7 @@ def counted(pieces: list[np.ndarray]) -> dict[str, ColumnCounts]:
     tables = [pa.table({"x": from_matrix(piece.astype(np.float32))}) for piece in pieces]
     emits = [count_rows(table, schema, partitions=1).rows for table in tables]
     output: Any = merge_counts(0, Delivered(emits))
-    merged = statistics_of([TaskRecord(0, (), output.counts, 0, 0, 0, {})], column_names(schema))
+    merged = statistics_of([TaskRecord(0, (), output.counts, 0, 0, {}, {})], column_names(schema))
     return {column.name: column for column in merged}
 
 

@@ -212,9 +212,12 @@ def test_a_channel_goes_when_no_later_round_reads_it_and_a_restart_does_without(
     second = replace(second, reads_last=frozenset({"words"}))
     runner = RoundRunner(str(tmp_path), Synchronous())
     runner.run(first)
-    assert len(list((tmp_path / "map" / "words").iterdir())) == 3
+    sizes = [each.stat().st_size for each in (tmp_path / "map" / "words").iterdir()]
+    assert len(sizes) == 3
     found = [record.counts for record in runner.run(second)]
     assert not (tmp_path / "map" / "words").exists()
+    runner.run(Round("after", 1, 1, lambda *_: TaskOutput()))
+    assert [each.disk_bytes for each in runner.timings] == [sum(sizes), sum(sizes), 0]
     scheduler = Recording()
     again = RoundRunner(str(tmp_path), scheduler)
     again.run(first)

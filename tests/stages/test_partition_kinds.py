@@ -351,3 +351,19 @@ def test_a_library_that_is_missing_is_said_before_anything_runs(
     monkeypatch.setattr("gnnflow.stages.check.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=rf"{PARTITIONERS[kind]} is not installed.*'gnnflow\[{kind}\]'"):
         check_run(run)
+
+
+@pytest.mark.parametrize("kind", [*PARTITIONERS, "balanced"])
+def test_a_graph_that_one_process_cannot_hold_is_refused_before_anything_runs_and_after_ingest(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_graph(tmp_path)
+    cluster = {"kind": "local", "workers": 1, "memory_limit": "1GiB"}
+    context = StageContext.of(graph_config(tmp_path, partition={"kind": kind}, cluster=cluster))
+    check_run(context.run)
+    monkeypatch.setattr("gnnflow.stages.partition._EDGE_BYTES", 1 << 40)
+    refused = rf"partition.kind.*{kind} holds the whole graph.*1.1 GB.*ldg.*raise cluster.memory_limit above"
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=refused):
+            check_run(context.run)
+        make_artifact(context, "ingest")
