@@ -126,8 +126,11 @@ def _source_terms(task: RelationTask) -> OwnerTerms:
         rows = hub_edges.sources_here(task.inbox, task.job, task.layer, task.relation)
         kept = task.inbox.read(task.channel("hub_source"), tasks=(task.index,))
         return OwnerTerms(rows, task.plan.source.unpack(to_matrix(kept["row"])))
-    held = task.inbox.map(task.channel("source"), task.index, ("rows", *task.plan.source.names))
-    return OwnerTerms(held.pop("rows"), held)
+    # a run of the arrays of all nodes: every row of this partition, whoever reads it
+    book = task.job.neighbors.store.book
+    start, size = book.start(task.index), book.size(task.index)
+    held = task.inbox.map(task.channel("source"), None, task.plan.source.names)
+    return OwnerTerms(np.arange(size), {name: each[start : start + size] for name, each in held.items()})
 
 
 def _target_terms(task: RelationTask, owner: int, rows: IntArray) -> TermArrays:

@@ -31,6 +31,7 @@ from gnnflow.infer.states import plans_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from gnnflow.executions.plan import TermArrays
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.batch import Block
     from gnnflow.infer.arrival import SourceRows
@@ -64,7 +65,7 @@ def compute_layer(
         def gather(relation: int, kept: SliceTerms, room: int = 0) -> Gathered:
             arrival, of = arrivals[relation], reads[relation]
             if arrival.by_pieces and (state := source.joined(arrival, of, kept.target)) is not None:
-                return Gathered(kept.source, states=[state], columns=job.edge_columns)
+                return _with_hubs(at, arrival, of, state=state, kept=kept)
             first = begun.pop(relation) if relation in begun else arrival.first(of)
             return _gathered(at, source, arrival, of, first=first, kept=kept, room=room)
 
@@ -92,8 +93,7 @@ def _gathered(
 
     room: see `Gathered`, which has it where all is one block.
     """
-    of_hubs = states_here(at, arrival.relation)
-    if first is reads.whole and not of_hubs:
+    if first is reads.whole and not states_here(at, arrival.relation):
         return Gathered(source.at_once(arrival, reads, kept.source, room=room), first, room=room)
     merged = MergedStates(
         at.model, at.layer - 1, arrival.relation, own=kept.target, sample_scale=reads.whole.sample_scale
@@ -106,6 +106,17 @@ def _gathered(
             merged.add_block(terms, block, targets)
     for owner, state in zip(arrival.by_states.tolist(), source.states(arrival, reads, kept.target), strict=True):
         merged.add_state(state, reads.targets_of(owner))
-    for state, rows in of_hubs:
-        merged.add_state(state, np.searchsorted(reads.rows, rows))
-    return Gathered(kept.source, states=[merged.state], columns=at.job.edge_columns)
+    return _with_hubs(at, arrival, reads, state=merged.state, kept=kept)
+
+
+def _with_hubs(at: TaskPlace, arrival: Arrival, reads: LayerReads, *, state: TermArrays, kept: SliceTerms) -> Gathered:
+    """Return the T targets' in-edges. state: over all parts but what other partitions added up of hubs."""
+    if of_hubs := states_here(at, arrival.relation):
+        scale = reads.whole.sample_scale
+        merged = MergedStates(
+            at.model, at.layer - 1, arrival.relation, own=kept.target, sample_scale=scale, state=state
+        )
+        for added, rows in of_hubs:
+            merged.add_state(added, np.searchsorted(reads.rows, rows))
+        state = merged.state
+    return Gathered(kept.source, states=[state], columns=at.job.edge_columns)

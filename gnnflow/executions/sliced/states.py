@@ -67,16 +67,23 @@ class MergedStates:
     """Layer `index`'s states of T targets, to which parts of their in-edges are merged one after the other.
 
     relation: which layer and in-edges they are of, on a typed graph. own: the targets' target terms. sample_scale [T]:
-    of a uniform sample, over all kept edges of a target.
+    of a uniform sample, over all kept edges of a target. state: of all T targets over the parts that come first.
     """
 
     def __init__(
-        self, model: Model, index: int, relation: int = 0, *, own: TermArrays, sample_scale: FloatArray | None
+        self,
+        model: Model,
+        index: int,
+        relation: int = 0,
+        *,
+        own: TermArrays,
+        sample_scale: FloatArray | None,
+        state: TermArrays | None = None,
     ) -> None:
         self._model, self._layer = model, model.relations(index).layer(relation)
         self._own = self._tensors(own)
         self._scale = None if sample_scale is None else to_device(model.device, tensor(sample_scale))
-        self._state: State = {}
+        self._state: State = {} if state is None else self._tensors(state)
 
     @property
     def adds(self) -> bool:
