@@ -34,6 +34,8 @@ LEAST_SAVED_SHARE = 0.25
 """A pair keeps rows where states save less of its bytes: rows are compressed too, which counts do not show."""
 LARGE_PIECES_BYTES = 1 << 27
 """A task merges the pieces that it receives one by one from so many bytes on, so that it need not hold them all."""
+MAPPED_SHARES = 2
+"""Rows are mapped where a layer's take at most one of so many shares of a worker's memory."""
 EDGES_PER_MERGE = 2
 """And where pieces have so many edges per target that they lead to: each such target is one merge of two states."""
 
@@ -90,12 +92,20 @@ class Way:
         return f"rows of other partitions {how}: {self.why}"
 
 
-def way_of(*, on_this_machine: bool, local_files: bool) -> Way:
-    """Choose the way of rows: tasks map each other's files where all run on one machine and the files lie there."""
+def way_of(*, on_this_machine: bool, local_files: bool, mapped_bytes: int = 0, memory: int = 0) -> Way:
+    """Choose the way of rows: tasks map each other's files where all run on one machine and the files lie there.
+
+    mapped_bytes: of a layer's rows of all nodes. memory: bytes of a worker, 0 without a limit. What a worker has mapped
+    counts as its memory, and one that has more than its limit is stopped.
+    """
     if not on_this_machine:
         return Way(mapped=False, why="tasks may run on other machines")
     if not local_files:
         return Way(mapped=False, why="the workspace does not lie on this machine's disk")
+    if memory and mapped_bytes * MAPPED_SHARES > memory:
+        mib, of = mapped_bytes / 2**20, memory / 2**20
+        why = f"the rows of a layer, {mib:,.0f} MiB, would take more than half of a worker's {of:,.0f} MiB"
+        return Way(mapped=False, why=why)
     return Way(mapped=True, why="all tasks run on this machine, where the workspace lies")
 
 

@@ -44,7 +44,13 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     leaves = job.neighbors.store.facts.leaves_of_relations
     sends = states.layer_bytes(job.load_model(), leaves=leaves, columns=job.edge_columns)
-    way = choice.way_of(on_this_machine=runner.scheduler.on_this_machine, local_files=is_local(runner.work))
+    widest = max(sum(relation.row for relation in layer) for layer in sends)
+    way = choice.way_of(
+        on_this_machine=runner.scheduler.on_this_machine,
+        local_files=is_local(runner.work),
+        mapped_bytes=widest * job.neighbors.store.book.num_nodes,
+        memory=job.memory,
+    )
     way = way if job.exchange.mapped is None else choice.Way(job.exchange.mapped, "to compare")
     job = replace(job, exchange=replace(job.exchange, layers=sends, mapped=way.mapped))
     needs = _plan_needs(job, runner)

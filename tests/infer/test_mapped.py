@@ -186,3 +186,14 @@ def test_rows_are_mapped_where_all_tasks_run_on_this_machine_and_files_lie_there
     assert "read where they lie: all tasks" in way(str(tmp_path), {"kind": "local"})
     assert "owners send: tasks may run" in way(str(tmp_path), {"kind": "address", "address": "tcp://host:1"})
     assert "owners send: the workspace" in way("memory://work", {"kind": "synchronous"})
+
+
+def test_rows_are_sent_where_a_worker_cannot_map_them_all(tmp_path: Path) -> None:
+    job = prepare(stored("graph"), tmp_path, MODELS["sage mean"], SAMPLINGS["whole"])
+    found = []
+    for memory in (0, 1 << 30, 1 << 8):
+        way = replace(job, memory=memory, artifact=str(tmp_path / f"a{memory}"))
+        found.append(run_rounds(way, RoundRunner(str(tmp_path / f"w{memory}"), Synchronous())))
+    assert [each.way.mapped for each in found] == [True, True, False]
+    assert "more than half of a worker's" in found[2].way.text
+    assert found[0].files == found[2].files
