@@ -106,14 +106,14 @@ def test_the_rate_reaches_the_optimiser() -> None:
 def test_a_plateau_lowers_the_rate_after_the_epoch_that_was_not_better() -> None:
     graph = planted(train_shards=8)
     lowering = {"kind": "plateau", "patience": 1, "factor": 0.5}
-    job = job_for(graph, epochs=6, batch_size=8, lr=1.0, metric="loss", schedule=lowering)
+    job = job_for(graph, epochs=6, batch_size=8, lr=3.0, metric="loss", schedule=lowering)
     rows = train(job, progress=Recording(), open_source=graph.open_source).history
-    best, rate = math.inf, 1.0
+    best, rate = math.inf, 3.0
     for row in rows:
         assert row["lr"] == rate
         rate = rate if row["valid_loss"] < best else rate / 2
         best = min(best, row["valid_loss"])
-    assert rate < 1.0
+    assert rate < 3.0
 
 
 def test_a_plateau_needs_a_validation_split() -> None:
