@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -37,7 +38,11 @@ def retrain(tmp_path, monkeypatch, airflow_db):
 
 
 def test_a_worse_model_does_not_replace_the_champion_and_a_better_one_does(retrain, tmp_path):
-    write_graph(tmp_path, num_nodes=120, num_edges=500)
+    write_graph(tmp_path, num_nodes=240, num_edges=500)
+    # labels that a column tells, so that what is trained is better than what is not by more than chance
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    label = pa.array(nodes["label"].to_numpy() % 2)
+    pq.write_table(nodes.set_column(nodes.column_names.index("label"), "label", label), tmp_path / "nodes.parquet")
     first, model = retrain(epochs=40, lr=0.02)
     assert first["score"].state == "success"
     assert registry.read_aliases(*model).champion == 1
