@@ -55,6 +55,19 @@ INLINE void add_run(const attention *s, int64_t begin, int64_t edges, int64_t la
     add_lines(out + column, sum, done, block, kind);
 }
 
+/* Add a run to all heads of a target's row. */
+INLINE void add_heads(const attention *s, int64_t begin, int64_t edges, int64_t last_edge, const float *weight, float *out,
+                      int kind) {
+    for (int64_t head = 0; head < s->logits.heads; head++) {
+        int64_t done = 0;
+#define BLOCK(column, block)                                                                                       \
+    add_run(s, begin, edges, last_edge, weight, head, column, done - (column), out + head * s->width, block, kind), \
+        done = (column) + block
+        FOR_BLOCKS(s->width, BLOCK);
+#undef BLOCK
+    }
+}
+
 /* What a run of edges counts for: factor x exp(logit - top). */
 INLINE int64_t weigh_run(const attention *s, int64_t row, int64_t begin, int64_t edges, int64_t last_edge, int64_t lanes,
                          const float *top, int is_filled, float *run) {
@@ -86,14 +99,7 @@ INLINE void attend_row(const attention *s, int64_t row, int64_t last_edge, int k
         if (s->kept)
             for (int64_t k = 0; k < edges * heads; k++) run[k] *= s->kept[i * heads + k];
         if (s->share) memcpy(s->share + i * heads, run, edges * heads * sizeof *run);
-        for (int64_t head = 0; head < heads; head++) {
-            int64_t done = 0;
-#define BLOCK(column, block)                                                                                            \
-    add_run(s, i, edges, last_edge, run, head, column, done - (column), out + head * width, block, kind), \
-        done = (column) + block
-            FOR_BLOCKS(width, BLOCK);
-#undef BLOCK
-        }
+        add_heads(s, i, edges, last_edge, run, out, kind);
     }
     JOIN_LANES(sum, heads, lanes, a + b);
     for (int64_t head = 0; head < heads; head++) {
@@ -138,14 +144,7 @@ INLINE void join_row(const attention *s, int64_t row, int64_t last_edge, int kin
         FOR_LANES(count, lanes, run[k + lane] *= sum[lane]);
         if (s->kept)
             for (int64_t k = 0; k < edges * heads; k++) run[k] *= s->kept[i * heads + k];
-        for (int64_t head = 0; head < heads; head++) {
-            int64_t done = 0;
-#define BLOCK(column, block)                                                                                            \
-    add_run(s, i, edges, last_edge, run, head, column, done - (column), out + head * width, block, kind), \
-        done = (column) + block
-            FOR_BLOCKS(width, BLOCK);
-#undef BLOCK
-        }
+        add_heads(s, i, edges, last_edge, run, out, kind);
     }
 }
 
@@ -176,14 +175,7 @@ INLINE void attend_piece(const attention *s, int64_t row, int64_t begin, int64_t
     for (int64_t i = begin; i < end; i += longest) {
         int64_t edges = end - i < longest ? end - i : longest;
         weigh_run(s, row, i, edges, last_edge, lanes, top, 0, run);
-        for (int64_t head = 0; head < heads; head++) {
-            int64_t done = 0;
-#define BLOCK(column, block)                                                                                            \
-    add_run(s, i, edges, last_edge, run, head, column, done - (column), out + head * width, block, kind), \
-        done = (column) + block
-            FOR_BLOCKS(width, BLOCK);
-#undef BLOCK
-        }
+        add_heads(s, i, edges, last_edge, run, out, kind);
     }
     for (int64_t head = 0; head < heads; head++) {
         float inverse = denominator[head] == 0 ? 0 : 1 / denominator[head];
