@@ -20,8 +20,6 @@ from gnnflow.storage.columns import take_rows, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
-    from typing import Self
 
     from gnnflow.graph.arrays import IntArray
 
@@ -42,28 +40,19 @@ def runs_of(pieces: Iterable[pa.Table], most_bytes: int) -> Iterator[pa.Table]:
     yield pa.concat_tables(held).combine_chunks()
 
 
-class EdgeRuns:
+class EdgeRuns(ExitStack):
     """The runs of a partition's edges; leaving its `with` block deletes their files.
 
     pairs: returns both ends of edges as one integer [E].
     """
 
     def __init__(self, pairs: Callable[[pa.Table], IntArray]) -> None:
-        self._stack, self._pairs = ExitStack(), pairs
+        super().__init__()
+        self._pairs = pairs
         self._folder: Path | None = None
         self._held: list[pa.Table] = []
         self._samples: list[IntArray] = []
         self._sizes: list[int] = []
-
-    def __enter__(self) -> Self:
-        """Return self."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Delete the files."""
-        self._stack.close()
 
     def add(self, rows: pa.Table) -> None:
         """Add a run."""
@@ -73,7 +62,7 @@ class EdgeRuns:
 
     def _write(self, rows: pa.Table) -> None:
         if self._folder is None:
-            self._folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="gnnflow-sort-")))
+            self._folder = Path(self.enter_context(TemporaryDirectory(prefix="gnnflow-sort-")))
         ordered = stable_sort(self._pairs(rows))
         table = take_rows(rows, ordered.order).append_column(_PAIR, pa.array(ordered.values))
         with pa.OSFile(str(self._file(len(self._sizes))), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:

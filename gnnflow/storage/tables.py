@@ -20,8 +20,6 @@ from gnnflow.storage.writing import FileEntry, write_in_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from gnnflow.graph.arrays import IntArray
 
@@ -92,27 +90,17 @@ def _noted(artifact: str, entry: FileEntry) -> FileEntry:
     return entry
 
 
-class TablePieces:
+class TablePieces(ExitStack):
     """The pieces of a table that is written as one file, with the bytes that the whole table would give.
 
     The only piece stays in memory; several lie in a temporary file, which is deleted at the end of the `with` block.
     """
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
+        super().__init__()
         self._first: pa.Table | None = None
         self._spool: pa.ipc.RecordBatchFileWriter | None = None
         self._file = ""
-
-    def __enter__(self) -> Self:
-        """Return self."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Delete the temporary file."""
-        self._stack.close()
 
     def add(self, piece: pa.Table) -> None:
         """Append rows."""
@@ -120,8 +108,8 @@ class TablePieces:
             self._first = piece
             return
         if self._spool is None:
-            self._file = self._stack.enter_context(TemporaryDirectory(prefix="gnnflow-table-")) + "/rows.arrow"
-            sink = self._stack.enter_context(pa.OSFile(self._file, "wb"))
+            self._file = self.enter_context(TemporaryDirectory(prefix="gnnflow-table-")) + "/rows.arrow"
+            sink = self.enter_context(pa.OSFile(self._file, "wb"))
             self._spool = pa.ipc.new_file(sink, piece.schema)
             self._spool.write_table(self._first)
             self._first = self._first.slice(0, 0)
