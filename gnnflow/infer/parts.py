@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.batch import Block
     from gnnflow.infer.arrival import SourceRows
+    from gnnflow.infer.hubs import HubState
     from gnnflow.infer.job import InferJob
     from gnnflow.infer.reads import LayerReads
     from gnnflow.layers.model import Model
@@ -64,10 +65,11 @@ def compute_layer(
 
         def gather(relation: int, kept: SliceTerms, room: int = 0) -> Gathered:
             arrival, of = arrivals[relation], reads[relation]
+            of_hubs = states_here(at, relation)
             if arrival.by_pieces and (state := source.joined(arrival, of, kept.target)) is not None:
-                return _with_hubs(at, arrival, of, state=state, kept=kept)
+                return _with_hubs(at, arrival, of, state=state, kept=kept, of_hubs=of_hubs)
             first = begun.pop(relation) if relation in begun else arrival.first(of)
-            return _gathered(at, source, arrival, of, first=first, kept=kept, room=room)
+            return _gathered(at, source, arrival, of, first=first, kept=kept, room=room, of_hubs=of_hubs)
 
         if own.terms is not None:
             gathered = gather(0, own.terms, room_for(runs))
@@ -88,12 +90,13 @@ def _gathered(
     first: Block,
     kept: SliceTerms,
     room: int,
+    of_hubs: Sequence[HubState],
 ) -> Gathered:
     """Return a relation's in-edges. kept: the T targets' own terms; first: see `Arrival.first`.
 
-    room: see `Gathered`, which has it where all is one block.
+    room: see `Gathered`, which has it where all is one block. of_hubs: what other partitions added up of hubs.
     """
-    if first is reads.whole and not states_here(at, arrival.relation):
+    if first is reads.whole and not of_hubs:
         return Gathered(source.at_once(arrival, reads, kept.source, room=room), first, room=room)
     merged = MergedStates(
         at.model, at.layer - 1, arrival.relation, own=kept.target, sample_scale=reads.whole.sample_scale
@@ -106,12 +109,20 @@ def _gathered(
             merged.add_block(terms, block, targets)
     for owner, state in zip(arrival.by_states.tolist(), source.states(arrival, reads, kept.target), strict=True):
         merged.add_state(state, reads.targets_of(owner))
-    return _with_hubs(at, arrival, reads, state=merged.state, kept=kept)
+    return _with_hubs(at, arrival, reads, state=merged.state, kept=kept, of_hubs=of_hubs)
 
 
-def _with_hubs(at: TaskPlace, arrival: Arrival, reads: LayerReads, *, state: TermArrays, kept: SliceTerms) -> Gathered:
+def _with_hubs(
+    at: TaskPlace,
+    arrival: Arrival,
+    reads: LayerReads,
+    *,
+    state: TermArrays,
+    kept: SliceTerms,
+    of_hubs: Sequence[HubState],
+) -> Gathered:
     """Return the T targets' in-edges. state: over all parts but what other partitions added up of hubs."""
-    if of_hubs := states_here(at, arrival.relation):
+    if of_hubs:
         scale = reads.whole.sample_scale
         merged = MergedStates(
             at.model, at.layer - 1, arrival.relation, own=kept.target, sample_scale=scale, state=state
