@@ -25,7 +25,7 @@ from gnnflow.graphflat.run import run_rounds as cut_neighborhoods
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import Made
-from gnnflow.stages.resolve import memory_of_worker
+from gnnflow.stages.resolve import memory_limit
 from gnnflow.storage.filesystem import is_local, join
 from gnnflow.storage.verified import expect_files
 
@@ -145,7 +145,7 @@ def _job(run: StageRun, model: str, learned: Learned) -> InferJob:
         seed=run.config.seed,
         scores_edges=run.config.task.kind == "edge",
         hub_threshold=getattr(run.config.neighbors, "hub_threshold", None),
-        memory=memory_of_worker(run.config),
+        memory=memory_limit(run.config),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.neighbors_section import MetapathNeighbors, relation_of
 from gnnflow.config.partition_section import PARTITIONERS
 from gnnflow.graph.errors import ConfigError
@@ -20,6 +19,7 @@ from gnnflow.partition.run import run_rounds
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import Made
 from gnnflow.stages.model_size import machine_memory
+from gnnflow.stages.resolve import memory_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,10 +51,9 @@ def refuse_large_graph(config: Config, *, num_nodes: int, num_edges: int) -> Non
 
     Nothing is known of the memory of a cluster elsewhere.
     """
-    kind, cluster = config.partition.kind, config.cluster
-    if kind not in (*PARTITIONERS, "balanced") or cluster.kind == "address":
+    kind, limit = config.partition.kind, memory_limit(config)
+    if kind not in (*PARTITIONERS, "balanced") or config.cluster.kind == "address":
         return
-    limit = int(cluster.memory_limit) if isinstance(cluster, LocalCluster) else 0
     memory, needed = limit or machine_memory(), num_edges * _EDGE_BYTES + num_nodes * _NODE_BYTES
     if needed > memory:
         more = f", or raise cluster.memory_limit above {bytes_text(needed)}" if limit else ""

@@ -238,8 +238,12 @@ def _with_partitions(config: Config, tables: Tables) -> Config:
 
 def memory_of_worker(config: Config) -> int:
     """Return the bytes that a worker may have; where the config does not say, the usual ones."""
-    limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
-    return int(limit) or _USUAL_MEMORY
+    return memory_limit(config) or _USUAL_MEMORY
+
+
+def memory_limit(config: Config) -> int:
+    """Return the bytes at which a worker of this machine is stopped; 0 where it is not."""
+    return int(config.cluster.memory_limit) if isinstance(config.cluster, LocalCluster) else 0
 
 
 def bytes_in_memory(tables: Tables) -> int:
