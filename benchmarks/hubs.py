@@ -23,18 +23,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from harness import FOLDER, Benchmark, Chosen, Option, folder_of, run, tell
+from scoring import untrained_job
 
-from gnnflow.config import config_from_dict, model_from_dict
+from gnnflow.config import config_from_dict
 from gnnflow.graph.sampling import Sampling
 from gnnflow.graphflat.job import FlatJob
 from gnnflow.graphflat.run import run_rounds as cut_neighborhoods
 from gnnflow.infer.choice import Exchange
-from gnnflow.infer.job import InferJob
 from gnnflow.infer.run import run_rounds as score_nodes
-from gnnflow.layers.model import ModelInputs, build_model
-from gnnflow.layers.saved import encode_weights, save_model
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.direct import SelectJob
@@ -100,16 +97,6 @@ def store_of(chosen: Chosen) -> GraphStore:
     return GraphStore.of(made.artifact, made.manifest)
 
 
-def model_in(folder: Path, kind: str, hidden: int) -> str:
-    """Save an untrained model, and return its folder."""
-    config = model_from_dict({"kind": kind, "hidden": hidden, "layers": 2})
-    inputs = ModelInputs(feature_width=WIDTH, num_outputs=OUTPUTS)
-    torch.manual_seed(0)
-    uri = str(folder / f"model-{kind}")
-    save_model(uri, config, inputs, weights=encode_weights(build_model(config, inputs).state_dict()))
-    return uri
-
-
 @dataclass(frozen=True)
 class Bench:
     """The stages over a store, with in-edges of hubs split above a threshold."""
@@ -135,19 +122,9 @@ class Bench:
         """Return a function that scores all nodes."""
 
         def scores(runner: RoundRunner, threshold: int) -> np.ndarray[Any, Any]:
-            job = InferJob(
-                artifact=str(self.folder / "predictions"),
-                neighbors=Neighbors(self.store),
-                model=model_in(self.folder, kind, self.hidden),
-                num_layers=2,
-                label_kind="single",
-                targets="all",
-                embeddings=False,
-                parity_samples=0,
-                seed=0,
-                hub_threshold=threshold,
-            )
-            job = replace(job, exchange=Exchange(mapped=mapped))
+            keys = {"kind": kind, "hidden": self.hidden}
+            job = untrained_job(self.folder, Neighbors(self.store), keys, name=kind)
+            job = replace(job, exchange=Exchange(mapped=mapped), hub_threshold=threshold)
             files = [read_table(f"{job.artifact}/{each.name}") for each in score_nodes(job, runner).files]
             return np.concatenate([to_matrix(each["probabilities"]) for each in files])
 

@@ -36,17 +36,15 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from graphflat import tables_in
 from harness import FOLDER, Benchmark, Chosen, Option, folder_of, run
+from scoring import untrained_job
 
-from gnnflow.config import config_from_dict, model_from_dict
+from gnnflow.config import config_from_dict
 from gnnflow.infer.choice import Exchange
 from gnnflow.infer.job import InferJob
 from gnnflow.infer.run import run_rounds
-from gnnflow.layers.model import ModelInputs, build_model
-from gnnflow.layers.saved import encode_weights, save_model
 from gnnflow.layers.typed import TypedInputs
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
@@ -65,7 +63,6 @@ WAYS = {
     "as it is chosen": Exchange(),
     "states wherever they can be": Exchange("states", "every piece"),
 }
-OUTPUTS = 16
 WORK = f"{PROTOCOL}://work"
 
 
@@ -200,24 +197,10 @@ def store_of(chosen: Chosen) -> GraphStore:
 def job_of(chosen: Chosen) -> InferJob:
     """Return the job that scores all nodes with an untrained model."""
     store = store_of(chosen)
-    config = model_from_dict({"kind": chosen.model, "hidden": chosen.hidden, "layers": 2})
-    facts = store.facts
-    typed = TypedInputs.of(facts.schema, facts.features_of_types) if chosen.merchants else None
-    inputs = ModelInputs(feature_width=facts.features.width, num_outputs=OUTPUTS, typed=typed)
-    torch.manual_seed(0)
-    folder = str(Path(chosen.folder) / f"model-{chosen.model}-{chosen.hidden}-{chosen.merchants}")
-    save_model(folder, config, inputs, weights=encode_weights(build_model(config, inputs).state_dict()))
-    return InferJob(
-        artifact=str(Path(chosen.folder) / "predictions"),
-        neighbors=Neighbors(store),
-        model=folder,
-        num_layers=2,
-        label_kind="single",
-        targets="all",
-        embeddings=False,
-        parity_samples=0,
-        seed=0,
-    )
+    typed = TypedInputs.of(store.facts.schema, store.facts.features_of_types) if chosen.merchants else None
+    keys = {"kind": chosen.model, "hidden": chosen.hidden}
+    name = f"{chosen.model}-{chosen.hidden}-{chosen.merchants}"
+    return untrained_job(Path(chosen.folder), Neighbors(store), keys, name=name, typed=typed)
 
 
 def turns(chosen: Chosen, job: InferJob) -> Iterator[tuple[str, float, Link, str]]:

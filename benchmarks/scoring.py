@@ -45,6 +45,7 @@ from gnnflow.infer.run import run_rounds
 from gnnflow.kernels.device import compute_threads
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.layers.saved import encode_weights, save_model
+from gnnflow.layers.typed import TypedInputs
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import StageContext, neighbors_of
@@ -78,13 +79,21 @@ def cluster_of(chosen: Chosen) -> dict[str, Any]:
 
 def job_of(chosen: Chosen, neighbors: Neighbors) -> InferJob:
     """Return the job that scores all nodes with an untrained model."""
-    config = model_from_dict({"kind": chosen.model, "layers": LAYERS, "head": "direct", **MODELS[chosen.model]})
-    inputs = ModelInputs(feature_width=neighbors.store.facts.features.width, num_outputs=OUTPUTS)
+    keys = {"kind": chosen.model, "head": "direct", **MODELS[chosen.model]}
+    return untrained_job(Path(chosen.folder), neighbors, keys, name=chosen.model)
+
+
+def untrained_job(
+    folder: Path, neighbors: Neighbors, keys: Found, *, name: str, typed: TypedInputs | None = None
+) -> InferJob:
+    """Return the job that scores all nodes with an untrained model of two layers. keys: of its section."""
+    config = model_from_dict({"layers": LAYERS, **keys})
+    inputs = ModelInputs(feature_width=neighbors.store.facts.features.width, num_outputs=OUTPUTS, typed=typed)
     torch.manual_seed(0)
-    folder = str(Path(chosen.folder) / f"model-{chosen.model}")
-    save_model(folder, config, inputs, weights=encode_weights(build_model(config, inputs).state_dict()))
-    predictions = str(Path(chosen.folder) / "predictions")
-    return InferJob(predictions, neighbors, folder, LAYERS, "single", "all", embeddings=False, parity_samples=0, seed=0)
+    model = str(folder / f"model-{name}")
+    save_model(model, config, inputs, weights=encode_weights(build_model(config, inputs).state_dict()))
+    predictions = str(folder / "predictions")
+    return InferJob(predictions, neighbors, model, LAYERS, "single", "all", embeddings=False, parity_samples=0, seed=0)
 
 
 def infer(job: InferJob, runner: RoundRunner, chosen: Chosen) -> None:
