@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -201,8 +201,8 @@ def _roc_picture(labels: Array, scores: Array, *, sample: PredictionSample, pool
     if truth.all() or not truth.any():
         words = f"The sampled {sample.split} targets are all of one kind, and a ROC curve needs both."
         return Picture(key="quality", title=title, missing=words)
-    false_rate, true_rate = roc_curve(truth, scores)
-    area = float(np.trapezoid(true_rate, false_rate))
+    curve = roc_curve(truth, scores)
+    area = float(np.trapezoid(curve.true_rate, curve.false_rate))
     micro = "Micro-average: every (target, label) pair counts once. " if pooled else ""
     summary = f"{count_text(len(sample.labels))} sampled {sample.split} targets, {percent_text(truth.mean())} positive"
     return Picture(
@@ -212,7 +212,7 @@ def _roc_picture(labels: Array, scores: Array, *, sample: PredictionSample, pool
         caption=f"{micro}Area under the curve {score_text(area)} over {summary}; guessing gives 0.5.",
         svg=draw(
             "quality",
-            partial(_paint_roc, false_rate=false_rate, true_rate=true_rate, area=area),
+            partial(_paint_roc, curve=curve, area=area),
             width=HALF_WIDTH,
             height=_SQUARE_HEIGHT,
         ),
@@ -220,8 +220,15 @@ def _roc_picture(labels: Array, scores: Array, *, sample: PredictionSample, pool
     )
 
 
-def roc_curve(truth: Array, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the curve's corners as false and true positive rates, from (0, 0) to (1, 1).
+class RocCurve(NamedTuple):
+    """The corners of a ROC curve, from (0, 0) to (1, 1)."""
+
+    false_rate: FloatArray
+    true_rate: FloatArray
+
+
+def roc_curve(truth: Array, scores: FloatArray) -> RocCurve:
+    """Return the ROC curve of scores. truth: whether each is of a positive.
 
     Equal scores are one step, and points on a straight line between others are left out.
     """
@@ -232,14 +239,14 @@ def roc_curve(truth: Array, scores: FloatArray) -> tuple[FloatArray, FloatArray]
     false = np.append(0, 1 + ends) - true
     bends = np.flatnonzero(np.diff(true, 2) | np.diff(false, 2)) + 1
     kept = np.concatenate([[0], bends, [len(true) - 1]])
-    return false[kept] / false[-1], true[kept] / true[-1]
+    return RocCurve(false[kept] / false[-1], true[kept] / true[-1])
 
 
-def _paint_roc(figure: Figure, *, false_rate: FloatArray, true_rate: FloatArray, area: float) -> None:
+def _paint_roc(figure: Figure, *, curve: RocCurve, area: float) -> None:
     axes = figure.add_subplot()
     plain_axes(axes, x_label="false positive rate (share)", y_label="true positive rate (share)", grid="both")
-    kept = np.unique(np.linspace(0, len(false_rate) - 1, _MOST_ROC_POINTS).astype(int))
-    x, y = false_rate[kept], true_rate[kept]
+    kept = np.unique(np.linspace(0, len(curve.false_rate) - 1, _MOST_ROC_POINTS).astype(int))
+    x, y = curve.false_rate[kept], curve.true_rate[kept]
     axes.fill_between(x, y, color=colour("accent"), alpha=0.1, linewidth=0)
     axes.plot([0, 1], [0, 1], color=colour("quiet"), linestyle=(0, (3, 2)), linewidth=1.4)
     axes.plot(x, y, color=colour("accent"), linewidth=2.2)
