@@ -111,7 +111,7 @@ def test_killing_a_worker_in_every_round_changes_no_byte(
     assert digests(pipeline.run(StageContext.of(config, cluster, progress))) == undisturbed
     # on a typed graph a relation has rounds of its own
     killed = {name.partition("-")[0] for name in progress.killed}
-    of_select, of_infer = {"select", "select_hubs", "select_merge"}, {"hubs_2", "slice_2"}
+    of_select, of_infer = {"select", "select_hubs", "select_merge"}, {"hubs_1", "slice_2"}
     assert {"nodes_read", "edges_dst", "hop_2", "shards"} | of_select | of_infer <= killed
 
 

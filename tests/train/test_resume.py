@@ -81,7 +81,7 @@ def test_interruptions_within_an_update_change_nothing(
 def test_interruptions_leave_the_learning_rate_as_it_was(
     tmp_path: Path, checkpoint_steps: int, schedule: dict[str, object]
 ) -> None:
-    settings = {"schedule": schedule, "accumulate": 2, "metric": "loss", "lr": 0.2}
+    settings = {"schedule": schedule, "accumulate": 2, "metric": "loss", "lr": 3.0}
     resumed = resumes_to_the_same_bytes(tmp_path, kind="sage", checkpoint_steps=checkpoint_steps, **settings)
     assert len({row["lr"] for row in resumed.history}) > 1
 
