@@ -24,7 +24,7 @@ def is_first(name):
 
 def suite(folder: Path, tests: str, *arguments: str, conftest: str = "") -> subprocess.CompletedProcess[str]:
     """Run .ci/suite on tests in a folder of their own."""
-    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (folder / "conftest.py").write_text(conftest)
     (folder / "test_it.py").write_text(tests)
     return subprocess.run(
@@ -70,7 +70,8 @@ def test_a_test_that_fails_twice_fails_the_suite(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_test_that_fails_once_is_called_flaky_whatever_its_name(tmp_path: Path) -> None:
     names = ["a b[c]", 'it\'s "q" $HOME `id` *', "a@shared-x", "a::b\n\u00fc]"]
-    tests = f"{ONCE}@pytest.mark.parametrize('name', {names!r})\ndef test_once(name):\n    is_first(name)"
+    test = "def test_once(name, record_property):\n    record_property('a', 1)\n    is_first(name)"
+    tests = f"{ONCE}@pytest.mark.parametrize('name', {names!r})\n{test}"
     ended = suite(tmp_path, tests)
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.count("\nFLAKY test_it.py::test_once[") == len(names)

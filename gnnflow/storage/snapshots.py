@@ -188,7 +188,8 @@ def _in_order(files: list[TableFile]) -> tuple[TableFile, ...]:
 
 
 def _opening(uri: str, kind: str) -> AbstractContextManager[None]:
-    return library_errors(f"a table of {kind}", where=uri, fix=_ROWS, error=StorageError)
+    log = next(each.log for each in VERSIONED if each.name == kind)
+    return library_errors(f"a table of {kind}, whose {log} it has", where=uri, fix=_ROWS, error=StorageError)
 
 
 VERSIONED = (

@@ -37,7 +37,8 @@ class Case:
 
     hidden: what nothing that is written may hold. leaves: folders below the case's own that a refusal may leave.
     alone: in a process of its own, because it could hang one. limit: what that process is denied. usage: the command
-    line itself is wrong, which the parser of the command line may say in its own form.
+    line itself is wrong, which the parser of the command line may say in its own form. keeps: kinds of resources that a
+    library keeps in the process.
     """
 
     name: str
@@ -50,11 +51,12 @@ class Case:
     alone: bool = False
     limit: str = ""
     usage: bool = False
+    keeps: tuple[str, ...] = ()
 
     @property
     def marks(self) -> tuple[pytest.MarkDecorator, ...]:
         """A process takes seconds to start, so those cases are for the suite that runs everything."""
-        return (pytest.mark.slow,) if self.alone else ()
+        return (pytest.mark.keeps(*self.keeps), *((pytest.mark.slow,) if self.alone else ()))
 
 
 def refused(name: str, spoil: Spoil, *words: str, **more: Any) -> Case:
