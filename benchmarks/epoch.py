@@ -44,7 +44,7 @@ def epoch_of(graph: Graph, spec: Spec, chosen: Chosen) -> Found:
     net.to(device)
     prepared = [library.moved(each, device) for each in prepared]
     share = sum(each.sizes[0] for each in batches) / int(graph.masks["train"].sum())
-    optimizer = torch.optim.Adam(net.parameters(), lr=RATE)
+    optimizer = torch.optim.Adam(net.parameters(), lr=RATE, fused=True)
     times = []
     with library.setting(chosen.form, device):
         for number in range(chosen.warmup + chosen.repeats):
