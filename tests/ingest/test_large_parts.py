@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +16,6 @@ from gnnflow.ingest.job import IngestJob
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from tests.small_graphs import graph_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NODES, EDGES = 60, 40_000
 
@@ -48,6 +47,7 @@ def test_runs_on_the_disk_give_the_same_bytes(
 
     def counted(self: large_parts.EdgeRuns, *bounds: Any) -> pa.Table:
         read.append(1)
+        assert not any(Path(tempfile.gettempdir()).glob("gnnflow-*"))  # nothing that a killed worker would leave
         return part(self, *bounds)
 
     monkeypatch.setattr(large_parts.EdgeRuns, "_part", counted)
