@@ -8,8 +8,6 @@ of the worker, and mapped only while rows are copied out of them. One run stays 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +15,7 @@ import pyarrow as pa
 
 from gnnflow.native import stable_sort
 from gnnflow.storage.columns import take_rows, to_numpy
+from gnnflow.storage.tables import unnamed_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -41,7 +40,7 @@ def runs_of(pieces: Iterable[pa.Table], most_bytes: int) -> Iterator[pa.Table]:
 
 
 class EdgeRuns(ExitStack):
-    """The runs of a partition's edges; leaving its `with` block deletes their files.
+    """The runs of a partition's edges; their files end with its `with` block.
 
     pairs: returns both ends of edges as one integer [E].
     """
@@ -49,7 +48,7 @@ class EdgeRuns(ExitStack):
     def __init__(self, pairs: Callable[[pa.Table], IntArray]) -> None:
         super().__init__()
         self._pairs = pairs
-        self._folder: Path | None = None
+        self._files: list[str] = []
         self._held: list[pa.Table] = []
         self._samples: list[IntArray] = []
         self._sizes: list[int] = []
@@ -61,18 +60,13 @@ class EdgeRuns(ExitStack):
             self._write(self._held.pop(0))
 
     def _write(self, rows: pa.Table) -> None:
-        if self._folder is None:
-            self._folder = Path(self.enter_context(TemporaryDirectory(prefix="gnnflow-sort-")))
         ordered = stable_sort(self._pairs(rows))
         table = take_rows(rows, ordered.order).append_column(_PAIR, pa.array(ordered.values))
-        with pa.OSFile(str(self._file(len(self._sizes))), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        self._files.append(self.enter_context(unnamed_file()))
+        with pa.OSFile(self._files[-1], "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table, max_chunksize=max(1, table.num_rows))
         self._samples.append(ordered.values[::_STEP].copy())
         self._sizes.append(table.num_rows)
-
-    def _file(self, number: int) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{number:05d}.arrow"
 
     def ranges(self) -> Iterator[pa.Table]:
         """Yield the edges of one range of pairs after another, in input order within it."""
@@ -89,7 +83,7 @@ class EdgeRuns(ExitStack):
 
     def _part(self, number: int, first: int | None, last: int | None) -> pa.Table:
         """Return a copy of the rows of a run from one pair up to another."""
-        with pa.memory_map(str(self._file(number))) as source:
+        with pa.memory_map(self._files[number]) as source:
             table = pa.ipc.open_file(source).read_all()
             pairs = to_numpy(table[_PAIR])
             begin = 0 if first is None else int(np.searchsorted(pairs, first))

@@ -45,12 +45,14 @@ def log_version(version: Version, *, tracking_uri: str) -> str:
 
     try:
         return _log(MlflowClient(tracking_uri=tracking_uri), version)
-    except (MlflowException, OSError) as error:
+    except (MlflowException, OSError, ImportError) as error:
+        # the small package of MLflow lacks what databases need
+        needed = f"Install {error.name} (pip install mlflow brings it). " if isinstance(error, ImportError) else ""
         raise RegistryError(
             f"MLflow did not take version {version.version} ({mask_secrets(str(error)).rstrip('.')})",
             where="MLFLOW_TRACKING_URI",
-            fix=f"Check the address and that it answers, then publish again; {' and '.join(_PATIENCE)} say how long to "
-            "wait for it.",
+            fix=f"{needed}Check the address and that it answers, then publish again; {' and '.join(_PATIENCE)} say how "
+            "long to wait for it.",
         ) from error
 
 

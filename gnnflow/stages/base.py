@@ -64,9 +64,9 @@ class StageContext:
 
 def resolve_here(config: Config) -> ResolvedRun:
     """Resolve a config whose stages run in this process."""
-    # One heap for all threads. glibc gives each of the first threads its own, whose holes no other uses (60 MiB beyond a
-    # `train.memory` of 130), and which returns large pieces at once, whatever `kept_memory` asks for: an epoch of a
-    # mini-batch run then took 19 % longer. Existing heaps stay, so this comes before threads begin.
+    # One heap for all threads. glibc gives each of the first threads its own, whose holes no other uses (60 MiB beyond
+    # a `train.memory` of 130), and which returns large pieces at once, whatever `kept_memory` asks for: an epoch of
+    # mini-batches then took 12 % longer. Existing heaps stay, so this comes before threads begin.
     malloc.set_options({malloc.ARENA_MAX: 1})
     return resolve(config)
 

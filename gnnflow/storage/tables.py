@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from tempfile import TemporaryDirectory
+from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,10 +91,25 @@ def _noted(artifact: str, entry: FileEntry) -> FileEntry:
     return entry
 
 
+@contextmanager
+def unnamed_file() -> Iterator[str]:
+    """Yield the path of a temporary file that ends with the block, and with the process however that is ended.
+
+    The path is for this process alone. Where the system has no /proc, a killed process leaves the file.
+    """
+    descriptors = Path("/proc/self/fd")
+    if descriptors.is_dir():
+        with TemporaryFile() as file:
+            yield str(descriptors / str(file.fileno()))
+    else:
+        with NamedTemporaryFile(prefix="gnnflow-") as file:
+            yield file.name
+
+
 class TablePieces(ExitStack):
     """The pieces of a table that is written as one file, with the bytes that the whole table would give.
 
-    The only piece stays in memory; several lie in a temporary file, which is deleted at the end of the `with` block.
+    The only piece stays in memory; several lie in a temporary file until the end of the `with` block.
     """
 
     def __init__(self) -> None:
@@ -108,11 +124,11 @@ class TablePieces(ExitStack):
             self._first = piece
             return
         if self._spool is None:
-            self._file = self.enter_context(TemporaryDirectory(prefix="gnnflow-table-")) + "/rows.arrow"
+            self._file = self.enter_context(unnamed_file())
             sink = self.enter_context(pa.OSFile(self._file, "wb"))
             self._spool = pa.ipc.new_file(sink, piece.schema)
             self._spool.write_table(self._first)
-            self._first = self._first.slice(0, 0)
+            self._first = self._first.schema.empty_table()  # no slice, which keeps the rows
         self._spool.write_table(piece)
 
     def commit(self, artifact: str, name: str, *, row_group_size: int, ascending: Sequence[str] = ()) -> FileEntry:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,13 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.ingest import edge_rounds, large_parts
+from gnnflow.ingest.checks import separate
 from gnnflow.ingest.job import IngestJob
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from tests.small_graphs import graph_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NODES, EDGES = 60, 40_000
 
@@ -48,6 +48,7 @@ def test_runs_on_the_disk_give_the_same_bytes(
 
     def counted(self: large_parts.EdgeRuns, *bounds: Any) -> pa.Table:
         read.append(1)
+        assert not any(Path(tempfile.gettempdir()).glob("gnnflow-*"))  # nothing that a killed worker would leave
         return part(self, *bounds)
 
     monkeypatch.setattr(large_parts.EdgeRuns, "_part", counted)
@@ -60,3 +61,9 @@ def test_runs_on_the_disk_give_the_same_bytes(
         made.append((result.manifest.files, result.manifest.facts))
     assert len(read) > 8
     assert made[0] == made[1]
+
+
+def test_a_run_without_faults_is_not_kept_by_what_is_set_aside() -> None:
+    rows = pa.table({"src": np.arange(10_000)})
+    found = separate(rows, [], chunks=[], place=np.arange(rows.num_rows), policy="fail")
+    assert found.bad.get_total_buffer_size() < 100  # runs were held to the end of their partition
