@@ -127,7 +127,7 @@ def flat(config: Config) -> Keys:
     return {**keys, "negatives": drawn, "seed": config.seed}
 
 
-# How the first weights are drawn, for models where it changed after their first version.
+# How the first weights are drawn, for models of nodes where it changed after their first version.
 _FIRST_WEIGHTS = {"sage": "by inputs"}
 
 
@@ -139,9 +139,11 @@ def train(config: Config) -> Keys:
     model = config.model.model_dump(mode="json")
     fanouts = _fanouts(config, config.model.layers)
     keys: Keys = {"model": model, "train": train, "fanouts": fanouts, "seed": config.seed}
+    if config.task.kind != "node":
+        return {**keys, "task": config.task.model_dump(mode="json")}
     if config.model.kind in _FIRST_WEIGHTS:
         keys["first_weights"] = _FIRST_WEIGHTS[config.model.kind]
-    return keys if config.task.kind == "node" else {**keys, "task": config.task.model_dump(mode="json")}
+    return keys
 
 
 def infer(config: Config) -> Keys:

@@ -263,7 +263,14 @@ def _built(config: ModelConfig, inputs: ModelInputs) -> Model:
         is_last = index == config.layers - 1
         asked = inputs.num_outputs if is_last and config.head == "direct" else config.hidden
         leaves = inputs.leaves_of_relations
-        place = Place(width, asked, is_last=is_last, attribute_width=inputs.attribute_width, leaves=leaves[0])
+        place = Place(
+            width,
+            asked,
+            is_last=is_last,
+            attribute_width=inputs.attribute_width,
+            leaves=leaves[0],
+            scores_pairs=inputs.decoder is not None,
+        )
         layers.append(
             build_relations(config, place, inputs.schema, leaves=leaves) if inputs.typed else build_layer(config, place)
         )

@@ -11,7 +11,7 @@ class Place:
 
     width: the requested output width (of one head in attention layers): the hidden width, or the number of outputs if
     the layer gives the scores. is_last: no layer follows. leaves: the number of source nodes of an in-edge, 0 if it
-    varies.
+    varies. scores_pairs: pairs of nodes are scored, not nodes.
     """
 
     in_width: int
@@ -19,3 +19,4 @@ class Place:
     is_last: bool = False
     attribute_width: int = 0
     leaves: int = 1
+    scores_pairs: bool = False

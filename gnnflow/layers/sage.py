@@ -4,10 +4,10 @@ Algorithm 1 with the mean aggregator, h' = W_self h_v + W_neigh mean(h_u) + b (t
 products), and the pooling aggregator of equation 3, h' = W_self h_v + W_neigh max(relu(W_pool h_u + b_pool)) + b.
 Deviations: rows are not normalised to unit length (line 7), and in a graph with edge weights the mean is the weighted
 one; over a sample drawn in proportion to the weights it is the self-normalised estimate of that mean (`Mean`), which
-applies each weight once. First weights are uniform within 1 / sqrt(in_width), as in PyG's SAGEConv, and biases zero
-(decision 38). The pooling aggregator is NGra's MP-GCN. With a sum in the mean's place it is CommNet
-(Sukhbaatar, Szlam and Fergus, "Learning multiagent communication with backpropagation", NeurIPS 2016), as NGra has it:
-Ma et al., "Towards efficient large-scale graph neural network computing", 2018.
+applies each weight once. First weights are uniform within 1 / sqrt(in_width), as in PyG's SAGEConv, or Glorot's where
+pairs are scored, and biases zero (decision 38). The pooling aggregator is NGra's MP-GCN. With a sum in the mean's place
+it is CommNet (Sukhbaatar, Szlam and Fergus, "Learning multiagent communication with backpropagation", NeurIPS 2016), as
+NGra has it: Ma et al., "Towards efficient large-scale graph neural network computing", 2018.
 
 Shapes: N nodes, E edges, D out_width.
 """
@@ -33,20 +33,32 @@ _AGGREGATIONS: Mapping[str, Aggregation] = {"mean": Mean(), "max": Max(), "sum":
 class GraphSAGE(Layer):
     """W_self h plus the mean or sum, or the maximum after a pooling layer, of the in-neighbours."""
 
-    def __init__(self, in_width: int, out_width: int, *, aggregator: Literal["mean", "max", "sum"] = "mean") -> None:
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        *,
+        aggregator: Literal["mean", "max", "sum"] = "mean",
+        first_weights: Literal["inputs", "glorot"] = "inputs",
+    ) -> None:
         super().__init__(in_width, out_width)
         self.aggregation = _AGGREGATIONS[aggregator]
         self.own = nn.Linear(in_width, out_width)
         self.pool = nn.Linear(in_width, out_width) if aggregator == "max" else None
         self.neighbor = nn.Linear(in_width if self.pool is None else out_width, out_width, bias=False)
-        for linear in (self.own, self.pool):
-            if linear is not None:
+        for linear in (self.own, self.pool, self.neighbor):
+            if linear is None:
+                continue
+            if first_weights == "glorot":
+                nn.init.xavier_uniform_(linear.weight)
+            if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
 
     @classmethod
     def from_config(cls, config: SAGEConfig, place: Place) -> Self:
         """Return the layer with the configured aggregator."""
-        return cls(place.in_width, place.width, aggregator=config.aggregator)
+        first_weights: Literal["inputs", "glorot"] = "glorot" if place.scores_pairs else "inputs"
+        return cls(place.in_width, place.width, aggregator=config.aggregator, first_weights=first_weights)
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
         """Return value [N, 1, in_width or D]: h, or relu(W_pool h + b_pool); the target keeps h."""

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
 from gnnflow.config.messages import nearest
 from gnnflow.datasets.edge_headers import find_ends, split_words
 from gnnflow.graph.errors import TableError
+from gnnflow.ingest.classes import label_text, plain_values
 from gnnflow.ingest.preview import preview_schemas
 from gnnflow.ingest.preview_rows import row_errors
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.stages.resolve import FEWEST_PARTITIONS
+from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import absolute
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from gnnflow.config import Config, GraphConfig
     from gnnflow.graph.encodings import States
     from gnnflow.graph.errors import GnnflowError
-    from gnnflow.ingest.preview import Preview
+    from gnnflow.ingest.preview import Preview, SampledTable
     from gnnflow.ingest.tables import Tables
 
 _ID = frozenset(("id", "uid", "key"))
@@ -38,12 +42,34 @@ def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
     if (swapped := _swapped(preview, config.graph)) is not None:
         places = {chunk.uri for table in preview.tables for chunk in table.source.chunks}
         found = [swapped, *(error for error in found if error.where not in places)]
+    found += [error for table in preview.tables if not table.is_nodes for error in _misspelt(table, config.graph)]
     if preview.read is not None and all(table.sample.is_whole for table in preview.tables):
         try:
             check_partitions(preview.read, config.graph)
         except TableError as error:
             found.append(error)
     return found
+
+
+def _misspelt(table: SampledTable, graph: GraphConfig) -> Iterator[TableError]:
+    """Yield an error for each value of a relation's `where` that no row has while one nearly like it is there."""
+    relation = list(graph.edge_tables)[table.number]
+    own = graph.edge_table_of(relation)
+    if own is None or not table.sample.is_whole:
+        return
+    for name, wanted in (own.where or {}).items():
+        if name not in table.names:  # which the schema's error says
+            continue
+        texts = pc.unique(label_text(plain_values(combine(table.rows([name])[name])))).drop_null().to_pylist()
+        by_letters = {text.strip().lower(): text for text in texts}
+        for value in wanted:
+            near = by_letters.get(value.strip().lower())
+            if near is not None and value not in texts:
+                yield TableError(
+                    f"no row has {value!r} in column {name!r}, and some have {near!r}",
+                    where=f"graph.edges.{relation}.where",
+                    fix=f"Values are compared letter by letter. Write {near!r}.",
+                )
 
 
 def check_partitions(tables: Tables, graph: GraphConfig) -> None:

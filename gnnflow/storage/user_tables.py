@@ -84,11 +84,14 @@ def scan(table: str | TableFiles) -> list[Chunk]:
 
 
 def first_schema(table: TableFiles) -> pa.Schema:
-    """Return the schema of a table's first file, with the types of text by its first rows. Reads the file's head."""
+    """Return the schema of a table's first file, with the types of text by its first rows.
+
+    Reads the head of the file, or all of it where it is JSON.
+    """
     if not table.files or kind_of(table.files[0]) is None:
         return pa.schema([])
     chunk = empty_chunk(table.files[0])
-    if chunk.library is not None:
+    if chunk.library is not None or chunk.format == "json":  # whose types are known from the rows alone
         return schema_of(next(chunks_of(table.files[0])))
     if chunk.format != "csv":
         return schema_of(chunk)

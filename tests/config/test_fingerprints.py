@@ -139,6 +139,8 @@ def test_samples_whose_sums_changed_are_selected_anew(kind, scale):
 def test_only_models_whose_first_weights_changed_are_trained_anew():
     assert "first_weights" in STAGES["train"].keys(config("model.kind=sage"))
     assert "first_weights" not in STAGES["train"].keys(config())
+    pairs = config("model.kind=sage", "task.kind=link", "train.metric=mrr")
+    assert "first_weights" not in STAGES["train"].keys(pairs)
 
 
 def test_a_device_is_no_part_of_a_fingerprint_but_where_it_is_another_than_the_cpu():

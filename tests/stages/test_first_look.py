@@ -200,15 +200,18 @@ def test_the_look_shows_columns_roles_missing_values_classes_splits_and_keys(tmp
 
 
 def test_the_look_counts_the_edges_of_a_relation_that_takes_some_rows(tmp_path):
-    """A filter by a misspelt value leaves a relation without edges, which a run of nodes allows."""
+    """A filter by a value that no row has leaves a relation without edges, which a run of nodes allows."""
     tables, content = typed_graph()
-    for value, edges in (("a", ROWS // 2), ("A", 0)):
+    for value, edges in (("a", ROWS // 2), ("later", 0)):
         put("graph.edges.item__in__category.where", {"kind": value})(content)
         look = _look(tmp_path, tables, content)
         held = {table.key: table.edges for table in look.tables}
         assert held["graph.edges.item__in__category"] == edges
         assert held["graph.edges.user__buys__item"] is None
         assert f"{edges} of them edges of this relation" in "\n".join(look.lines())
+    put("graph.edges.item__in__category.where", {"kind": "A"})(content)
+    (stop,) = _look(tmp_path, tables, content).stops
+    assert "no row has 'A' in column 'kind', and some have 'a'" in str(stop)
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "arrow"])

@@ -150,6 +150,7 @@ def test_json_lines_are_a_table(tmp_path, name):
     text = '{"id": "1", "day": "2024-01-01", "x": 1}\n{"id": "2", "x": 2.5, "tags": ["a"]}\n'
     found = table(tmp_path / name, text)
     assert found.to_pydict() == {"id": ["1", "2"], "day": ["2024-01-01", None], "x": [1, 2.5], "tags": [None, ["a"]]}
+    assert first_schema(find_table_files(str(tmp_path / name))) == found.schema  # by which a split is drawn or not
     (tmp_path / "other.jsonl").write_text('{"id": "1"\n')
     with pytest.raises(TableError, match="cannot be read as JSON lines"):
         scan(str(tmp_path / "other.jsonl"))
