@@ -172,7 +172,7 @@ def _restore_environment(before: Mapping[str, str]) -> None:
 
 
 def _nanny(ended: list[int], say: Callable[[str], None]) -> Any:
-    """Return a Dask nanny that notes the exit code of a worker that ends while it starts, and says how others ended."""
+    """Return a Dask nanny that notes how a worker ends while it starts, and says how others ended."""
     from distributed import Nanny
     from distributed.core import Status
 
@@ -189,13 +189,13 @@ def _nanny(ended: list[int], say: Callable[[str], None]) -> Any:
             super()._on_worker_exit_sync(exitcode)  # type: ignore[no-untyped-call]
 
         async def kill(self, *given: Any, **named: Any) -> None:
-            self._asked = True
+            self._asked = self.is_alive()  # type: ignore[no-untyped-call]
             await super().kill(*given, **named)
 
         def log_event(self, topic: Any, msg: Any) -> None:
             if topic == "worker-restart-memory":  # it is about to stop its worker
                 self._taken = msg["rss"]
-            super().log_event(topic, msg)
+            super().log_event(topic, msg)  # type: ignore[no-untyped-call]
 
     return Noting
 
