@@ -292,7 +292,7 @@ def separate(
     if len(bad) and policy == "fail":
         raise _error(table, faults[reason[bad[0]]], chunks, place, num_bad=len(bad))
     texts = np.array([fault.reason for fault in faults] or [""], dtype=object)
-    quarantined = _rename_reserved(take_rows(table, bad) if len(bad) else table.slice(0, 0))
+    quarantined = _rename_reserved(take_rows(table, bad) if len(bad) else table.schema.empty_table())
     quarantined = quarantined.append_column("reason", pa.array(texts[reason[bad]], pa.string()))
     # file and first row of every chunk, and the number of each faulty row's chunk [B]
     files = np.array([chunk.uri for chunk in chunks] or [""], dtype=object)

@@ -212,8 +212,8 @@ def _loss(name: object, code: int, *, taken: int, limit: int) -> str:
 def _cluster_of_processes() -> Any:
     """Return Dask's local cluster, changed to leave a lost worker to its nanny, which starts it again.
 
-    Dask waits 15 s for it. On a busy machine a start takes longer; then Dask ended the nanny, and the new one's worker
-    was refused for its name, which the first one's had taken meanwhile: in turns, until a run had no workers at all.
+    Dask waits 15 s for it. On a busy machine a start takes longer; then Dask would end the nanny and start another one,
+    whose worker may be refused for its name, which the first one's has taken meanwhile.
     """
     from distributed import LocalCluster as DaskLocalCluster
     from distributed.core import Status

@@ -128,7 +128,7 @@ class TablePieces(ExitStack):
             sink = self.enter_context(pa.OSFile(self._file, "wb"))
             self._spool = pa.ipc.new_file(sink, piece.schema)
             self._spool.write_table(self._first)
-            self._first = self._first.slice(0, 0)
+            self._first = self._first.schema.empty_table()  # no slice, which keeps the rows
         self._spool.write_table(piece)
 
     def commit(self, artifact: str, name: str, *, row_group_size: int, ascending: Sequence[str] = ()) -> FileEntry:

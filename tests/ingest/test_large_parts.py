@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.ingest import edge_rounds, large_parts
+from gnnflow.ingest.checks import separate
 from gnnflow.ingest.job import IngestJob
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
@@ -60,3 +61,9 @@ def test_runs_on_the_disk_give_the_same_bytes(
         made.append((result.manifest.files, result.manifest.facts))
     assert len(read) > 8
     assert made[0] == made[1]
+
+
+def test_a_run_without_faults_is_not_kept_by_what_is_set_aside() -> None:
+    rows = pa.table({"src": np.arange(10_000)})
+    found = separate(rows, [], chunks=[], place=np.arange(rows.num_rows), policy="fail")
+    assert found.bad.get_total_buffer_size() < 100  # runs were held to the end of their partition
