@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _ALLOWED_FAILURES = 8
 _LOCAL_SETTINGS = {
     "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
+    # A nanny sees its worker's end at once. A worker that was not heard for five minutes lives where the machine slept,
+    # or where this process was stopped or had no processor: all workers would be killed amid their tasks
+    "distributed.scheduler.worker-ttl": None,
     "distributed.worker.daemon": False,
     # it keeps a tree of calls for each of the last thousand seconds, which costs memory
     "distributed.worker.profile.enabled": False,
@@ -61,17 +64,17 @@ def start_workers(config: LocalCluster, stack: ExitStack, *, say: Callable[[str]
     stack.enter_context(dask.config.set(_LOCAL_SETTINGS))
     for _ in range(1, _STARTS):
         try:
-            return _start(config, stack)
+            return _start(config, stack, say)
         except _KilledError as error:
             say(f"{error.problem}; starts again")
-    return _start(config, stack)
+    return _start(config, stack, say)
 
 
 class _KilledError(ClusterError):
     """A worker was killed while it started."""
 
 
-def _start(config: LocalCluster, stack: ExitStack) -> Client:
+def _start(config: LocalCluster, stack: ExitStack, say: Callable[[str], None]) -> Client:
     """Start workers once. Raises ClusterError where they cannot start."""
     from distributed import Client
 
@@ -83,7 +86,7 @@ def _start(config: LocalCluster, stack: ExitStack) -> Client:
                 n_workers=config.workers,
                 threads_per_worker=1,
                 memory_limit=int(config.memory_limit),
-                worker_class=_nanny(ended),
+                worker_class=_nanny(ended, say),
                 # the scheduler serves HTTP even without a dashboard, by default on 8787
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": False},
@@ -168,30 +171,66 @@ def _restore_environment(before: Mapping[str, str]) -> None:
         os.environ.update({name: before[name]} if name in before else {})
 
 
-def _nanny(ended: list[int]) -> Any:
-    """Return a Dask nanny that notes the exit code of a worker that ends while it starts."""
+def _nanny(ended: list[int], say: Callable[[str], None]) -> Any:
+    """Return a Dask nanny that notes how a worker ends while it starts, and says how others ended."""
     from distributed import Nanny
     from distributed.core import Status
 
     class Noting(Nanny):
+        _asked = False
+        _taken = 0
+
         def _on_worker_exit_sync(self, exitcode: int) -> None:
             if self.status == Status.init:
                 ended.append(exitcode)
+            elif self.status == Status.running and not self._asked:
+                say(_loss(self.name, exitcode, taken=self._taken, limit=int(self.memory_manager.memory_limit or 0)))
+            self._asked, self._taken = False, 0
             super()._on_worker_exit_sync(exitcode)  # type: ignore[no-untyped-call]
+
+        async def kill(self, *given: Any, **named: Any) -> None:
+            self._asked = self.is_alive()  # type: ignore[no-untyped-call]
+            await super().kill(*given, **named)
+
+        def log_event(self, topic: Any, msg: Any) -> None:
+            if topic == "worker-restart-memory":  # it is about to stop its worker
+                self._taken = msg["rss"]
+            super().log_event(topic, msg)  # type: ignore[no-untyped-call]
 
     return Noting
 
 
-def _cluster_of_processes() -> Any:
-    """Return Dask's local cluster, changed to ignore the end of a worker that it does not know.
+def _loss(name: object, code: int, *, taken: int, limit: int) -> str:
+    """Return a sentence on a worker that ended while it ran. taken: its bytes, if Dask stopped it for them."""
+    if taken:
+        had = f"{taken / 2**20:,.0f} MiB, mapped files included, of its {limit / 2**20:,.0f}"
+        return f"worker {name} was stopped at {had} (cluster.memory_limit); it starts again"
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return f"worker {name} {how}; it starts again"
 
-    Without the change it raises a KeyError for such a worker when the cluster is closed, long after a run is done.
+
+def _cluster_of_processes() -> Any:
+    """Return Dask's local cluster, changed to leave a lost worker to its nanny, which starts it again.
+
+    Dask waits 15 s for it. On a busy machine a start takes longer; then Dask would end the nanny and start another one,
+    whose worker may be refused for its name, which the first one's has taken meanwhile.
     """
     from distributed import LocalCluster as DaskLocalCluster
+    from distributed.core import Status
 
     class Watching(DaskLocalCluster):
         def _update_worker_status(self, op: str, msg: Any) -> None:
-            if op != "remove" or msg in self.scheduler_info["workers"]:
+            if op == "remove":
+                self.scheduler_info["workers"].pop(msg, None)
+            else:
                 super()._update_worker_status(op, msg)  # type: ignore[no-untyped-call]
+
+        @property
+        def requested(self) -> Any:
+            """The names of nannies; one that gave up is dropped, and so replaced."""
+            for name, nanny in list(self.workers.items()):
+                if nanny.status in {Status.closed, Status.failed}:
+                    del self.workers[name]
+            return super().requested
 
     return Watching

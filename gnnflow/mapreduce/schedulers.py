@@ -21,6 +21,9 @@ Result = TypeVar("Result")
 _LOOK_SECONDS = 15
 _NO_WORKERS_SECONDS = 120
 
+_START = "Start workers (`dask worker ADDRESS --host HOST`)."
+_READ = "The lines above say how workers ended. If memory was short, ask for fewer workers (cluster.workers)."
+
 
 class Scheduler(Protocol):
     """Runs a function over task indices."""
@@ -125,7 +128,7 @@ class Dask:
                 raise ClusterError(
                     f"has had no workers for {_NO_WORKERS_SECONDS} s, with {len(waiting)} tasks waiting",
                     where="cluster",
-                    fix="Start workers (`dask worker ADDRESS --host HOST`) and run again: finished tasks are kept.",
+                    fix=f"{_START if self.foreign else _READ} Run again: finished tasks are kept.",
                 )
 
 

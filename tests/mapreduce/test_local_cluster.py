@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import signal
+import time
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -16,6 +17,7 @@ from gnnflow.config import LocalCluster
 from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce import local_cluster
 from gnnflow.mapreduce.local_cluster import start_workers
+from tests.killing import of_a_killed_process
 
 TWO = LocalCluster(workers=2, memory_limit="2GiB")
 
@@ -131,3 +133,33 @@ def test_a_worker_that_ends_as_it_starts_takes_the_others_with_it(ends_as_it_sta
     ends_as_it_starts(1, "os._exit(3)")
     with pytest.raises(ClusterError, match="a worker ended with exit code 3 while it started"):
         started()
+
+
+@of_a_killed_process
+@pytest.mark.distributed
+def test_a_lost_worker_is_left_to_its_nanny_and_a_nanny_that_gave_up_is_replaced(ends_as_it_starts):
+    """Dask waits for a lost worker, here not at all, and starts a second one of the same name next to it."""
+    import dask
+
+    ends_as_it_starts(0, "pass")
+    said: list[str] = []
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "0s"}), ExitStack() as stack:
+        client = start_workers(TWO, stack, say=said.append)
+        nannies = dict(client.cluster.workers)
+        os.kill(nannies[0].pid, signal.SIGKILL)
+        wait_until(lambda: said and len(client.scheduler_info()["workers"]) == 2)
+        assert said == ["worker 0 was killed by SIGKILL; it starts again"]
+        assert client.cluster.workers == nannies
+        # a worker that raises as it starts again is one that its nanny starts no more
+        ends_as_it_starts(1, "raise OSError('once')")
+        os.kill(nannies[1].pid, signal.SIGKILL)
+        wait_until(lambda: client.cluster.workers.get(1) not in {None, nannies[1]})
+        wait_until(lambda: len(client.scheduler_info()["workers"]) == 2)
+        assert client.cluster.workers[0] is nannies[0]
+
+
+def wait_until(holds):
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib import import_module
 
-import dask
 import pytest
 
 from gnnflow.cluster import Cluster
@@ -17,10 +16,7 @@ WORKERS = 3
 
 @pytest.fixture(scope="session")
 def shared_client():
-    # Some seconds after a worker was lost Dask looks whether it is back, and replaces it where it is not. Nannies bring
-    # workers back; what Dask would find is one that the next test has just killed, and it would end the one come back.
-    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"})
-    with patient, Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB")) as cluster:
+    with Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB")) as cluster:
         SHARED.append("of ranks")
         yield cluster.dask_client()
 
