@@ -37,8 +37,8 @@ _LINE_ENDS = (b"\r", b"\n")
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 GZIP_MARK = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"
-# 1,5 and 1.234,5; 1.234 has a point for thousands in a column of such
-_NUMBER_WITH_COMMA = r"^\s*[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+([eE][+-]?[0-9]+)?)?\s*$"
+# 1,5 and 1.234,5; 1.234 has a point for thousands in a column of such, 0.125 has not
+_NUMBER_WITH_COMMA = r"^\s*[+-]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]+)(,[0-9]+([eE][+-]?[0-9]+)?)?\s*$"
 REWRITE = "Write the table again as UTF-8 CSV, or as Parquet."
 _OTHER_ENCODING = f"{say_form('encoding', 'cp1252')} gnnflow init has --encoding cp1252. Or: {REWRITE}"
 
@@ -58,7 +58,7 @@ class CsvFile:
     """A CSV file: its columns, its first byte after the header, and its size (None where it cannot be cut).
 
     dialect: of a file that is rewritten as UTF-8 CSV before it is read; `start` is then a byte of the rewritten file.
-    commas: the columns of numbers with a decimal comma.
+    commas: the columns of numbers with a decimal comma, or with points for thousands in such a file.
     """
 
     uri: str

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.graph.errors import ConfigError, TableError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe", " ": "space", "::": "::"}
@@ -29,7 +29,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+),[0-9]+([eE][+-]?[0
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DECIMALS = re.compile(r"[+-]?[0-9]+([.,][0-9]+)?")
 _GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")  # a decimal comma, or thousands
-_PLAIN = re.compile(r"[+-]?[0-9]{1,3}(\.[0-9]{3})+|[+-]?[0-9]+|null|NULL|")
+_PLAIN = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+|[+-]?[0-9]+|null|NULL|")
 
 
 @dataclass(frozen=True)
@@ -254,24 +254,50 @@ def _with_usual_quotes(text: str, separator: str, quote: str) -> str:
 
 
 def decimal_commas(
-    fields: Sequence[Sequence[str]], names: Sequence[str], *, columns: Collection[str], decimal: str, where: str
-) -> Iterator[str]:
-    """Yield the columns of a sample whose numbers have a decimal comma.
+    fields: Sequence[Sequence[str]],
+    names: Sequence[str],
+    *,
+    columns: Collection[str],
+    decimal: str,
+    separator: str,
+    where: str,
+) -> tuple[str, ...]:
+    """Return the columns of a sample whose numbers have a decimal comma, or points for thousands in such a file.
 
     fields: of each line. columns: to look at. decimal: comma, point, or "" to find it. Raises TableError for numbers
-    such as 1,234, which may be thousands.
+    such as 1,234 or 1.234, which may be thousands.
     """
     if decimal == "point":
-        return
+        return ()
+    commas: list[str] = []
+    thousands: dict[str, str] = {}  # the first number with a point
+    has_points = False
     for name, column in zip(names, zip(*fields, strict=False), strict=False):
-        values = [value.strip() for value in column]
-        fitting = [value for value in values if name in columns and _DECIMAL.fullmatch(value)]
-        if not fitting or not all(_DECIMAL.fullmatch(value) or _PLAIN.fullmatch(value) for value in values):
-            continue
-        if not decimal and all(_GROUPED.fullmatch(value) for value in fitting):
-            raise TableError(
-                f"column {name!r} holds {fitting[0]!r}, which may be a fraction or thousands",
-                where=where,
-                fix=say_form("decimal", "comma", "point"),
-            )
-        yield name
+        values = [value.strip() for value in column] if name in columns else []
+        fitting = [value for value in values if _DECIMAL.fullmatch(value)]
+        if fitting and all(_DECIMAL.fullmatch(value) or _PLAIN.fullmatch(value) for value in values):
+            if not decimal and all(_GROUPED.fullmatch(value) for value in fitting):
+                raise _unclear(name, fitting[0], where=where)
+            commas.append(name)
+        elif pointed := [value for value in values if "." in value]:
+            if all(map(_PLAIN.fullmatch, values)):
+                thousands[name] = max(pointed, key=lambda value: value.count("."))
+            else:
+                has_points |= all(_NUMBER.fullmatch(value) or _PLAIN.fullmatch(value) for value in values)
+    if not decimal and not commas:
+        # 1.234.567 is no fraction, and may be text
+        asked = [name for name, value in thousands.items() if value.count(".") == 1]
+        if separator == ";" and asked and not has_points:
+            raise _unclear(asked[0], thousands[asked[0]], where=where)
+        return ()
+    if not decimal and thousands and has_points:
+        raise _unclear(*next(iter(thousands.items())), where=where)
+    return tuple(name for name in names if name in commas or name in thousands)
+
+
+def _unclear(name: str, value: str, *, where: str) -> TableError:
+    return TableError(
+        f"column {name!r} holds {value!r}, which may be a fraction or thousands",
+        where=where,
+        fix=say_form("decimal", "comma", "point"),
+    )

@@ -99,8 +99,10 @@ def with_decimals(file: CsvFile, *, decimal: str, columns: Sequence[str]) -> Csv
     if file.separator == "," and not decimal:
         return file
     fields = sample_rows(file)
-    found = decimal_commas(fields, file.names, decimal=decimal, where=file.uri, columns=columns)
-    return replace(file, commas=tuple(found))
+    found = decimal_commas(
+        fields, file.names, decimal=decimal, separator=file.separator, where=file.uri, columns=columns
+    )
+    return replace(file, commas=found)
 
 
 def sample_rows(file: CsvFile) -> list[list[str]]:

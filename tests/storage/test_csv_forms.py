@@ -69,11 +69,36 @@ def test_names_are_those_of_the_header(tmp_path, text, names):
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("id;x\n1;1,234\n2;5,678\n", "may be a fraction or thousands"), ("id,x\n1,2\n3\n", "line 3 has 1 fields")],
+    [
+        ("id;x\n1;1,234\n2;5,678\n", "may be a fraction or thousands"),
+        ("id;x\n1;1.234\n2;567\n", "may be a fraction or thousands"),
+        ("id;x;y;z\n1;1.234;0,5;0.5\n", "'1.234', which may be a fraction or thousands"),
+        ("id,x\n1,2\n3\n", "line 3 has 1 fields"),
+    ],
 )
 def test_a_form_that_cannot_be_known_is_refused(tmp_path, text, problem):
     with pytest.raises(TableError, match=problem):
         table(tmp_path / "t.csv", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("id;x;y\na;950;0,5\nb;12.500;1,5\nc;-1.234.567;2\n", [950, 12500, -1234567]),
+        ("id\tx\ty\na\t1.234\t0,5\n", [1234]),
+        ("id;x\na;1.234\nb;0.125\n", [1.234, 0.125]),
+        ("id;x\na;1.234\nb;1.2345\n", [1.234, 1.2345]),
+        ("id;x\na;1.234\nb;12.5\n", [1.234, 12.5]),
+        ("id;x;y\na;1.234;0.5\n", [1.234]),
+        ("id;x;y\na;0.125;0,5\n", [0.125]),
+        ("id,x\na,1.234\nb,950\n", [1.234, 950]),
+        ("id\tx\na\t1.234\n", [1.234]),
+        ("id;x\na;1.234.567\n", ["1.234.567"]),
+    ],
+)
+def test_points_are_for_thousands_only_in_a_file_with_decimal_commas(tmp_path, text, expected):
+    """Finds numbers read a thousand times too small, and fractions read a thousand times too large."""
+    assert table(tmp_path / "t.csv", text)["x"].to_pylist() == expected
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.dat"])
@@ -90,6 +115,8 @@ def test_a_form_that_cannot_be_known_is_refused(tmp_path, text, problem):
         ("1 2\n3 4\n", {"header": False}, {"f0": [1, 3], "f1": [2, 4]}),
         ("id;x\n1;1,234\n", {"decimal": "comma"}, {"id": [1], "x": [1.234]}),
         ("id;x\n1;1,234\n", {"decimal": "point"}, {"id": [1], "x": ["1,234"]}),
+        ("id;x\n1;1.234\n", {"decimal": "comma"}, {"id": [1], "x": [1234]}),
+        ("id;x\n1;1.234\n", {"decimal": "point"}, {"id": [1], "x": [1.234]}),
         ("1;2,5\n3;4,5\n", {"separator": "semicolon"}, {"1": [3], "2,5": [4.5]}),
         # the number of names says which separator it is
         ("a,1;2;3\nb,1;2;3\n", {"header": False, "columns": ["k", "v"]}, {"k": ["a", "b"], "v": ["1;2;3"] * 2}),
