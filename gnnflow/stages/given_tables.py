@@ -24,7 +24,8 @@ from gnnflow.storage.user_tables import (
     read_chunk,
     read_typed,
     schema_of,
-    settled,
+    survey_all,
+    with_types,
 )
 
 _MOST_READ = 256 << 20  # bytes of a table whose ids are read as a whole
@@ -32,7 +33,10 @@ _MOST_READ = 256 << 20  # bytes of a table whose ids are read as a whole
 
 @dataclass(frozen=True)
 class GivenTable:
-    """A sampled table. name: of its file or folder, which becomes a type's or a relation's. encoding: "" for UTF-8."""
+    """A sampled table. name: of its file or folder, which becomes a type's or a relation's. encoding: "" for UTF-8.
+
+    padded: the columns of integers in text that have leading zeros, which are text as ids.
+    """
 
     uri: str
     name: str
@@ -40,6 +44,7 @@ class GivenTable:
     chunks: tuple[Chunk, ...]
     rows: pa.Table
     encoding: str = ""
+    padded: frozenset[str] = frozenset()
 
     @property
     def columns(self) -> list[str]:
@@ -54,7 +59,7 @@ class GivenTable:
     def values(self, column: str) -> pa.Array:
         """Return the sample of a column that can be an id, as text; empty for other columns.
 
-        Whole floats with nulls count as integers: pandas makes such of foreign keys.
+        Whole floats with nulls count as integers: pandas makes such of foreign keys. Leading zeros are kept.
         """
         held = combine(self.rows[column])
         kind = plain(held.type)
@@ -63,9 +68,16 @@ class GivenTable:
             is_whole = pc.all(pc.equal(numbers, pc.round(numbers))).as_py() and pc.all(pc.is_finite(numbers)).as_py()
             held = numbers.cast(pa.int64(), safe=False) if is_whole else pa.array([], pa.int64())
             kind = held.type
+        if column in self.padded:
+            return self._as_written(column)
         if not (pa.types.is_integer(kind) or holds_text(kind)):
             return pa.array([], pa.large_string())
         return held.cast(pa.large_string()).drop_null()
+
+    def _as_written(self, column: str) -> pa.Array:
+        parts = [combine(read_chunk(chunk, [column])[column]) for chunk in self.sample.chunks]
+        held = pa.concat_arrays([part.cast(pa.large_string()).drop_null() for part in parts])
+        return held.filter(pc.not_equal(held, ""))
 
 
 def read_given(uri: str, *, encoding: str = "") -> GivenTable:
@@ -86,10 +98,13 @@ def read_given(uri: str, *, encoding: str = "") -> GivenTable:
                 where=uri,
                 fix="Write the columns' names above it. In a config, graph.formats names them.",
             )
-    chunks = settled(sample.chunks)
+    surveys = survey_all(sample.chunks)
+    chunks = with_types(sample.chunks, surveys, {})
     names = schema_of(chunks[0]).names
     rows = read_typed(chunks, columns=[name for name in names if names.count(name) == 1])
-    return GivenTable(uri, _name_of(uri), sample, tuple(chunks), rows, encoding)
+    inexact = {name for found in surveys for name, facts in found.columns.items() if not facts.exact}
+    padded = frozenset(name for name in rows.column_names if name in inexact and pa.types.is_integer(rows[name].type))
+    return GivenTable(uri, _name_of(uri), sample, tuple(chunks), rows, encoding, padded)
 
 
 def _name_of(uri: str) -> str:

@@ -110,6 +110,7 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
     for table in lost:
         _ask_for_nodes(table, found[table.uri], candidates)
     for table in lost:
+        _ask_about_unnamed(table, edges, found, references)
         _ask_about(table, found[table.uri])
     if not edges and not keys:
         raise ConfigError(
@@ -164,6 +165,21 @@ def _ask_about(table: GivenTable, own: str | None) -> None:
         where=_HERE,
         fix="Give a table of edges too, or name its columns of ends: --ends SRC,DST. Or leave this table out.",
     )
+
+
+def _ask_about_unnamed(
+    lost: GivenTable, edges: Sequence[EdgeRole], ids: Mapping[str, str | None], ends: Mapping[str, Sequence[Reference]]
+) -> None:
+    """Raise ConfigError where a table of edges holds the ids of a table in a column that is no end."""
+    for table in (edge.table for edge in edges):
+        for column in (each.column for each in ends[table.uri] if each.nodes.table.uri == lost.uri):
+            own = ids[table.uri]
+            nodes = f"Make its rows nodes: --id {table.name}.{own}. Or leave" if own else "Leave"
+            raise ConfigError(
+                f"column {column!r} of {table.uri} holds the ids of {lost.uri}, and is no end of its edges",
+                where=_HERE,
+                fix=f"{nodes} {lost.uri} out.",
+            )
 
 
 def _stems(name: str) -> set[tuple[str, ...]]:
@@ -270,7 +286,7 @@ def _reference(
     words = split_words(name)
     subject = tuple(word for word in words if word not in _ID_WORDS)
     is_named = subject in _stems(nodes.table.name) or (bool(subject) and words == split_words(nodes.id))
-    is_text = holds_text(plain(table.rows.schema.field(name).type))
+    is_text = holds_text(plain(table.rows.schema.field(name).type)) or name in table.padded
     # small integers are among other ones by chance: category_id, house_number
     says_id = {*words[-1:]} <= (_ID_WORDS if is_text else _KEY_WORDS) and bool(words)
     says_id &= is_text or not subject or bool(RELATIVES & {*subject})
@@ -316,9 +332,21 @@ def _edge_of(
         raise ConfigError(
             f"columns {listed([each.column for each in held])} of {table.uri} each hold ids of nodes",
             where=_HERE,
-            fix=f"Name an edge's source and target: --ends {held[0].column},{held[1].column}",
+            fix=_of_several(table, own, held),
         )
     return None
+
+
+def _of_several(table: GivenTable, own: str | None, held: Sequence[Reference]) -> str:
+    """Return the fixes for a table with three or more columns of ids."""
+    pair = f"--ends {held[0].column},{held[1].column}"
+    named = {end.nodes.name for end in held[:_PAIR]}
+    others = list(dict.fromkeys(end.nodes.name for end in held if end.nodes.name not in named))
+    without = f", without the tables {listed(others)}" if others else ""
+    edges = f"{pair} for edges{without}"
+    if own is None:
+        return f"Name an edge's source and target: {edges}. Or give each row an id, which makes it a node."
+    return f"Name one: --id {table.name}.{own} for nodes with a relation for each, or {edges}."
 
 
 def _sure_edges(role: EdgeRole, own: str | None) -> EdgeRole:

@@ -262,6 +262,44 @@ def test_rows_with_ids_that_name_two_small_tables_are_asked_about(tmp_path):
     assert "kinds__goods__makes" in _content(draft_config(tables, ends=[("kind_id", "make_id")]).text)["graph"]["edges"]
 
 
+def test_each_fix_for_rows_with_three_foreign_keys_works(tmp_path):
+    """Finds proposals that lose the third table."""
+    keys: dict[str, Sequence[Any]] = {"visit_id": range(60)}
+    keys |= {"man_id": ["MAN0", "MAN1"] * 30, "doc_id": ["DOC0", "DOC1"] * 30, "drug_id": ["DRUG0", "DRUG1"] * 30}
+    tables = [
+        _write(tmp_path, each, {f"{each}_id": [f"{each}0".upper(), f"{each}1".upper()]})
+        for each in ("man", "doc", "drug")
+    ]
+    tables.append(_write(tmp_path, "visits", keys))
+    with pytest.raises(
+        ConfigError, match=r"--id visits.visit_id for nodes .*--ends man_id,doc_id .*without the tables drug"
+    ):
+        draft_config(tables, label="none")
+    with pytest.raises(
+        ConfigError, match=r"'drug_id' of .*visits.csv holds the ids of .*drug.csv.*--id visits.visit_id"
+    ):
+        draft_config(tables, label="none", ends=[("man_id", "doc_id")])
+    made = _content(draft_config(tables, label="none", ids=["visits.visit_id"]).text)
+    assert made["graph"]["edges"].keys() == {"visits__man_id__man", "visits__doc_id__doc", "visits__drug_id__drug"}
+    draft_config([tables[0], tables[1], tables[3]], label="none", ends=[("man_id", "doc_id")])
+
+
+def test_foreign_keys_with_leading_zeros_are_found_as_text_is(tmp_path):
+    """Finds such keys read as numbers, and months (01 is not 0001) taken for keys."""
+    doctors = _write(
+        tmp_path, "doctors", {"doctor_id": [f"{row:04d}" for row in range(1, 13)], "field": ["a", "b"] * 6}
+    )
+    months = [f"{1 + row % 12:02d}" for row in range(_ROWS)]
+    columns = {"patient_id": range(_ROWS), "age": range(_ROWS), "medic": [f"00{each}" for each in months]}
+    patients = _write(tmp_path, "patients", columns | {"month": months, "label": ["x", "y"] * (_ROWS // 2)})
+    draft = draft_config([patients, doctors])
+    assert not draft.stops
+    graph = _content(draft.text)["graph"]
+    assert graph["edges"].keys() == {"patients__medic__doctors"}
+    assert graph["features"]["patients"] == ["age", "month"]
+    _run(draft.text, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("nodes", "edges", "options", "said"),
     [
