@@ -52,7 +52,7 @@ def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
 
 
 def _misspelt(table: SampledTable, graph: GraphConfig) -> Iterator[TableError]:
-    """Yield an error for each value of a relation's `where` that no row has while one nearly like it is there."""
+    """Yield an error for each value of a relation's `where` that only differs in letters from one in a row."""
     relation = list(graph.edge_tables)[table.number]
     own = graph.edge_table_of(relation)
     if own is None or not table.sample.is_whole:
