@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.trainer import train
@@ -45,7 +44,7 @@ def test_trainings_beside_each_other_and_beside_models_that_are_built_give_the_b
 
     def build() -> None:
         while not ended.is_set():  # as every task that scores loads a model
-            build_model(JOBS[0].model, JOBS[0].inputs)
+            JOBS[0].model.build()
 
     with ThreadPoolExecutor(len(JOBS) + 1) as pool:
         building = pool.submit(build)
