@@ -94,8 +94,8 @@ def test_both_are_scored_as_training_scored_them(graph: Path) -> None:
 def test_a_lower_loss_is_better(graph: Path) -> None:
     sections = {"publish": {"metric": "loss"}}
     published(config_of(graph, BAD, **sections))
-    better = published(config_of(graph, **sections))
-    assert better.promoted
+    better = published(config_of(graph, {"epochs": 30, "lr": 0.01}, **sections))
+    assert better.promoted, better.reason
     assert better.candidate["test.loss"] < better.champion["test.loss"]
     assert not published(config_of(graph, {**BAD, "lr": 1e-7}, **sections)).promoted
 
