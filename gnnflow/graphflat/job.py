@@ -18,7 +18,9 @@ class FlatJob:
     """The graph, the hops and the targets of GraphFlat.
 
     targets: None for labelled nodes with a split, "all", or dense ids [T]; with types, of the target types alone.
-    pairs: how negatives are drawn, where targets are the store's pairs; None where they are nodes.
+    pairs: how negatives are drawn, where targets are the store's pairs; None where they are nodes. memory: bytes that a
+    worker may take, files that it maps included; 0 without a limit. mapped: whether dense features stay where they are
+    read, and the tasks of shards map them; None is wherever they can, see `mapreduce.way`.
     """
 
     artifact: str
@@ -27,6 +29,8 @@ class FlatJob:
     layout: Layout
     targets: Any
     pairs: PoolPlan | None = None
+    memory: int = 0
+    mapped: bool | None = None
 
     @property
     def target_columns(self) -> list[str]:
@@ -46,3 +50,17 @@ class FlatJob:
     def node_channels(self) -> tuple[str, ...]:
         """The channels of node rows, one per type."""
         return tuple(f"nodes_{number}" for number in range(self.neighbors.store.schema.num_types))
+
+    @property
+    def mapped_types(self) -> dict[int, str]:
+        """The types whose features are mapped, each with the channel in which they are kept."""
+        kinds = self.neighbors.store.facts.features_of_types
+        is_dense = [facts is not None and facts.kind == "dense" for facts in kinds]
+        return {number: f"features_{number}" for number, dense in enumerate(is_dense) if dense and self.mapped}
+
+    @property
+    def mapped_bytes(self) -> int:
+        """The bytes of the dense features of all nodes, as if all had the widest."""
+        store = self.neighbors.store
+        widths = [0 if of is None or of.kind != "dense" else of.row_bytes for of in store.facts.features_of_types]
+        return max(widths) * store.book.num_nodes

@@ -24,14 +24,26 @@ from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import write_pairs, write_shard
 from gnnflow.graphflat.shard_plan import ShardPlan, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.mapped import Kept
 from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.native import find
 from gnnflow.neighbors.pairs import draws_of, pool_weights
 from gnnflow.neighbors.selected import NEXT_ARRIVAL, edges_by_row
-from gnnflow.storage.columns import as_ids, combine, from_matrix, from_ragged, take_rows, to_matrix, to_numpy
+from gnnflow.storage.columns import (
+    as_ids,
+    combine,
+    from_matrix,
+    from_ragged,
+    from_rows,
+    take_rows,
+    to_matrix,
+    to_numpy,
+    to_rows,
+)
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.batch import Degrees, NodeFeatures
     from gnnflow.graphflat.job import FlatJob
     from gnnflow.mapreduce.exchange import Inbox
@@ -169,17 +181,28 @@ def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> _Pairs:
 
 
 def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
-    """Send the row of every reached node to the shards that reached it, once each."""
+    """Send the row of every reached node to the shards that reached it, once each.
+
+    Features that shards map are kept here, once for all shards; each row then says which of them is its own.
+    """
     store = job.neighbors.store
     # every (shard, node) pair that this partition owns [P]
     shard, local, _ = _pairs(index, inbox, job, job.num_hops + 1)
-    emits = []
+    emits: list[Emit | Kept] = []
     for node_type, channel in enumerate(job.node_channels):
         rows = store.book.rows(index, node_type)
         own = np.flatnonzero((local >= rows.start) & (local < rows.stop))
         columns = ["node", *DEGREE_COLUMNS, *store.feature_columns_of(node_type)]
-        table = store.nodes(index, columns, node_type=node_type)
-        emits.append(Emit(channel, table, shard[own], picked=local[own] - rows.start))
+        table, picked = store.nodes(index, columns, node_type=node_type), local[own] - rows.start
+        if node_type in job.mapped_types:
+            is_reached = np.zeros(table.num_rows, bool)
+            is_reached[picked] = True
+            # features of the nodes that any shard reached [n, W], and the place of each node among them
+            features = _matrix_of(table["x"])[is_reached]
+            emits.append(Kept(job.mapped_types[node_type], {"x": features}))
+            place = pa.array(np.cumsum(is_reached) - 1)
+            table = table.drop_columns("x").append_column("place", place)
+        emits.append(Emit(channel, table, shard[own], picked=picked))
     return TaskOutput(emits=tuple(emits), counts={"rows": len(local)})
 
 
@@ -232,7 +255,8 @@ def _assembled(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:
     num_relations = job.neighbors.store.schema.num_relations
     by_row = edges_by_row(edges, rows, num_nodes=len(node_ids), num_relations=num_relations)
     # the row each edge comes from, or each of its leaves, in the same order
-    sources = np.searchsorted(node_ids, by_row.sources).astype(np.int32)
+    found = find(node_ids, by_row.sources)
+    sources = (np.searchsorted(node_ids, by_row.sources) if found is None else found).astype(np.int32)
     return Neighborhood(
         roots=np.searchsorted(node_ids, to_numpy(targets["node"])),
         node_ids=node_ids,
@@ -253,7 +277,7 @@ class _NodeRows(NamedTuple):
 def _node_rows(inbox: Inbox, job: FlatJob) -> _NodeRows:
     """Return the nodes that were sent to a shard."""
     facts = job.neighbors.store.facts
-    tables = [_sorted_by(inbox.read(channel).combine_chunks(), "node") for channel in job.node_channels]
+    tables = [_sorted_by(_node_table(inbox, job, number), "node") for number in range(len(job.node_channels))]
     kinds = zip(tables, facts.features_of_types, strict=True)
     parts = tuple(None if kind is None else features_of(table, kind) for table, kind in kinds)
     nodes, degrees = np.concatenate([to_numpy(table["node"]) for table in tables]), degrees_of(tables)
@@ -263,6 +287,33 @@ def _node_rows(inbox: Inbox, job: FlatJob) -> _NodeRows:
     # the order of all types' nodes by dense id [N]; nodes of one type keep the order of their table
     order = np.argsort(nodes, kind="stable")
     return _NodeRows(nodes[order], degrees.take(order), TypedFeatures(degrees.types[order], parts))
+
+
+def _node_table(inbox: Inbox, job: FlatJob, node_type: int) -> pa.Table:
+    """Return the rows of a shard's nodes of one type, with their features."""
+    pieces = list(inbox.pieces(job.node_channels[node_type]))
+    table = pa.concat_tables(pieces).combine_chunks()
+    if node_type not in job.mapped_types:
+        return table
+    facts = job.neighbors.store.facts.features_of_types[node_type]
+    assert facts is not None, "mapped features are dense"
+    is_wide = facts.narrow is None
+    # features of all owners' nodes, one owner after the other [N, W]
+    x = np.empty((table.num_rows, facts.width if is_wide else facts.row_bytes), np.float32 if is_wide else np.uint8)
+    begin = 0
+    for owner, piece in enumerate(pieces):
+        if not piece.num_rows:
+            continue
+        kept = inbox.map(job.mapped_types[node_type], owner, ("x",))["x"]
+        # whole rows, in a copy that checks no bounds
+        np.take(kept, to_numpy(piece["place"]), axis=0, out=x[begin : begin + piece.num_rows], mode="clip")
+        begin += piece.num_rows
+    return table.drop_columns("place").append_column("x", from_matrix(x) if is_wide else from_rows(x))
+
+
+def _matrix_of(column: pa.ChunkedArray) -> Array:
+    """Return dense features as rows of numbers, or of bytes where they are narrow."""
+    return to_rows(column) if pa.types.is_fixed_size_binary(column.type) else to_matrix(column)
 
 
 def _sorted_by(table: pa.Table, column: str) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ from gnnflow.graph.facts import BlowUp, FlatFacts, ShardEntry
 from gnnflow.graphflat import rounds
 from gnnflow.graphflat.shard_plan import bounded_shard_size, plan_shards
 from gnnflow.mapreduce.rounds import Round
+from gnnflow.mapreduce.way import Way, way_of
+from gnnflow.storage.filesystem import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,15 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlatResult:
-    """The files that GraphFlat committed and, in its facts, the shards in order."""
+    """The files that GraphFlat committed and, in its facts, the shards in order. way: of features to the shards."""
 
     files: tuple[FileEntry, ...]
     facts: FlatFacts
+    way: Way
 
 
 def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatResult:
     """Run GraphFlat. A graph without targets gives no shards."""
     parts = job.neighbors.store.num_partitions
+    here, local = runner.scheduler.on_this_machine, is_local(runner.work)
+    way = way_of(on_this_machine=here, local_files=local, mapped_bytes=job.mapped_bytes, memory=job.memory)
+    way = way if job.mapped is None else Way(job.mapped, "to compare")
+    job = replace(job, mapped=way.mapped)
     found = runner.run(Round("targets", parts, parts, partial(rounds.find_targets, job=job)))
     limits = job.neighbors.sampling.of_hops(job.num_hops)
     ends = 1 if job.pairs is None else 2
@@ -51,23 +58,24 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
         expand, reached = partial(rounds.expand_hop, job=job, hop=hop), _pair_channels(hop)
         runner.run(Round(f"hop_{hop}", parts, width, expand, reached, frozenset(reached)))
     send, reached = partial(rounds.send_nodes, job=job), _pair_channels(job.num_hops + 1)
-    runner.run(Round("nodes", parts, width, send, reached, frozenset(reached)))
-    rows = dict.fromkeys(job.node_channels, "nodes")
+    keeps = bool(job.mapped_types)
+    # after a restart of the machine the round runs again, and reads what was reached again
+    runner.run(Round("nodes", parts, width, send, reached, frozenset(() if keeps else reached), keeps=keeps))
+    rows = dict.fromkeys((*job.node_channels, *job.mapped_types.values()), "nodes")
     edges = {f"edges_{hop}": f"hop_{hop}" for hop in range(1, job.num_hops + 1)}
     built = runner.run(Round("shards", shards, shards, build, {**sent, **rows, **edges}))
-    return _result(job, built)
+    return _result(job, built, way)
 
 
-def _result(job: FlatJob, built: Sequence[TaskRecord]) -> FlatResult:
+def _result(job: FlatJob, built: Sequence[TaskRecord], way: Way) -> FlatResult:
     """Return the result from the last round's records."""
     entries = tuple(ShardEntry(**record.counts["entry"]) for record in built)
     files = tuple(entry for record in built for entry in record.files)
     targets = sum(entry.num_samples for entry in entries)
     bytes_in, bytes_out = job.neighbors.store.num_bytes, sum(entry.num_bytes for entry in entries)
     blow_up = BlowUp(bytes_in, bytes_out, bytes_out / max(bytes_in, 1), bytes_out / max(targets, 1))
-    return FlatResult(
-        files, FlatFacts(job.layout, job.num_hops, job.neighbors.sampling.fanouts, targets, blow_up, entries)
-    )
+    facts = FlatFacts(job.layout, job.num_hops, job.neighbors.sampling.fanouts, targets, blow_up, entries)
+    return FlatResult(files, facts, way)
 
 
 def _check_weights(weights: tuple[float, ...]) -> None:

@@ -34,8 +34,6 @@ LEAST_SAVED_SHARE = 0.25
 """A pair keeps rows where states save less of its bytes: rows are compressed too, which counts do not show."""
 LARGE_PIECES_BYTES = 1 << 27
 """A task merges the pieces that it receives one by one from so many bytes on, so that it need not hold them all."""
-MAPPED_SHARES = 2
-"""Rows are mapped where a layer's take at most one of so many shares of a worker's memory."""
 EDGES_PER_MERGE = 2
 """And where pieces have so many edges per target that they lead to: each such target is one merge of two states."""
 
@@ -62,8 +60,8 @@ class Exchange:
 
     layers: what each layer sends, in each relation. askers: by need round, then relation, the partitions that take
     states in a layer of it; hubs: likewise those whose hubs' in-edges are split. mapped: whether rows stay where they
-    are made, and tasks map each other's files; None is wherever they can, see `way_of`. Both ways add up in the same
-    order and give the same bits.
+    are made, and tasks map each other's files; None is wherever they can, see `mapreduce.way`. Both ways add up in the
+    same order and give the same bits.
     """
 
     sending: Sending = "fewest bytes"
@@ -76,37 +74,6 @@ class Exchange:
     def ahead(self, number: int) -> int:
         """Return how many of a number of pieces to fetch ahead, if the task holds them all at once."""
         return 0 if self.overlap == "nothing" else number
-
-
-@dataclass(frozen=True)
-class Way:
-    """The way on which rows reach the tasks that read them, and the reason."""
-
-    mapped: bool
-    why: str
-
-    @property
-    def text(self) -> str:
-        """The way and its reason as half a sentence."""
-        how = "are read where they lie" if self.mapped else "come in files that their owners send"
-        return f"rows of other partitions {how}: {self.why}"
-
-
-def way_of(*, on_this_machine: bool, local_files: bool, mapped_bytes: int = 0, memory: int = 0) -> Way:
-    """Choose the way of rows: tasks map each other's files where all run on one machine and the files lie there.
-
-    mapped_bytes: of a layer's rows of all nodes. memory: bytes of a worker, 0 without a limit. What a worker has mapped
-    counts as its memory, and one that has more than its limit is stopped.
-    """
-    if not on_this_machine:
-        return Way(mapped=False, why="tasks may run on other machines")
-    if not local_files:
-        return Way(mapped=False, why="the workspace does not lie on this machine's disk")
-    if memory and mapped_bytes * MAPPED_SHARES > memory:
-        mib, of = mapped_bytes / 2**20, memory / 2**20
-        why = f"the rows of a layer, {mib:,.0f} MiB, would take more than half of a worker's {of:,.0f} MiB"
-        return Way(mapped=False, why=why)
-    return Way(mapped=True, why="all tasks run on this machine, where the workspace lies")
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.errors import ScoringError
-from gnnflow.infer import choice, hub_edges, hubs, need, pairs, rounds, states, target_states
+from gnnflow.infer import hub_edges, hubs, need, pairs, rounds, states, target_states
 from gnnflow.mapreduce.rounds import Round
+from gnnflow.mapreduce.way import Way, way_of
 from gnnflow.storage.filesystem import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graph.run_facts import Sent
-    from gnnflow.infer.choice import Way
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.writing import FileEntry
@@ -45,13 +45,13 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     leaves = job.neighbors.store.facts.leaves_of_relations
     sends = states.layer_bytes(job.load_model(), leaves=leaves, columns=job.edge_columns)
     widest = max(sum(relation.row for relation in layer) for layer in sends)
-    way = choice.way_of(
+    way = way_of(
         on_this_machine=runner.scheduler.on_this_machine,
         local_files=is_local(runner.work),
         mapped_bytes=widest * job.neighbors.store.book.num_nodes,
         memory=job.memory,
     )
-    way = way if job.exchange.mapped is None else choice.Way(job.exchange.mapped, "to compare")
+    way = way if job.exchange.mapped is None else Way(job.exchange.mapped, "to compare")
     job = replace(job, exchange=replace(job.exchange, layers=sends, mapped=way.mapped))
     needs = _plan_needs(job, runner)
     job = needs.job

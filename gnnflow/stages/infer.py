@@ -23,6 +23,7 @@ from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.graphflat.job import FlatJob
 from gnnflow.graphflat.run import run_rounds as cut_neighborhoods
 from gnnflow.mapreduce.rounds import RoundRunner
+from gnnflow.mapreduce.way import Way, way_of
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import memory_limit
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from gnnflow.graph.facts import GraphFacts
     from gnnflow.graph.labels import LabelKind
     from gnnflow.graph.run_facts import Compared
-    from gnnflow.infer.choice import Way
     from gnnflow.infer.job import InferJob
     from gnnflow.stages.base import StageRun
 
@@ -105,8 +105,6 @@ def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) ->
 
 def planned_way(config: Config) -> Way:
     """Return how rows of other partitions reach GraphInfer's tasks, as far as the config tells."""
-    from gnnflow.infer.choice import way_of
-
     return way_of(on_this_machine=config.cluster.kind != "address", local_files=is_local(config.workspace))
 
 
@@ -211,7 +209,7 @@ def _neighborhoods_of(targets: IntArray, job: InferJob, runner: RoundRunner) -> 
     work_folder = join(runner.work, "parity")
     shards = join(work_folder, "shards")
     inner = RoundRunner(work_folder, runner.scheduler, runner.progress, artifact=shards)
-    flat = FlatJob(shards, job.neighbors, job.num_layers, "shared", targets)
+    flat = FlatJob(shards, job.neighbors, job.num_layers, "shared", targets, memory=job.memory)
     result = cut_neighborhoods(flat, inner, shard_size=_PARITY_SHARD)
     expect_files(shards, result.files)
     later = inner.started - runner.started

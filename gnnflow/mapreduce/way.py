@@ -1,0 +1,39 @@
+"""The way of rows to the tasks that read them: mapped where they lie, or sent in exchange files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAPPED_SHARES = 2
+"""Rows are mapped where all of them take at most one of so many shares of a worker's memory."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way on which rows reach the tasks that read them, and the reason."""
+
+    mapped: bool
+    why: str
+
+    @property
+    def text(self) -> str:
+        """The way and its reason as half a sentence."""
+        how = "are read where they lie" if self.mapped else "come in files that their owners send"
+        return f"rows of other partitions {how}: {self.why}"
+
+
+def way_of(*, on_this_machine: bool, local_files: bool, mapped_bytes: int = 0, memory: int = 0) -> Way:
+    """Choose the way of rows: tasks map each other's files where all run on one machine and the files lie there.
+
+    mapped_bytes: of the rows of all nodes that are there at once. memory: bytes of a worker, 0 without a limit. What a
+    worker has mapped counts as its memory, and one that has more than its limit is stopped.
+    """
+    if not on_this_machine:
+        return Way(mapped=False, why="tasks may run on other machines")
+    if not local_files:
+        return Way(mapped=False, why="the workspace does not lie on this machine's disk")
+    if memory and mapped_bytes * MAPPED_SHARES > memory:
+        mib, of = mapped_bytes / 2**20, memory / 2**20
+        why = f"the rows of all nodes, {mib:,.0f} MiB, would take more than half of a worker's {of:,.0f} MiB"
+        return Way(mapped=False, why=why)
+    return Way(mapped=True, why="all tasks run on this machine, where the workspace lies")
