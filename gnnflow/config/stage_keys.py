@@ -16,6 +16,7 @@ from gnnflow.config.train_keys import RANKS_PLACE_ONLY, Device
 from gnnflow.config.train_section import rank_keys, result_keys, trains_from_shards
 
 if TYPE_CHECKING:
+    from gnnflow.config.graph_section import GraphConfig
     from gnnflow.config.root import Config
 
 Keys = dict[str, Any]
@@ -127,8 +128,10 @@ def flat(config: Config) -> Keys:
     return {**keys, "negatives": drawn, "seed": config.seed}
 
 
-# How the first weights are drawn, for models of nodes where it changed after their first version.
+# How the first weights are drawn, where it changed after their first version: for models of nodes by kind, and for
+# models that score pairs by products of rows of a type without features.
 _FIRST_WEIGHTS = {"sage": "by inputs"}
+_DEGREES_FROM_ZERO = "degrees from zero"
 
 
 def train(config: Config) -> Keys:
@@ -140,10 +143,20 @@ def train(config: Config) -> Keys:
     fanouts = _fanouts(config, config.model.layers)
     keys: Keys = {"model": model, "train": train, "fanouts": fanouts, "seed": config.seed}
     if config.task.kind != "node":
-        return {**keys, "task": config.task.model_dump(mode="json")}
+        keys["task"] = config.task.model_dump(mode="json")
+        if config.task.decoder.kind != "mlp" and _has_bare_type(config.graph):
+            keys["first_weights"] = _DEGREES_FROM_ZERO
+        return keys
     if config.model.kind in _FIRST_WEIGHTS:
         keys["first_weights"] = _FIRST_WEIGHTS[config.model.kind]
     return keys
+
+
+def _has_bare_type(graph: GraphConfig) -> bool:
+    """Return whether a type of a graph with types has no table, or no features are asked of it."""
+    return graph.schema.is_typed and any(
+        not uri or not graph.features_of(node_type) for node_type, uri in graph.node_tables.items()
+    )
 
 
 def infer(config: Config) -> Keys:

@@ -79,17 +79,19 @@ def encoder_of(each: TypeInputs, width: int) -> nn.Module:
 class DegreeEncoder(nn.Module):
     """Rows of a type without features [N, W]: a learned row of the type, plus a map of the logarithms of degrees.
 
-    into and out_of: the relations into the type and out of it. Only their degrees are read.
+    into and out_of: the relations into the type and out of it. Only their degrees are read. from_zero: the map starts
+    as zero. Otherwise products of two such rows grow with their degrees, and the first steps of training on products
+    push all rows to zero.
     """
 
-    def __init__(self, width: int, *, into: tuple[int, ...], out_of: tuple[int, ...]) -> None:
+    def __init__(self, width: int, *, into: tuple[int, ...], out_of: tuple[int, ...], from_zero: bool = False) -> None:
         super().__init__()
         self.into, self.out_of = list(into), list(out_of)
         self.row = nn.Parameter(torch.empty(width))
         self.linear = nn.Linear(len(into) + len(out_of), width, bias=False) if into or out_of else None
         nn.init.normal_(self.row, std=width**-0.5)
         if self.linear is not None:
-            nn.init.xavier_uniform_(self.linear.weight)
+            (nn.init.zeros_ if from_zero else nn.init.xavier_uniform_)(self.linear.weight)
 
     def forward(self, nodes: NodeContext) -> Tensor:
         """Return the rows of these nodes."""
@@ -105,9 +107,9 @@ class DegreeEncoder(nn.Module):
 
 
 class TypeEncoder(nn.Module):
-    """An encoder per type, all to the same width."""
+    """An encoder per type, all to the same width. degrees_from_zero: as of `DegreeEncoder`."""
 
-    def __init__(self, typed: TypedInputs, width: int) -> None:
+    def __init__(self, typed: TypedInputs, width: int, *, degrees_from_zero: bool = False) -> None:
         super().__init__()
         schema = typed.schema
         self.types = nn.ModuleList(
@@ -117,6 +119,7 @@ class TypeEncoder(nn.Module):
                 width,
                 into=schema.relations_into(number),
                 out_of=tuple(relation for relation, of in enumerate(schema.source_types) if of == number),
+                from_zero=degrees_from_zero,
             )
             for number, each in enumerate(typed.types)
         )

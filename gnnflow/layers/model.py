@@ -294,7 +294,8 @@ def _built(config: ModelConfig, inputs: ModelInputs) -> Model:
 def _build_encoder(config: ModelConfig, inputs: ModelInputs) -> tuple[nn.Module | None, int]:
     if inputs.typed is not None:
         # as wide as the layers' rows: what is narrower, such as one head, passes too little of the features on
-        return TypeEncoder(inputs.typed, config.row_width), config.row_width
+        products = inputs.decoder is not None and inputs.decoder.kind != "mlp"
+        return TypeEncoder(inputs.typed, config.row_width, degrees_from_zero=products), config.row_width
     if inputs.sparse:
         return BagEncoder(inputs.feature_width, config.hidden), config.hidden
     if config.encoder == "linear":

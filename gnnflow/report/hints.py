@@ -186,6 +186,12 @@ def _constant(inputs: ReportInputs) -> Hint | None:
     )
 
 
+def _alike(inputs: ReportInputs) -> Hint | None:
+    if not inputs.alike:
+        return None
+    return Hint("problem", "Only degrees tell targets apart", sentence(" ".join(inputs.alike)))
+
+
 def _candidates(inputs: ReportInputs) -> Hint | None:
     found = inputs.link_facts
     if found is None or not (found.are_repeated or (found.share > MOST_EDGES and not found.filtered)):
@@ -391,6 +397,7 @@ def _slow_stage(inputs: ReportInputs) -> Hint | None:
 _RULES = (
     _check_divergence,
     _constant,
+    _alike,
     _candidates,
     _events,
     _no_gain,

@@ -180,7 +180,8 @@ class ReportInputs:
     attributes that the model does not read. large: columns of large numbers, by the key that would scale them. tables:
     the rows of each table, with the quarantined ones by reason. unlearnable: labels of no or every training target.
     encodings: the encoded columns of each table; column_errors: of each table with columns in fewer bytes. constant,
-    link_facts: see `TrainFacts`. config: of the run, so that advice does not name settings that it has.
+    link_facts: see `TrainFacts`. alike: sentences about targets that only degrees tell apart. config: of the run, so
+    that advice does not name settings that it has.
     """
 
     name: str
@@ -211,6 +212,7 @@ class ReportInputs:
     versions: Mapping[str, str] = field(default_factory=dict)
     unlearnable: UnlearnableLabels | None = None
     constant: str = ""
+    alike: Sequence[str] = ()
     link_facts: LinkFacts | None = None
     encodings: Mapping[str, Sequence[EncodedColumn]] = field(default_factory=dict)
     column_errors: Mapping[str, ColumnErrors] = field(default_factory=dict)

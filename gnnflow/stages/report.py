@@ -12,7 +12,7 @@ from gnnflow.config.yaml_text import write_yaml
 from gnnflow.graph.facts import FlatFacts, GraphFacts, RelationFacts, SelectFacts
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
-from gnnflow.graph.schema import UNTYPED
+from gnnflow.graph.schema import UNTYPED, Relation
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graph.train_labels import unlearnable_labels
 from gnnflow.partition.run import BALANCE
@@ -30,6 +30,7 @@ from gnnflow.report.inputs import (
 )
 from gnnflow.stages.base import Artifact
 from gnnflow.stages.partition import text_of
+from gnnflow.stages.target_checks import alike_types
 from gnnflow.storage.columns import to_matrix, to_numpy
 from gnnflow.storage.documents import write_document
 from gnnflow.storage.filesystem import exists, join, read_json
@@ -117,9 +118,25 @@ def _inputs(
         column_errors=graph.column_errors,
         unlearnable=unlearnable_labels(graph),
         constant=trained.constant,
+        alike=_alike(graph, record["config"]),
         link_facts=trained.link_facts,
         config=record["config"],
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
+    )
+
+
+def _alike(graph: GraphFacts, config: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each type of targets whose nodes have the same inputs but for their degrees."""
+    if not graph.types or config.get("neighbors", {}).get("kind", "direct") != "direct":
+        return []
+    relation, schema = Relation.parse(graph.target_relation), graph.schema
+    names = [graph.target] if relation is None else dict.fromkeys((relation.source, relation.target))
+    return alike_types(
+        schema,
+        [schema.types.index(name) for name in names],
+        config["model"]["layers"],
+        informed={number for number, each in enumerate(graph.types) if each.features is not None},
+        bring={number for number, each in enumerate(graph.relations) if each.attribute_width},
     )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gnnflow.config import Config
     from gnnflow.graph.facts import GraphFacts
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.graph.schema import GraphSchema
     from gnnflow.ingest.preview import Preview
     from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
 
@@ -179,16 +180,24 @@ def alike_nodes(config: Config, tables: Tables) -> list[str]:
     schema = config.graph.schema
     if not schema.is_typed or not isinstance(config.neighbors, DirectNeighbors):
         return []
-    with_features = {number for number, table in enumerate(tables.nodes) if table.schema.has_features}
+    informed = {number for number, table in enumerate(tables.nodes) if table.schema.has_features}
+    bring = {number for number in range(schema.num_relations) if tables.table_of(number).schema.attributes}
+    return alike_types(schema, config.graph.target_types, config.model.layers, informed=informed, bring=bring)
+
+
+def alike_types(
+    schema: GraphSchema, targets: Sequence[int], layers: int, *, informed: set[int], bring: set[int]
+) -> list[str]:
+    """Return the sentences of `alike_nodes`. informed: types with features; bring: relations with attributes."""
     joined = list(zip(schema.source_types, schema.target_types, strict=True))
-    bring = {joined[number][1] for number in range(schema.num_relations) if tables.table_of(number).schema.attributes}
+    known = informed | {joined[number][1] for number in bring}
     found = []
-    for target in config.graph.target_types:
+    for target in targets:
         name = schema.types[target]
-        if _reached(target, joined, config.model.layers) & (with_features | bring):
+        if _reached(target, joined, layers) & known:
             continue
         both = joined + [(end, source) for source, end in joined]
-        can_be = bool(_reached(target, both, config.model.layers) & with_features)
+        can_be = bool(_reached(target, both, layers) & informed)
         fix = "Set graph.reverse_edges: true" if can_be else f"Give {name} a table with features"
         found.append(
             f"{name}: its nodes have no features, and no edge into them brings any, so a model tells them apart by "

@@ -141,6 +141,10 @@ def test_only_models_whose_first_weights_changed_are_trained_anew():
     assert "first_weights" not in STAGES["train"].keys(config())
     pairs = config("model.kind=sage", "task.kind=link", "train.metric=mrr")
     assert "first_weights" not in STAGES["train"].keys(pairs)
+    typed = "graph={nodes: {a: a.csv, b: null}, edges: {a__to__b: e.csv}, features: {a: [x]}, target: a__to__b}"
+    bare = [typed, "task.kind=link", "train.metric=mrr"]
+    assert STAGES["train"].keys(config(*bare))["first_weights"] == "degrees from zero"
+    assert "first_weights" not in STAGES["train"].keys(config(*bare, "task.decoder.kind=mlp"))
 
 
 def test_a_device_is_no_part_of_a_fingerprint_but_where_it_is_another_than_the_cpu():

@@ -14,6 +14,7 @@ from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import FeatureFacts
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.layers import ModelInputs, Place, TypedInputs, TypeInputs, build_model
+from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.encoders import DegreeEncoder
 from gnnflow.layers.kinds import build_relations
 from gnnflow.layers.relational import Across
@@ -188,6 +189,15 @@ def test_a_type_without_features_starts_from_its_own_row_and_degrees():
     torch.testing.assert_close(rows[0], encoder.row + encoder.linear.weight @ torch.log1p(torch.tensor([2.0, 3.0])))
     alone = DegreeEncoder(3, into=(), out_of=())
     assert torch.equal(alone(node_context(nodes)), alone.row.expand(3, -1))
+
+
+@pytest.mark.parametrize(("kind", "is_zero"), [("dot", True), ("distmult", True), ("mlp", False)])
+def test_products_of_pairs_start_without_degrees(kind, is_zero):
+    # otherwise the rows of both ends become zero: AUC .50 on links with a type that has ids alone
+    typed = TypedInputs.of(SCHEMA, [None] * len(SCHEMA.types))
+    inputs = ModelInputs(0, 4, typed=typed, decoder=DecoderInputs(kind))
+    encoders = build_model(SAGEConfig(layers=1), inputs).encoder.types
+    assert all(bool((each.linear.weight == 0).all()) == is_zero for each in encoders if each.linear is not None)
 
 
 def test_a_graph_says_what_a_model_starts_from():

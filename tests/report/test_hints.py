@@ -21,6 +21,12 @@ def test_a_healthy_run_gets_no_advice(make_inputs):
     assert find_hints(make_inputs()) == ()
 
 
+def test_targets_that_only_degrees_tell_apart_are_named_first(make_inputs):
+    (hint,) = find_hints(make_inputs(alike=["user: its nodes have no features. Set graph.reverse_edges: true."]))
+    assert (hint.kind, hint.title) == ("problem", "Only degrees tell targets apart")
+    assert "graph.reverse_edges: true" in hint.text
+
+
 def curves(*losses: float) -> list[dict[str, float]]:
     return [{"epoch": e, "train_loss": 0.1, "valid_loss": value} for e, value in enumerate(losses, start=1)]
 
