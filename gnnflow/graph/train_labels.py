@@ -65,8 +65,8 @@ def unlearnable_labels(graph: GraphFacts | CountedLabels) -> UnlearnableLabels:
 
 
 _ONE_CLASS = (
-    "No other target has another class: write labels of two classes or more. An integer of -1 means no label; where it is "
-    "a class, set graph: {classes: distinct}."
+    "No other target has another class: write labels of two classes or more. An integer of -1 means no label; where it "
+    "is a class, set graph: {classes: distinct}."
 )
 
 

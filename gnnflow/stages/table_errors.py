@@ -149,7 +149,7 @@ def _line(problem: str, table: SampledTable, graph: GraphConfig) -> str:
 
 
 def _for_one(key: str, name: str, table: SampledTable, graph: GraphConfig) -> str | dict[str, str]:
-    """Return the value of a key that names a column of one table, and leaves those of other tables as they are."""
+    """Return the value of a key that names one table's column, and leaves other tables as they are."""
     if not graph.schema.is_typed:
         return name
     tables = [*graph.node_tables] if table.is_nodes else [*map(str, graph.edge_tables)]
