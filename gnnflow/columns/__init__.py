@@ -6,7 +6,7 @@ Start with `gnnflow.graph.encodings`, the states.
 
 from gnnflow.columns.encode import Found, encode, find_unknown, readings_of
 from gnnflow.columns.fit import SAMPLES, VALUES, Counted, count_column, merge_samples, merge_values, state_of
-from gnnflow.columns.values import ISO_DATE, floats_of, numbers_of
+from gnnflow.columns.values import ISO_DATE, are_amounts, floats_of, numbers_of
 
 __all__ = [
     "ISO_DATE",
@@ -14,6 +14,7 @@ __all__ = [
     "VALUES",
     "Counted",
     "Found",
+    "are_amounts",
     "count_column",
     "encode",
     "find_unknown",

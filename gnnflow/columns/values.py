@@ -17,6 +17,10 @@ Column = Any  # pa.Array: pyarrow ships no complete types
 _DAY = 86_400.0
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _NUMBER = r"^(?i:[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity))$"
+# a number with a unit, or with signs between its thousands: $1,234.50, EUR 4, 5 %, 1,5
+_UNIT = r"(?:\p{Sc}|%|AUD|CAD|CHF|CNY|CZK|DKK|EUR|GBP|INR|JPY|NOK|PLN|SEK|USD|[Kk]r\.?|Rs\.?)?"
+_AMOUNT = rf"^\s*[+-]?{_UNIT}\s*[+-]?(?:[0-9]{{1,3}}(?:[,.'][0-9]{{3}})+|[0-9]+)(?:[.,][0-9]+)?\s*{_UNIT}\s*$"
+_AMOUNTS = 0.9  # share of texts above which a column is of amounts
 ISO_DATE = r"^\s*[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])(?:[T ].*)?\s*$"
 _ISO = (
     r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
@@ -67,6 +71,14 @@ def numbers_of(column: Column) -> Readings:
     is_number = pc.match_substring_regex(text, _NUMBER)
     numbers = pc.if_else(is_number, text, pa.scalar(None, text.type)).cast(pa.float64())
     return Readings(floats_of(numbers), to_numpy(pc.invert(is_number.fill_null(fill_value=True))))
+
+
+def are_amounts(text: Column) -> bool:
+    """Return whether nearly all of some texts are numbers with units, or with signs between their thousands."""
+    is_amount = pc.match_substring_regex(text, _AMOUNT)
+    is_plain = pc.match_substring_regex(pc.utf8_trim_whitespace(text), _NUMBER)
+    share = pc.mean(is_amount.cast(pa.float64())).as_py() or 0.0
+    return share >= _AMOUNTS and not pc.all(is_plain).as_py()
 
 
 def times_of(column: Column) -> Readings:

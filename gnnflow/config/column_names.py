@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
 from gnnflow.config.base import Column, problem
 
+Name = TypeVar("Name", bound=str | None)
 ColumnNames = Column | Annotated[dict[str, Column], Field(min_length=1)]
 """One name for all tables, or a map by type or relation; a table that the map leaves out has the key's default."""
 
 
-def own_name(names: str | Mapping[str, str], table: str, *, default: str) -> str:
-    """Return the name of a table's column. table: its type or relation."""
+def own_name(names: str | Mapping[str, Name], table: str, *, default: str) -> str | Name:
+    """Return the name of a table's column; None where the map says null. table: its type or relation."""
     return names if isinstance(names, str) else names.get(table, default)
 
 
-def one_name(names: str | Mapping[str, str] | None) -> str:
+def one_name(names: str | Mapping[str, Name] | None) -> str:
     """Return the name in a section that is of one table (`GraphConfig.of_type`); empty, no column's name, for null."""
     assert names is None or isinstance(names, str), "the section of all tables, not of one"
     return names or ""

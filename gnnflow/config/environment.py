@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 from gnnflow.config.deployment import Deployment
-from gnnflow.config.yaml_text import read_yaml
+from gnnflow.config.yaml_text import read_yaml, yaml_inline
 from gnnflow.graph.errors import ConfigError
 
 _VARIABLE = re.compile(r"\$(?P<escape>\$)?\{(?P<body>[^}]*)\}")
@@ -85,6 +85,11 @@ def escape(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [escape(held) for held in value]
     return _VARIABLE.sub(r"$\g<0>", value) if isinstance(value, str) else value
+
+
+def config_line(value: Any) -> str:
+    """Return plain values on one line as a config reads them back: quoted by YAML's rule, without variables."""
+    return yaml_inline(escape(value))
 
 
 def mask_values(error: ConfigError, values: Any) -> ConfigError:

@@ -74,8 +74,10 @@ class GraphConfig(Section):
         description="Edge table column with an edge's time: integers, dates, timestamps, or text of ISO dates and "
         "times; read where task.split asks for it.",
     )
-    weight: ColumnNames = Field(
-        "weight", description="Edge table column with edge weights; used where the column exists."
+    weight: Column | Annotated[dict[str, Column | None], Field(min_length=1)] | None = Field(
+        "weight",
+        description="Edge table column with edge weights; used where the column exists. null: none is read, and a "
+        "column called weight may be an attribute; in a map for that relation.",
     )
     target: str | None = Field(
         None,

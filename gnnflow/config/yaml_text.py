@@ -146,6 +146,13 @@ def write_yaml(value: Any) -> str:
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False)
 
 
+def yaml_inline(value: Any) -> str:
+    """Return plain values on one line that read_yaml reads back, as messages propose them."""
+    # a text alone would be quoted less than it is within braces, which may be around it
+    text = yaml.dump([value], Dumper=_Dumper, default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False)
+    return str(text).removesuffix("\n")[1:-1]
+
+
 def read_yaml(text: str, *, source: str = "config") -> Any:
     """Return the value a YAML text describes.
 

@@ -64,6 +64,12 @@ def unlearnable_labels(graph: GraphFacts | CountedLabels) -> UnlearnableLabels:
     return UnlearnableLabels(absent, universal, "class" if is_class else "label", are_all)
 
 
+_ONE_CLASS = (
+    "No other target has another class: write labels of two classes or more. An integer of -1 means no label; where it "
+    "is a class, set graph: {classes: distinct}."
+)
+
+
 def check_train_labels(graph: GraphFacts | CountedLabels) -> None:
     """Raise TrainingError where all training targets have one class, or the same labels."""
     found = unlearnable_labels(graph)
@@ -73,5 +79,5 @@ def check_train_labels(graph: GraphFacts | CountedLabels) -> None:
         raise TrainingError(
             f"{found.text}: a model learns nothing from {graph.splits['train']:,} targets with the same label",
             where="the train split",
-            fix="No other target has another class: write labels of two classes or more." if is_only else fix,
+            fix=_ONE_CLASS if is_only else fix,
         )

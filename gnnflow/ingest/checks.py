@@ -5,7 +5,7 @@ A row with several faults is counted under the first. Shapes: R rows, V values i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.columns import floats_of, readings_of
+from gnnflow.config.environment import config_line
 from gnnflow.graph.encodings import NumericalState
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import share_text
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest.fields import SPLIT_FIX
+from gnnflow.ingest.fields import NO_WEIGHT, SPLIT_FIX
 from gnnflow.ingest.numbers import MOST_SCALED, can_be_scaled, fits_float32
 from gnnflow.storage.columns import combine, take_rows, to_numpy
 from gnnflow.storage.user_tables import holds_text
@@ -153,7 +154,7 @@ def _state_faults(
 
 
 def _kind_fix(name: str) -> str:
-    return f"set graph.columns: {{{name}: {{kind: categorical}}}}"
+    return f"set graph: {config_line({'columns': {name: {'kind': 'categorical'}}})}"
 
 
 def _value_fault(
@@ -240,15 +241,16 @@ def weight_faults(table: pa.Table, column: str) -> list[Fault]:
         negative = np.flatnonzero(known < 0)
         # float32 rounds it to zero, or so coarsely that its share of a sum changes
         small = np.flatnonzero((known > 0) & (known < np.finfo(np.float32).tiny))
+    values_fault = _value_fault(values, column, "weight", is_list=False, scaling="none")
     return [
-        Fault("weight is negative", column, negative, "Write weights of zero or more."),
+        Fault("weight is negative", column, negative, f"Write weights of zero or more. {NO_WEIGHT}"),
         Fault(
             "weight is smaller than float32 holds (1.2e-38)",
             column,
             small,
             "Multiply all weights by one number, or write 0.",
         ),
-        _value_fault(values, column, "weight", is_list=False, scaling="none"),
+        replace(values_fault, fix=f"{values_fault.fix} {NO_WEIGHT}"),
     ]
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 PLAIN_NUMBERS = ", such as 1234.5: without separators of thousands, units or signs of currency."
+NO_WEIGHT = "Or read none: graph: {weight: null}, where only one relation lacks them {weight: {RELATION: null}}."
 SPLIT_FIX = "Write train, valid, test or null, or set task.split: {kind: random}."
 _FIRST = {b"text": "text", b"number": "integer beyond 64 bits"}
 _ENDS = ("graph.id", "graph.src", "graph.dst")
@@ -175,7 +176,7 @@ def weight_is_number(schema: pa.Schema, chunks: Sequence[Chunk], name: str) -> b
         raise TableError(
             f"column {name!r} is {field.type}, not a weight{first_text(field)}",
             where=chunks[0].uri,
-            fix=f"Write weights as numbers{PLAIN_NUMBERS}",
+            fix=f"Write weights as numbers{PLAIN_NUMBERS} {NO_WEIGHT}",
         )
     return True
 

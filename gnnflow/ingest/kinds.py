@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.columns import ISO_DATE, numbers_of
+from gnnflow.columns import ISO_DATE, are_amounts, numbers_of
 from gnnflow.config.columns_section import (
     CategoricalColumn,
     EmbeddingColumn,
@@ -20,6 +20,7 @@ from gnnflow.config.columns_section import (
     TextColumn,
     TimestampColumn,
 )
+from gnnflow.config.environment import config_line
 from gnnflow.graph.errors import TableError
 from gnnflow.ingest.fields import PLAIN_NUMBERS, ColumnPart, field_of, first_text, is_unknown, list_width
 from gnnflow.storage.columns import combine
@@ -155,7 +156,7 @@ def _kind_of(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> ColumnSe
             return TimestampColumn()
         # numbers with a few other words are most likely meant as numbers: the user has to say
         is_word = numbers_of(text).unreadable
-        return CategoricalColumn() if 2 * is_word.sum() > len(text) else None
+        return CategoricalColumn() if 2 * is_word.sum() > len(text) and not are_amounts(text) else None
     return CategoricalColumn()
 
 
@@ -165,6 +166,7 @@ def _number_fix(name: str, found: pa.DataType, text: TextType | None) -> str:
         return "Write a column for each place of the list, or lists of seconds since 1970."
     if not holds_text(found):
         return "Write numbers or lists of numbers, or leave it out: graph.exclude, where a pattern names it."
-    said = f" Or set graph.columns: {{{name}: {{kind: categorical}}}}, or numerical if text is numbers."
+    line = config_line({"columns": {name: {"kind": "categorical"}}})
+    said = f" Or set graph: {line}, or numerical if it is plain numbers with gaps."
     dates = "" if text else " Write dates as dates or timestamps."
     return f"Write numbers or lists of numbers{PLAIN_NUMBERS}{dates}{said}"

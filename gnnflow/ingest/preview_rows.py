@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.config.environment import config_line
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import GnnflowError, GuardError, TableError
 from gnnflow.graph.facts import RowCounts, share_text
@@ -296,9 +297,10 @@ def _swapped_fix(ends: Mapping[str, Any], ids: Mapping[str, Any], table: Sampled
             return ""
     relation = list(config.edge_tables)[table.number]
     if config.edge_table_of(relation) is not None:
-        line = f"graph.edges.{relation}: src: {pair[1]}, dst: {pair[0]}"
+        line = f"in graph.edges.{relation} src: {config_line(pair[1])}, dst: {config_line(pair[0])}"
     else:
-        line = f"graph.src: {{{relation}: {pair[1]}}} and graph.dst: {{{relation}: {pair[0]}}}"
+        src, dst = (config_line({str(relation): name}) for name in reversed(pair))
+        line = f"graph.src: {src} and graph.dst: {dst}"
     return f"These are ids of the other end's type, and the ends are swapped. Set {line}."
 
 

@@ -5,6 +5,7 @@ Rounds run over (table, chunk) or (partition, table), so every table here knows 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +22,7 @@ from gnnflow.storage.text_types import beyond_integers
 from gnnflow.storage.user_tables import form_of, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from gnnflow.config import GraphConfig
     from gnnflow.config.edge_tables import EdgeTableConfig
@@ -306,8 +307,8 @@ def refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edg
     if isinstance(config.weight, str) and config.weight != _WEIGHT and not any(schema.has_weight for schema in edges):
         raise TableError(f"no edge table has a column {config.weight!r}", where="graph.weight", fix=fix)
     for relation, schema in zip(config.edge_tables, edges, strict=True):
-        if not isinstance(config.weight, str) and str(relation) in config.weight and not schema.has_weight:
-            column = config.weight[str(relation)]
+        column = config.weight.get(str(relation)) if isinstance(config.weight, Mapping) else None
+        if column is not None and not schema.has_weight:
             raise TableError(f"its edge table has no column {column!r}", where=f"graph.weight.{relation}", fix=fix)
     has_none = not any(schema.has_features for schema in nodes)
     if has_none and is_shared(config.features, config) and "features" in config.model_fields_set:

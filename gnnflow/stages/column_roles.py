@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.columns import are_amounts, floats_of, numbers_of
 from gnnflow.datasets.edge_headers import split_words
 from gnnflow.graph.errors import ConfigError, listed
 from gnnflow.graph.splits import SPLITS
@@ -28,8 +30,10 @@ _ALIKE = 0.9  # share of different texts above which a column names its row
 _NO_LABEL = frozenset(("unknown", "n/a", "na", "none", "?", "-", "unlabelled", "unlabeled", "missing"))
 _NUMBERED = frozenset(("id", "nr", "no", "number"))  # as the numbers of rows are called
 _NAMES_ASSUMED = "its numbers are taken for names, as it is called an id; where they measure: {kind: numerical}"
+_PANDAS_INDEX = r"__index_level_[0-9]+__"
 _NUMBERS = 0.5  # share of texts that are numbers above which a column is meant as numbers
-_NUMBER = r"^\s*[+-]?[0-9]+([.,][0-9]+)*\s*$"
+_VERSION = r"^\s*[0-9]+(\.[0-9]+){2,}\s*$"
+_VERSIONS_ASSUMED = "its values are taken for versions, such as 1.10.2"
 _OTHER_DATE = r"^\s*[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{2,4}\b.*$"
 _DATE = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.+Z-]*)?\s*$"
 
@@ -154,6 +158,19 @@ def _label_role(table: GivenTable, name: str, *, why: str) -> LabelRole:
     return LabelRole(table, name, "class", why, none=none, is_rare=is_rare)
 
 
+def not_weight(table: GivenTable) -> str:
+    """Return the reason why a column called weight cannot be read as weights; "" where it can, or is not there."""
+    if "weight" not in table.columns:
+        return ""
+    column = combine(table.rows["weight"])
+    if not holds_numbers(column.type):
+        return f"its column weight is {'text' if holds_text(column.type) else column.type}, no numbers"
+    numbers = floats_of(column)
+    if np.isnan(numbers).any():
+        return "its column weight has gaps"
+    return "its column weight has negative numbers" if (numbers < 0).any() else ""
+
+
 def find_split(table: GivenTable, taken: set[str]) -> str | None:
     """Return the column that says train, valid or test; None without one."""
     for name in table.columns:
@@ -187,6 +204,8 @@ def _feature_of(table: GivenTable, name: str) -> FeatureRole | str:
     held, kind = column.drop_null(), plain(column.type)
     share = column.null_count / max(len(column), 1)
     note = f"{share:.0%} missing" if share else ""
+    if re.fullmatch(_PANDAS_INDEX, name):
+        return "the index of pandas, which only counts rows"
     if not len(held):
         return "empty in the rows that were read"
     if holds_lists(kind):
@@ -224,11 +243,22 @@ def _text_feature(name: str, held: pa.Array, *, different: int, note: str) -> Fe
     if separated > _SEPARATED:
         keys = {"kind": "multicategorical", "separator": "|"}
         return FeatureRole(name, "multicategorical", note=note, keys=keys)
-    if pc.mean(pc.match_substring_regex(text, _NUMBER).cast(pa.float64())).as_py() > _NUMBERS:
-        return "of numbers with other words among them: write null for these, or name its kind in graph.columns"
+    if (numeric := _numeric_text(name, text, note=note)) is not None:
+        return numeric
     if different > _ALIKE * len(text) and different > _FEW:
         return "different in each row"
     return FeatureRole(name, "categorical", note=note)
+
+
+def _numeric_text(name: str, text: pa.Array, *, note: str) -> FeatureRole | str | None:
+    """Return the role of text that is mostly numbers, or the reason why it is no feature; None for other text."""
+    if are_amounts(text):
+        return f"of amounts as text, such as {text[0].as_py()!r}: write them as 1234.5, without units"
+    if len(words := text.filter(pa.array(numbers_of(text).unreadable))) <= _NUMBERS * len(text):
+        if len(words) and pc.all(pc.match_substring_regex(words, _VERSION)).as_py():
+            return FeatureRole(name, "categorical", note, keys={"kind": "categorical"}, assumed=_VERSIONS_ASSUMED)
+        return "of numbers with other words among them: write null for these, or name its kind in graph.columns"
+    return None
 
 
 def type_name(name: str) -> str:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import yaml
-
-from gnnflow.config.environment import escape
+from gnnflow.config.environment import config_line
 from gnnflow.config.loading import read_config
+from gnnflow.config.yaml_text import yaml_inline
 from gnnflow.graph.errors import ConfigError, GnnflowError
-from gnnflow.stages.column_roles import FeatureRole, LabelRole, find_features, find_label, find_split, type_name
+from gnnflow.stages.column_roles import (
+    FeatureRole,
+    LabelRole,
+    find_features,
+    find_label,
+    find_split,
+    not_weight,
+    type_name,
+)
 from gnnflow.stages.first_look import first_look
 from gnnflow.stages.given_tables import GivenTable, read_given
 from gnnflow.stages.resolve import SMALL_BYTES, bytes_in_memory, stamps_of_files
@@ -60,7 +66,21 @@ class _Graph:
         """Return the columns of the label and the split, where they are this table's, and of the weight."""
         own = self.label is not None and self.label.table.uri == table.uri
         label = "" if self.label is None else self.label.column
-        return {"weight", *([label, self.split or ""] if own else [])}
+        weight = set() if table.uri in self.unweighted else {"weight"}
+        return {*weight, *([label, self.split or ""] if own else [])}
+
+    @property
+    def unweighted(self) -> dict[str, str]:
+        """The tables of edges whose column called weight is none, with the reason."""
+        label = None if self.label is None else (self.label.table.uri, self.label.column)
+        found = {}
+        for edge in self.roles.edges:
+            uri = edge.table.uri
+            if (why := "it is the label" if label == (uri, "weight") else not_weight(edge.table)) and "weight" not in {
+                end.column for end in _ends(edge)
+            }:
+                found[uri] = why
+        return found
 
     @property
     def nodes(self) -> tuple[NodeRole, ...]:
@@ -136,9 +156,9 @@ def _relation(edge: EdgeRole) -> str:
 
 def _lines(graph: _Graph) -> Iterator[str]:
     """Yield the lines of the YAML."""
-    yield f"name: {_yaml(graph.name)}"
+    yield f"name: {config_line(graph.name)}"
     yield "graph:"
-    yield from (f"  {line}" for line in (*_table_lines(graph), *_format_lines(graph)))
+    yield from (f"  {line}" for line in (*_table_lines(graph), *_weight_line(graph), *_format_lines(graph)))
     yield from (f"  {line}" for line in _label_lines(graph))
     yield from (f"  {line}" for line in _feature_lines(graph))
     yield "  normalize: standard  # numbers of different sizes are made comparable"
@@ -151,18 +171,18 @@ def _lines(graph: _Graph) -> Iterator[str]:
 def _table_lines(graph: _Graph) -> Iterator[str]:
     edges = (*graph.roles.edges, *graph.roles.keys)
     if not graph.is_typed:
-        yield f"nodes: {_yaml(graph.nodes[0].table.uri)}"
-        yield f"edges: {_yaml(edges[0].table.uri)}"
+        yield f"nodes: {config_line(graph.nodes[0].table.uri)}"
+        yield f"edges: {config_line(edges[0].table.uri)}"
     else:
         yield "nodes:"
         for each in graph.nodes:
-            yield f"  {type_name(each.table.name)}: {_yaml(each.table.uri)}"
+            yield f"  {type_name(each.table.name)}: {config_line(each.table.uri)}"
         for bare in graph.bare:
             yield f"  {type_name(bare.bare)}: null  # the ids in {bare.table.name}.{bare.id}: no table is called so"
         yield "edges:"
         for edge in edges:
             keys = {"table": edge.table.uri, "src": edge.src.column, "dst": edge.dst.column}
-            yield f"  {_relation(edge)}: {_flow(keys) if edge.is_key else _yaml(edge.table.uri)}"
+            yield f"  {_relation(edge)}: {config_line(keys) if edge.is_key else config_line(edge.table.uri)}"
     ids = {type_name(each.table.name): each.id for each in graph.nodes}
     yield from _names_of("id", ids, note="different in each row")
     for key in ("src", "dst"):
@@ -175,19 +195,28 @@ def _table_lines(graph: _Graph) -> Iterator[str]:
         yield from _names_of(key, {name: end.column for name, end in own.items()}, note=note)
 
 
+def _weight_line(graph: _Graph) -> Iterator[str]:
+    """Yield the line that leaves columns called weight unread where they are no weights."""
+    why = graph.unweighted
+    if why:
+        names = {_relation(edge): None for edge in graph.roles.edges if edge.table.uri in why}
+        value = names if graph.is_typed and len(names) < len(graph.roles.edges) else None
+        yield f"weight: {config_line(value)}  # {next(iter(why.values()))}"
+
+
 def _format_lines(graph: _Graph) -> Iterator[str]:
     """Yield the line of the tables that are not UTF-8."""
     edges = {_relation(each) if graph.is_typed else "edges": each.table for each in graph.roles.edges}
     nodes = {type_name(each.name) if graph.is_typed else "nodes": each.table for each in graph.nodes}
     forms = {name: {"encoding": table.encoding} for name, table in (nodes | edges).items() if table.encoding}
     if forms:
-        yield f"formats: {_flow(forms)}"
+        yield f"formats: {config_line(forms)}"
 
 
 def _names_of(key: str, names: dict[str, str], *, note: str) -> Iterator[str]:
     """Yield the line of a column's name: one for all tables, or a map."""
     different = set(names.values())
-    value = _yaml(different.pop()) if len(different) == 1 else _flow(names)
+    value = config_line(different.pop()) if len(different) == 1 else config_line(names)
     yield f"{key}: {value}  # {note}"
 
 
@@ -201,16 +230,16 @@ def _label_lines(graph: _Graph) -> Iterator[str]:
         else:
             named = [each for each in edges if label is not None and each.table.uri == label.table.uri]
             target = _relation((named or list(edges))[0])
-        yield f"target: {_yaml(target)}"
+        yield f"target: {config_line(target)}"
     if label is None:
         return
-    yield f"label: {_yaml(label.column)}  # {_comment(label.why)}"
+    yield f"label: {config_line(label.column)}  # {_comment(label.why)}"
     if label.is_counted:
         yield "classes: distinct  # the numbers in the column are the classes"
     if label.none:
-        yield f"unlabelled: {_flow(label.none)}  # read as no label"
+        yield f"unlabelled: {config_line(label.none)}  # read as no label"
     if graph.split is not None and graph.split != "split":
-        yield f"split: {_yaml(graph.split)}"
+        yield f"split: {config_line(graph.split)}"
 
 
 def _feature_lines(graph: _Graph) -> Iterator[str]:
@@ -219,7 +248,7 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
     if graph.is_typed:
         yield "features:"
         for table, columns in held:
-            yield f"  {type_name(table.name)}: {_flow([column.column for column in columns])}"
+            yield f"  {type_name(table.name)}: {config_line([column.column for column in columns])}"
             kinds |= {f"{type_name(table.name)}.{each.column}": each for each in columns if each.keys}
     else:
         ((table, columns),) = held
@@ -229,7 +258,7 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
                 where="gnnflow init",
                 fix="Add a column of numbers or of text with repeated values, if need be one that is 1 in each row.",
             )
-        yield f"features: {_flow([column.column for column in columns])}"
+        yield f"features: {config_line([column.column for column in columns])}"
         kinds |= {each.column: each for each in columns if each.keys}
     if kinds:
         yield "columns:  # kinds that the types of columns do not say"
@@ -242,7 +271,7 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
 
 def _kind_line(name: str, role: FeatureRole) -> str:
     """Return the line of a column in `columns`, with what was assumed."""
-    return f"{_key(name)}: {_flow(role.keys)}" + (f"  # {role.assumed}" if role.assumed else "")
+    return f"{yaml_inline(name)}: {config_line(role.keys)}" + (f"  # {role.assumed}" if role.assumed else "")
 
 
 def _attribute_lines(graph: _Graph, *, has_columns: bool) -> Iterator[str]:
@@ -261,7 +290,7 @@ def _attribute_lines(graph: _Graph, *, has_columns: bool) -> Iterator[str]:
         yield "# columns:"
     yield from (f"#   {_kind_line(name, role)}" for name, role in kinds.items())
     if names:
-        yield f"# edge_features: {_flow(names if graph.is_typed else next(iter(names.values())))}"
+        yield f"# edge_features: {config_line(names if graph.is_typed else next(iter(names.values())))}"
         yield "# edge_normalize: standard"
         above = "these lines and those of columns" if kinds else "these lines"
         yield f"# {above} would read attributes of edges, with model: {{kind: gat_e, hidden: 64, layers: 2}}"
@@ -309,18 +338,3 @@ def _cluster_lines(graph: _Graph) -> Iterator[str]:
 def _comment(text: str) -> str:
     """Return a text without breaks of lines, after which the names of columns would be read as keys."""
     return _BREAKS.sub(" ", text)
-
-
-def _yaml(text: str) -> str:
-    """Return a text as a YAML scalar, quoted where needed."""
-    return _flow(text)
-
-
-def _key(name: str) -> str:
-    """Return a key, in which no variable is read."""
-    return _flow({name: None}).removeprefix("{").removesuffix(": null}")
-
-
-def _flow(value: Any) -> str:
-    text = yaml.safe_dump(escape(value), default_flow_style=True, width=10**9, allow_unicode=True, sort_keys=False)
-    return str(text).removesuffix("\n").removesuffix("\n...")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES, _LETTERS, _LIST = 3, 24, 3
 _OF_SHARDS = ("shard_size", "layout", "targets")
+_INPUTS = ("feature", "attribute")
 _LEAST = 0.001  # the least share that one decimal shows
 _WIDTHS = (24, 14, 28, 9)
 
@@ -152,15 +153,16 @@ def first_look(read: PartialConfig) -> Look:
         if not any(key in str(found) for key in read.removed):  # it follows from a mistake that is told
             errors.add(found)
     counted = count_targets(preview, config.graph)
+    tables = tuple(_table_look(table, config, preview) for table in preview.tables if table.parts)
     return Look(
         name=config.name,
         stops=tuple(errors.found.values()),
-        tables=tuple(_table_look(table, config, preview) for table in preview.tables if table.parts),
+        tables=tables,
         targets=counted,
         target_text=_target_text(config, preview, counted),
         splits_text=_splits_text(config),
         times=tuple(_times(preview, config.graph)),
-        notes=() if preview.read is None else tuple(alike_nodes(config, preview.read)),
+        notes=(*_empty_inputs(tables), *(() if preview.read is None else alike_nodes(config, preview.read))),
         stages=tuple(stages_of(config)),
         cluster="" if run is None else _cluster_text(run),
         keys=tuple(_keys_of(config)),
@@ -197,12 +199,24 @@ def _table_look(table: SampledTable, config: Config, preview: Preview) -> TableL
     )
 
 
+def _empty_inputs(tables: Sequence[TableLook]) -> Iterator[str]:
+    """Yield a sentence for each input without a value."""
+    for table in tables:
+        for column in table.columns:
+            if table.sampled and column.missing >= 1 and column.role.startswith(_INPUTS):
+                name = _on_one_line(column.name)
+                yield f"{table.key}: column {name} has no value in the rows that were read: it tells a model nothing."
+
+
 def _column_look(name: str, table: SampledTable, role: str) -> ColumnLook:
     columns = [combine(part[name]) for part in table.parts if part.schema.get_field_index(name) >= 0]
     rows = sum(len(column) for column in columns)
     missing = sum(column.null_count for column in columns) / rows if rows else 0.0
     if table.sample.missing_of and name in table.sample.missing:
         missing = table.sample.missing[name] / table.sample.missing_of
+    if role.startswith(_INPUTS):  # as the run counts them
+        texts = [column.cast(pa.large_string()) for column in columns if holds_text(column.type)]
+        missing += sum(pc.sum(pc.equal(text, "")).as_py() or 0 for text in texts) / max(rows, 1)
     role = role or f"not read ({kind_text(columns[0].type)})"
     return ColumnLook(name, str(columns[0].type), role, missing, examples_of(columns[0]))
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from gnnflow.config.column_names import own_name
+from gnnflow.config.environment import config_line
 from gnnflow.config.messages import nearest
 from gnnflow.datasets.edge_headers import find_ends, split_words
-from gnnflow.graph.errors import TableError
+from gnnflow.graph.errors import TableError, listed
 from gnnflow.ingest.classes import label_text, plain_values
 from gnnflow.ingest.preview import preview_schemas
 from gnnflow.ingest.preview_rows import row_errors
@@ -18,7 +20,7 @@ from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import absolute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from gnnflow.config import Config, GraphConfig
     from gnnflow.graph.encodings import States
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from gnnflow.ingest.preview import Preview, SampledTable
     from gnnflow.ingest.tables import Tables
 
+_SHOWN = 10
 _ID = frozenset(("id", "uid", "key"))
 
 
@@ -42,7 +45,10 @@ def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
     if (swapped := _swapped(preview, config.graph)) is not None:
         places = {chunk.uri for table in preview.tables for chunk in table.source.chunks}
         found = [swapped, *(error for error in found if error.where not in places)]
-    found += [error for table in preview.tables if not table.is_nodes for error in _misspelt(table, config.graph)]
+    misfit = [error for table in preview.tables if not table.is_nodes for error in _misspelt(table, config.graph)]
+    if misfit:  # which leaves splits without edges
+        found = [error for error in found if not error.problem.startswith("no edge is in split")]
+    found += misfit
     if preview.read is not None and all(table.sample.is_whole for table in preview.tables):
         try:
             check_partitions(preview.read, config.graph)
@@ -52,7 +58,7 @@ def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
 
 
 def _misspelt(table: SampledTable, graph: GraphConfig) -> Iterator[TableError]:
-    """Yield an error for each value of a relation's `where` that only differs in letters from one in a row."""
+    """Yield an error for values of a relation's `where` that no row has: for all of them, or near one in a row."""
     relation = list(graph.edge_tables)[table.number]
     own = graph.edge_table_of(relation)
     if own is None or not table.sample.is_whole:
@@ -60,15 +66,24 @@ def _misspelt(table: SampledTable, graph: GraphConfig) -> Iterator[TableError]:
     for name, wanted in (own.where or {}).items():
         if name not in table.names:  # which the schema's error says
             continue
-        texts = pc.unique(label_text(plain_values(combine(table.rows([name])[name])))).drop_null().to_pylist()
+        counted = pc.value_counts(label_text(plain_values(combine(table.rows([name])[name]))).drop_null())
+        held = sorted(counted.to_pylist(), key=lambda each: (-each["counts"], each["values"]))
+        texts = [each["values"] for each in held]
         by_letters = {text.strip().lower(): text for text in texts}
+        if not {*wanted} & {*texts} and not {each.strip().lower() for each in wanted} & {*by_letters}:
+            yield TableError(
+                f"no row has {' or '.join(map(repr, wanted))} in column {name!r}, so the relation has no edges",
+                where=f"graph.edges.{relation}.where",
+                fix=f"{nearest(wanted[0], texts)} It has {listed([*map(config_line, texts)], at_most=_SHOWN)}.".strip(),
+            )
+            continue
         for value in wanted:
             near = by_letters.get(value.strip().lower())
             if near is not None and value not in texts:
                 yield TableError(
                     f"no row has {value!r} in column {name!r}, and some have {near!r}",
                     where=f"graph.edges.{relation}.where",
-                    fix=f"Values are compared letter by letter. Write {near!r}.",
+                    fix=f"Values are compared letter by letter. Write {config_line(near)}.",
                 )
 
 
@@ -96,7 +111,8 @@ def _swapped(preview: Preview, graph: GraphConfig) -> TableError | None:
     return TableError(
         f"has the columns of edges ({', '.join(sorted(ends))}), and graph.edges the column of ids {graph.id_column!r}",
         where="graph.nodes",
-        fix=f"The tables are swapped. Set graph.nodes: {edges.source.uri} and graph.edges: {nodes.source.uri}.",
+        fix=f"The tables are swapped. Set graph.nodes: {config_line(edges.source.uri)} and graph.edges: "
+        f"{config_line(nodes.source.uri)}.",
     )
 
 
@@ -106,24 +122,38 @@ def with_hint(error: GnnflowError, preview: Preview, graph: GraphConfig) -> Gnnf
         own = graph.edge_table_of(relation)
         if own is not None and error.where == absolute(own.table) and "/" not in own.table:
             types = f"{nearest(own.table, [*graph.nodes])} Node types are {', '.join(graph.nodes)}."
+            if not error.problem.startswith("no such table"):  # a file with a mistake in its columns
+                break
             problem = f"{own.table!r} is {error.problem}, and no node type"
             return type(error)(problem, where=f"graph.edges.{relation}.table", fix=f"{types.strip()} {error.fix}")
     for table in preview.tables:
         if any(error.where == chunk.uri for chunk in table.source.chunks):
-            line = _line(error.problem, table.parts[0].column_names)
+            line = _line(error.problem, table, graph)
             if line:
                 return type(error)(error.problem, where=error.where, fix=f"{error.fix} By its name: `{line}`.")
     return error
 
 
-def _line(problem: str, names: Sequence[str]) -> str:
+def _line(problem: str, table: SampledTable, graph: GraphConfig) -> str:
     """Return the line of the config; "" where names do not show it."""
+    names = table.parts[0].column_names
     pair = find_ends(names)
     if pair is not None:
         for end, name in zip(("src", "dst"), pair, strict=True):
             if f"(graph.{end})" in problem:
-                return f"graph: {{{end}: {name}}}"
+                return f"graph: {config_line({end: _for_one(end, name, table, graph)})}"
     ids = [name for name in names if {*split_words(name)[-1:]} & _ID]
     if "(graph.id)" in problem and len(ids) == 1:
-        return f"graph: {{id: {ids[0]}}}"
+        return f"graph: {config_line({'id': _for_one('id', ids[0], table, graph)})}"
     return ""
+
+
+def _for_one(key: str, name: str, table: SampledTable, graph: GraphConfig) -> str | dict[str, str]:
+    """Return the value of a key that names one table's column, and leaves other tables as they are."""
+    if not graph.schema.is_typed:
+        return name
+    tables = [*graph.node_tables] if table.is_nodes else [*map(str, graph.edge_tables)]
+    asked = getattr(graph, key)
+    held = {each: own_name(asked, each, default=key) or key for each in tables}
+    held[tables[table.number]] = name
+    return {each: column for each, column in held.items() if column != key}

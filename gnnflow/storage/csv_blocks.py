@@ -33,6 +33,7 @@ _HEAD_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 24
 _NEWLINE, _RETURN = 10, 13
 _COMMENTS = (b"#", b"%")
+_EXCEL = re.compile(rb"\s*(sep=.)\s*", re.IGNORECASE)
 _LINE_ENDS = (b"\r", b"\n")
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 GZIP_MARK = b"\x1f\x8b"
@@ -109,6 +110,12 @@ def open_csv(
     while content[start : start + 1] in skipped:
         start = (content.find(b"\n", start) + 1) or len(content)
     line = _first_line(uri, content[start:])
+    if header and (found := _EXCEL.fullmatch(line)):
+        raise TableError(
+            f"its first line is {found[1].decode(errors='replace')!r}, which Excel writes above the header",
+            where=uri,
+            fix="Take the line out: the separator is found without it.",
+        )
     if not line.strip():
         raise TableError("is empty: it has no header", where=uri, fix="Write the columns' names in the first line.")
     names = _names(uri, line, file.separator)

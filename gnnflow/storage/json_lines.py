@@ -11,6 +11,7 @@ import pyarrow.json as pa_json
 from gnnflow.graph.errors import TableError
 from gnnflow.storage.filesystem import open_input
 
+_OF_ARRAY = "Write a line for each of its objects: pandas.read_json(FILE).to_json(NEW, orient='records', lines=True)."
 _MOST_BYTES = 1 << 30  # of a block
 
 
@@ -25,6 +26,8 @@ def read_json_lines(uri: str) -> pa.Table:
         content = gzip.decompress(content) if uri.lower().endswith(".gz") else content
         if not content.strip():
             return pa.table({})
+        if content.lstrip()[:1] == b"[":
+            raise TableError("is one JSON array, not an object a line", where=uri, fix=_OF_ARRAY)
         table = _parsed(content, None)
         if any(pa.types.is_timestamp(field.type) for field in table.schema):
             table = _parsed(content, pa.schema([_as_text(field) for field in table.schema]))

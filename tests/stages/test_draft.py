@@ -318,3 +318,35 @@ def test_it_asks_by_an_option_instead_of_guessing(tmp_path, nodes, edges, option
     tables = [_write(tmp_path, "nodes", nodes), _write(tmp_path, "edges", edges or {"src": [0, 1], "dst": [1, 0]})]
     with pytest.raises(ConfigError, match=said):
         draft_config(tables, **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        (["$12.30", "$1,000.50", "$7"], "price is left out: of amounts as text, such as '$12.30'"),
+        (["5 %", "12%", "7.5%"], "price is left out: of amounts as text"),
+        (["EUR 4", "EUR 1.000,50", ""], "price is left out: of amounts as text"),
+        (["1.10", "1.9", "1.10.2"], "its values are taken for versions"),
+        (["A 4", "B 12", "C 7"], "features: [country, age, opened, price]"),
+    ],
+)
+def test_amounts_as_text_are_never_categories_silently(tmp_path, values, line):
+    quoted = [f'"{value}"' for value in values] * (_ROWS // 3)
+    draft = draft_config([_accounts(tmp_path, price=quoted), _payments(tmp_path)])
+    assert line in draft.text
+    assert not draft.stops
+
+
+def test_columns_called_weight_that_are_none_and_names_with_signs(tmp_path):
+    ids = _ids("A")
+    columns = {"src": ids, "dst": ids[7:] + ids[:7], "weight": ["heavy", "light"] * (_ROWS // 2)}
+    nodes = {"id #": ids, "a: b": range(_ROWS), "1e3": range(_ROWS), "__index_level_0__": range(_ROWS)}
+    draft = draft_config(
+        [_write(tmp_path, "n", nodes | {"label": [0, 1] * (_ROWS // 2)}), _write(tmp_path, "e", columns)]
+    )
+    assert not draft.stops
+    assert "weight: null" in draft.text
+    assert "__index_level_0__ is left out: the index of pandas" in draft.text
+    graph = load_config(draft.text).graph
+    assert (graph.id, graph.weight, graph.features) == ("id #", None, ("a: b", "1e3"))
+    _run(draft.text, tmp_path)

@@ -143,7 +143,7 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         mended=put(f"{_KEY}.where", {"kind": "a"}),
     ),
     "a filter that no target passes": Mistake(
-        ("buys.parquet: no edge is in split 'train'", "see task.split"),
+        ("where: no row has 'view' in column 'kind'", "It has buy."),
         both(_LINKS_OF_BUYS, put(f"graph.edges.{_BUYS}", _WHERE)),
         column("buys", "kind", ["buy"] * ROWS),
     ),

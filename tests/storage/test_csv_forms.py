@@ -179,6 +179,12 @@ def test_json_lines_are_a_table(tmp_path, name):
     assert found.to_pydict() == {"id": ["1", "2"], "day": ["2024-01-01", None], "x": [1, 2.5], "tags": [None, ["a"]]}
     assert first_schema(find_table_files(str(tmp_path / name))) == found.schema  # by which a split is drawn or not
     (tmp_path / "other.jsonl").write_text('{"id": "1"\n')
+    (tmp_path / "array.jsonl").write_text('[{"id": 1}]')
+    with pytest.raises(TableError, match="is one JSON array"):
+        scan(str(tmp_path / "array.jsonl"))
+    (tmp_path / "excel.csv").write_text("sep=;\nid;x\n1;2\n")
+    with pytest.raises(TableError, match=r"first line is 'sep=;'.*Take the line out"):
+        scan(str(tmp_path / "excel.csv"))
     with pytest.raises(TableError, match="cannot be read as JSON lines"):
         scan(str(tmp_path / "other.jsonl"))
 
