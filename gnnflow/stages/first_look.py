@@ -6,6 +6,7 @@ removed again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -149,7 +150,7 @@ def first_look(read: PartialConfig) -> Look:
     stops = errors_of_tables(preview, config) if run is None else errors_of_run(run, preview=preview)
     unresolved = (with_hint(error, preview, config.graph) for error in resolving.found.values())
     for found in (*stops, *unresolved):
-        if not any(key in str(found) for key in read.removed):  # it follows from a mistake that is told
+        if not any(_is_about(found, key) for key in read.removed):  # it follows from a mistake that is told
             errors.add(found)
     counted = count_targets(preview, config.graph)
     return Look(
@@ -165,6 +166,12 @@ def first_look(read: PartialConfig) -> Look:
         cluster="" if run is None else _cluster_text(run),
         keys=tuple(_keys_of(config)),
     )
+
+
+def _is_about(error: GnnflowError, key: str) -> bool:
+    """Return whether an error is about a key of the config, or a text in it; a section is about its own place alone."""
+    about = f"{error.where}: {error.problem}" if "." in key or not key.isalpha() else error.where
+    return re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", about) is not None
 
 
 def refuse_first(read: PartialConfig) -> ResolvedRun:

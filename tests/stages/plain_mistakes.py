@@ -237,7 +237,7 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         column("nodes", "emb", [[1.0, 2.0]] * 19 + [[1.0]]),
     ),
     "a kind of a column that is no feature": Mistake(
-        ("graph.columns: 'country' is not among the columns of graph.features", "Name the column"),
+        ("graph.columns.country: 'country' is not among the columns of graph.features", "Name the column"),
         put("graph.columns.country.kind", "categorical"),
         mended=put("graph.features", ["age", "country"]),
     ),
