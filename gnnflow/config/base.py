@@ -54,9 +54,7 @@ class Section(BaseModel):
         return filled
 
 
-def problem(
-    text: str, *, key: str = "", fix: str = "", meant: Mapping[str, Any] | None = None
-) -> PydanticCustomError:
+def problem(text: str, *, key: str = "", fix: str = "", meant: Mapping[str, Any] | None = None) -> PydanticCustomError:
     """Return an error to raise inside validators; `fix` says what to do.
 
     A key's validator gives the text that follows the offending value; a section's gives a whole sentence and

@@ -53,7 +53,8 @@ def read_all(values: Mapping[str, Any]) -> Reading:
             if not any(_follows(each.path, path) for path in removed):
                 findings.setdefault(f"{path_text(each.path)}: {each.problem}", each)
         sections = _sections_of(held)
-        changed = [_mend(held, each, removed, is_exact=sections is not None) for each in found]
+        has_graph = isinstance(held.get("graph"), dict)
+        changed = [has_graph and _mend(held, each, removed, is_exact=sections is not None) for each in found]
         if not any(changed):
             removed += [each.path for each in found]
             return _reading(sections, findings, removed)
@@ -85,32 +86,40 @@ def _mend(held: dict[str, Any], found: Finding, removed: list[_Path], *, is_exac
 
     is_exact: take out the key itself alone, and no section around it.
     """
-    path, meant = _written(held, found.path), found.meant
+    path = _written(held, found.path)
+    is_whole = path_text(path) == path_text(found.path)
     if found.path == ("name",):
         held["name"] = "unnamed"
         return True
-    if not isinstance(held.get("graph"), dict):
-        return False
-    if path[:2] == _TABLES[0] and path[2:] == (held["graph"].get("target"),) and _value(held, path) is None:
+    if is_whole and _write_as_meant(held, path, found.meant):
+        return True
+    if _is_target(held, path) and _value(held, path) is None:
         return _forget_labels(held, removed)
-    if len(path) == len(found.path) or path_text(path) == path_text(found.path):
-        if "value" in meant and _value(held, path) != meant["value"]:
-            _container(held, path[:-1])[path[-1]] = meant["value"]
-            return True
-        if "name" in meant and _rename(held, path, meant["name"]):
-            return True
-        items = _value(held, path)
-        if "item" in meant and isinstance(items, list) and len(items) > 1 and meant["item"] in items:
-            items.remove(meant["item"])
-            return True
     if found.path == ("graph", "target"):
         return _forget_target(held, removed)
     if found.path[:2] in _TABLES or found.path == ("graph",):
         return _mend_table(held, path if len(path) > 1 else found.path, removed)
-    whole = path_text(path) == path_text(found.path)
     path = path[:-1] if found.names_kind and path[-1:] == found.path[-1:] else path
-    if not path or (is_exact and not whole):
-        return False
+    return bool(path) and (is_whole or not is_exact) and _take_out(held, path, removed)
+
+
+def _is_target(held: dict[str, Any], path: _Path) -> bool:
+    return path[:2] == _TABLES[0] and path[2:] == (held["graph"].get("target"),)
+
+
+def _write_as_meant(held: dict[str, Any], path: _Path, meant: Mapping[str, Any]) -> bool:
+    """Give a key the name or the value that it was meant to have; False where it has it, or nobody knows."""
+    value = _value(held, path)
+    if "value" in meant and value != meant["value"]:
+        _container(held, path[:-1])[path[-1]] = meant["value"]
+        return True
+    if "item" in meant and isinstance(value, list) and len(value) > 1 and meant["item"] in value:
+        value.remove(meant["item"])
+        return True
+    return "name" in meant and _rename(held, path, meant["name"])
+
+
+def _take_out(held: dict[str, Any], path: _Path, removed: list[_Path]) -> bool:
     _container(held, path[:-1]).pop(path[-1])
     removed.append(path)
     return True
@@ -122,9 +131,7 @@ def _mend_table(held: dict[str, Any], path: _Path, removed: list[_Path]) -> bool
     of_one = ("graph", "nodes", "type")
     is_known = len(path) < len(of_one) or _value(held, path) is None or _is_good(_value(held, path))
     if len(path) > len(of_one) or (len(path) == len(of_one) and is_known):
-        _container(held, path[:-1]).pop(path[-1])
-        removed.append(path)
-        return True
+        return _take_out(held, path, removed)
     if len(path) == len(of_one):
         value: Any = UNREAD
     elif path != _TABLES[0] and isinstance(graph.get("nodes"), dict) and graph["nodes"]:
@@ -179,7 +186,9 @@ def _rename(held: dict[str, Any], path: _Path, name: str) -> bool:
 
 def _written(held: dict[str, Any], path: _Path) -> _Path:
     """Return the part of a path that is there, up to its last key of a mapping; keys may hold dots."""
-    value, found, steps = held, [], [*path]
+    found: list[str] = []
+    value: Any = held
+    steps = [*path]
     while steps and isinstance(value, dict):
         names = (".".join(map(str, steps[:count])) for count in range(1, len(steps) + 1))
         count, name = next(((count, name) for count, name in enumerate(names, 1) if name in value), (0, ""))

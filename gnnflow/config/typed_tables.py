@@ -90,7 +90,7 @@ def _nearest_relation(name: str, relation: Relation | None, nodes: Iterable[str]
 def _missing_tables(
     nodes: Mapping[str, str | None], edges: Mapping[str, str | EdgeTableConfig], ends: set[str]
 ) -> Iterator[PydanticCustomError]:
-    """Yield a problem where a type without a table has no ids, or is read as a table. ends: the types that relations join."""
+    """Yield a problem where a type without a table has no ids, or is read as a table. ends: types of relations."""
     for name, uri in nodes.items():
         if uri is None and name not in ends:
             fix = "Name its table, or a relation that joins it in graph.edges."

@@ -27,8 +27,8 @@ from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined
-from gnnflow.stages.resolve import cluster_for
-from gnnflow.stages.table_errors import errors_of_tables, preview_of, with_hint
+from gnnflow.stages.resolve import cluster_for, resolve_partly
+from gnnflow.stages.table_errors import preview_of, with_hint
 from gnnflow.stages.target_checks import alike_nodes
 from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times
@@ -143,13 +143,11 @@ def first_look(read: PartialConfig) -> Look:
         errors.add(error)
     if given is None:
         return Look("", tuple(errors.found.values()))
-    resolving = Errors()
-    run = resolving.attempt(lambda: resolve_here(given))
-    config = given if run is None else run.config
-    preview = preview_of(config, states={} if run is None else run.states)
-    stops = errors_of_tables(preview, config) if run is None else errors_of_run(run, preview=preview)
-    unresolved = (with_hint(error, preview, config.graph) for error in resolving.found.values())
-    for found in (*stops, *unresolved):
+    run, unresolved = resolve_partly(given)
+    config = run.config
+    preview = preview_of(config, states=run.states)
+    stops = [*errors_of_run(run, preview=preview), *(with_hint(each, preview, config.graph) for each in unresolved)]
+    for found in stops:
         if not any(_is_about(found, key) for key in read.removed):  # it follows from a mistake that is told
             errors.add(found)
     counted = count_targets(preview, config.graph)
@@ -161,9 +159,9 @@ def first_look(read: PartialConfig) -> Look:
         target_text=_target_text(config, preview, counted),
         splits_text=_splits_text(config),
         times=tuple(_times(preview, config.graph)),
-        notes=() if preview.read is None else tuple(alike_nodes(config, preview.read)),
+        notes=() if preview.read is None or not preview.is_complete else tuple(alike_nodes(config, preview.read)),
         stages=tuple(stages_of(config)),
-        cluster="" if run is None else _cluster_text(run),
+        cluster="" if unresolved else _cluster_text(run),
         keys=tuple(_keys_of(config)),
     )
 
@@ -294,7 +292,7 @@ def _input_roles(table: SampledTable, features: Sequence[str], *, what: str) -> 
 def _target_text(config: Config, preview: Preview, counted: Counted) -> str:
     kind, graph = config.task.kind, config.graph
     of = "" if graph.target is None else f" of {graph.target}"
-    if preview.read is None:
+    if preview.read is None or preview.labelled is None:
         return f"{kind}s{of}"
     label = preview.read.labelled.schema.label_kind
     rows = sum(

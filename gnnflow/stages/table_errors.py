@@ -43,7 +43,9 @@ def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
         places = {chunk.uri for table in preview.tables for chunk in table.source.chunks}
         found = [swapped, *(error for error in found if error.where not in places)]
     found += [error for table in preview.tables if not table.is_nodes for error in _misspelt(table, config.graph)]
-    if preview.read is not None and all(table.sample.is_whole for table in preview.tables):
+    nodes = [table for table in preview.tables if table.is_nodes]
+    has_all = len(nodes) == len(config.graph.node_tables) and all(table.sample.is_whole for table in nodes)
+    if preview.read is not None and has_all:
         try:
             check_partitions(preview.read, config.graph)
         except TableError as error:
@@ -81,6 +83,11 @@ def check_partitions(tables: Tables, graph: GraphConfig) -> None:
             where=", ".join(filter(None, graph.node_tables.values())),
             fix="Lower graph.partitions, or leave it out: it then follows from the size of the tables.",
         )
+
+
+def are_swapped(preview: Preview, graph: GraphConfig) -> bool:
+    """Return whether a graph without types has the two tables in each other's place."""
+    return _swapped(preview, graph) is not None
 
 
 def _swapped(preview: Preview, graph: GraphConfig) -> TableError | None:

@@ -11,7 +11,6 @@ from tests.stages.mistakes import (
     NUMBERS,
     ROWS,
     SPLIT,
-    TWICE,
     Change,
     Mistake,
     Tables,
@@ -22,6 +21,7 @@ from tests.stages.mistakes import (
     left_out,
     put,
     renamed,
+    row_twice,
 )
 
 _BUYS = "user__buys__item"
@@ -178,7 +178,7 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         spoil=column("buys", "dst", NUMBERS),
     ),
     "an id twice in a type": Mistake(
-        ("user.parquet", "id appears more than once", "Keep one row per id"), spoil=column("user", "id", TWICE)
+        ("user.parquet", "id appears more than once", "Keep one row per id"), spoil=row_twice("user")
     ),
     "a null id": Mistake(
         ("category.parquet", "null id", "Give every row an id"),
