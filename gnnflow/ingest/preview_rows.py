@@ -134,7 +134,7 @@ def row_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
 
 
 def _are_bad(found: Sequence[_Found], own: GraphConfig) -> bool:
-    """Return whether rows have wrong labels or splits, or a table none at all, so that none need be counted."""
+    """Return whether rows have wrong labels or splits, so that none need be counted."""
     return any(column in (own.label, own.split, own.timestamp) for errors in found for column, _ in errors)
 
 

@@ -169,7 +169,7 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
 
 
 def resolve_partly(config: Config) -> tuple[ResolvedRun, list[GnnflowError]]:
-    """Return the run of a config as far as its tables and models are there, and the errors of those that are not.
+    """Return the run of a config, and the errors of tables and models that are not there.
 
     Where there are errors, none of its stages has an artifact.
     """
