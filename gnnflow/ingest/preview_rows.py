@@ -139,7 +139,7 @@ def _are_bad(found: Sequence[_Found], own: GraphConfig) -> bool:
 
 
 def _filled(table: SampledTable, config: GraphConfig) -> SampledTable:
-    """Return a table without readable ids with the numbers of its rows in their place, so that its rows are read."""
+    """Return a table without readable ids with row numbers in their place, so that its rows are read."""
     if table.has_ids or table.schema is None:
         return table
     own = own_section(config, table)
