@@ -54,19 +54,25 @@ class Section(BaseModel):
         return filled
 
 
-def problem(text: str, *, key: str = "", fix: str = "") -> PydanticCustomError:
+def problem(text: str, *, key: str = "", fix: str = "", meant: Mapping[str, Any] | None = None) -> PydanticCustomError:
     """Return an error to raise inside validators; `fix` says what to do.
 
     A key's validator gives the text that follows the offending value; a section's gives a whole sentence and
-    the key it is about, as a path within the section.
+    the key it is about, as a path within the section. meant: as in `Finding`.
     """
-    return PydanticCustomError("gnnflow", "{text}", {"text": text, "key": key, "fix": fix})
+    return PydanticCustomError("gnnflow", "{text}", {"text": text, "key": key, "fix": fix, "meant": meant or {}})
 
 
 def together(found: Sequence[PydanticCustomError]) -> PydanticCustomError:
     """Return one error of a section for several `problem`s."""
-    contexts = [error.context or {} for error in found]
+    contexts = contexts_of(found)
     return PydanticCustomError("gnnflow", "{text}", {**contexts[0], "others": contexts[1:]})
+
+
+def contexts_of(found: Sequence[PydanticCustomError]) -> list[dict[str, Any]]:
+    """Return the contexts of `problem`s, and of those that `together` joined."""
+    contexts = [error.context or {} for error in found]
+    return [each for held in contexts for each in (held, *held.get("others", ()))]
 
 
 def _refuse_boolean(value: Any) -> Any:

@@ -1,7 +1,8 @@
 """Reads a config as far as it can be read, and finds all of its mistakes.
 
-A mistake hides others: pydantic compares sections only once all of their keys are valid. So a wrong key is taken out,
-which leaves its default, and the config is read again, until nothing is wrong.
+A mistake hides others: pydantic compares sections only once all of their keys are valid. So a wrong key is written as
+it was most likely meant, or else taken out, which leaves its default, and the config is read again, until nothing is
+wrong. Where sections contradict each other and no key can be taken out, they are kept as they are.
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ from pydantic import ValidationError
 
 from gnnflow.config.messages import Finding, findings_of, path_text
 from gnnflow.config.root import Config
+from gnnflow.config.sections import Sections
+
+UNREAD = "location-that-is-not-read"
+"""Stands for the location of a table where the config gives none that can be read."""
 
 _MOST_READINGS = 25
+_TABLES = (("graph", "nodes"), ("graph", "edges"))
 _Path = tuple[str | int, ...]
 
 
@@ -23,8 +29,8 @@ _Path = tuple[str | int, ...]
 class Reading:
     """A config without its wrong keys, and its mistakes.
 
-    config: None where tables or sections are missing without which nothing can be read. removed: the keys that were
-    taken out, as people write them.
+    config: None where sections are missing without which nothing can be read. removed: the keys of mistakes, as people
+    write them, whose consequences are no mistakes.
     """
 
     config: Config | None
@@ -35,54 +41,161 @@ class Reading:
 def read_all(values: Mapping[str, Any]) -> Reading:
     """Return a config of plain values with everything that is wrong with it."""
     held: dict[str, Any] = _copied(values)
-    findings: list[Finding] = []
+    findings: dict[str, Finding] = {}
     removed: list[_Path] = []
     for _ in range(_MOST_READINGS):
         try:
-            return Reading(Config.model_validate(held), tuple(findings), tuple(map(path_text, removed)))
+            return _reading(Config.model_validate(held), findings, removed)
         except ValidationError as error:
             found = findings_of(error, held, model=Config)
         # what follows from a key that was taken out is no mistake of the user
-        new = [each for each in found if not any(_follows(each.path, path) for path in removed)]
-        findings += [each for each in new if each not in findings]
-        cut = [path for each in found if (path := _take_out(held, each)) is not None]
-        removed += cut
-        if not cut:
-            break
-    return Reading(None, tuple(findings), tuple(map(path_text, removed)))
+        for each in found:
+            if not any(_follows(each.path, path) for path in removed):
+                findings.setdefault(f"{path_text(each.path)}: {each.problem}", each)
+        sections = _sections_of(held)
+        has_graph = isinstance(held.get("graph"), dict)
+        changed = [has_graph and _mend(held, each, removed, is_exact=sections is not None) for each in found]
+        if not any(changed):
+            removed += [each.path for each in found]
+            return _reading(sections, findings, removed)
+    return _reading(None, findings, removed)
+
+
+def _reading(config: Config | None, findings: Mapping[str, Finding], removed: Sequence[_Path]) -> Reading:
+    return Reading(config, tuple(findings.values()), tuple(map(path_text, removed)))
+
+
+def _sections_of(values: Mapping[str, Any]) -> Config | None:
+    """Return a config whose sections may contradict each other; None where one of them cannot be read."""
+    try:
+        read = Sections.model_validate(values)
+    except ValidationError:
+        return None
+    held = {name: getattr(read, name) for name in Sections.model_fields}
+    return Config.model_construct(_fields_set=set(read.model_fields_set), **held)
 
 
 def _follows(path: _Path, removed: _Path) -> bool:
     """Return whether a mistake follows from a key that was taken out: nodes from edges too, and edges from nodes."""
-    are_tables = {path[:2], removed[:2]} == {("graph", "nodes"), ("graph", "edges")}
+    are_tables = {path[:2], removed[:2]} == {*_TABLES} and removed[-1] != UNREAD
     return are_tables or all(mine == theirs for mine, theirs in zip(path, removed, strict=False))
 
 
-def _take_out(held: dict[str, Any], found: Finding) -> _Path | None:
-    """Take a wrong key out of a config and return its path; None where nothing can be taken out."""
+def _mend(held: dict[str, Any], found: Finding, removed: list[_Path], *, is_exact: bool) -> bool:
+    """Mend a wrong key of a config or take it out, and return whether anything has changed.
+
+    is_exact: take out the key itself alone, and no section around it.
+    """
+    path = _written(held, found.path)
+    is_whole = path_text(path) == path_text(found.path)
     if found.path == ("name",):
         held["name"] = "unnamed"
-        return found.path
-    if found.path == ("graph", "target") and isinstance(types := held["graph"].get("nodes"), dict):
-        if held["graph"].get("target") != (first := min(types)):
-            held["graph"] |= {"target": first, "label": None}
-            return found.path
-        return None
-    path = _existing(held, found.path[:-1] if found.names_kind else found.path)
-    if not path or path in {("graph",), ("graph", "nodes"), ("graph", "edges")}:
-        return None
+        return True
+    if is_whole and _write_as_meant(held, path, found.meant):
+        return True
+    if _is_target(held, path) and _value(held, path) is None:
+        return _forget_labels(held, removed)
+    if found.path == ("graph", "target"):
+        return _forget_target(held, removed)
+    if found.path[:2] in _TABLES or found.path == ("graph",):
+        return _mend_table(held, path if len(path) > 1 else found.path, removed)
+    path = path[:-1] if found.names_kind and path[-1:] == found.path[-1:] else path
+    return bool(path) and (is_whole or not is_exact) and _take_out(held, path, removed)
+
+
+def _is_target(held: dict[str, Any], path: _Path) -> bool:
+    return path[:2] == _TABLES[0] and path[2:] == (held["graph"].get("target"),)
+
+
+def _write_as_meant(held: dict[str, Any], path: _Path, meant: Mapping[str, Any]) -> bool:
+    """Give a key the name or the value that it was meant to have; False where it has it, or nobody knows."""
+    value = _value(held, path)
+    if "value" in meant and value != meant["value"]:
+        _container(held, path[:-1])[path[-1]] = meant["value"]
+        return True
+    if "item" in meant and isinstance(value, list) and len(value) > 1 and meant["item"] in value:
+        value.remove(meant["item"])
+        return True
+    return "name" in meant and _rename(held, path, meant["name"])
+
+
+def _take_out(held: dict[str, Any], path: _Path, removed: list[_Path]) -> bool:
     _container(held, path[:-1]).pop(path[-1])
-    return path
+    removed.append(path)
+    return True
 
 
-def _existing(held: dict[str, Any], path: _Path) -> _Path:
-    """Return the part of a path that is there, up to its last key of a mapping."""
+def _mend_table(held: dict[str, Any], path: _Path, removed: list[_Path]) -> bool:
+    """Give a table a location that is not read, or take its wrong name or key out."""
+    graph = held["graph"]
+    of_one = ("graph", "nodes", "type")
+    is_known = len(path) < len(of_one) or _value(held, path) is None or _is_good(_value(held, path))
+    if len(path) > len(of_one) or (len(path) == len(of_one) and is_known):
+        return _take_out(held, path, removed)
+    if len(path) == len(of_one):
+        value: Any = UNREAD
+    elif path != _TABLES[0] and isinstance(graph.get("nodes"), dict) and graph["nodes"]:
+        target = graph.get("target")
+        of = target if target in graph["nodes"] else min(graph["nodes"])
+        path, value = _TABLES[1], {f"{of}__unread__{of}": UNREAD}
+    else:
+        path, value = _TABLES[1] if path == ("graph",) else path, UNREAD
+    below = _container(held, path[:-1])
+    if below.get(path[-1]) == value:
+        return False
+    below[path[-1]] = value
+    removed += [path, (UNREAD,)]
+    return True
+
+
+def _is_good(value: Any) -> bool:
+    """Return whether a table's value can be one, so that its name is wrong."""
+    return isinstance(value, dict) or (isinstance(value, str) and value != "" and "@" not in value)
+
+
+def _forget_target(held: dict[str, Any], removed: list[_Path]) -> bool:
+    """Take the target out of a config, and with it the task and the labels."""
+    types = held["graph"].get("nodes")
+    if not isinstance(types, dict) or "target" in {path[-1] for path in removed}:
+        return False
+    held["graph"]["target"] = min(types)
+    held.pop("task", None)
+    removed += [("graph", "target"), ("task",), ("train", "metric"), ("neighbors", "kind")]
+    return _forget_labels(held, removed)
+
+
+def _forget_labels(held: dict[str, Any], removed: list[_Path]) -> bool:
+    path = ("graph", "label")
+    if path in removed:
+        return False
+    held["graph"]["label"] = None
+    removed.append(path)
+    return True
+
+
+def _rename(held: dict[str, Any], path: _Path, name: str) -> bool:
+    """Give a key of a mapping another name, in its place, and return whether it was free."""
+    below = _container(held, path[:-1])
+    if name in below:
+        return False
+    renamed = {name if key == path[-1] else key: value for key, value in below.items()}
+    below.clear()
+    below.update(renamed)
+    return True
+
+
+def _written(held: dict[str, Any], path: _Path) -> _Path:
+    """Return the part of a path that is there, up to its last key of a mapping; keys may hold dots."""
+    found: list[str] = []
     value: Any = held
-    for depth, step in enumerate(path):
-        if not isinstance(value, dict) or step not in value:
-            return path[:depth]
-        value = value[step]
-    return path
+    steps = [*path]
+    while steps and isinstance(value, dict):
+        names = (".".join(map(str, steps[:count])) for count in range(1, len(steps) + 1))
+        count, name = next(((count, name) for count, name in enumerate(names, 1) if name in value), (0, ""))
+        if not count:
+            break
+        value, found, steps = value[name], [*found, name], steps[count:]
+    return tuple(found)
 
 
 def _container(held: dict[str, Any], path: Sequence[str | int]) -> Any:
@@ -92,6 +205,12 @@ def _container(held: dict[str, Any], path: Sequence[str | int]) -> Any:
     return value
 
 
+def _value(held: dict[str, Any], path: _Path) -> Any:
+    return _container(held, path) if path else held
+
+
 def _copied(value: Any) -> Any:
-    """Return a copy of all mappings, with the same values in them."""
-    return {key: _copied(below) for key, below in value.items()} if isinstance(value, Mapping) else value
+    """Return a copy of all mappings and lists, with the same values in them."""
+    if isinstance(value, Mapping):
+        return {key: _copied(below) for key, below in value.items()}
+    return [*map(_copied, value)] if isinstance(value, list) else value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, TypeVar
 
 from pydantic import Field
+from pydantic_core import PydanticCustomError
 
 from gnnflow.config.base import Column, problem
 
@@ -25,14 +26,19 @@ def one_name(names: str | Mapping[str, Name] | None) -> str:
     return names or ""
 
 
-def check_inputs(key: str, columns: tuple[str, ...], taken: Mapping[str, Collection[str]]) -> None:
-    """Raise where a feature column is named twice, or has another role. taken: the columns of each role."""
+def input_problems(
+    key: str, columns: tuple[str, ...], taken: Mapping[str, Collection[str]]
+) -> Iterator[PydanticCustomError]:
+    """Yield a problem where a feature column is named twice, or has another role. taken: the columns of each role."""
     for role, held in taken.items():
-        if both := [column for column in columns if column in held]:
-            raise problem(
-                f"{both[0]!r} is the column of graph.{role}",
+        for column in dict.fromkeys(each for each in columns if each in held):
+            yield problem(
+                f"{column!r} is the column of graph.{role}",
                 key=key,
                 fix="Take it out of the list: it is not an input of a model.",
+                meant={"item": column},
             )
     if len(set(columns)) != len(columns):
-        raise problem(f"{list(columns)} names a column twice", key=key, fix="Name each column once.")
+        twice = next(column for column in columns if columns.count(column) > 1)
+        text, fix = f"{list(columns)} names a column twice", "Name each column once."
+        yield problem(text, key=key, fix=fix, meant={"item": twice})

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from gnnflow.config.base import Column, Section, Uri, problem
+from gnnflow.config.base import Column, Section, Uri, problem, together
 
 
 def label_text(value: Any) -> Any:
@@ -43,10 +43,12 @@ def _check_keys(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     known = [*EdgeTableConfig.model_fields]
-    unknown = [str(key) for key in value if key not in known]
-    if unknown or "table" not in value:
-        found = f"has an unknown key {unknown[0]!r}" if unknown else "has no key 'table'"
-        raise problem(found, fix=f"Keys here: {', '.join(known)}.")
+    here = f"Keys here: {', '.join(known)}."
+    found = [problem("unknown key", key=str(key), fix=here) for key in value if key not in known]
+    if "table" not in value:
+        found.append(problem("required but missing", key="table", fix=here))
+    if found:
+        raise together(found)
     return value
 
 

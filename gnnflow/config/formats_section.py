@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from gnnflow.config.base import Column, Section, problem
 
@@ -45,37 +46,38 @@ class CsvFormat(Section):
         return self.header is not False
 
 
-def check_formats(formats: Mapping[str, CsvFormat], places: Mapping[str, str]) -> None:
-    """Raise a problem for a form of no table, two forms of one table, and columns that cannot be.
+def format_problems(formats: Mapping[str, CsvFormat], places: Mapping[str, str]) -> Iterator[PydanticCustomError]:
+    """Yield a problem for a form of no table, two forms of one table, and columns that cannot be.
 
     places: of tables, by their names.
     """
     held: dict[str, str] = {}
     for name, form in formats.items():
-        _check_columns(name, form)
+        yield from _column_problems(name, form)
         if name not in places:
-            raise problem(
+            yield problem(
                 f"{name!r} is no table: there are {', '.join(places)}",
                 key=f"formats.{name}",
                 fix="Name nodes or edges; in typed graphs a type or a relation.",
             )
+            continue
         other = held.setdefault(places[name], name)
         if form != formats[other]:
-            raise problem(
+            yield problem(
                 f"{name} and {other} read the same table, which has one form",
                 key=f"formats.{name}",
                 fix="Say the form once.",
             )
 
 
-def _check_columns(name: str, form: CsvFormat) -> None:
+def _column_problems(name: str, form: CsvFormat) -> Iterator[PydanticCustomError]:
     columns = form.columns or ()
     if columns and form.header is None:
-        raise problem(
+        yield problem(
             "required but missing, where columns are named",
             key=f"formats.{name}.header",
             fix="Set it to false where the first line is a row, true where its names are replaced.",
         )
     if len(set(columns)) < len(columns):
         twice = next(each for each in columns if columns.count(each) > 1)
-        raise problem(f"{twice!r} is there twice", key=f"formats.{name}.columns", fix="Give each column another name.")
+        yield problem(f"{twice!r} is there twice", key=f"formats.{name}.columns", fix="Give each column another name.")

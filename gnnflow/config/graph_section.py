@@ -7,14 +7,15 @@ from itertools import combinations, product
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
 
-from gnnflow.config.base import Column, Integer, Number, PublishedName, Section, Uri, problem
-from gnnflow.config.column_names import ColumnNames, check_inputs, one_name, own_name
+from gnnflow.config.base import Column, Integer, Number, PublishedName, Section, Uri, problem, together
+from gnnflow.config.column_names import ColumnNames, input_problems, one_name, own_name
 from gnnflow.config.columns_section import ColumnSection, ColumnSections, expanded, is_pattern
 from gnnflow.config.edge_tables import ColumnValue, EdgeTableConfig, EdgeTables
-from gnnflow.config.formats_section import CsvFormat, check_formats
-from gnnflow.config.messages import nearest
-from gnnflow.config.typed_tables import check_typed_tables
+from gnnflow.config.formats_section import CsvFormat, format_problems
+from gnnflow.config.messages import closest, nearest
+from gnnflow.config.typed_tables import typed_table_problems
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri | None], Field(min_length=1)]
@@ -372,19 +373,27 @@ class GraphConfig(Section):
         return len(self.classes) if isinstance(self.classes, tuple) else self.num_classes
 
     @model_validator(mode="after")
-    def _check_classes(self) -> Self:
+    def _check_keys(self) -> Self:
+        # the other checks read types and relations
+        found = [*typed_table_problems(self.nodes, self.edges, has_reverses=bool(self.reverses))]
+        if not found:
+            found = [*self._class_problems(), *self._role_problems(), *self._section_problems()]
+            found += [*format_problems(self.formats, self._places), *self._name_problems()]
+        if found:
+            raise together(found)
+        return self
+
+    def _class_problems(self) -> Iterator[PydanticCustomError]:
         names = self.classes if isinstance(self.classes, tuple) else ()
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise problem(f"{twice!r} is there twice", key="classes", fix="Give each class another name.")
+            yield problem(f"{twice!r} is there twice", key="classes", fix="Give each class another name.")
         if names and self.num_classes not in {None, len(names)}:
-            raise problem(
+            yield problem(
                 f"{self.num_classes}, and graph.classes names {len(names)}", key="num_classes", fix="Leave it out."
             )
-        return self
 
-    @model_validator(mode="after")
-    def _check_column_roles(self) -> Self:
+    def _role_problems(self) -> Iterator[PydanticCustomError]:
         nodes = {name: self.of_type(name) for name in self.node_tables}
         edges = {str(name): self.of_relation(name) for name in self.edge_tables}
         for kind, roles, features, tables in (
@@ -393,22 +402,22 @@ class GraphConfig(Section):
         ):
             listed = {"": features} if isinstance(features, tuple) else features
             for name, columns in listed.items():
+                if name and name not in tables:
+                    continue
                 of = [tables[name]] if name in tables else tables.values()
                 taken = {role: [getattr(each, role) for each in of] for role in roles}
-                check_inputs(f"{kind}.{name}".rstrip("."), columns, taken)
+                yield from input_problems(f"{kind}.{name}".rstrip("."), columns, taken)
         for read, tables in ((_OF_NODES, nodes), (("src", "dst", "weight"), edges)):
             for (name, own), (key, other) in product(tables.items(), combinations(reversed(read), 2)):
                 column = getattr(own, key)
                 if column == getattr(own, other):
-                    raise problem(
+                    yield problem(
                         f"{column!r} is the column of graph.{other} too",
                         key=key if getattr(self, key) == column else f"{key}.{name}",
                         fix="Name another column: each is read for one thing.",
                     )
-        return self
 
-    @model_validator(mode="after")
-    def _check_column_sections(self) -> Self:
+    def _section_problems(self) -> Iterator[PydanticCustomError]:
         listed = {"nodes": self.features} if isinstance(self.features, tuple) else dict(self.features)
         listed |= {"edges": self.edge_features} if isinstance(self.edge_features, tuple) else dict(self.edge_features)
         named = {column for columns in listed.values() for column in columns}
@@ -419,29 +428,17 @@ class GraphConfig(Section):
         for name in self.columns:
             if name not in named and not any(map(is_pattern, named)):
                 fix = "Name the column in one of these lists, or take it out of graph.columns."
-                raise problem(
+                yield problem(
                     f"{name!r} is not among the columns of graph.features or graph.edge_features",
-                    key="columns",
+                    key=f"columns.{name}",
                     fix=f"{nearest(name, sorted(named))} {fix}".strip(),
                 )
-        return self
 
-    @model_validator(mode="after")
-    def _check_formats(self) -> Self:
-        check_formats(self.formats, self._places)
-        return self
-
-    @model_validator(mode="after")
-    def _check_typed_tables(self) -> Self:
-        check_typed_tables(self.nodes, self.edges, has_reverses=bool(self.reverses))
-        return self
-
-    @model_validator(mode="after")
-    def _check_type_names(self) -> Self:
+    def _name_problems(self) -> Iterator[PydanticCustomError]:
         types = [] if isinstance(self.nodes, str) else sorted(self.nodes)
         relations = [] if isinstance(self.edges, str) else sorted(self.edges)
         if len(types) > 1 and self.target is None:
-            raise problem(
+            yield problem(
                 f"required but missing, where graph.nodes has the types {', '.join(types)}",
                 key="target",
                 fix="Name the type whose nodes are labelled and scored, or the relation whose edges are.",
@@ -463,15 +460,17 @@ class GraphConfig(Section):
         for key, (name, of, known) in named.items():
             if name not in known:
                 found = f"graph.{of} has {', '.join(known)}" if known else f"graph.{of} is one table, without types"
-                fix = "Name one of these, or leave it out." if known else "Leave it out."
-                raise problem(f"{name!r} is not known: {found}", key=key, fix=f"{nearest(name, known)} {fix}".strip())
+                fix, near = "Name one of these, or leave it out." if known else "Leave it out.", closest(name, known)
+                is_free = key == "target" or near not in getattr(self, key.partition(".")[0])
+                meant = {"value" if key == "target" else "name": near} if near and is_free else None
+                fix = f"{nearest(name, known)} {fix}".strip()
+                yield problem(f"{name!r} is not known: {found}", key=key, fix=fix, meant=meant)
         if types and not self.schema.is_typed and not self.features_of(types[0]):
-            raise problem(
+            yield problem(
                 f"{types[0]!r} has no features, and is the only type",
                 key="features",
                 fix="Name the columns of its table that are its features.",
             )
-        return self
 
 
 def node_tables_by_name(graph: GraphConfig) -> dict[str, str]:

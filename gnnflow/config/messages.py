@@ -93,13 +93,15 @@ class _Place:
 class Finding:
     """One mistake in a config.
 
-    names_kind: the key chooses the section's kind, so the section's other keys are unknown.
+    names_kind: the key chooses the section's kind, so the section's other keys are unknown. meant: what the user most
+    likely meant: another `name` of the key, another `value`, or a list without an `item`.
     """
 
     path: _Path
     problem: str
     fix: str
     names_kind: bool = False
+    meant: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def error(self, *, source: str = "") -> ConfigError:
         """Return it as an error of the file `source`."""
@@ -142,9 +144,14 @@ def path_text(path: _Path) -> str:
 
 def nearest(word: str, allowed: Sequence[str]) -> str:
     """Return `Did you mean 'x'?` for the closest allowed word, or nothing where none is close."""
+    close = closest(word, allowed)
+    return f"Did you mean {close!r}?" if close else ""
+
+
+def closest(word: str, allowed: Sequence[str]) -> str:
+    """Return the closest allowed word, "" where none is close."""
     alike = [each for each in allowed if each.strip().lower() == word.strip().lower()]
-    close = alike or difflib.get_close_matches(word.lower(), allowed, n=1, cutoff=0.6)
-    return f"Did you mean {close[0]!r}?" if close else ""
+    return next(iter(alike or difflib.get_close_matches(word.lower(), allowed, n=1, cutoff=0.6)), "")
 
 
 def show(value: Any) -> str:
@@ -207,11 +214,13 @@ def _describe(place: _Place, errors: list[ErrorDetails], *, root: type[Section])
             context = errors[0]["ctx"]
             return [_describe_problem(place, value, each) for each in (context, *context.get("others", ()))]
     must = " or ".join(dict.fromkeys(_must_be(details) for details in errors))
-    hint = ""
+    hint, meant = "", {}
+    if isinstance(value, str) and kind == "tuple_type":
+        meant = {"value": [value]}
     if isinstance(value, str) and kind in {"literal_error", "tuple_type"}:
         hint = _hint(value, _choices(place.field)) if kind == "literal_error" else f"Write [{value}]."
     problem = f"{show(value)} is not allowed: must be {must}"
-    return [Finding(place.path, problem, f"{hint} {_about(place.field)}".strip())]
+    return [Finding(place.path, problem, f"{hint} {_about(place.field)}".strip(), meant=meant)]
 
 
 def _hint(value: str, choices: Sequence[str]) -> str:
@@ -255,10 +264,10 @@ def _homes(section: type[Section], key: str, path: str = "") -> list[str]:
 
 
 def _describe_problem(place: _Place, value: Any, context: Mapping[str, Any]) -> Finding:
-    if place.inside is None:
+    if place.inside is None and not context["key"]:
         return Finding(place.path, f"{show(value)} {context['text']}", context["fix"])
     below = context["key"].split(".") if context["key"] else []
-    return Finding((*place.path, *below), context["text"], context["fix"])
+    return Finding((*place.path, *below), context["text"], context["fix"], meant=context["meant"])
 
 
 def _describe_kind(place: _Place, value: Any) -> Finding:
@@ -272,8 +281,12 @@ def _describe_kind(place: _Place, value: Any) -> Finding:
     problem = f"{show(value[tag])} is not allowed: must be one of {kinds}"
     words = [kind for kind, section in place.tagged.items() if not is_free_text(section)]
     free = [section.model_fields[tag] for section in place.tagged.values() if is_free_text(section)]
-    fix = nearest(str(value[tag]), words) or " ".join(map(_about, free))
-    return Finding(path, problem, fix, names_kind=True)
+    fix, close = " ".join(map(_about, free)), closest(str(value[tag]), words)
+    return Finding(path, problem, nearest(str(value[tag]), words) or fix, names_kind=True, meant=_value(close))
+
+
+def _value(meant: str) -> Mapping[str, Any]:
+    return {"value": meant} if meant else {}
 
 
 def _must_be(details: ErrorDetails) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+
+from pydantic_core import PydanticCustomError
 
 from gnnflow.config.base import problem
 from gnnflow.config.edge_tables import EdgeTableConfig
@@ -14,47 +16,59 @@ _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter 
 _SEPARATORS = re.compile(r"[^A-Za-z0-9-]+")
 
 
-def check_typed_tables(
+def typed_table_problems(
     nodes: str | Mapping[str, str | None], edges: str | Mapping[str, str | EdgeTableConfig], *, has_reverses: bool
-) -> None:
-    """Raise where maps of node and edge tables do not agree. has_reverses: reverse edges are relations."""
+) -> Iterator[PydanticCustomError]:
+    """Yield the problems where maps of node and edge tables do not agree. has_reverses: reverse edges are relations."""
     if isinstance(nodes, str) and isinstance(edges, str):
         return
     if isinstance(nodes, str) or isinstance(edges, str):
-        raise problem(
+        yield problem(
             "nodes and edges disagree: one is a path, the other a map of types",
             fix="Give both as paths, or both as maps {type: path} and {source__relation__target: path}.",
         )
+        return
     for name in nodes:
         if not NAME.fullmatch(name):
-            raise problem(f"{name!r} cannot be part of a file name", key="nodes", fix=f"Rename the type. {_NAMING}")
-    relations = {name: _relation_of(name, nodes) for name in edges}
+            fix = f"Rename the type. {_NAMING}"
+            yield problem(f"{name!r} cannot be part of a file name", key=f"nodes.{name}", fix=fix)
+    relations: dict[str, Relation] = {}
+    for name in edges:
+        relation = Relation.parse(name)
+        if relation is None or not {relation.source, relation.target} <= set(nodes):
+            yield _unjoined(name, relation, nodes, edges)
+        elif not NAME.fullmatch(relation.name):
+            fix = f"Rename the relation. {_NAMING}"
+            yield problem(f"{name!r} cannot be part of a file name", key=f"edges.{name}", fix=fix)
+        else:
+            relations[name] = relation
     for name, relation in relations.items():
         if has_reverses and str(relation.reversed) in edges:
-            raise problem(
+            yield problem(
                 f"{relation.reversed} has a table, and the reverse edges of {name} would have the same name",
                 key="reverse_edges",
                 fix="Leave reverse_edges out, or rename the relation.",
             )
-    _check_missing_tables(nodes, edges, {end for each in relations.values() for end in (each.source, each.target)})
+    ends = {end for each in relations.values() for end in (each.source, each.target)}
+    yield from _missing_tables(nodes, edges, ends if len(relations) == len(edges) else set(nodes))
 
 
-def _relation_of(name: str, nodes: Mapping[str, str | None]) -> Relation:
-    """Return a relation by its name. Raises where it does not join two of the types."""
-    relation = Relation.parse(name)
-    if relation is None or not {relation.source, relation.target} <= set(nodes):
-        raise problem(
-            f"{name!r} does not join two of the node types {', '.join(nodes)}",
-            key="edges",
-            fix=f"Write edge types as source__relation__target. {_nearest_relation(name, relation, nodes)}".strip(),
-        )
-    if not NAME.fullmatch(relation.name):
-        raise problem(f"{name!r} cannot be part of a file name", key="edges", fix=f"Rename the relation. {_NAMING}")
-    return relation
+def _unjoined(
+    name: str, relation: Relation | None, nodes: Mapping[str, str | None], edges: Iterable[str]
+) -> PydanticCustomError:
+    """Return the problem of a relation that does not join two of the types."""
+    near = _nearest_relation(name, relation, nodes)
+    hint = f"Did you mean {near!r}?" if near else ""
+    return problem(
+        f"{name!r} does not join two of the node types {', '.join(nodes)}",
+        key=f"edges.{name}",
+        fix=f"Write edge types as source__relation__target. {hint}".strip(),
+        meant={"name": near} if near and near not in edges else None,
+    )
 
 
 def _nearest_relation(name: str, relation: Relation | None, nodes: Iterable[str]) -> str:
-    """Return `Did you mean 'a__b__c'?` for a relation with misspelt types or other separators, or nothing."""
+    """Return the name that a relation with misspelt types or other separators should have; "" where none is near."""
     types = {each.lower(): each for each in nodes}
     if relation is not None:
         close = [get_close_matches(end.lower(), types, n=1) for end in (relation.source, relation.target)]
@@ -70,18 +84,18 @@ def _nearest_relation(name: str, relation: Relation | None, nodes: Iterable[str]
     if not all(close):
         return ""
     source, target = (types[max(each, key=len)] for each in close)
-    return f"Did you mean '{source}__{middle}__{target}'?"
+    return f"{source}__{middle}__{target}"
 
 
-def _check_missing_tables(
+def _missing_tables(
     nodes: Mapping[str, str | None], edges: Mapping[str, str | EdgeTableConfig], ends: set[str]
-) -> None:
-    """Raise where a type without a table has no ids, or is read as a table. ends: the types that relations join."""
+) -> Iterator[PydanticCustomError]:
+    """Yield a problem where a type without a table has no ids, or is read as a table. ends: types of relations."""
     for name, uri in nodes.items():
         if uri is None and name not in ends:
             fix = "Name its table, or a relation that joins it in graph.edges."
-            raise problem("is null, and no edge table has ids of this type", key=f"nodes.{name}", fix=fix)
+            yield problem("is null, and no edge table has ids of this type", key=f"nodes.{name}", fix=fix)
     for name, table in edges.items():
         if isinstance(table, EdgeTableConfig) and nodes.get(table.table, "") is None:
             fix = "Name the path of the table, or give the type one."
-            raise problem(f"{table.table!r} is a node type without a table", key=f"edges.{name}.table", fix=fix)
+            yield problem(f"{table.table!r} is a node type without a table", key=f"edges.{name}.table", fix=fix)

@@ -16,29 +16,35 @@ import pyarrow as pa
 
 from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name
 from gnnflow.graph.errors import GnnflowError
+from gnnflow.ingest.classes import find_classes
 from gnnflow.ingest.encodings import fit_columns, sections_of
-from gnnflow.ingest.fields import id_type_of, split_is_text, weight_is_number
+from gnnflow.ingest.fields import field_of, id_type_of, split_is_text, weight_is_number
 from gnnflow.ingest.kinds import part_of
 from gnnflow.ingest.schema import (
     EdgeSchema,
     NodeSchema,
+    check_split_of_edges,
     ends_of,
     implied_node_schema,
     is_shared,
+    label_of_edges,
     read_edge_schema,
     read_node_schema,
     role_of,
+    time_of_edges,
 )
 from gnnflow.ingest.splits import find_splits
 from gnnflow.ingest.tables import (
     SourceTables,
     Tables,
+    assembled,
     check_column_sections,
     refuse_other_times,
-    refuse_unknown_columns,
     settled_tables,
+    unknown_columns,
+    unknown_patterns,
 )
-from gnnflow.ingest.text import edge_source, node_source, with_agreed_types
+from gnnflow.ingest.text import edge_source, filter_columns, node_source, with_agreed_types
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.filesystem import absolute
@@ -50,6 +56,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.encodings import States
+    from gnnflow.graph.facts import IdType
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
 
@@ -62,7 +69,8 @@ class SampledTable:
 
     name: as in facts, such as `nodes/user`. number: among the node tables, or the edge tables. is_plain: all of its
     rows are nodes or edges. parts: the rows of each chunk, without columns whose names are there twice, and without
-    broken ones, which do not decode. schema: as ingest reads it, None where it cannot.
+    broken ones, which do not decode. schema: as ingest reads it, without columns that it cannot read; None where it is
+    not known which rows it takes. has_ids: ids or both ends can be read. has_targets: labels, splits and times too.
     """
 
     name: str
@@ -74,6 +82,8 @@ class SampledTable:
     parts: tuple[pa.Table, ...] = ()
     broken: Mapping[str, GnnflowError] = field(default_factory=dict)
     schema: NodeSchema | EdgeSchema | None = None
+    has_ids: bool = True
+    has_targets: bool = True
 
     @property
     def names(self) -> list[str]:
@@ -94,12 +104,26 @@ class SampledTable:
 class Preview:
     """The sampled tables, nodes first, and the errors of all tables.
 
-    tables: those that can be read. read: as ingest knows them; None where it would stop.
+    tables: those that can be read. read: as ingest knows them, without rows of tables and columns that cannot be read;
+    None where later rows may show the type of a column. is_complete: False where ingest would stop.
     """
 
     tables: tuple[SampledTable, ...]
     errors: tuple[GnnflowError, ...]
     read: Tables | None = None
+    is_complete: bool = True
+
+    @property
+    def labelled(self) -> SampledTable | None:
+        """The sample of the table whose rows are targets; None where its labels, splits or times cannot be read."""
+        if self.read is None:
+            return None
+        targets = self.read.targets
+        held = self.read.nodes if targets is None else self.read.edges
+        place = next(number for number, table in enumerate(held) if table is self.read.labelled)
+        of = (each for each in self.tables if each.is_nodes == (targets is None) and each.number == place)
+        found = next(of, None)
+        return None if found is None or found.schema is None or not found.has_targets else found
 
 
 def own_section(config: GraphConfig, table: SampledTable) -> GraphConfig:
@@ -140,12 +164,21 @@ def preview_schemas(
     tables = _settled(_sampled(config, errors, targets=targets, drawn=drawn), errors)
     read, is_open = _with_schemas(tables, config, errors, targets=targets, drawn=drawn)
     agreed = None if is_open else _agreed(read, config, errors, targets=targets, drawn=drawn)
-    fitted = None if agreed is None else errors.attempt(lambda: _fitted(agreed, given, states))
-    if fitted is not None:
-        schemas: list[NodeSchema | EdgeSchema] = [each.schema for each in fitted.nodes]
-        schemas += [each.schema for each in fitted.edges]
-        read = [replace(table, schema=schema) for table, schema in zip(read, schemas, strict=True)]
-    return Preview(tuple(read), tuple(errors.found.values()), fitted)
+    found = None if agreed is None else errors.attempt(lambda: _fitted(agreed, given, states))
+    is_complete = found is not None and not errors.found
+    if found is None and not is_open:
+        partly = _partly(read, config, targets=targets)
+        found = Errors().attempt(lambda: _fitted(partly, given, states, is_complete=False)) or partly
+    if found is not None:
+        nodes, edges = [each.schema for each in found.nodes], [each.schema for each in found.edges]
+        known: list[NodeSchema | EdgeSchema | None] = [
+            nodes[each.number] if each.is_nodes else edges[each.number] for each in read
+        ]
+        read = [
+            replace(table, schema=None if table.schema is None else schema)
+            for table, schema in zip(read, known, strict=True)
+        ]
+    return Preview(tuple(read), tuple(errors.found.values()), found, is_complete)
 
 
 def _with_schemas(
@@ -162,23 +195,23 @@ def _with_schemas(
     is_open = False
     for table in tables:
         own = Errors()
-        if table.is_nodes:
-            schema: NodeSchema | EdgeSchema | None = (
-                _node_schema(table, config, own, targets=targets, drawn=drawn)
-                if table.source.uri
-                else own.attempt(partial(_implied_schema, tables, config, node_type=table.number))
-            )
-            if isinstance(schema, NodeSchema):
-                nodes[table.number] = schema
+        if not table.is_nodes:
+            table = _with_edge_schema(table, config, nodes, own, targets=targets)  # noqa: PLW2901
+        elif table.source.uri:
+            table = _with_node_schema(table, config, own, targets=targets, drawn=drawn)  # noqa: PLW2901
         else:
-            schema = _edge_schema(table, config, nodes, own, targets=targets)
+            implied = own.attempt(partial(_implied_schema, tables, config, node_type=table.number))
+            table = replace(table, schema=implied, has_ids=implied is not None)  # noqa: PLW2901
+        schema = table.schema
+        if isinstance(schema, NodeSchema) and table.has_ids:
+            nodes[table.number] = schema
         blank = [error for error in own.found.values() if _is_of_blank_column(error, table)]
         is_open = is_open or bool(blank)
         broken = [] if schema is None else [e for name, e in table.broken.items() if name in table.source.columns]
         for error in (*own.found.values(), *broken):
             if error not in blank:
                 errors.add(error)
-        read.append(replace(table, schema=schema))
+        read.append(table)
     return read, is_open
 
 
@@ -192,9 +225,10 @@ def _implied_schema(tables: Sequence[SampledTable], config: GraphConfig, *, node
     return implied_node_schema(edges, config, node_type=node_type)
 
 
-def _fitted(tables: Tables, config: GraphConfig, states: States) -> Tables:
+def _fitted(tables: Tables, config: GraphConfig, states: States, *, is_complete: bool = True) -> Tables:
     """Return the tables with their splits, and columns encoded as the sample or a published model shows them."""
-    check_column_sections(tables, config)
+    if is_complete:
+        check_column_sections(tables, config)
     with _rounds() as runner:
         return find_splits(fit_columns(tables, config, runner, given=states), config, runner)
 
@@ -286,29 +320,33 @@ def _error_of(source: SourceTable, name: str) -> GnnflowError | None:
     return None
 
 
-def _node_schema(
+def _with_node_schema(
     table: SampledTable,
     config: GraphConfig,
     errors: Errors,
     *,
     targets: EdgeTargets | None,
     drawn: DrawnSplit | None,
-) -> NodeSchema | None:
-    """Return the schema of a node table, without the columns that cannot be read; None without ids."""
+) -> SampledTable:
+    """Return a node table with its schema, without the columns that cannot be read; keep the errors of all columns."""
+    ids: IdType | None = None
 
-    def read(graph: GraphConfig) -> NodeSchema | None:
-        return errors.attempt(
-            lambda: read_node_schema(table.source, graph, node_type=table.number, targets=targets, drawn=drawn)
+    def read(graph: GraphConfig, kept: Errors = errors) -> NodeSchema | None:
+        return kept.attempt(
+            lambda: read_node_schema(
+                table.source, graph, node_type=table.number, targets=targets, drawn=drawn, id_type=ids
+            )
         )
 
     if (schema := read(config)) is not None:
-        return schema
-    kind = config.schema.types[table.number]
-    none = _without_features(table, config)
+        return replace(table, schema=schema)
+    kind, none = config.schema.types[table.number], _without_features(table, config)
     bare = config.model_copy(update={**none, "label": None})
     if read(bare) is None:
-        _check_columns_alone(table, config, errors)
-        return None
+        ids = "string"
+        if read(bare, Errors()) is None:
+            _check_columns_alone(table, config, errors)
+            return replace(table, has_ids=False)
     good: list[str] = []
     for name in config.feature_names(kind, table.names):
         names = (*good[:1], name) if is_shared(config.features, config) else (name,)
@@ -318,25 +356,15 @@ def _node_schema(
         alone["normalize"] = config.normalize
         if (found := read(bare.model_copy(update=alone))) is not None and found.has_features:
             good.append(name)
-    read(config.model_copy(update=none))
+    is_read = read(config.model_copy(update=none)) is not None
     if table.number in config.target_types and targets is None and config.label is not None:
         split = own_section(config, table).split_column
         errors.attempt(lambda: split_is_text(table.source.schema(), table.source.chunks[0], split))
-    kept = {"features": {kind: tuple(good)}} if good else none
-    for section in (config, bare):  # bare where the label cannot be read
-        schema = Errors().attempt(
-            partial(
-                read_node_schema,
-                table.source,
-                section.model_copy(update=kept),
-                node_type=table.number,
-                targets=targets,
-                drawn=drawn,
-            )
-        )
-        if schema is not None:
-            return schema if good else schema.with_parts(())
-    return None
+    kept = {"features": {kind: tuple(good)} if config.schema.is_typed else tuple(good)} if good else none
+    schema = read((config if is_read else bare).model_copy(update=kept), Errors())
+    if schema is not None and not good:
+        schema = schema.with_parts(())
+    return replace(table, schema=schema, has_ids=ids is None, has_targets=is_read)
 
 
 def _without_features(table: SampledTable, config: GraphConfig) -> dict[str, Any]:
@@ -364,41 +392,74 @@ def _check_columns_alone(table: SampledTable, config: GraphConfig, errors: Error
         errors.attempt(partial(part_of, found, table.source.chunks, name, role, section=section))
 
 
-def _edge_schema(
+def _with_edge_schema(
     table: SampledTable,
     config: GraphConfig,
     nodes: Mapping[int, NodeSchema],
     errors: Errors,
     *,
     targets: EdgeTargets | None,
-) -> EdgeSchema | None:
-    """Return the schema of an edge table; keep all of its errors where there is one."""
+) -> SampledTable:
+    """Return an edge table with its schema, without the columns that cannot be read; keep the errors of all columns."""
     own = own_section(config, table)
     ends = [table.source.ids[name] for name in (own.src_column, own.dst_column)]
-    if all(end in nodes for end in ends):
-        listed = [nodes.get(number, NodeSchema()) for number in range(len(config.node_tables))]
-        schema = errors.attempt(
-            lambda: read_edge_schema(table.source, config, nodes=listed, number=table.number, targets=targets)
+    has_nodes = all(end in nodes for end in ends)
+    listed = [nodes.get(number, NodeSchema()) for number in range(len(config.node_tables))]
+
+    def read(graph: GraphConfig, kept: Errors, of: EdgeTargets | None, *, reads_ends: bool) -> EdgeSchema | None:
+        return kept.attempt(
+            lambda: read_edge_schema(
+                table.source, graph, nodes=listed, number=table.number, targets=of, reads_ends=reads_ends
+            )
         )
-        if schema is not None:
-            return schema
+
+    if has_nodes and (schema := read(config, errors, targets, reads_ends=True)) is not None:
+        return replace(table, schema=schema)
     found, chunks = errors.attempt(table.source.schema), table.source.chunks
     if found is None:
-        return None
+        return replace(table, has_ids=False)
+    relation = list(config.edge_tables)[table.number]
+    kept = _without_bad_columns(table, found, config, errors)
+    if targets is not None:
+        of = targets if targets.table == table.number else None
+        errors.attempt(partial(check_split_of_edges, found, chunks, own, of))
+        errors.attempt(partial(label_of_edges, found, chunks, own, of, None))
+        if targets.have_times:
+            errors.attempt(partial(time_of_edges, found, chunks, own, relation))
+    if not {*filter_columns(config, relation)} <= {*found.names}:
+        return replace(table, has_ids=False)
+    has_ids = has_nodes and read(kept, Errors(), None, reads_ends=True) is not None
+    schema = read(kept, errors, targets, reads_ends=has_ids)
+    has_targets = schema is not None
+    if schema is None and (bare := read(kept, Errors(), None, reads_ends=has_ids)) is not None:
+        schema = replace(bare, targets=targets, is_target=targets is not None and targets.table == table.number)
+    if schema is not None and not has_ids:
+        schema = replace(schema, src_type="string", dst_type="string")
+    return replace(table, schema=schema, has_ids=has_ids, has_targets=has_targets)
+
+
+def _without_bad_columns(table: SampledTable, found: pa.Schema, config: GraphConfig, errors: Errors) -> GraphConfig:
+    """Return the section without the weights and attributes of a table that cannot be read; keep all errors."""
+    own, chunks = own_section(config, table), table.source.chunks
     relation = list(config.edge_tables)[table.number]
     is_own = config.edge_table_of(relation) is not None
     for end in ends_of(own, relation):
         if is_own and end.column in found.names and pa.types.is_floating(found.field(end.column).type):
             continue  # a foreign key with gaps
         errors.attempt(partial(id_type_of, found, chunks[0], end.column, end.key, fix=end.fix))
-    errors.attempt(lambda: weight_is_number(found, chunks, own.weight_column))
-    owner = config.column_owner(relation, "edges")
+    for name in filter_columns(config, relation):
+        key = f"graph.edges.{relation}.where"
+        errors.attempt(partial(field_of, found, chunks[0], name, key, fix=f"Name one of them in {key}."))
+    has_weight = errors.attempt(lambda: weight_is_number(found, chunks, own.weight_column)) is not None
+    owner, good = config.column_owner(relation, "edges"), []
     for name in config.edge_feature_names(relation, found.names):
         if name in found.names or not is_shared(config.edge_features, config):
             section = config.column_section(owner, name)
             role = role_of("graph.edge_features", config.edge_features, str(relation))
-            errors.attempt(partial(part_of, found, chunks, name, role, section=section))
-    return None
+            if errors.attempt(partial(part_of, found, chunks, name, role, section=section)) is not None:
+                good.append(name)
+    update: dict[str, Any] = {"edge_features": {str(relation): tuple(good)} if config.schema.is_typed else tuple(good)}
+    return config.model_copy(update=update if has_weight else update | {"weight": ""})
 
 
 def _is_of_blank_column(error: GnnflowError, table: SampledTable) -> bool:
@@ -429,9 +490,47 @@ def _agreed(
         sources = SourceTables([each.source for each in nodes], [each.source for each in edges])
         with _rounds() as runner:
             return errors.attempt(partial(settled_tables, sources, config, runner, targets=targets, drawn=drawn))
-    if not any("graph.features" in text for text in errors.found):
-        errors.attempt(lambda: refuse_unknown_columns(config, schemas, edge_schemas))
-    if targets is not None:
+    for error in unknown_columns(config, schemas, edge_schemas):
+        if not any(error.where in text for text in errors.found):
+            errors.add(error)
+    held = [[name for each in of for name in each.names] for of in (nodes, edges)]
+    for error in unknown_patterns(config, *held):
+        errors.add(error)
+    if targets is not None and all(each.has_targets for each in edges):
         known = [each.source for each in edges]
         errors.attempt(lambda: refuse_other_times(known, edge_schemas, config, target=targets.table))
     return None
+
+
+def _partly(tables: Sequence[SampledTable], config: GraphConfig, *, targets: EdgeTargets | None) -> Tables:
+    """Return the tables as far as they can be read: one that cannot has no rows, and its columns are not known."""
+    of = {(each.is_nodes, each.number): each for each in tables if each.schema is not None}
+    sources = SourceTables(
+        [node_source((), config, node_type=number) for number in range(len(config.node_tables))],
+        [edge_source((), config, number=number) for number in range(len(config.edge_tables))],
+    )
+    nodes = [NodeSchema(is_target=number in config.target_types) for number in range(len(sources.nodes))]
+    target = None if targets is None else targets.table
+    edges = [EdgeSchema(targets=targets, is_target=number == target) for number in range(len(sources.edges))]
+    for (is_nodes, number), table in of.items():
+        if isinstance(table.schema, NodeSchema):
+            nodes[number] = table.schema
+        elif isinstance(table.schema, EdgeSchema):
+            edges[number] = table.schema
+        (sources.nodes if is_nodes else sources.edges)[number] = table.source
+    labelled = of.get((True, config.target_type) if targets is None else (False, targets.table))
+    classes = None
+    if labelled is not None and labelled.has_targets and labelled.schema is not None and labelled.schema.has_labels:
+        schema, own = labelled.schema, config.of_targets(edges=targets is not None)
+        with _rounds() as runner:
+            classes = Errors().attempt(partial(find_classes, labelled.source, own, runner))
+        if classes is not None:
+            update: dict[str, Any] = {"labels_are_names": bool(classes.names)}
+            update |= {} if classes.are_numbers else {"class_names": classes.names}
+        else:
+            update = {"label_kind": "regression"} if config.classes == "whole" else {}
+        if isinstance(schema, NodeSchema):
+            nodes[labelled.number] = replace(schema, **update)
+        else:
+            edges[labelled.number] = replace(schema, **update)
+    return assembled(*sources, nodes, edges, config, classes=classes)

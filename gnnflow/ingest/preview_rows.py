@@ -70,10 +70,10 @@ class Counted:
 
 def count_targets(preview: Preview, config: GraphConfig) -> Counted:
     """Return the labels and splits of the sample of the table whose rows are targets."""
-    read = preview.read
-    if read is None:
+    read, table = preview.read, preview.labelled
+    if read is None or table is None:
         return Counted()
-    schema, table = read.labelled.schema, _labelled(preview, read)
+    schema = read.labelled.schema
     own = own_section(config, table)
     names = [own.label_column] if schema.has_labels else []
     names += [own.split_column] if schema.reads_split else []
@@ -93,13 +93,6 @@ def count_targets(preview: Preview, config: GraphConfig) -> Counted:
     return Counted(rows.num_rows, classes, splits)
 
 
-def _labelled(preview: Preview, read: Tables) -> SampledTable:
-    """Return the sample of the table whose rows are targets."""
-    is_nodes = read.targets is None
-    tables = [each for each in preview.tables if each.is_nodes == is_nodes]
-    return tables[(read.nodes if is_nodes else read.edges).index(read.labelled)]
-
-
 def _without_views(table: pa.Table) -> pa.Table:
     """Return a table without views of text, which Arrow can only cast."""
     kinds = [pa.large_string() if holds_text(field.type) else field.type for field in table.schema]
@@ -117,17 +110,18 @@ def row_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
     """Return an error for each fault of a sample's rows; one for a table with too many where they are set aside."""
     found: dict[str, list[_Found]] = {table.name: [] for table in preview.tables}
     whole: dict[int, SampledTable] = {}  # node tables with all their ids, by the number of their type
-    for table in preview.tables:
+    tables = [_filled(table, config) for table in preview.tables]
+    for table in tables:
         own = own_section(config, table)
         if isinstance(table.schema, NodeSchema):
             errors = _node_errors(table, _plain(table.schema, preview), own)
             found[table.name].append(errors)
-            if table.sample.is_whole and all(column != own.id_column for column, _ in errors):
+            if table.sample.is_whole and table.has_ids:
                 whole[table.number] = table
         elif isinstance(table.schema, EdgeSchema):
             found[table.name].append(_edge_errors(table, _plain(table.schema, preview), own, preview))
-    for table in preview.tables:
-        if isinstance(table.schema, EdgeSchema):
+    for table in tables:
+        if isinstance(table.schema, EdgeSchema) and table.has_ids:
             found[table.name].append(_end_errors(table, table.schema, whole, config, preview))
     told: list[GnnflowError] = []
     for table in preview.tables:
@@ -135,7 +129,28 @@ def row_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
             told += [error for errors in found[table.name] for error in errors.values()]
         else:
             told += _too_many(table, found[table.name], preview, config)
-    return told or _target_errors(preview, config)
+    labelled = preview.labelled
+    are_bad = labelled is not None and _are_bad(found[labelled.name], own_section(config, labelled))
+    return told if are_bad else [*told, *_target_errors(preview, config)]
+
+
+def _are_bad(found: Sequence[_Found], own: GraphConfig) -> bool:
+    """Return whether rows have wrong labels or splits, so that none need be counted."""
+    return any(column in (own.label, own.split, own.timestamp) for errors in found for column, _ in errors)
+
+
+def _filled(table: SampledTable, config: GraphConfig) -> SampledTable:
+    """Return a table without readable ids with row numbers in their place, so that its rows are read."""
+    if table.has_ids or table.schema is None:
+        return table
+    own = own_section(config, table)
+    parts = []
+    for number, part in enumerate(table.parts):
+        for column in (own.id_column,) if table.is_nodes else (own.src_column, own.dst_column):
+            kept = part.drop_columns([column]) if column in part.column_names else part
+            part = kept.append_column(column, pa.array([f"{number}:{row}" for row in range(part.num_rows)]))  # noqa: PLW2901
+        parts.append(part)
+    return replace(table, parts=tuple(parts))
 
 
 def _too_many(
@@ -161,9 +176,11 @@ def _too_many(
 
 def _plain(schema: Schema, preview: Preview) -> Schema:
     """Return the schema without columns whose values are counted first, where errors of tables prevented it."""
-    if preview.read is not None:
+    if preview.is_complete:
         return schema
-    names: dict[str, Any] = {"label_kind": "none", "has_split": False} if schema.labels_are_names else {}
+    is_counted = schema.class_names or (preview.read is not None and preview.read.classes is not None)
+    is_open = schema.labels_are_names and not is_counted
+    names: dict[str, Any] = {"label_kind": "none", "has_split": False} if is_open else {}
     parts = tuple(part for part in schema.parts if part.section is None or part.state is not None)
     return replace(schema.with_parts(parts), **names)
 
@@ -172,9 +189,11 @@ def _edges_among(part: pa.Table, table: SampledTable, preview: Preview) -> IntAr
     """Return the rows of a chunk that are nodes or edges; None where it is not known which are."""
     if table.is_plain:
         return np.arange(part.num_rows)
-    if preview.read is None:
+    if preview.read is None or table.schema is None:
         return None
     source = preview.read.edges[table.number]
+    if not {source.config.src_column, source.config.dst_column} <= {*part.column_names}:
+        return None
     return np.arange(part.num_rows) if source.chosen is None else np.flatnonzero(are_edges(part, source=source))
 
 
@@ -322,15 +341,15 @@ def _keep(
             found[fault.column, fault.reason] = error
 
 
-def count_labels(preview: Preview) -> CountedLabels | None:
+def count_labels(preview: Preview, config: GraphConfig) -> CountedLabels | None:
     """Return the targets as ingest counts them; None where the sample does not show them all, or none is in a split."""
-    read = preview.read
-    if read is None or not _labelled(preview, read).sample.is_whole:
+    read, table = preview.read, preview.labelled
+    if read is None or table is None or not table.sample.is_whole:
         return None
     schema, targets = read.labelled.schema, read.targets
     if not (schema.has_labels and schema.has_split if targets is None else targets.are_split):
         return None
-    columns = _target_columns(preview, read)
+    columns = _target_columns(preview, read, _filled(table, config))
     if columns is None:
         return None
     split = to_numpy(columns["split"]) if targets is None else splits_of(columns, read)
@@ -357,9 +376,9 @@ def _widest(faults: Sequence[Fault]) -> list[Fault]:
     return [fault for fault in faults if any(fault is each for each in told)]
 
 
-def _target_columns(preview: Preview, read: Tables) -> pa.Table | None:
+def _target_columns(preview: Preview, read: Tables, table: SampledTable) -> pa.Table | None:
     """Return ids, labels, splits and times of the faultless targets as ingest stores them; None if a part lacks one."""
-    labelled, table, parts = read.labelled, _labelled(preview, read), []
+    labelled, parts = read.labelled, []
     own, schema = labelled.config, labelled.schema
     bare: NodeSchema | EdgeSchema
     if isinstance(schema, NodeSchema):
@@ -385,7 +404,7 @@ def _target_columns(preview: Preview, read: Tables) -> pa.Table | None:
 
 def _target_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
     """Return the error of splits without targets, or of too large classes, where the sample is the whole table."""
-    counted, read = count_labels(preview), preview.read
+    counted, read = count_labels(preview, config), preview.read
     if counted is None or read is None:
         return []
     try:

@@ -154,11 +154,12 @@ def read_node_schema(
     targets: EdgeTargets | None = None,
     drawn: DrawnSplit | None = None,
     classes: FoundClasses | None = None,
+    id_type: IdType | None = None,
 ) -> NodeSchema:
     """Return the schema of a type's node table. Reads schemas, and first rows where only these show a width.
 
     targets: set where edges are targets, so no node label is read. drawn: the split of labelled nodes that is made.
-    classes: of the label column, where they were counted.
+    classes: of the label column, where they were counted. id_type: of ids that are not looked at.
     """
     _refuse_empty(table)
     found, chunks = table.schema(), table.chunks
@@ -166,7 +167,7 @@ def read_node_schema(
     features = _features_there(found, config, node_type)
     sparse = sparse_stem(found, table, features, config)
     of_ids = shared_name_fix("graph.id", config.id_column, config.schema, config.schema.types[node_type])
-    id_type = id_type_of(found, chunks[0], config.id_column, "graph.id", fix=of_ids)
+    id_type = id_type or id_type_of(found, chunks[0], config.id_column, "graph.id", fix=of_ids)
     kind_name = config.schema.types[node_type]
     role, fix = role_of("graph.features", config.features, kind_name), ""
     if is_shared(config.features, config):
@@ -243,10 +244,11 @@ def read_edge_schema(
     number: int = 0,
     targets: EdgeTargets | None = None,
     classes: FoundClasses | None = None,
+    reads_ends: bool = True,
 ) -> EdgeSchema:
     """Return the schema of an edge table. nodes: the schemas of the node tables, in the order of the types.
 
-    classes: of the label column of targets, where they were counted.
+    classes: of the label column of targets, where they were counted. reads_ends: look at the columns of ids too.
     """
     own = targets if targets is not None and targets.table == number else None
     if own is not None or not config.schema.is_typed:  # one of several relations may have no edges today
@@ -254,7 +256,7 @@ def read_edge_schema(
     found, chunks = table.schema(), table.chunks
     relation = list(config.edge_tables)[number]
     config = config.of_relation(relation)
-    for end in ends_of(config, relation):
+    for end in ends_of(config, relation) if reads_ends else ():
         column = end.column
         held = _end_type(table, found, column, end.key, fix=end.fix)
         id_column = config.of_type(config.schema.types[table.ids[column]]).id_column
@@ -267,7 +269,8 @@ def read_edge_schema(
     if is_shared(config.edge_features, config):
         asked = tuple(name for name in asked if name in found.names)
     role = role_of("graph.edge_features", config.edge_features, str(relation))
-    kind, width = _label_of_edges(found, chunks, config, own, classes)
+    check_split_of_edges(found, chunks, config, own)
+    kind, width = label_of_edges(found, chunks, config, own, classes)
     if own is not None:
         _refuse_without_classes(own.drawn, kind, table, config)
     return EdgeSchema(
@@ -280,7 +283,7 @@ def read_edge_schema(
         label_width=width,
         is_target=own is not None,
         has_split=own is not None and own.by_column,
-        time=_time(found, chunks, config, relation) if targets is not None and targets.have_times else "",
+        time=time_of_edges(found, chunks, config, relation) if targets is not None and targets.have_times else "",
         class_names=class_names_of(chunks, config, classes) if LABEL_KINDS[kind].has_classes else (),
         labels_are_names=LABEL_KINDS[kind].is_class and are_names(found, config, classes),
     )
@@ -337,7 +340,17 @@ def _features_there(found: pa.Schema, config: GraphConfig, node_type: int) -> tu
     return asked if is_there or not is_shared(config.features, config) else ()
 
 
-def _label_of_edges(
+def check_split_of_edges(
+    found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, targets: EdgeTargets | None
+) -> None:
+    """Raise TableError where the column of splits of targets is missing, or no text."""
+    if targets is not None and targets.by_column:
+        fix = "Set graph.split to one of them, or task.split to {kind: random}."
+        field_of(found, edges[0], config.split_column, "graph.split, where task.split.kind is column", fix=fix)
+        split_is_text(found, edges[0], config.split_column)
+
+
+def label_of_edges(
     found: pa.Schema,
     edges: Sequence[Chunk],
     config: GraphConfig,
@@ -347,10 +360,6 @@ def _label_of_edges(
     """Return the kind and width of the labels of edges. Raises TableError where a column of targets is missing."""
     if targets is None:
         return "none", 0
-    if targets.by_column:
-        fix = "Set graph.split to one of them, or task.split to {kind: random}."
-        field_of(found, edges[0], config.split_column, "graph.split, where task.split.kind is column", fix=fix)
-        split_is_text(found, edges[0], config.split_column)
     if not targets.are_all_edges:
         return "link", 0
     if not targets.have_labels:
@@ -365,7 +374,7 @@ def _label_of_edges(
     return label_of(found, edges, config, classes)
 
 
-def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relation: Relation) -> str:
+def time_of_edges(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relation: Relation) -> str:
     """Return the unit of times in a relation's table, "" where it has none.
 
     Raises TableError where it has none and joins the types that targets join: it may list the targets' edges again,

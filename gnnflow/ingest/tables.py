@@ -22,7 +22,7 @@ from gnnflow.storage.text_types import beyond_integers
 from gnnflow.storage.user_tables import form_of, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gnnflow.config import GraphConfig
     from gnnflow.config.edge_tables import EdgeTableConfig
@@ -224,10 +224,24 @@ def tables_of(
         read_edge_schema(table, config, nodes=schemas, number=number, targets=targets, classes=classes)
         for number, table in enumerate(edges)
     ]
-    refuse_unknown_columns(config, schemas, edge_schemas)
-    _refuse_unknown_patterns(config, schemas, edge_schemas)
+    for error in (*unknown_columns(config, schemas, edge_schemas), *_unknown_patterns(config, schemas, edge_schemas)):
+        raise error
     if targets is not None:
         refuse_other_times(edges, edge_schemas, config, target=targets.table)
+    return assembled(nodes, edges, schemas, edge_schemas, config, classes=classes)
+
+
+def assembled(
+    nodes: Sequence[SourceTable],
+    edges: Sequence[SourceTable],
+    schemas: Sequence[NodeSchema],
+    edge_schemas: Sequence[EdgeSchema],
+    config: GraphConfig,
+    *,
+    classes: FoundClasses | None,
+) -> Tables:
+    """Return the tables of sources with these schemas. classes: of the label column, where they were counted."""
+    ends = [() if table.uri else _ends_of(number, edges, config) for number, table in enumerate(nodes)]
     types = config.schema.types
     stems, firsts = _stems("nodes", types, config), _firsts(nodes)
     return Tables(
@@ -301,42 +315,48 @@ def _reverse(config: GraphConfig, relation: Relation) -> int | None:
     return config.schema.relations.index(config.reverses.get(relation, relation))
 
 
-def refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
-    """Raise TableError where no table has a column that is named for all."""
+def unknown_columns(
+    config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]
+) -> Iterator[TableError]:
+    """Yield an error for each column that is named for all tables and that no table has."""
     fix = "Name the column of weights, or leave the key out where edges have none."
     if isinstance(config.weight, str) and config.weight != _WEIGHT and not any(schema.has_weight for schema in edges):
-        raise TableError(f"no edge table has a column {config.weight!r}", where="graph.weight", fix=fix)
+        yield TableError(f"no edge table has a column {config.weight!r}", where="graph.weight", fix=fix)
     for relation, schema in zip(config.edge_tables, edges, strict=True):
         column = config.weight.get(str(relation)) if isinstance(config.weight, Mapping) else None
         if column is not None and not schema.has_weight:
-            raise TableError(f"its edge table has no column {column!r}", where=f"graph.weight.{relation}", fix=fix)
+            yield TableError(f"its edge table has no column {column!r}", where=f"graph.weight.{relation}", fix=fix)
     has_none = not any(schema.has_features for schema in nodes)
     if has_none and is_shared(config.features, config) and "features" in config.model_fields_set:
         assert isinstance(config.features, tuple)
-        raise TableError(
+        yield TableError(
             f"no node table has any of the columns {', '.join(config.features)}",
             where="graph.features",
             fix="Name columns of these tables, or give {type: columns}.",
         )
     if is_shared(config.edge_features, config):
         held = {part.name for schema in edges for part in schema.attributes}
-        if missing := [name for name in config.edge_features if name not in held and not is_pattern(name)]:
-            raise TableError(
-                f"no edge table has a column {missing[0]!r}",
-                where="graph.edge_features",
-                fix="Name columns of these tables, or give {relation: columns}.",
-            )
+        for name in config.edge_features:
+            if name not in held and not is_pattern(name):
+                fix = "Name columns of these tables, or give {relation: columns}."
+                yield TableError(f"no edge table has a column {name!r}", where="graph.edge_features", fix=fix)
 
 
-def _refuse_unknown_patterns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
-    """Raise TableError where no column of any table matches a pattern; `*` may match none."""
-    for key, asked, schemas in (("features", config.features, nodes), ("edge_features", config.edge_features, edges)):
-        held = [name for schema in schemas for name in schema.columns_read]
+def _unknown_patterns(
+    config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]
+) -> Iterator[TableError]:
+    held = [[name for schema in schemas for name in schema.columns_read] for schemas in (nodes, edges)]
+    return unknown_patterns(config, *held)
+
+
+def unknown_patterns(config: GraphConfig, nodes: Sequence[str], edges: Sequence[str]) -> Iterator[TableError]:
+    """Yield an error for each pattern that no column of nodes or of edges matches; `*` may match none."""
+    for key, asked, held in (("features", config.features, nodes), ("edge_features", config.edge_features, edges)):
         every = asked if isinstance(asked, tuple) else [each for columns in asked.values() for each in columns]
         for pattern in filter(is_pattern, every):
             if pattern != "*" and pattern not in held and not any(fnmatchcase(name, pattern) for name in held):
                 fix = "Mend the pattern, or take it out."
-                raise TableError(f"no column matches {pattern!r}", where=f"graph.{key}", fix=fix)
+                yield TableError(f"no column matches {pattern!r}", where=f"graph.{key}", fix=fix)
 
 
 def check_column_sections(tables: Tables, config: GraphConfig) -> None:

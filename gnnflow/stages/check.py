@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,10 +21,10 @@ from gnnflow.config.own_code import own_function
 from gnnflow.config.partition_section import PARTITIONERS
 from gnnflow.config.stage_keys import own_encoders
 from gnnflow.config.train_section import GlobalBatchConfig, needs_ranks
-from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
+from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, StorageError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.train_labels import check_train_labels
-from gnnflow.ingest.preview import Errors
+from gnnflow.ingest.preview import Errors, own_section
 from gnnflow.ingest.preview_rows import count_labels
 from gnnflow.neighbors.own import load_function
 from gnnflow.sampling import priorities
@@ -31,7 +32,7 @@ from gnnflow.stages.bad_rows import check_bad_rows
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.partition import refuse_large_graph
 from gnnflow.stages.start import check_start
-from gnnflow.stages.table_errors import errors_of_tables, preview_of
+from gnnflow.stages.table_errors import are_swapped, errors_of_tables, preview_of
 from gnnflow.stages.target_checks import check_label_metric, check_labels, check_targets
 from gnnflow.stages.train import check_log, model_inputs
 from gnnflow.storage.filesystem import join
@@ -40,7 +41,7 @@ from gnnflow.storage.manifest import committed, facts_if_committed, read_manifes
 from gnnflow.storage.writing import remove_file, write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from gnnflow.config import Config
     from gnnflow.ingest.preview import Preview
@@ -90,22 +91,33 @@ def errors_of_run(
         preview = preview_of(config, states=run.states)
     for error in () if preview is None else errors_of_tables(preview, config):
         errors.add(error)
+    if preview is not None and are_swapped(preview, config.graph):
+        preview = replace(preview, read=None)
+    of_rows = None if preview is None or _are_told(errors.found.values(), preview, config) else preview
     if missing is None:
         return list(errors.found.values())
-    of_rows = None if errors.found else preview
     for check in (
         partial(_check_own_code, config, missing),
         partial(_check_devices, config, missing),
         partial(_check_training, config, missing),
         partial(_check_graph, run, missing, preview),
-        partial(_check_train_rows, missing, of_rows),
+        partial(_check_train_rows, config, missing, of_rows),
         partial(_check_partitioner, run, missing, preview),
         partial(_check_bad_rows, run),
     ):
         errors.attempt(check)
-    if not errors.found:  # it writes there
-        errors.attempt(partial(_check_workspace, run.workspace.uri, missing))
+    # it writes there, which is left to a run that may begin
+    errors.attempt(partial(_check_folder if errors.found else _check_workspace, run.workspace.uri, missing))
     return list(errors.found.values())
+
+
+def _are_told(errors: Collection[GnnflowError], preview: Preview, config: Config) -> bool:
+    """Return whether an error is about the labels or splits of the targets, so that these need not be counted."""
+    if preview.labelled is None:
+        return True
+    own, uri = own_section(config.graph, preview.labelled), preview.labelled.source.uri
+    words = [repr(name) for name in (own.label, own.split, own.timestamp) if name] + ["is in split"]
+    return any(uri in error.where and any(word in error.problem for word in words) for error in errors)
 
 
 def joined(errors: Sequence[GnnflowError]) -> GnnflowError:
@@ -146,28 +158,50 @@ def check_store(run: ResolvedRun) -> None:
 
 def _check_graph(run: ResolvedRun, missing: Sequence[str], preview: Preview | None = None) -> None:
     """Check the graph store, or else the tables, for the stages that are missing."""
-    if preview is not None and preview.read is None:
-        return  # the tables have errors, which are told
     trains = "train" in missing
+    if preview is not None and preview.read is None:
+        return  # later rows may show what there is
+    is_known = preview is None or preview.labelled is not None
     sampled = None if preview is None else preview.read
-    if trains and sampled is not None and run.config.graph.classes == "whole":
-        check_label_metric(run.config, sampled.labelled)
-    if sampled is not None and not any(table.schema.has_weight for table in sampled.edges):
-        priorities(np.zeros(0, np.uint64), kind=run.config.neighbors.sampling.kind, seed=run.config.seed)
+    errors = Errors()
+    if trains and is_known and sampled is not None and run.config.graph.classes == "whole":
+        errors.attempt(partial(check_label_metric, run.config, sampled.labelled))
+    if preview is not None and _lack_weights(preview, run.config):
+        kind, seed = run.config.neighbors.sampling.kind, run.config.seed
+        errors.attempt(lambda: priorities(np.zeros(0, np.uint64), kind=kind, seed=seed))
+    if not errors.found:
+        errors.attempt(partial(_check_store, run, preview, trains=trains, is_known=is_known, missing=missing))
+    else:
+        errors.attempt(partial(_check_partitions, run.config))
+    if errors.found:
+        raise joined(list(errors.found.values()))
+
+
+def _lack_weights(preview: Preview, config: Config) -> bool:
+    """Return whether all edge tables are there, and none has a column of weights."""
+    edges = [each for each in preview.tables if not each.is_nodes]
+    has_none = not any(own_section(config.graph, each).weight_column in each.names for each in edges)
+    return has_none and len(edges) == len(config.graph.edge_tables)
+
+
+def _check_store(
+    run: ResolvedRun, preview: Preview | None, *, trains: bool, is_known: bool, missing: Sequence[str]
+) -> None:
     if not trains and ("flat" not in missing or run.config.flat.targets == "all"):
         return
     facts = _facts_of_store(run)
-    if trains:
+    if trains and is_known:
         check_labels(run.config, facts=facts, preview=preview)
+    if trains:
         _check_partitions(run.config)
         _check_start(run)
     if facts is not None:
         check_targets(run.config, facts, trains=trains)
 
 
-def _check_train_rows(missing: Sequence[str], preview: Preview | None) -> None:
+def _check_train_rows(config: Config, missing: Sequence[str], preview: Preview | None) -> None:
     """Raise TrainingError where a sample that holds all targets shows that a model learns nothing from them."""
-    counted = None if preview is None or "train" not in missing else count_labels(preview)
+    counted = None if preview is None or "train" not in missing else count_labels(preview, config.graph)
     if counted is not None:
         check_train_labels(counted)
 
@@ -282,6 +316,16 @@ def _check_workspace(uri: str, missing: Sequence[str]) -> None:
     except GnnflowError as error:
         problem = f"the workspace cannot be written: {error.problem}"
         raise type(error)(problem, where=uri, fix=error.fix) from error
+
+
+def _check_folder(uri: str, missing: Sequence[str]) -> None:
+    """Raise StorageError where a workspace on this machine lies in a file, or in a folder that cannot be written."""
+    if not missing or "://" in uri:
+        return
+    there = next(each for each in (Path(uri), *Path(uri).parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        problem = f"the workspace cannot be written: {there} is no folder that can be written"
+        raise StorageError(problem, where=uri, fix="Name a folder that can be written, or that can be made.")
 
 
 def _check_own_layer(config: Config) -> None:

@@ -6,6 +6,7 @@ removed again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,8 @@ from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined
-from gnnflow.stages.resolve import cluster_for
-from gnnflow.stages.table_errors import errors_of_tables, preview_of, with_hint
+from gnnflow.stages.resolve import cluster_for, resolve_partly
+from gnnflow.stages.table_errors import preview_of, with_hint
 from gnnflow.stages.target_checks import alike_nodes
 from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times
@@ -143,14 +144,12 @@ def first_look(read: PartialConfig) -> Look:
         errors.add(error)
     if given is None:
         return Look("", tuple(errors.found.values()))
-    resolving = Errors()
-    run = resolving.attempt(lambda: resolve_here(given))
-    config = given if run is None else run.config
-    preview = preview_of(config, states={} if run is None else run.states)
-    stops = errors_of_tables(preview, config) if run is None else errors_of_run(run, preview=preview)
-    unresolved = (with_hint(error, preview, config.graph) for error in resolving.found.values())
-    for found in (*stops, *unresolved):
-        if not any(key in str(found) for key in read.removed):  # it follows from a mistake that is told
+    run, unresolved = resolve_partly(given)
+    config = run.config
+    preview = preview_of(config, states=run.states)
+    stops = [*errors_of_run(run, preview=preview), *(with_hint(each, preview, config.graph) for each in unresolved)]
+    for found in stops:
+        if not any(_is_about(found, key) for key in read.removed):  # it follows from a mistake that is told
             errors.add(found)
     counted = count_targets(preview, config.graph)
     tables = tuple(_table_look(table, config, preview) for table in preview.tables if table.parts)
@@ -162,11 +161,20 @@ def first_look(read: PartialConfig) -> Look:
         target_text=_target_text(config, preview, counted),
         splits_text=_splits_text(config),
         times=tuple(_times(preview, config.graph)),
-        notes=(*_empty_inputs(tables), *(() if preview.read is None else alike_nodes(config, preview.read))),
+        notes=(
+            *_empty_inputs(tables),
+            *(() if preview.read is None or not preview.is_complete else alike_nodes(config, preview.read)),
+        ),
         stages=tuple(stages_of(config)),
-        cluster="" if run is None else _cluster_text(run),
+        cluster="" if unresolved else _cluster_text(run),
         keys=tuple(_keys_of(config)),
     )
+
+
+def _is_about(error: GnnflowError, key: str) -> bool:
+    """Return whether an error is about a key of the config, or a text in it; a section is about its own place alone."""
+    about = f"{error.where}: {error.problem}" if "." in key or not key.isalpha() else error.where
+    return re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", about) is not None
 
 
 def refuse_first(read: PartialConfig) -> ResolvedRun:
@@ -301,7 +309,7 @@ def _input_roles(table: SampledTable, features: Sequence[str], *, what: str) -> 
 def _target_text(config: Config, preview: Preview, counted: Counted) -> str:
     kind, graph = config.task.kind, config.graph
     of = "" if graph.target is None else f" of {graph.target}"
-    if preview.read is None:
+    if preview.read is None or preview.labelled is None:
         return f"{kind}s{of}"
     label = preview.read.labelled.schema.label_kind
     rows = sum(

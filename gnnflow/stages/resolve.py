@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 Tables = dict[str, tuple[Stamp, ...]]
 
 _FORMAT_VERSION = 1
+_UNKNOWN = "not-known"  # the fingerprint of a stage whose tables are missing
 SCALES_KEY = "graph.scaled_as"
 FEWEST_PARTITIONS, MOST_PARTITIONS = 4, 65536
 _PARTS_OF_MEMORY = 16
@@ -165,6 +166,31 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     if start is not None:
         config = config.model_copy(update={"train": config.train.model_copy(update={"start": start.name})})
     return replace(run, config=config, fingerprints=_fingerprints(run, start))
+
+
+def resolve_partly(config: Config) -> tuple[ResolvedRun, list[GnnflowError]]:
+    """Return the run of a config, and the errors of tables and models that are not there.
+
+    Where there are errors, none of its stages has an artifact.
+    """
+    try:
+        return resolve(config), []
+    except GnnflowError as error:
+        errors = [error]
+    tables: Tables = {}
+    for name, uri in tables_by_name(config.graph).items():
+        try:
+            tables[name] = stamps_of_files(find_table_files(absolute(uri)))
+        except GnnflowError as error:
+            errors.append(error)
+    schema_of = cache(partial(_schema_of, graph=config.graph))
+    config = _with_classes(_with_split(_with_partitions(config, tables), schema_of), schema_of)
+    for find in (partial(_refuse_own_files, config), partial(find_scales, config), partial(find_start, config)):
+        try:
+            find()
+        except GnnflowError as error:
+            errors.append(error)
+    return ResolvedRun(config, tables, dict.fromkeys(stages_of(config), _UNKNOWN)), errors
 
 
 def find_scales(config: Config) -> Version | None:

@@ -49,7 +49,9 @@ def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
     if misfit:  # which leaves splits without edges
         found = [error for error in found if not error.problem.startswith("no edge is in split")]
     found += misfit
-    if preview.read is not None and all(table.sample.is_whole for table in preview.tables):
+    nodes = [table for table in preview.tables if table.is_nodes]
+    has_all = len(nodes) == len(config.graph.node_tables) and all(table.sample.is_whole for table in nodes)
+    if preview.read is not None and has_all:
         try:
             check_partitions(preview.read, config.graph)
         except TableError as error:
@@ -96,6 +98,11 @@ def check_partitions(tables: Tables, graph: GraphConfig) -> None:
             where=", ".join(filter(None, graph.node_tables.values())),
             fix="Lower graph.partitions, or leave it out: it then follows from the size of the tables.",
         )
+
+
+def are_swapped(preview: Preview, graph: GraphConfig) -> bool:
+    """Return whether a graph without types has the two tables in each other's place."""
+    return _swapped(preview, graph) is not None
 
 
 def _swapped(preview: Preview, graph: GraphConfig) -> TableError | None:

@@ -138,9 +138,11 @@ def _targets_of_tables(config: Config, preview: Preview) -> _Targets:
 
     The labels of a text table have a kind once all of its rows are read.
     """
-    assert preview.read is not None, "tables with errors are refused for these"
+    sampled = preview.labelled
+    assert preview.read is not None, "tables that show no types are not asked"
+    assert sampled is not None, "a table whose labels cannot be read is not asked"
     labelled = preview.read.labelled
-    schema, sampled = labelled.schema, next(each for each in preview.tables if each.source.uri == labelled.uri)
+    schema = labelled.schema
     is_open = schema.has_labels and not sampled.sample.is_whole and any(each.text_columns for each in labelled.chunks)
     kind = None if is_open else schema.label_kind
     if is_open or not isinstance(schema, NodeSchema) or any(part.section is not None for part in schema.features):

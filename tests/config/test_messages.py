@@ -327,7 +327,7 @@ def test_a_column_means_one_thing(override, where, problem):
 @pytest.mark.parametrize("edge", ["pays", "user__pays__shop", "user____user", "user__pays"])
 def test_an_edge_type_joins_two_node_types(edge):
     error = refusal(overrides=("graph.nodes={user: u}", f"graph.edges={{{edge}: e}}"))
-    assert error.where == "graph.edges"
+    assert error.where == f"graph.edges.{edge}"
     assert error.problem == f"{edge!r} does not join two of the node types user"
     assert "source__relation__target" in error.fix
 

@@ -23,7 +23,6 @@ ITEMS = [f"i{number}" for number in range(ROWS)]
 SPLIT = ["train", "train", "valid", "test"] * (ROWS // 4)
 NUMBERS = [*range(ROWS)]
 HALVES = [number + 0.5 for number in NUMBERS]
-TWICE = ["u0", *IDS[:-1]]
 
 
 def same(_held: Any) -> None:
@@ -116,6 +115,15 @@ def column(name: str, column: str, values: list[Any] | pa.Array) -> Spoil:
         held = tables[name]
         kept = held.drop_columns([column]) if column in held.column_names else held
         tables[name] = kept.append_column(column, values if isinstance(values, pa.Array) else pa.array(values))
+
+    return spoil
+
+
+def row_twice(name: str) -> Spoil:
+    """Return a change of a table: its first row a second time."""
+
+    def spoil(tables: Tables) -> None:
+        tables[name] = pa.concat_tables([tables[name].slice(0, 1), tables[name]])
 
     return spoil
 

@@ -13,7 +13,6 @@ from tests.stages.mistakes import (
     NUMBERS,
     ROWS,
     SPLIT,
-    TWICE,
     Mistake,
     both,
     column,
@@ -23,6 +22,7 @@ from tests.stages.mistakes import (
     node_table,
     put,
     renamed,
+    row_twice,
     without,
 )
 
@@ -181,9 +181,7 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         ("edges.parquet: column 'src' holds int64 ids", "the same id type"), spoil=column("edges", "src", NUMBERS)
     ),
     "ids as floats": Mistake(("nodes.parquet: column 'id' is double, not an id", "astype('Int64')"), spoil=_FLOATS),
-    "an id twice": Mistake(
-        ("'id': id appears more than once", "Keep one row per id"), spoil=column("nodes", "id", TWICE)
-    ),
+    "an id twice": Mistake(("'id': id appears more than once", "Keep one row per id"), spoil=row_twice("nodes")),
     "an end that is no node": Mistake(
         ("dst is not an id", "row 0: 'u99'", "Add the node"), spoil=column("edges", "dst", ["u99", *IDS[1:]])
     ),
@@ -237,7 +235,7 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         column("nodes", "emb", [[1.0, 2.0]] * 19 + [[1.0]]),
     ),
     "a kind of a column that is no feature": Mistake(
-        ("graph.columns: 'country' is not among the columns of graph.features", "Name the column"),
+        ("graph.columns.country: 'country' is not among the columns of graph.features", "Name the column"),
         put("graph.columns.country.kind", "categorical"),
         mended=put("graph.features", ["age", "country"]),
     ),

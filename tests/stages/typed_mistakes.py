@@ -11,7 +11,6 @@ from tests.stages.mistakes import (
     NUMBERS,
     ROWS,
     SPLIT,
-    TWICE,
     Change,
     Mistake,
     Tables,
@@ -22,6 +21,7 @@ from tests.stages.mistakes import (
     left_out,
     put,
     renamed,
+    row_twice,
 )
 
 _BUYS = "user__buys__item"
@@ -69,17 +69,17 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         mended=_LINKS,
     ),
     "a relation with a misspelt type": Mistake(
-        ("graph.edges: 'user__buys__itm' does not join", "Did you mean 'user__buys__item'?"),
+        ("graph.edges.user__buys__itm: 'user__buys__itm' does not join", "Did you mean 'user__buys__item'?"),
         _named("user__buys__itm"),
         mended=both(left_out("graph.edges.user__buys__itm"), put(f"graph.edges.{_BUYS}", "buys.parquet")),
     ),
     "a relation as PyG writes it": Mistake(
-        ("""graph.edges: "('user', 'buys', 'item')" does not join""", "Did you mean 'user__buys__item'?"),
+        ("does not join two of the node types", "Did you mean 'user__buys__item'?"),
         _named("('user', 'buys', 'item')"),
         mended=both(left_out("graph.edges.('user', 'buys', 'item')"), put(f"graph.edges.{_BUYS}", "buys.parquet")),
     ),
     "a relation with single underscores": Mistake(
-        ("graph.edges: 'user_buys_item' does not join", "Did you mean 'user__buys__item'?"),
+        ("graph.edges.user_buys_item: 'user_buys_item' does not join", "Did you mean 'user__buys__item'?"),
         _named("user_buys_item"),
         mended=both(left_out("graph.edges.user_buys_item"), put(f"graph.edges.{_BUYS}", "buys.parquet")),
     ),
@@ -133,7 +133,7 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         mended=put(f"{_KEY}.table", "item"),
     ),
     "a key that edge tables have not": Mistake(
-        ("item__in__category", "unknown key 'source'", "Keys here: table, src, dst, where."),
+        ("item__in__category.source: unknown key", "Keys here: table, src, dst, where."),
         put(f"{_KEY}.source", "id"),
         mended=left_out(f"{_KEY}.source"),
     ),
@@ -178,7 +178,7 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         spoil=column("buys", "dst", NUMBERS),
     ),
     "an id twice in a type": Mistake(
-        ("user.parquet", "id appears more than once", "Keep one row per id"), spoil=column("user", "id", TWICE)
+        ("user.parquet", "id appears more than once", "Keep one row per id"), spoil=row_twice("user")
     ),
     "a null id": Mistake(
         ("category.parquet", "null id", "Give every row an id"),
@@ -215,7 +215,7 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         mended=put("graph.features.item", ["price"]),
     ),
     "a kind for a column of no type": Mistake(
-        ("graph.columns: 'items.kind' is not among", "Did you mean 'item.kind'?"),
+        ("graph.columns.items.kind: 'items.kind' is not among", "Did you mean 'item.kind'?"),
         both(put("graph.features.item", ["kind"]), put("graph.columns", {"items.kind": {"kind": "categorical"}})),
         mended=put("graph.columns", {"item.kind": {"kind": "categorical"}}),
     ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticCustomError
 
+from gnnflow.config.base import contexts_of
 from gnnflow.config.checks import graph, neighbors, tasks, training
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def problems_of(config: Sections) -> list[PydanticCustomError]:
         try:
             check(config)
         except PydanticCustomError as error:
-            found.setdefault((error.context or {})["key"], error)
+            for each in contexts_of([error]):
+                found.setdefault(each["key"], PydanticCustomError("gnnflow", "{text}", {**each, "others": []}))
         except (LookupError, ValueError):
             if not found:  # a check may rely on what an earlier one has refused
                 raise

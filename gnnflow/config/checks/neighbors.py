@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from gnnflow.config.base import problem
+from pydantic_core import PydanticCustomError
+
+from gnnflow.config.base import problem, together
+from gnnflow.config.messages import closest, nearest
 from gnnflow.config.model_section import GATEConfig, JoinedKeys, PGNNConfig
 from gnnflow.config.neighbors_section import (
     DirectNeighbors,
@@ -71,30 +74,43 @@ def check_fanouts(config: Sections) -> None:
     sampling, place = config.neighbors.sampling, "neighbors.sampling.fanout"
     if isinstance(sampling, NoSampling):
         return
-    if isinstance(sampling.fanout, dict):
-        _check_fanout_names(config, sampling.fanout)
+    found = [*_fanout_names(config, sampling.fanout)] if isinstance(sampling.fanout, dict) else []
     held = {place: sampling.fanout} if isinstance(sampling.fanout, tuple) else sampling.fanout
-    for name, fanout in held.items():
-        if len(fanout) != config.num_hops:
-            raise problem(
-                f"{list(fanout)} is not allowed: must have {config.num_hops} numbers, one per hop",
-                key=name if name == place else f"{place}.{name}",
-                fix="Give one number per hop, targets first, or change model.layers or flat.hops.",
-            )
+    found += [
+        problem(
+            f"{list(fanout)} is not allowed: must have {config.num_hops} numbers, one per hop",
+            key=name if name == place else f"{place}.{name}",
+            fix="Give one number per hop, targets first, or change model.layers or flat.hops.",
+        )
+        for name, fanout in held.items()
+        if len(fanout) != config.num_hops
+    ]
+    if found:
+        raise together(found)
 
 
-def _check_fanout_names(config: Sections, fanouts: Mapping[str, object]) -> None:
-    """Raise where a map of fan-outs does not name exactly the graph's relations."""
+def _fanout_names(config: Sections, fanouts: Mapping[str, object]) -> Iterator[PydanticCustomError]:
+    """Yield a problem for each relation that a map of fan-outs lacks or should not have."""
     place = "neighbors.sampling.fanout"
     if isinstance(config.graph.edges, str):
-        raise problem("a map of relations, and graph.edges is one table", key=place, fix="Give one list.")
+        yield problem("a map of relations, and graph.edges is one table", key=place, fix="Give one list.")
+        return
     known = [str(relation) for relation in config.graph.schema.relations]
-    if missing := [name for name in known if name not in fanouts]:
-        raise problem(
+    missing = [name for name in known if name not in fanouts]
+    for name in fanouts:
+        if name not in known:
+            near = closest(name, missing)
+            missing = [each for each in missing if each != near]
+            yield problem(
+                f"{name!r} is not a relation of the graph",
+                key=f"{place}.{name}",
+                fix=f"{nearest(name, [near])} They are {', '.join(known)}.".strip(),
+                meant={"name": near} if near else None,
+            )
+    if missing:
+        yield problem(
             f"has no list for {', '.join(missing)}", key=place, fix="Name every relation, or give one list for all."
         )
-    if unknown := [name for name in fanouts if name not in known]:
-        raise problem(f"{unknown[0]!r} is not a relation of the graph", key=place, fix=f"They are {', '.join(known)}.")
 
 
 def check_metapaths(config: Sections) -> None:

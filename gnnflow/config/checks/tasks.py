@@ -62,6 +62,7 @@ def check_inputs(config: Sections) -> None:
                 f"{getattr(own, role)!r} is the column of graph.{role}, and task.kind is {kind}",
                 key=f"graph.{key}.{of}" if isinstance(getattr(graph, key), dict) else f"graph.{key}",
                 fix="Take it out of the list: a label would be its own input.",
+                meant={"item": getattr(own, role)},
             )
 
 
