@@ -36,7 +36,7 @@ def test_the_page_of_first_steps_runs_from_top_to_bottom(number, tmp_path, monke
 
 def test_check_prints_all_mistakes_and_run_refuses_with_them_before_a_worker_starts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "nodes.csv").write_text("id,f,label,split\n0,1.5,0,train\n1,2.5,1,valid\n")
+    (tmp_path / "nodes.csv").write_text("id,f,label,split\n0,1.5,0,train\n2,3.5,1,train\n1,2.5,1,valid\n")
     (tmp_path / "edges.csv").write_text("sender,receiver\n0,1\n1,0\n")
     (tmp_path / "config.yaml").write_text(
         "name: small\ngraph: {nodes: nodes.csv, edges: edges.csv, features: [f]}\nepochs: 3\n"

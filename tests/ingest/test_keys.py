@@ -221,8 +221,8 @@ def test_which_rows_are_edges_decides_the_fingerprint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ({"tabel": "x"}, r"graph\.edges\.device__of__account.* unknown key 'tabel'.*Keys here: table, src, dst, where"),
-        ({"src": "id"}, r"has no key 'table'"),
+        ({"tabel": "x"}, r"graph\.edges\.device__of__account\.tabel: unknown key.*Keys here: table, src, dst, where"),
+        ({"src": "id"}, r"device__of__account\.table: required but missing"),
         ({"table": "device", "src": "dst"}, r"'dst' is the column of graph\.src too"),
         ({"table": "device", "where": {"kind": True}}, r"must be text or a number.*quotes"),
     ],
