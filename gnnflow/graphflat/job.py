@@ -18,9 +18,9 @@ class FlatJob:
     """The graph, the hops and the targets of GraphFlat.
 
     targets: None for labelled nodes with a split, "all", or dense ids [T]; with types, of the target types alone.
-    pairs: how negatives are drawn, where targets are the store's pairs; None where they are nodes. memory: bytes that a
-    worker may take, files that it maps included; 0 without a limit. mapped: whether dense features stay where they are
-    read, and the tasks of shards map them; None is wherever they can, see `mapreduce.way`.
+    pairs: how negatives are drawn, where targets are the store's pairs; None where they are nodes. mapped: whether
+    dense features stay where they are read, and the tasks of shards map them; None is wherever they can, see
+    `mapreduce.way`.
     """
 
     artifact: str
@@ -29,7 +29,6 @@ class FlatJob:
     layout: Layout
     targets: Any
     pairs: PoolPlan | None = None
-    memory: int = 0
     mapped: bool | None = None
 
     @property

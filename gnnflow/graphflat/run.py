@@ -37,7 +37,7 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
     """Run GraphFlat. A graph without targets gives no shards."""
     parts = job.neighbors.store.num_partitions
     here, local = runner.scheduler.on_this_machine, is_local(runner.work)
-    way = way_of(on_this_machine=here, local_files=local, mapped_bytes=job.mapped_bytes, memory=job.memory)
+    way = way_of(on_this_machine=here, local_files=local, mapped_bytes=job.mapped_bytes)
     way = way if job.mapped is None else Way(job.mapped, "to compare")
     job = replace(job, mapped=way.mapped)
     found = runner.run(Round("targets", parts, parts, partial(rounds.find_targets, job=job)))

@@ -35,7 +35,7 @@ class InferJob:
     edges, scored from the embeddings of their ends; all nodes are then computed.
     device: where slices are computed, see `infer.device`. A device of the model that it loads computes its slices.
     exchange: how partitions send to each other. hub_threshold: in-edges of a target above which `hubs.py` splits them;
-    None: never. memory: bytes that a worker may take, files that it maps included; 0 without a limit.
+    None: never.
     """
 
     artifact: str
@@ -52,7 +52,6 @@ class InferJob:
     device: Device = "cpu"
     exchange: Exchange = field(default_factory=Exchange)
     hub_threshold: int | None = None
-    memory: int = 0
 
     @property
     def mapped(self) -> bool:

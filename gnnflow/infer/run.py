@@ -49,7 +49,6 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
         on_this_machine=runner.scheduler.on_this_machine,
         local_files=is_local(runner.work),
         mapped_bytes=widest * job.neighbors.store.book.num_nodes,
-        memory=job.memory,
     )
     way = way if job.exchange.mapped is None else Way(job.exchange.mapped, "to compare")
     job = replace(job, exchange=replace(job.exchange, layers=sends, mapped=way.mapped))

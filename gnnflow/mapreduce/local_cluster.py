@@ -15,6 +15,8 @@ from contextlib import ExitStack, contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from gnnflow.graph.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -30,6 +32,11 @@ _LOCAL_SETTINGS = {
     # A nanny sees its worker's end at once. A worker that was not heard for five minutes lives where the machine slept,
     # or where this process was stopped or had no processor: all workers would be killed amid their tasks
     "distributed.scheduler.worker-ttl": None,
+    # Results of tasks are small: a worker that has much memory is in the middle of a task, and could free nothing else.
+    # What it maps would make it wait forever
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.target": False,
     "distributed.worker.daemon": False,
     # it keeps a tree of calls for each of the last thousand seconds, which costs memory
     "distributed.worker.profile.enabled": False,
@@ -172,13 +179,27 @@ def _restore_environment(before: Mapping[str, str]) -> None:
 
 
 def _nanny(ended: list[int], say: Callable[[str], None]) -> Any:
-    """Return a Dask nanny that notes how a worker ends while it starts, and says how others ended."""
+    """Return a Dask nanny that notes how a worker ends while it starts, and says how others ended.
+
+    It stops a worker for its own memory, not for files that it has mapped: these are the system's cache.
+    """
     from distributed import Nanny
     from distributed.core import Status
+    from distributed.worker_memory import NannyMemoryManager
+
+    class OwnMemory(NannyMemoryManager):
+        def memory_monitor(self, nanny: Nanny) -> None:
+            taken = own_bytes(getattr(getattr(nanny.process, "process", None), "pid", None))
+            if taken > (self.memory_limit or 0) * (self.memory_terminate_fraction or 1):
+                super().memory_monitor(nanny)
 
     class Noting(Nanny):
         _asked = False
         _taken = 0
+
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            self.memory_manager = OwnMemory(self, memory_limit=self.memory_manager.memory_limit or 0)
 
         def _on_worker_exit_sync(self, exitcode: int) -> None:
             if self.status == Status.init:
@@ -200,10 +221,19 @@ def _nanny(ended: list[int], say: Callable[[str], None]) -> Any:
     return Noting
 
 
+def own_bytes(pid: int | None) -> int:
+    """Return the bytes of a process in memory without the files that it has mapped, where the system tells."""
+    try:
+        held = psutil.Process(pid).memory_info()
+    except psutil.Error:  # it has ended
+        return 0
+    return int(held.rss) - int(getattr(held, "shared", 0))
+
+
 def _loss(name: object, code: int, *, taken: int, limit: int) -> str:
     """Return a sentence on a worker that ended while it ran. taken: its bytes, if Dask stopped it for them."""
     if taken:
-        had = f"{taken / 2**20:,.0f} MiB, mapped files included, of its {limit / 2**20:,.0f}"
+        had = f"{taken / 2**20:,.0f} MiB, of its {limit / 2**20:,.0f}"
         return f"worker {name} was stopped at {had} (cluster.memory_limit); it starts again"
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     return f"worker {name} {how}; it starts again"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
 
 MAPPED_SHARES = 2
-"""Rows are mapped where all of them take at most one of so many shares of a worker's memory."""
+"""Rows are mapped where all of them take at most one of so many shares of the machine's memory."""
+_CONTAINER = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True)
@@ -22,18 +26,31 @@ class Way:
         return f"rows of other partitions {how}: {self.why}"
 
 
-def way_of(*, on_this_machine: bool, local_files: bool, mapped_bytes: int = 0, memory: int = 0) -> Way:
+def machine_memory() -> int:
+    """Return the bytes of memory of this machine, or of the container that this process runs in."""
+    limits = [int(psutil.virtual_memory().total)]
+    for file in _CONTAINER:
+        try:
+            limits.append(int(file.read_text()))
+        except (OSError, ValueError):  # there is none, or it is "max"
+            continue
+    return min(limits)
+
+
+def way_of(*, on_this_machine: bool, local_files: bool, mapped_bytes: int = 0) -> Way:
     """Choose the way of rows: tasks map each other's files where all run on one machine and the files lie there.
 
-    mapped_bytes: of the rows of all nodes that are there at once. memory: bytes of a worker, 0 without a limit. What a
-    worker has mapped counts as its memory, and one that has more than its limit is stopped.
+    mapped_bytes: of the rows of all nodes that are there at once. All workers share them in the system's cache, and
+    they are no part of a worker's memory (`local_cluster.py`); but rows that the cache cannot hold would be read from
+    the disk again and again.
     """
+    memory = machine_memory()
     if not on_this_machine:
         return Way(mapped=False, why="tasks may run on other machines")
     if not local_files:
         return Way(mapped=False, why="the workspace does not lie on this machine's disk")
-    if memory and mapped_bytes * MAPPED_SHARES > memory:
+    if mapped_bytes * MAPPED_SHARES > memory:
         mib, of = mapped_bytes / 2**20, memory / 2**20
-        why = f"the rows of all nodes, {mib:,.0f} MiB, would take more than half of a worker's {of:,.0f} MiB"
+        why = f"the rows of all nodes, {mib:,.0f} MiB, would take more than half of this machine's {of:,.0f} MiB"
         return Way(mapped=False, why=why)
     return Way(mapped=True, why="all tasks run on this machine, where the workspace lies")

@@ -10,7 +10,6 @@ from gnnflow.graphflat.run import run_rounds
 from gnnflow.neighbors.pairs import PoolPlan
 from gnnflow.stages.base import Made
 from gnnflow.stages.link_facts import find_link_facts
-from gnnflow.stages.resolve import memory_limit
 
 if TYPE_CHECKING:
     from gnnflow.stages.base import StageRun
@@ -22,8 +21,7 @@ def work(run: StageRun) -> Made:
     targets = "all" if flat.targets == "all" else None
     task = run.config.task
     pairs = None if task.kind == "node" else PoolPlan.of(task, seed=run.config.seed)
-    memory = memory_limit(run.config)
-    job = FlatJob(run.artifact, neighbors, run.config.num_hops, flat.layout, targets, pairs, memory)
+    job = FlatJob(run.artifact, neighbors, run.config.num_hops, flat.layout, targets, pairs)
     result = run_rounds(job, run.rounds, shard_size=flat.shard_size)
     run.tell(result.way.text)
     run.rounds.remarks["way"] = result.way.text

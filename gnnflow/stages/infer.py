@@ -26,7 +26,6 @@ from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.way import Way, way_of
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import Made
-from gnnflow.stages.resolve import memory_limit
 from gnnflow.storage.filesystem import is_local, join
 from gnnflow.storage.verified import expect_files
 
@@ -143,7 +142,6 @@ def _job(run: StageRun, model: str, learned: Learned) -> InferJob:
         seed=run.config.seed,
         scores_edges=run.config.task.kind == "edge",
         hub_threshold=getattr(run.config.neighbors, "hub_threshold", None),
-        memory=memory_limit(run.config),
     )
 
 
@@ -209,7 +207,7 @@ def _neighborhoods_of(targets: IntArray, job: InferJob, runner: RoundRunner) -> 
     work_folder = join(runner.work, "parity")
     shards = join(work_folder, "shards")
     inner = RoundRunner(work_folder, runner.scheduler, runner.progress, artifact=shards)
-    flat = FlatJob(shards, job.neighbors, job.num_layers, "shared", targets, memory=job.memory)
+    flat = FlatJob(shards, job.neighbors, job.num_layers, "shared", targets)
     result = cut_neighborhoods(flat, inner, shard_size=_PARITY_SHARD)
     expect_files(shards, result.files)
     later = inner.started - runner.started

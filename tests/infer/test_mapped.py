@@ -18,6 +18,7 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.infer import sending
 from gnnflow.infer.choice import Exchange
 from gnnflow.infer.run import run_rounds
+from gnnflow.mapreduce import way
 from gnnflow.mapreduce.exchange import ExchangeError, Inbox
 from gnnflow.mapreduce.mapped import ArrayWriter, Kept, map_arrays
 from gnnflow.mapreduce.rounds import Round, RoundRunner, TaskOutput
@@ -179,21 +180,22 @@ def test_a_short_or_lost_array_is_an_error_of_the_exchange(tmp_path: Path) -> No
 
 
 def test_rows_are_mapped_where_all_tasks_run_on_this_machine_and_files_lie_there(tmp_path: Path) -> None:
-    def way(workspace: str, cluster: dict[str, str]) -> str:
+    def text_of(workspace: str, cluster: dict[str, str]) -> str:
         content = {"name": "a", "workspace": workspace, "graph": {"nodes": "n", "edges": "e"}, "model": {"kind": "gcn"}}
         return planned_way(config_from_dict({**content, "cluster": cluster})).text
 
-    assert "read where they lie: all tasks" in way(str(tmp_path), {"kind": "local"})
-    assert "owners send: tasks may run" in way(str(tmp_path), {"kind": "address", "address": "tcp://host:1"})
-    assert "owners send: the workspace" in way("memory://work", {"kind": "synchronous"})
+    assert "read where they lie: all tasks" in text_of(str(tmp_path), {"kind": "local"})
+    assert "owners send: tasks may run" in text_of(str(tmp_path), {"kind": "address", "address": "tcp://host:1"})
+    assert "owners send: the workspace" in text_of("memory://work", {"kind": "synchronous"})
 
 
-def test_rows_are_sent_where_a_worker_cannot_map_them_all(tmp_path: Path) -> None:
+def test_rows_are_sent_where_a_machine_cannot_map_them_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = prepare(stored("graph"), tmp_path, MODELS["sage mean"], SAMPLINGS["whole"])
     found = []
-    for memory in (0, 1 << 30, 1 << 8):
-        way = replace(job, memory=memory, artifact=str(tmp_path / f"a{memory}"))
-        found.append(run_rounds(way, RoundRunner(str(tmp_path / f"w{memory}"), Synchronous())))
-    assert [each.way.mapped for each in found] == [True, True, False]
-    assert "more than half of a worker's" in found[2].way.text
-    assert found[0].files == found[2].files
+    for memory in (1 << 30, 1 << 8):
+        monkeypatch.setattr(way, "machine_memory", lambda memory=memory: memory)
+        here = replace(job, artifact=str(tmp_path / f"a{memory}"))
+        found.append(run_rounds(here, RoundRunner(str(tmp_path / f"w{memory}"), Synchronous())))
+    assert [each.way.mapped for each in found] == [True, False]
+    assert "more than half of this machine's" in found[1].way.text
+    assert found[0].files == found[1].files

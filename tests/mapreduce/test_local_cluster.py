@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import resource
 import signal
@@ -163,3 +164,36 @@ def wait_until(holds):
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def mapped(path):
+    """Map a whole file, read each page of it, and wait until a nanny has looked."""
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        read = sum(content[:: mmap.PAGESIZE])
+        time.sleep(1)
+    return read
+
+
+def held(size, path):
+    """Hold bytes until the nanny stops this worker; the worker that runs the task again returns at once."""
+    if not Path(path).exists():
+        Path(path).touch()
+        held = bytearray(b"1" * size)
+        time.sleep(60)
+        del held
+
+
+@of_a_killed_process
+@pytest.mark.distributed
+def test_a_worker_is_stopped_for_its_own_memory_and_not_for_files_that_it_maps(tmp_path):
+    """Mapped files are the system's cache; Dask alone would stop, or pause, a worker that has mapped its limit."""
+    size, said = 600 << 20, []
+    with (tmp_path / "rows").open("wb") as file:
+        file.truncate(size)
+    with ExitStack() as stack:
+        client = start_workers(LocalCluster(workers=1, memory_limit="512MiB"), stack, say=said.append)
+        assert client.submit(mapped, str(tmp_path / "rows")).result(timeout=60) == 0
+        assert said == []
+        client.submit(held, size, str(tmp_path / "began")).result(timeout=60)
+        assert len(said) == 1
+        assert said[0].startswith("worker 0 was stopped at ")
