@@ -91,7 +91,7 @@ def _mend(held: dict[str, Any], found: Finding, removed: list[_Path], *, is_exac
     if found.path == ("name",):
         held["name"] = "unnamed"
         return True
-    if is_whole and _write_as_meant(held, path, found.meant):
+    if (is_whole and _write_as_meant(held, path, found.meant)) or _turn_edges(held["graph"], found.meant):
         return True
     if _is_target(held, path) and _value(held, path) is None:
         return _forget_labels(held, removed)
@@ -101,6 +101,14 @@ def _mend(held: dict[str, Any], found: Finding, removed: list[_Path], *, is_exac
         return _mend_table(held, path if len(path) > 1 else found.path, removed)
     path = path[:-1] if found.names_kind and path[-1:] == found.path[-1:] else path
     return bool(path) and (is_whole or not is_exact) and _take_out(held, path, removed)
+
+
+def _turn_edges(graph: dict[str, Any], meant: Mapping[str, Any]) -> bool:
+    """Read the edges in both directions where they were meant so; False where they are, or nobody knows."""
+    if "reverse_edges" not in meant or graph.get("reverse_edges"):
+        return False
+    graph["reverse_edges"] = True
+    return True
 
 
 def _is_target(held: dict[str, Any], path: _Path) -> bool:

@@ -32,7 +32,7 @@ from gnnflow.stages.bad_rows import check_bad_rows
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.partition import refuse_large_graph
 from gnnflow.stages.start import check_start
-from gnnflow.stages.table_errors import are_swapped, errors_of_tables, preview_of
+from gnnflow.stages.table_errors import errors_of_tables, preview_of, swapped_tables
 from gnnflow.stages.target_checks import check_label_metric, check_labels, check_targets
 from gnnflow.stages.train import check_log, model_inputs
 from gnnflow.storage.filesystem import join
@@ -91,16 +91,17 @@ def errors_of_run(
         preview = preview_of(config, states=run.states)
     for error in () if preview is None else errors_of_tables(preview, config):
         errors.add(error)
-    if preview is not None and are_swapped(preview, config.graph):
+    if preview is not None and swapped_tables(preview, config.graph) is not None:
         preview = replace(preview, read=None)
     of_rows = None if preview is None or _are_told(errors.found.values(), preview, config) else preview
     if missing is None:
         return list(errors.found.values())
+    for error in _graph_errors(run, missing, preview):
+        errors.add(error)
     for check in (
         partial(_check_own_code, config, missing),
         partial(_check_devices, config, missing),
         partial(_check_training, config, missing),
-        partial(_check_graph, run, missing, preview),
         partial(_check_train_rows, config, missing, of_rows),
         partial(_check_partitioner, run, missing, preview),
         partial(_check_bad_rows, run),
@@ -152,29 +153,29 @@ def _check_training(config: Config, missing: Sequence[str]) -> None:
 
 def check_store(run: ResolvedRun) -> None:
     """Raise the errors that `check_run` could not know before there was a graph store."""
-    _check_graph(run, _missing(run, run.stages))
+    if errors := _graph_errors(run, _missing(run, run.stages)):
+        raise joined(errors)
     _check_bad_rows(run)
 
 
-def _check_graph(run: ResolvedRun, missing: Sequence[str], preview: Preview | None = None) -> None:
-    """Check the graph store, or else the tables, for the stages that are missing."""
-    trains = "train" in missing
+def _graph_errors(run: ResolvedRun, missing: Sequence[str], preview: Preview | None = None) -> list[GnnflowError]:
+    """Return the errors of the graph store, or else of the tables, for the stages that are missing."""
+    trains, errors = "train" in missing, Errors()
     if preview is not None and preview.read is None:
-        return  # later rows may show what there is
+        return []  # later rows may show what there is
     is_known = preview is None or preview.labelled is not None
     sampled = None if preview is None else preview.read
-    errors = Errors()
     if trains and is_known and sampled is not None and run.config.graph.classes == "whole":
         errors.attempt(partial(check_label_metric, run.config, sampled.labelled))
+    is_told = bool(errors.found)
     if preview is not None and _lack_weights(preview, run.config):
         kind, seed = run.config.neighbors.sampling.kind, run.config.seed
         errors.attempt(lambda: priorities(np.zeros(0, np.uint64), kind=kind, seed=seed))
-    if not errors.found:
-        errors.attempt(partial(_check_store, run, preview, trains=trains, is_known=is_known, missing=missing))
-    else:
+    if is_told:
         errors.attempt(partial(_check_partitions, run.config))
-    if errors.found:
-        raise joined(list(errors.found.values()))
+    else:
+        errors.attempt(partial(_check_store, run, preview, trains=trains, is_known=is_known, missing=missing))
+    return list(errors.found.values())
 
 
 def _lack_weights(preview: Preview, config: Config) -> bool:

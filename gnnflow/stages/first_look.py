@@ -28,7 +28,7 @@ from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined
 from gnnflow.stages.resolve import cluster_for, resolve_partly
-from gnnflow.stages.table_errors import preview_of, with_hint
+from gnnflow.stages.table_errors import preview_of, swapped_tables, with_hint
 from gnnflow.stages.target_checks import alike_nodes
 from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times
@@ -147,6 +147,13 @@ def first_look(read: PartialConfig) -> Look:
     run, unresolved = resolve_partly(given)
     config = run.config
     preview = preview_of(config, states=run.states)
+    if (swapped := swapped_tables(preview, config.graph)) is not None:  # read on as they are meant
+        errors.add(swapped)
+        places = {"nodes": given.graph.edges, "edges": given.graph.nodes}
+        given = given.model_copy(update={"graph": given.graph.model_copy(update=places)})
+        run, unresolved = resolve_partly(given)
+        config = run.config
+        preview = preview_of(config, states=run.states)
     stops = [*errors_of_run(run, preview=preview), *(with_hint(each, preview, config.graph) for each in unresolved)]
     for found in stops:
         if not any(_is_about(found, key) for key in read.removed):  # it follows from a mistake that is told

@@ -42,7 +42,7 @@ def preview_of(config: Config, *, states: States) -> Preview:
 def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
     """Return the errors of the tables' files, columns and sampled rows."""
     found = [with_hint(error, preview, config.graph) for error in (*preview.errors, *row_errors(preview, config.graph))]
-    if (swapped := _swapped(preview, config.graph)) is not None:
+    if (swapped := swapped_tables(preview, config.graph)) is not None:
         places = {chunk.uri for table in preview.tables for chunk in table.source.chunks}
         found = [swapped, *(error for error in found if error.where not in places)]
     misfit = [error for table in preview.tables if not table.is_nodes for error in _misspelt(table, config.graph)]
@@ -100,12 +100,7 @@ def check_partitions(tables: Tables, graph: GraphConfig) -> None:
         )
 
 
-def are_swapped(preview: Preview, graph: GraphConfig) -> bool:
-    """Return whether a graph without types has the two tables in each other's place."""
-    return _swapped(preview, graph) is not None
-
-
-def _swapped(preview: Preview, graph: GraphConfig) -> TableError | None:
+def swapped_tables(preview: Preview, graph: GraphConfig) -> TableError | None:
     """Return the error of a graph without types whose two tables are each other's; None for another graph."""
     if graph.schema.is_typed or len(preview.tables) < len(("nodes", "edges")):
         return None

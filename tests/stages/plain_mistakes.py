@@ -215,7 +215,7 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         mended=put("graph.features", ["age"]),
     ),
     "exclude takes all": Mistake(
-        ("graph.features: no column matches *, less those of graph.exclude (*)", "Its columns are: id, age"),
+        ("graph.features: no column matches *, less those of graph.exclude (*)", "Its columns are: "),
         both(put("graph.features", "all"), put("graph.exclude", ["*"])),
         mended=put("graph.exclude", ["country"]),
     ),
@@ -259,7 +259,7 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
     ),
     # labels and splits
     "labels of another name": Mistake(
-        ("graph.label: the node table has no label column", "(id, age, country, is_fraud, split)"),
+        ("graph.label: the node table has no label column", "age, country, is_fraud, split"),
         spoil=renamed("nodes", "label", "is_fraud"),
         mended=put("graph.label", "is_fraud"),
     ),

@@ -50,6 +50,7 @@ def check_target_neighbors(config: Sections) -> None:
             f"{', '.join(map(str, relations))}",
             key="graph.target" if direct else "neighbors.kind",
             fix=fix if direct else f"Choose neighbours that nodes of type {target} have.",
+            meant={"reverse_edges": True} if direct and turned else None,
         )
 
 
