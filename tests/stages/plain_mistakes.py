@@ -36,23 +36,21 @@ _FLOATS = both(
 
 
 def _mixed(folder: Path) -> None:
-    (folder / "export.d").mkdir()
-    pq.write_table(node_table(), folder / "export.d" / "part.parquet")
-    (folder / "export.d" / "part.csv").write_text("id,age\nu0,1\n")
+    (folder / "mixed.d").mkdir()
+    pq.write_table(node_table(), folder / "mixed.d" / "part.parquet")
+    (folder / "mixed.d" / "part.csv").write_text("id,age\nu0,1\n")
 
 
 def _two_tables(folder: Path) -> None:
-    (folder / "export.d").mkdir()
-    pq.write_table(node_table(), folder / "export.d" / "b.parquet")
-    pq.write_table(edge_table(IDS, IDS), folder / "export.d" / "a.parquet")
+    (folder / "two.d").mkdir()
+    pq.write_table(node_table(), folder / "two.d" / "b.parquet")
+    pq.write_table(edge_table(IDS, IDS), folder / "two.d" / "a.parquet")
 
 
 def _no_table(folder: Path) -> None:
-    (folder / "export.d").mkdir()
-    (folder / "export.d" / "readme.md").write_text("to come")
+    (folder / "empty.d").mkdir()
+    (folder / "empty.d" / "readme.md").write_text("to come")
 
-
-_IN_FOLDER = put("graph.nodes", "export.d")
 
 PLAIN_MISTAKES: dict[str, Mistake] = {
     # keys
@@ -137,18 +135,20 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
     "a missing file": Mistake(
         ("accounts.parquet: no such table", "Give a file, a folder or a glob"), put("graph.nodes", "accounts.parquet")
     ),
-    "a folder without tables": Mistake(("export.d: no such table (1 files there",), _IN_FOLDER, files=_no_table),
+    "a folder without tables": Mistake(
+        ("empty.d: no such table (1 files there",), put("graph.nodes", "empty.d"), files=_no_table
+    ),
     "a folder of two formats": Mistake(
-        ("export.d: holds part.csv and part.parquet", "a glob such as *.parquet"),
-        _IN_FOLDER,
+        ("mixed.d: holds part.csv and part.parquet", "a glob such as *.parquet"),
+        put("graph.nodes", "mixed.d"),
         files=_mixed,
-        mended=put("graph.nodes", "export.d/*.parquet"),
+        mended=put("graph.nodes", "mixed.d/*.parquet"),
     ),
     "a folder of two tables": Mistake(
         ("b.parquet: has columns", "with the same columns"),
-        _IN_FOLDER,
+        put("graph.nodes", "two.d"),
         files=_two_tables,
-        mended=put("graph.nodes", "export.d/b.parquet"),
+        mended=put("graph.nodes", "two.d/b.parquet"),
     ),
     "a file of another program": Mistake(
         ("n.sav: unknown table format", ".csv"),
