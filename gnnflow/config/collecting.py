@@ -53,9 +53,7 @@ def read_all(values: Mapping[str, Any]) -> Reading:
             if not any(_follows(each.path, path) for path in removed):
                 findings.setdefault(f"{path_text(each.path)}: {each.problem}", each)
         sections = _sections_of(held)
-        has_graph = isinstance(held.get("graph"), dict)
-        changed = [has_graph and _mend(held, each, removed, is_exact=sections is not None) for each in found]
-        if not any(changed):
+        if not _mend_all(held, found, removed, is_exact=sections is not None):
             removed += [each.path for each in found]
             return _reading(sections, findings, removed)
     return _reading(None, findings, removed)
@@ -79,6 +77,20 @@ def _follows(path: _Path, removed: _Path) -> bool:
     """Return whether a mistake follows from a key that was taken out: nodes from edges too, and edges from nodes."""
     are_tables = {path[:2], removed[:2]} == {*_TABLES} and removed[-1] != UNREAD
     return are_tables or all(mine == theirs for mine, theirs in zip(path, removed, strict=False))
+
+
+def _mend_all(held: dict[str, Any], found: Sequence[Finding], removed: list[_Path], *, is_exact: bool) -> bool:
+    """Mend what is wrong in a config, and return whether anything has changed."""
+    before, has_changed = len(removed), False
+    for each in found:
+        is_there = isinstance(held.get("graph"), dict) and not _is_within(each.path, removed[before:])
+        has_changed |= is_there and _mend(held, each, removed, is_exact=is_exact)
+    return has_changed
+
+
+def _is_within(path: _Path, removed: Sequence[_Path]) -> bool:
+    """Return whether a key is gone with one that was taken out, as all items of a wrong list are."""
+    return any(path[: len(each)] == each for each in removed)
 
 
 def _mend(held: dict[str, Any], found: Finding, removed: list[_Path], *, is_exact: bool) -> bool:
