@@ -38,12 +38,11 @@ from gnnflow.storage.columns import (
     take_rows,
     to_matrix,
     to_numpy,
-    to_rows,
 )
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.arrays import IntArray
     from gnnflow.graph.batch import Degrees, NodeFeatures
     from gnnflow.graphflat.job import FlatJob
     from gnnflow.mapreduce.exchange import Inbox
@@ -194,12 +193,13 @@ def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
         own = np.flatnonzero((local >= rows.start) & (local < rows.stop))
         columns = ["node", *DEGREE_COLUMNS, *store.feature_columns_of(node_type)]
         table, picked = store.nodes(index, columns, node_type=node_type), local[own] - rows.start
-        if node_type in job.mapped_types:
+        facts = store.facts.features_of_types[node_type]
+        if facts is not None and node_type in job.mapped_types:
             is_reached = np.zeros(table.num_rows, bool)
             is_reached[picked] = True
             # features of the nodes that any shard reached [n, W], and the place of each node among them
-            features = _matrix_of(table["x"])[is_reached]
-            emits.append(Kept(job.mapped_types[node_type], {"x": features}))
+            x = np.asarray(features_of(table, facts).dense)[is_reached]
+            emits.append(Kept(job.mapped_types[node_type], {"x": x}))
             place = pa.array(np.cumsum(is_reached) - 1)
             table = table.drop_columns("x").append_column("place", place)
         emits.append(Emit(channel, table, shard[own], picked=picked))
@@ -309,11 +309,6 @@ def _node_table(inbox: Inbox, job: FlatJob, node_type: int) -> pa.Table:
         np.take(kept, to_numpy(piece["place"]), axis=0, out=x[begin : begin + piece.num_rows], mode="clip")
         begin += piece.num_rows
     return table.drop_columns("place").append_column("x", from_matrix(x) if is_wide else from_rows(x))
-
-
-def _matrix_of(column: pa.ChunkedArray) -> Array:
-    """Return dense features as rows of numbers, or of bytes where they are narrow."""
-    return to_rows(column) if pa.types.is_fixed_size_binary(column.type) else to_matrix(column)
 
 
 def _sorted_by(table: pa.Table, column: str) -> pa.Table:

@@ -13,14 +13,14 @@ from gnnflow.graph.facts import BlowUp, FlatFacts, ShardEntry
 from gnnflow.graphflat import rounds
 from gnnflow.graphflat.shard_plan import bounded_shard_size, plan_shards
 from gnnflow.mapreduce.rounds import Round
-from gnnflow.mapreduce.way import Way, way_of
-from gnnflow.storage.filesystem import is_local
+from gnnflow.mapreduce.way import way_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graphflat.job import FlatJob
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.mapreduce.way import Way
     from gnnflow.storage.writing import FileEntry
 
 
@@ -36,9 +36,7 @@ class FlatResult:
 def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatResult:
     """Run GraphFlat. A graph without targets gives no shards."""
     parts = job.neighbors.store.num_partitions
-    here, local = runner.scheduler.on_this_machine, is_local(runner.work)
-    way = way_of(on_this_machine=here, local_files=local, mapped_bytes=job.mapped_bytes)
-    way = way if job.mapped is None else Way(job.mapped, "to compare")
+    way = way_in(runner, mapped_bytes=job.mapped_bytes, asked=job.mapped)
     job = replace(job, mapped=way.mapped)
     found = runner.run(Round("targets", parts, parts, partial(rounds.find_targets, job=job)))
     limits = job.neighbors.sampling.of_hops(job.num_hops)

@@ -11,8 +11,7 @@ import numpy as np
 from gnnflow.graph.errors import ScoringError
 from gnnflow.infer import hub_edges, hubs, need, pairs, rounds, states, target_states
 from gnnflow.mapreduce.rounds import Round
-from gnnflow.mapreduce.way import Way, way_of
-from gnnflow.storage.filesystem import is_local
+from gnnflow.mapreduce.way import way_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.run_facts import Sent
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.mapreduce.way import Way
     from gnnflow.storage.writing import FileEntry
 
 
@@ -45,12 +45,8 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     leaves = job.neighbors.store.facts.leaves_of_relations
     sends = states.layer_bytes(job.load_model(), leaves=leaves, columns=job.edge_columns)
     widest = max(sum(relation.row for relation in layer) for layer in sends)
-    way = way_of(
-        on_this_machine=runner.scheduler.on_this_machine,
-        local_files=is_local(runner.work),
-        mapped_bytes=widest * job.neighbors.store.book.num_nodes,
-    )
-    way = way if job.exchange.mapped is None else Way(job.exchange.mapped, "to compare")
+    mapped_bytes = widest * job.neighbors.store.book.num_nodes
+    way = way_in(runner, mapped_bytes=mapped_bytes, asked=job.exchange.mapped)
     job = replace(job, exchange=replace(job.exchange, layers=sends, mapped=way.mapped))
     needs = _plan_needs(job, runner)
     job = needs.job

@@ -215,7 +215,7 @@ def _nanny(ended: list[int], say: Callable[[str], None]) -> Any:
 
         def log_event(self, topic: Any, msg: Any) -> None:
             if topic == "worker-restart-memory":  # it is about to stop its worker
-                self._taken = msg["rss"]
+                self._taken = own_bytes(msg["pid"])
             super().log_event(topic, msg)  # type: ignore[no-untyped-call]
 
     return Noting

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
+
+from gnnflow.storage.filesystem import is_local
+
+if TYPE_CHECKING:
+    from gnnflow.mapreduce.rounds import RoundRunner
 
 MAPPED_SHARES = 2
 """Rows are mapped where all of them take at most one of so many shares of the machine's memory."""
@@ -44,13 +50,20 @@ def way_of(*, on_this_machine: bool, local_files: bool, mapped_bytes: int = 0) -
     they are no part of a worker's memory (`local_cluster.py`); but rows that the cache cannot hold would be read from
     the disk again and again.
     """
-    memory = machine_memory()
     if not on_this_machine:
         return Way(mapped=False, why="tasks may run on other machines")
     if not local_files:
         return Way(mapped=False, why="the workspace does not lie on this machine's disk")
-    if mapped_bytes * MAPPED_SHARES > memory:
+    if mapped_bytes * MAPPED_SHARES > (memory := machine_memory()):
         mib, of = mapped_bytes / 2**20, memory / 2**20
         why = f"the rows of all nodes, {mib:,.0f} MiB, would take more than half of this machine's {of:,.0f} MiB"
         return Way(mapped=False, why=why)
     return Way(mapped=True, why="all tasks run on this machine, where the workspace lies")
+
+
+def way_in(runner: RoundRunner, *, mapped_bytes: int, asked: bool | None) -> Way:
+    """Return the way of rows in a stage's rounds. asked: whether they are mapped, to compare; None chooses."""
+    if asked is not None:
+        return Way(asked, "to compare")
+    here, local = runner.scheduler.on_this_machine, is_local(runner.work)
+    return way_of(on_this_machine=here, local_files=local, mapped_bytes=mapped_bytes)

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gnnflow.config import LocalCluster
@@ -166,11 +167,11 @@ def wait_until(holds):
         time.sleep(0.1)
 
 
-def mapped(path):
-    """Map a whole file, read each page of it, and wait until a nanny has looked."""
+def mapped(path, seen):
+    """Map a whole file, read each page of it, and hold it until the nanny has looked."""
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         read = sum(content[:: mmap.PAGESIZE])
-        time.sleep(1)
+        wait_until(Path(seen).exists)
     return read
 
 
@@ -179,20 +180,28 @@ def held(size, path):
     if not Path(path).exists():
         Path(path).touch()
         held = bytearray(b"1" * size)
-        time.sleep(60)
-        del held
+        wait_until(lambda: not held)
 
 
 @of_a_killed_process
 @pytest.mark.distributed
-def test_a_worker_is_stopped_for_its_own_memory_and_not_for_files_that_it_maps(tmp_path):
+def test_a_worker_is_stopped_for_its_own_memory_and_not_for_files_that_it_maps(tmp_path, monkeypatch):
     """Mapped files are the system's cache; Dask alone would stop, or pause, a worker that has mapped its limit."""
-    size, said = 600 << 20, []
+    size, said, looks = 600 << 20, [], []
+    own_bytes = local_cluster.own_bytes
+
+    def noted(pid):
+        looks.append(psutil.Process(pid).memory_info().rss > size)
+        if sum(looks) > 1:  # it has looked at such a worker once, and left it alone
+            (tmp_path / "seen").touch()
+        return own_bytes(pid)
+
+    monkeypatch.setattr(local_cluster, "own_bytes", noted)
     with (tmp_path / "rows").open("wb") as file:
         file.truncate(size)
     with ExitStack() as stack:
         client = start_workers(LocalCluster(workers=1, memory_limit="512MiB"), stack, say=said.append)
-        assert client.submit(mapped, str(tmp_path / "rows")).result(timeout=60) == 0
+        assert client.submit(mapped, str(tmp_path / "rows"), str(tmp_path / "seen")).result(timeout=60) == 0
         assert said == []
         client.submit(held, size, str(tmp_path / "began")).result(timeout=60)
         assert len(said) == 1
