@@ -60,7 +60,7 @@ class Job:
             "workspace": self.workspace,
             "graph": {"nodes": self.tables[0], "edges": self.tables[1], "partitions": self.partitions},
             "neighbors": {"sampling": {"kind": "uniform", "fanout": list(FANOUT)}},
-            "flat": {"hops": 2, **flat_keys},
+            "flat": {"hops": 2, "layout": "shared", **flat_keys},
             "model": {"kind": "sage", "layers": 2},
             "cluster": local if self.workers else {"kind": "synchronous"},
         }

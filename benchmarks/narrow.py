@@ -62,6 +62,7 @@ def config_of(tables: tuple[str, str], graph: str, chosen: Chosen, **keys: Any) 
             "name": "narrow",
             "graph": {"nodes": tables[0], "edges": tables[1], **stored},
             "neighbors": {"sampling": {"kind": "uniform", "fanout": [15, 10]}},
+            "flat": {"layout": "shared"},
             "model": {"kind": "sage", "hidden": 64, "layers": 2, "dropout": 0.5},
             "train": {
                 "epochs": chosen.epochs,

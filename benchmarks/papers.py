@@ -135,7 +135,7 @@ def config_of(chosen: Chosen, folder: Path) -> Found:
             "storage": "float16",  # as in the tables
         },
         "neighbors": {"sampling": {"kind": "uniform", "fanout": fanout}},
-        "flat": {"hops": len(fanout)},
+        "flat": {"hops": len(fanout), "layout": "shared"},
         "model": {"kind": "sage", "hidden": chosen.hidden, "layers": len(fanout), "dropout": 0.0},
         "train": {"epochs": chosen.epochs, "batch_size": 1024, "lr": 0.003},
         "cluster": cluster if chosen.workers else {"kind": "synchronous"},

@@ -64,6 +64,7 @@ def config_of(graph: str, kind: str, workspace: str, chosen: Chosen) -> Any:
             },
             "partition": PLACED.get(kind, {"kind": kind}),
             "neighbors": {"sampling": sampling},
+            "flat": {"layout": "shared"},
             "model": {"kind": "sage", "aggregator": "mean", "hidden": 64, "layers": 2},
             "train": {"epochs": 1, "batch_size": 512, "metric": "accuracy"},
             "infer": {"targets": "all", "parity_samples": 0},

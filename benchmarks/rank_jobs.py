@@ -56,7 +56,7 @@ def config_of(chosen: Chosen, folder: Path, *, ranks: int, **train: object) -> C
         "workspace": str(folder / "workspace"),
         "graph": {"nodes": nodes, "edges": edges, "partitions": 4},
         "neighbors": {"sampling": {"kind": "uniform", "fanout": list(FANOUT)}},
-        "flat": {"hops": 2, "shard_size": chosen.shard_size},
+        "flat": {"hops": 2, "layout": "shared", "shard_size": chosen.shard_size},
         "model": {**MODELS[chosen.model], "layers": 2, "dropout": 0.0},
         "train": keys | train,
         "cluster": {"kind": "local", "workers": ranks, "memory_limit": 0},

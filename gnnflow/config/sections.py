@@ -38,9 +38,11 @@ class FlatConfig(Section):
     shard_size: Integer = Field(
         8192, ge=1, description="Most targets per shard; fewer where their neighbourhoods would take above 512 MiB."
     )
-    layout: Literal["shared", "inline"] = Field(
-        "shared",
-        description="shared stores a node's features once per shard, inline once per target (as AGL does).",
+    layout: Literal["auto", "shared", "inline"] = Field(
+        "auto",
+        description="shared stores a node's features once per shard, inline once per target (as AGL does). auto is "
+        "shared, but writes the targets alone where training can hold the graph in a worker's memory "
+        "(cluster.memory_limit) and cut the same batches from it.",
     )
     targets: Literal["labelled", "all"] = Field(
         "labelled", description="Which nodes get a neighbourhood: those with a label and a split, or all."

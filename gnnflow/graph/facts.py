@@ -26,7 +26,7 @@ from gnnflow.graph.scales import ColumnScale
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Placement
 
 IdType = Literal["int64", "string"]
-Layout = Literal["shared", "inline"]
+Layout = Literal["shared", "inline", "store"]
 TargetKind = Literal["nodes", "edges"]
 
 
@@ -339,7 +339,11 @@ class SelectFacts:
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """A shard as GraphFlat's manifest lists it. num_pairs: the pairs of its target nodes, in tasks of pairs."""
+    """A shard as GraphFlat's manifest lists it.
+
+    num_nodes, num_edges: of what its batches are cut from, which is the whole graph where the layout is store.
+    num_pairs: the pairs of its target nodes, in tasks of pairs.
+    """
 
     name: str
     split: str

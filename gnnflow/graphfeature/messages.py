@@ -26,7 +26,11 @@ def read_graph_features(uri: str) -> Iterator[GraphFeature]:
     for file in _files(uri):
         table = read_table(file, [_COLUMN])
         if _COLUMN not in table.column_names:
-            raise StorageError(f"has no column {_COLUMN}", where=file, fix="Name a shard of a GraphFlat artifact.")
+            raise StorageError(
+                f"has no column {_COLUMN}",
+                where=file,
+                fix="Name a shard that GraphFlat wrote with flat.layout: shared or inline.",
+            )
         for row, content in enumerate(table[_COLUMN]):
             yield _message(content.as_py(), row=row, where=file)
 

@@ -1,8 +1,8 @@
-"""Shards: AGL's triples <target id, label, GraphFeature> as Parquet rows, in one of two layouts.
+"""Shards: AGL's triples <target id, label, GraphFeature> as Parquet rows, in one of three layouts.
 
 shared: the shard's merged GraphFeature is stored once, in `<name>.graph.parquet`; a row's GraphFeature refers to its
-target's place in it. inline: every row has a whole GraphFeature, as in AGL. Both are read as a `Shard`, so no reader
-depends on the layout.
+target's place in it. inline: every row has a whole GraphFeature, as in AGL. store: rows have none, and whoever reads
+them holds the graph (`train/minibatch/in_memory.py`). All are read as a `Shard`.
 
 Where targets are pairs, a shard also has `<name>.pairs.parquet` (source, target, key, and perhaps label, attributes,
 time) and `<name>.pool.parquet` (target), the nodes that negatives are drawn from. Sources and targets are numbers of
@@ -77,6 +77,7 @@ def write_shard(
     targets: columns node, id, split and perhaps label, in the order of the neighbourhood's roots.
     """
     files: list[FileEntry] = []
+    assert layout != "store", "the graph store has the neighbourhoods"
     if layout == "shared":
         features = encode_references(neighborhood.roots)
         body = pa.table({"graph_feature": encode_rows(side_by_side([neighborhood]))})
@@ -101,6 +102,18 @@ def write_shard(
     return CommittedShard(entry, tuple(files))
 
 
+def write_targets(
+    artifact: str, targets: pa.Table, *, name: str, split: str, num_nodes: int, num_edges: int
+) -> CommittedShard:
+    """Commit a shard of targets alone, whose neighbourhoods are in a graph of so many nodes and edges.
+
+    targets: as of `write_shard`, by dense id.
+    """
+    file = commit_table(artifact, f"shards/{name}.parquet", targets)
+    entry = ShardEntry(name, split, "store", targets.num_rows, num_nodes, num_edges, file.size)
+    return CommittedShard(entry, (file,))
+
+
 def _inline(neighborhood: Neighborhood, *, sampling: Sampling, num_hops: int) -> pa.ChunkedArray:
     chunks = [
         encode_rows(
@@ -118,14 +131,7 @@ def read_shard(artifact: str, entry: ShardEntry, *, was_read: Callable[[], None]
 
     was_read: called between reading its files and decoding them.
     """
-    name = f"shards/{entry.name}.parquet"
-    table = read_artifact_table(artifact, name)
-    if table.num_rows != entry.num_targets:
-        raise StorageError(
-            f"has {table.num_rows} targets, the manifest says {entry.num_targets}",
-            where=join(artifact, name),
-            fix=remedy(artifact),
-        )
+    table = _targets_of(artifact, entry)
     body = read_artifact_table(artifact, f"shards/{entry.name}.graph.parquet") if entry.layout == "shared" else None
     was_read()
     targets = to_numpy(table["node"])
@@ -138,6 +144,26 @@ def read_shard(artifact: str, entry: ShardEntry, *, was_read: Callable[[], None]
         rows = np.searchsorted(neighborhood.node_ids, targets)
     labels = labels_of(table["label"]) if "label" in table.column_names else None
     return Shard(neighborhood, rows, targets, labels)
+
+
+def read_targets(artifact: str, entry: ShardEntry, whole: Neighborhood) -> Shard:
+    """Return a shard of targets alone in the neighbourhood of all nodes, in dense id order. Raises as `read_shard`."""
+    table = _targets_of(artifact, entry)
+    targets = to_numpy(table["node"])
+    return Shard(whole, targets, targets, labels_of(table["label"]) if "label" in table.column_names else None)
+
+
+def _targets_of(artifact: str, entry: ShardEntry) -> pa.Table:
+    """Return the rows of a shard's targets. Raises StorageError where they are not those that the manifest lists."""
+    name = f"shards/{entry.name}.parquet"
+    table = read_artifact_table(artifact, name)
+    if table.num_rows != entry.num_targets:
+        raise StorageError(
+            f"has {table.num_rows} targets, the manifest says {entry.num_targets}",
+            where=join(artifact, name),
+            fix=remedy(artifact),
+        )
+    return table
 
 
 def labels_of(column: pa.ChunkedArray) -> Array:

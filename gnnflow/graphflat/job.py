@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class FlatJob:
     """The graph, the hops and the targets of GraphFlat.
 
-    targets: None for labelled nodes with a split, "all", or dense ids [T]; with types, of the target types alone.
+    layout: store writes the targets alone, where these are nodes. targets: None for labelled nodes with a split, "all",
+    or dense ids [T]; with types, of the target types alone.
     pairs: how negatives are drawn, where targets are the store's pairs; None where they are nodes. mapped: whether
     dense features stay where they are read, and the tasks of shards map them; None is wherever they can, see
     `mapreduce.way`.

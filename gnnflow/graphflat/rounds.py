@@ -21,7 +21,7 @@ from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import TypedFeatures
 from gnnflow.graph.splits import split_name
 from gnnflow.graphfeature.neighborhood import Neighborhood
-from gnnflow.graphfeature.shards import write_pairs, write_shard
+from gnnflow.graphfeature.shards import write_pairs, write_shard, write_targets
 from gnnflow.graphflat.shard_plan import ShardPlan, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.mapped import Kept
@@ -99,6 +99,8 @@ def place_targets(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan, we
     keys = nodes[0] if job.pairs is None else to_numpy(signed["key"]).view(np.int64)
     shard = plan.shard_of(keys, to_numpy(signed["signature"]), to_numpy(signed["split"]))
     emits, shards = [Emit("targets", signed.select(job.target_columns), shard)], [shard] * len(nodes)
+    if job.layout == "store":
+        return TaskOutput(emits=tuple(emits))
     if job.pairs is not None:
         numbers = np.arange(plan.total_shards)
         # the draws of this partition's nodes: node, shard, and place in the shard's pool [D]
@@ -240,6 +242,22 @@ def build_shard(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> T
         entry = replace(entry, num_pairs=len(source))
         files = (*files, *write_pairs(job.artifact, entry.name, table, drawn))
     return TaskOutput(files=tuple(files), counts={"entry": asdict(entry), "targets": entry.num_samples})
+
+
+def build_targets(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> TaskOutput:
+    """Commit a shard's targets alone: whoever reads them holds the graph."""
+    code, number = plan.split_of(index)
+    split, facts = split_name(code), job.neighbors.store.facts
+    targets = _sorted_by(inbox.read("targets").combine_chunks(), "node")
+    entry, files = write_targets(
+        job.artifact,
+        targets,
+        name=f"{split}-{number:05d}",
+        split=split,
+        num_nodes=facts.num_nodes,
+        num_edges=facts.num_edges,
+    )
+    return TaskOutput(files=files, counts={"entry": asdict(entry), "targets": entry.num_samples})
 
 
 def _assembled(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:

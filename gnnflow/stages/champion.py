@@ -164,8 +164,7 @@ def _in_store(context: StageContext, train: MiniBatchConfig) -> _TestTargets | N
 
 
 def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | None:
-    from gnnflow.graphfeature.shards import read_pair_shard, read_shard
-    from gnnflow.train.minibatch import outputs_on_shards
+    from gnnflow.train.minibatch import outputs_on_shards, shard_reader
 
     config, flat = context.config, context.artifact("flat")
     facts = flat.facts(FlatFacts)
@@ -178,7 +177,9 @@ def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | 
         partial(
             outputs_on_shards,
             entries=entries,
-            read=partial(read_shard if pairs is None else read_pair_shard, flat.uri),
+            read=shard_reader(
+                flat.uri, neighbors_of(context) if facts.layout == "store" else None, pairs=pairs is not None
+            ),
             sampling=config.sampling,
             train=train,
             task=config.task,

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from gnnflow.config import Config
+from gnnflow.config.stages import stages_of
 from gnnflow.config.train_section import is_streamed
 from gnnflow.executions.globalbatch import takes_states
 from gnnflow.executions.levels import leaf_closing
@@ -39,6 +40,7 @@ from gnnflow.layers import (
 )
 from gnnflow.layers.phases import Phases, phases_of
 from gnnflow.layers.typed import TypedInputs, TypeInputs
+from gnnflow.stages.flat import shards_text
 from gnnflow.stages.infer import planned_way
 from gnnflow.stages.model_size import check_size
 from gnnflow.stages.resolve import tasks_text
@@ -84,11 +86,15 @@ class LayerSteps:
 
 @dataclass(frozen=True)
 class Plan:
-    """A model's layers, the executions of its strategy, where tasks run, and how those that score get rows."""
+    """A model's layers, the executions of its strategy, where tasks run, and how those that score get rows.
+
+    shards: what GraphFlat writes; "" for strategies without it.
+    """
 
     layers: tuple[LayerSteps, ...]
     used: tuple[str, ...]
     tasks: str
+    shards: str
     scoring: str
 
     def as_json(self) -> dict[str, Any]:
@@ -112,6 +118,8 @@ class Plan:
                 used = " (used by this config)" if name in self.used else ""
                 yield f"  {f'on {name}':<21}{f'no: {reason}' if reason else 'yes'}{used}"
         yield f"{'tasks':<23}{self.tasks}"
+        if self.shards:
+            yield f"{'shards':<23}{self.shards}"
         yield f"{'in infer':<23}{self.scoring}"
 
 
@@ -130,7 +138,8 @@ def explain_model(config: Config) -> Plan:
         replace(_layer(model, index, schema, leaves, columns), placed=_sent(model, index) if places else "")
         for index in range(model.num_layers)
     )
-    return Plan(layers, executions_of(config.train), tasks_text(config), planned_way(config).text)
+    shards = shards_text(config) if "flat" in stages_of(config) else ""
+    return Plan(layers, executions_of(config.train), tasks_text(config), shards, planned_way(config).text)
 
 
 def _inputs(config: Config, schema: GraphSchema, leaves: tuple[int, ...]) -> ModelInputs:

@@ -37,6 +37,7 @@ from gnnflow.storage.writing import remove_empty_folder, remove_tree
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gnnflow.graph.facts import Layout
     from gnnflow.ingest.subsample import Subsample
 
 _SMALLEST, _LARGEST = 1 << 15, 1 << 22  # edges of the subsamples
@@ -91,7 +92,7 @@ class _Rehearsals:
 
     base: bytes of this process after libraries are loaded. loaded: bytes that a worker has more of in a second
     rehearsal of the smallest graph than in the first, by stage, since later stages loaded their libraries. budget: a
-    sentence about `train.memory`, from the last one.
+    sentence about `train.memory`, from the last one. layout: of the whole graph's shards, as the last one tells it.
     """
 
     context: StageContext
@@ -102,6 +103,7 @@ class _Rehearsals:
     base: int = 0
     loaded: Mapping[str, int] = field(default_factory=dict)
     budget: str = ""
+    layout: Layout | None = None
 
     def rehearse(self, one_in: int, *, partitions: int, trains_more: bool = True, completes: bool = False) -> Rehearsal:
         """Rehearse the run on one node in `one_in`, and report the seconds. Keyword arguments are as of `rehearse`."""
@@ -110,9 +112,12 @@ class _Rehearsals:
         graph = self.subsample.write(join(own, "tables"), one_in=one_in, chunks=_tasks(context), share=share)
         graph = graph.model_copy(update={"partitions": partitions})
         config = rehearsal_config(context.config, graph, one_in=one_in, workspace=join(own, "workspace"))
+        if self.layout == "shared":  # a copy would fit in memory where the graph does not
+            config = config.model_copy(update={"flat": config.flat.model_copy(update={"layout": "shared"})})
         smaller = StageContext.of(config, context.scheduler, Silent())
         rehearsal = rehearse(smaller, one_in=one_in, trains_more=trains_more, completes=completes)
         self.budget = budget_text(smaller, times=one_in, partitions=context.run.partitions)
+        self.layout = rehearsal.layout
         remove_tree(own)
         nodes = "all nodes" if one_in == 1 else f"one node in {one_in:,}"
         context.progress.message(f"rehearsed with {nodes}, {partitions} partitions: {rehearsal.seconds:.1f} s")
@@ -236,7 +241,7 @@ def _bounded(cost: Cost, rehearsals: _Rehearsals) -> Cost:
     train = rehearsals.context.config.train
     if isinstance(train, GlobalBatchConfig) and train.memory is not None:
         other, budget = rehearsals.all[0].costs["train"], int(train.memory)
-    elif isinstance(train, MiniBatchConfig) and train.source == "shards":
+    elif isinstance(train, MiniBatchConfig) and train.source == "shards" and rehearsals.layout != "store":
         other, budget = rehearsals.all[-1].costs["train"], int(train.cache)
     else:
         return cost

@@ -17,7 +17,8 @@ import pyarrow as pa
 from gnnflow.config import MiniBatchConfig
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.native import malloc
-from gnnflow.stages.base import StageContext
+from gnnflow.stages.base import StageContext, neighbors_of
+from gnnflow.stages.flat import layout_of
 from gnnflow.stages.pipeline import run
 from gnnflow.stages.running import make_artifact
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gnnflow.config import Config, GraphConfig
+    from gnnflow.graph.facts import Layout
     from gnnflow.stages.base import ArtifactResult
 
 RUN = "run"
@@ -60,7 +62,8 @@ class Cost:
 class Rehearsal:
     """The costs of the stages, in order, on a subsample of one node in `one_in`.
 
-    seconds: of the stages. again: of them for the second training.
+    seconds: of the stages. again: of them for the second training. layout: of the shards of the whole graph; None
+    without GraphFlat.
     """
 
     one_in: int
@@ -68,6 +71,7 @@ class Rehearsal:
     costs: Mapping[str, Cost]
     seconds: float
     again: float = 0.0
+    layout: Layout | None = None
 
 
 @dataclass
@@ -151,7 +155,8 @@ def rehearse(context: StageContext, *, one_in: int, trains_more: bool = True, co
         with PeakMemory() as peak:
             run(context)
         costs[RUN] = Cost(time.monotonic() - end, 0, peak.own, peak.worker)
-    return Rehearsal(one_in, context.run.partitions, costs, end - begin, again)
+    layout = layout_of(context.config, neighbors_of(context), times=one_in).layout if "flat" in costs else None
+    return Rehearsal(one_in, context.run.partitions, costs, end - begin, again, layout)
 
 
 def _with_epochs(cost: Cost, made: ArtifactResult, context: StageContext) -> Cost:

@@ -10,7 +10,7 @@ import importlib.metadata
 import os
 from typing import TYPE_CHECKING
 
-from gnnflow.config import ClusterBatchConfig, LocalCluster, MiniBatchConfig
+from gnnflow.config import ClusterBatchConfig, MiniBatchConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.config.train_section import needs_ranks, pipeline_of
 from gnnflow.graph.errors import ClusterError, ConfigError
@@ -19,6 +19,7 @@ from gnnflow.graph.run_facts import LinkFacts, TrainFacts
 from gnnflow.stages.base import Made
 from gnnflow.stages.link_facts import tell_link_facts
 from gnnflow.stages.model_size import check_trained_size
+from gnnflow.stages.resolve import memory_limit
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.writing import remove_tree
 
@@ -115,21 +116,22 @@ def _trained_on(run: StageRun) -> Shards | StoredGraph:
 
     Raises if the store is larger than a worker's memory, or lacks clusters.
     """
+    from gnnflow.train.clusterbatch import check_clusters
     from gnnflow.train.job import Shards, StoredGraph
+    from gnnflow.train.minibatch import check_memory
 
     neighbors, config = run.neighbors, run.config
     if "flat" in run.inputs:
         flat = run.facts("flat", FlatFacts)
-        return Shards(run.inputs["flat"].uri, flat.shards, neighbors.sampling, run.store)
-    from gnnflow.train.clusterbatch import check_clusters
-    from gnnflow.train.minibatch import check_memory
-
+        cut = neighbors if flat.layout == "store" else None
+        if cut is not None:  # GraphFlat may have had more memory
+            check_memory(cut, memory_limit(config), instead="write all of the shards: {flat: {layout: shared}}")
+        return Shards(run.inputs["flat"].uri, flat.shards, neighbors.sampling, run.store, cut)
     walks = redrawn_walks(config)
     if isinstance(config.train, ClusterBatchConfig):
         check_clusters(neighbors.store.facts.cluster_book.num_clusters, per_batch=config.train.clusters_per_batch)
     if not pipeline_of(config.train).is_joint:  # each rank holds the graph
-        limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
-        check_memory(neighbors, int(limit), with_keys=_resamples(config) and walks is None, walks=walks)
+        check_memory(neighbors, memory_limit(config), with_keys=_resamples(config) and walks is None, walks=walks)
     return StoredGraph(neighbors, walks)
 
 

@@ -41,12 +41,14 @@ class Shards:
     """GraphFlat's shards as what a job trains on.
 
     sampling: GraphFlat's. store: the graph store that they were cut from, which knows the user's ids and all edges.
+    neighbors: to cut from, where shards have targets alone.
     """
 
     artifact: str
     entries: Sequence[ShardEntry]
     sampling: Sampling = EVERY_EDGE
     store: GraphStore | None = None
+    neighbors: Neighbors | None = None
 
 
 @dataclass(frozen=True)

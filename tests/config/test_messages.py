@@ -125,7 +125,7 @@ def test_bytes_that_are_not_utf8_are_named() -> None:
             "infer.targets[0]",
             "'tst' is not allowed: must be 'train', 'valid' or 'test'",
         ),
-        ("flat.layout=both", "flat.layout", "'both' is not allowed: must be 'shared' or 'inline'"),
+        ("flat.layout=both", "flat.layout", "'both' is not allowed: must be 'auto', 'shared' or 'inline'"),
     ],
 )
 def test_a_wrong_value_shows_path_value_and_what_is_allowed(override, where, problem):

@@ -131,7 +131,7 @@ def test_reindexing_hubs_changes_no_byte(tmp_path: Path) -> None:
 
 
 def sampled_pairs(folder: Path, partitions: int) -> list[tuple[int, int]]:
-    result, store = cut(folder, SAMPLINGS[1], graph={"partitions": partitions})
+    result, store = cut(folder, SAMPLINGS[1], layout="shared", graph={"partitions": partitions})
     ids = node_rows(store)["id"].to_numpy()
     pairs: set[tuple[int, int]] = set()
     for entry in result.facts(FlatFacts).shards:

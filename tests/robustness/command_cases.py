@@ -157,7 +157,7 @@ def _damaged() -> Iterator[Case]:
         yield refused(f"flat where {name}", spoil, file.rpartition("/")[2], *words)
     for name, file, change, word in (
         ("a shard is cut", shards + "train-00000.parquet", cut, "bytes"),
-        ("a shard is zeros", shards + "train-00000.graph.parquet", zeros, "run again"),
+        ("a shard is zeros", shards + "train-00000.parquet", zeros, "run again"),
     ):
         spoil = both(command("train"), disk(_after("ingest", "select", "flat"), _changed(file, change)))
         yield refused(f"train where {name}", spoil, file.rpartition("/")[2], word)

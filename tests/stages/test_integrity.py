@@ -39,6 +39,7 @@ def graph(tmp_path: Path) -> Path:
 
 def small(folder: Path, workspace: str = "runs", **sections: Any) -> Config:
     keys: dict[str, Any] = {"train": {"epochs": 1}, "infer": {"parity_samples": 5}, "neighbors": SAMPLED}
+    keys["flat"] = {"layout": "shared"}  # which has files of every kind
     return graph_config(folder, workspace=str(folder / workspace), **{**keys, **sections})
 
 

@@ -56,6 +56,9 @@ def blow_up_bars(inputs: ReportInputs) -> Picture:
     if blow_up is None or blow_up.bytes_in <= 0:
         words = "GraphFlat did not run or did not record its bytes, so its blow-up is not known."
         return Picture(key="blow-up", title=title, missing=words)
+    if blow_up.layout == "store":
+        words = "GraphFlat wrote the targets alone: the graph fits in memory, where training cut its batches."
+        return Picture(key="blow-up", title=title, missing=words)
     read, wrote = bytes_text(blow_up.bytes_in), bytes_text(blow_up.bytes_out)
     summary = f"{read} of graph became {wrote} of neighbourhoods: {ratio_text(blow_up.ratio)}"
     return Picture(

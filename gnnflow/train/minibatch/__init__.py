@@ -14,6 +14,7 @@ from gnnflow.train.minibatch.opening import (
     open_task_source,
     outputs_on_shards,
     outputs_on_store,
+    shard_reader,
 )
 from gnnflow.train.minibatch.source import MiniBatchSource
 
@@ -26,4 +27,5 @@ __all__ = [
     "open_task_source",
     "outputs_on_shards",
     "outputs_on_store",
+    "shard_reader",
 ]

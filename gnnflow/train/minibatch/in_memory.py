@@ -1,7 +1,8 @@
 """A graph store in memory as shards: no GraphFlat, and where asked for a new sample in every epoch.
 
-The graph is one shard per split, all of the same neighbourhood, so that everything after it (plans, loader, memory,
-ranks) is as for GraphFlat's shards. A process reads the graph once, however many sources share it.
+The graph is one shard per split (or GraphFlat's, where these have targets alone), all of the same neighbourhood, so
+that everything after it (plans, loader, memory, ranks) is as for GraphFlat's shards. A process reads the graph once,
+however many sources share it.
 
 A split's pairs lie next to the whole graph as in one shard. Negatives are drawn from as many draws as there are nodes
 that a pair may lead to: a pool of `task.negatives.pool` for each shard would be one for all.
@@ -19,7 +20,7 @@ import numpy as np
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
-from gnnflow.graphfeature.shards import PairShard, Shard
+from gnnflow.graphfeature.shards import PairShard, Shard, read_targets
 from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights, read_pairs
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.neighbors.walk_views import WalkViews, memory_of_walks
@@ -46,11 +47,16 @@ def hold_graph(neighbors: Neighbors, *, with_keys: bool = False) -> GraphInMemor
 
 
 def check_memory(
-    neighbors: Neighbors, limit: int, *, with_keys: bool = False, walks: WalkNeighbors | None = None
+    neighbors: Neighbors,
+    limit: int,
+    *,
+    with_keys: bool = False,
+    walks: WalkNeighbors | None = None,
+    instead: str = "train from shards: {strategy: mini-batch, source: shards}",
 ) -> None:
     """Raise ConfigError where the graph takes more than a rank has. limit: bytes of a worker; 0 sets none.
 
-    walks: how neighbours were selected, where walks are drawn anew.
+    walks: how neighbours were selected, where walks are drawn anew. instead: what needs less memory.
     """
     needed = memory_needed(neighbors, with_keys=with_keys)
     if walks is not None:
@@ -61,8 +67,7 @@ def check_memory(
             f"to read {facts.num_nodes:,} nodes and {facts.num_edges:,} edges into memory takes about "
             f"{least:,} MiB, and a worker has {limit / _MIB:,.0f} MiB",
             where="cluster.memory_limit",
-            fix=f"Set it to {least}MiB or more where the machine has as much, or train from shards: "
-            "{strategy: mini-batch, source: shards}.",
+            fix=f"Set it to {least}MiB or more where the machine has as much, or {instead}.",
         )
 
 
@@ -105,6 +110,24 @@ class ShardsInMemory:
         if self.fixed is None:
             self.fixed = view_of(self.graph, self.neighbors, seed=self.seed, view=view)
         return self.fixed
+
+
+@dataclass
+class TargetsInMemory:
+    """Reads GraphFlat's shards of targets alone: batches that are cut from the whole graph have the same bits.
+
+    A batch numbers its rows as its edges reach them, and so does not depend on what else there is.
+    """
+
+    artifact: str
+    neighbors: Neighbors
+    graph: GraphInMemory | None = None
+
+    def __call__(self, entry: ShardEntry) -> Shard:
+        """Return the targets of a shard in the graph. Raises StorageError as `read_shard` does."""
+        if self.graph is None:
+            self.graph = hold_graph(self.neighbors)
+        return read_targets(self.artifact, entry, self.graph.neighborhood)
 
 
 @dataclass

@@ -14,9 +14,9 @@ from gnnflow.layers.model import Model
 from gnnflow.neighbors.link_candidates import KnownLinks
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.train.heads import PairRule
-from gnnflow.train.job import StoredGraph, TrainJob
+from gnnflow.train.job import Shards, StoredGraph, TrainJob
 from gnnflow.train.minibatch.batches import FIXED_VIEW, EpochPlan, plan_epoch
-from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory
+from gnnflow.train.minibatch.in_memory import PairsInMemory, ShardsInMemory, TargetsInMemory
 from gnnflow.train.minibatch.loader import BatchLoader
 from gnnflow.train.minibatch.nodes import NodeBatches
 from gnnflow.train.minibatch.pairs import PairBatches
@@ -44,13 +44,24 @@ def open_source(
     train = job.train
     assert isinstance(train, MiniBatchConfig)
     preparing, model = Preparing.of(job, draws_anew=draws_anew), job.model.build().eval()
-    stored = read_pair_shard if isinstance(job.task, PairTask) else read_shard
     sampling = job.graph.sampling if edges else Sampling.no_edges(model.num_layers)
-    read = read or partial(stored, job.graph.artifact, was_read=preparing.was_read)
+    if read is None:
+        assert isinstance(job.graph, Shards)
+        pairs = isinstance(job.task, PairTask)
+        read = shard_reader(job.graph.artifact, job.graph.neighbors, pairs=pairs, was_read=preparing.was_read)
     rule = PairRule.of(job) if isinstance(job.task, PairTask) else None
     build = _builder(read, model=model, preparing=preparing, sampling=sampling, rule=rule)
     loader, plan = BatchLoader(build, model=model, preparing=preparing), epoch_plans(job, train, draws_anew=draws_anew)
     return MiniBatchSource.of(job, train, plan=plan, loader=loader, build=build, edges=edges)
+
+
+def shard_reader(
+    artifact: str, neighbors: Neighbors | None, *, pairs: bool = False, was_read: Callable[[], None] = lambda: None
+) -> Read:
+    """Return what reads GraphFlat's shards. neighbors: as of `Shards`; was_read: as `read_shard` calls it."""
+    if neighbors is not None:
+        return TargetsInMemory(artifact, neighbors)
+    return partial(read_pair_shard if pairs else read_shard, artifact, was_read=was_read)
 
 
 def epoch_plans(job: TrainJob, train: MiniBatchConfig, *, draws_anew: bool) -> Callable[[int, int], EpochPlan]:

@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
 def test_targets_have_the_logits_that_they_have_from_shards(folder: Path, graph: str, kind: str) -> None:
     if graph == "typed" and kind == "walks":
         pytest.skip("walks follow one relation")
-    config = config_of(folder, graph, neighbors=NEIGHBORS[kind])
+    config = config_of(folder, graph, neighbors=NEIGHBORS[kind], flat={"layout": "shared"})
     context = context_of(config, "ingest", "select", "flat")
     neighbors, flat = neighbors_of(context), context.artifact("flat")
     held = read_graph(neighbors)
@@ -77,6 +77,25 @@ def test_targets_have_the_logits_that_they_have_from_shards(folder: Path, graph:
             seen[entry.split] += len(shard.targets)
     assert seen == {split: len(own.nodes) for split, own in held.splits.items()}
     assert seen == {split: neighbors.store.facts.splits[split] for split in seen}
+
+
+@pytest.mark.table(6)
+@pytest.mark.parametrize("layer", ["gcn", "sage", "gat"])
+@pytest.mark.parametrize("graph", ["plain", "typed"])
+@pytest.mark.parametrize("kind", NEIGHBORS)
+def test_shards_of_targets_alone_train_to_the_same_bytes(folder: Path, graph: str, kind: str, layer: str) -> None:
+    if graph == "typed" and (kind == "walks" or layer == "gcn"):
+        pytest.skip("walks follow one relation, and gcn is of one")
+    digests, layouts = set(), []
+    for flat in ({"shard_size": 8}, {"shard_size": 8, "layout": "shared"}):
+        model = {"kind": layer, "layers": 2, "hidden": 8}
+        train = {"epochs": 2, "batch_size": 4, "cache": "1MiB", "baseline": True}
+        config = config_of(folder, graph, neighbors=NEIGHBORS[kind], flat=flat, model=model, train=train)
+        context = context_of(config, "ingest", "select", "flat", "train")
+        layouts.append({entry.layout for entry in context.artifact("flat").facts(FlatFacts).shards})
+        digests.add(context.artifact("train").manifest.digest)
+    assert layouts == [{"store"}, {"shared"}]
+    assert len(digests) == 1
 
 
 @pytest.mark.parametrize("graph", ["plain", "typed"])
