@@ -22,7 +22,7 @@ from gnnflow.graph.batch import Block, sampled_block
 from gnnflow.graph.edges import InEdges, SourceArray
 from gnnflow.infer.choice import PairCounts
 from gnnflow.infer.hub_edges import split_edges
-from gnnflow.native import cut_pieces
+from gnnflow.native import cut_pieces, find
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
@@ -299,8 +299,12 @@ def _numbered(sources: IntArray, targets: IntArray, *, num_nodes: int) -> _Numbe
     # few edges of a large graph: sorting them costs less than an array of all nodes
     if num_nodes > _NODES_PER_EDGE * len(sources):
         others = distinct(sources[~np.isin(sources, targets)])
-        order = np.argsort(np.concatenate([targets, others]), kind="stable")
-        return _Numbered(others, order[np.searchsorted(np.concatenate([targets, others])[order], sources)])
+        every = np.concatenate([targets, others])
+        found = find(every, sources)
+        if found is None:
+            order = np.argsort(every, kind="stable")
+            found = order[np.searchsorted(every[order], sources)]
+        return _Numbered(others, found)
     # else by one mark per node [N], without a sort
     is_other = np.zeros(num_nodes, bool)
     is_other[sources] = True
