@@ -22,7 +22,7 @@ from gnnflow.ingest.label_schema import no_labels
 from gnnflow.ingest.labels import is_labelled, label_counts
 from gnnflow.ingest.links import splits_of
 from gnnflow.ingest.node_rounds import repeated_id_fault
-from gnnflow.ingest.preview import own_section
+from gnnflow.ingest.preview_tables import own_section
 from gnnflow.ingest.run import refuse_empty_edge_splits, refuse_empty_splits, refuse_large_classes
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema, node_table
 from gnnflow.ingest.source import (
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray
     from gnnflow.graph.facts import IdType
-    from gnnflow.ingest.preview import Preview, SampledTable
+    from gnnflow.ingest.preview import Preview
+    from gnnflow.ingest.preview_tables import SampledTable
     from gnnflow.ingest.tables import Tables
 
 Schema = TypeVar("Schema", NodeSchema, EdgeSchema)

@@ -21,8 +21,8 @@ from gnnflow.config.root import Config
 from gnnflow.config.stages import stages_of
 from gnnflow.config.train_section import trains_from_shards
 from gnnflow.graph.errors import GnnflowError, printable
-from gnnflow.ingest.preview import Errors, own_section
 from gnnflow.ingest.preview_rows import Counted, count_rows, count_targets
+from gnnflow.ingest.preview_tables import Errors, own_section
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.config.base import Section
     from gnnflow.config.loading import PartialConfig
-    from gnnflow.ingest.preview import Preview, SampledTable
+    from gnnflow.ingest.preview import Preview
+    from gnnflow.ingest.preview_tables import SampledTable
     from gnnflow.stages.resolve import ResolvedRun
 
 _EXAMPLES, _LETTERS, _LIST = 3, 24, 3

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from gnnflow.config import Config, GraphConfig
     from gnnflow.graph.encodings import States
     from gnnflow.graph.errors import GnnflowError
-    from gnnflow.ingest.preview import Preview, SampledTable
+    from gnnflow.ingest.preview import Preview
+    from gnnflow.ingest.preview_tables import SampledTable
     from gnnflow.ingest.tables import Tables
 
 _SHOWN = 10
