@@ -122,9 +122,9 @@ def _with_schemas(
             table = with_node_schema(table, config, own, targets=targets, drawn=drawn)  # noqa: PLW2901
         else:
             implied = own.attempt(partial(_implied_schema, tables, config, node_type=table.number))
-            table = replace(table, schema=implied, has_ids=implied is not None)  # noqa: PLW2901
+            table = replace(table, schema=implied)  # noqa: PLW2901
         schema = table.schema
-        if isinstance(schema, NodeSchema) and table.has_ids:
+        if isinstance(schema, NodeSchema) and not table.unread:
             nodes[table.number] = schema
         blank = [error for error in own.found.values() if is_of_blank_column(error, table)]
         is_open = is_open or bool(blank)
@@ -174,19 +174,22 @@ def _agreed(
     edges = [each for each in tables if not each.is_nodes]
     schemas = [each.schema for each in nodes if isinstance(each.schema, NodeSchema)]
     edge_schemas = [each.schema for each in edges if isinstance(each.schema, EdgeSchema)]
-    if len(schemas) < len(config.node_tables) or len(edge_schemas) < len(config.edge_tables):
-        return None
-    if not errors.found:
+    has_nodes, has_edges = len(nodes) == len(config.node_tables), len(edges) == len(config.edge_tables)
+    knows_nodes, knows_edges = has_nodes and len(schemas) == len(nodes), has_edges and len(edge_schemas) == len(edges)
+    told = [*errors.found]
+    if knows_nodes and knows_edges and not told:
         sources = SourceTables([each.source for each in nodes], [each.source for each in edges])
         with _rounds() as runner:
-            return errors.attempt(partial(settled_tables, sources, config, runner, targets=targets, drawn=drawn))
-    for error in unknown_columns(config, schemas, edge_schemas):
-        if not any(error.where in text for text in errors.found):
+            read = errors.attempt(partial(settled_tables, sources, config, runner, targets=targets, drawn=drawn))
+        if read is not None:
+            return read
+    for error in unknown_columns(config, schemas if knows_nodes else None, edge_schemas if knows_edges else None):
+        if not any(error.where in text for text in told):
             errors.add(error)
     held = [[name for each in of for name in each.names] for of in (nodes, edges)]
-    for error in unknown_patterns(config, *held):
+    for error in unknown_patterns(config, held[0] if has_nodes else None, held[1] if has_edges else None):
         errors.add(error)
-    if targets is not None and all(each.has_targets for each in edges):
+    if knows_edges and targets is not None and all(each.has_targets for each in edges):
         known = [each.source for each in edges]
         errors.attempt(lambda: refuse_other_times(known, edge_schemas, config, target=targets.table))
     return None
@@ -210,7 +213,7 @@ def _partly(tables: Sequence[SampledTable], config: GraphConfig, *, targets: Edg
         (sources.nodes if is_nodes else sources.edges)[number] = table.source
     labelled = of.get((True, config.target_type) if targets is None else (False, targets.table))
     classes = None
-    if labelled is not None and labelled.has_targets and labelled.schema is not None and labelled.schema.has_labels:
+    if labelled is not None and labelled.schema is not None and labelled.schema.has_labels:
         schema, own = labelled.schema, config.of_targets(edges=targets is not None)
         with _rounds() as runner:
             classes = Errors().attempt(partial(find_classes, labelled.source, own, runner))

@@ -53,7 +53,7 @@ _MOST_SHOWN = 3  # ids that are compared with the nodes'
 
 
 class _Found(dict[tuple[str, str], GnnflowError]):
-    """The first error of each column and reason, and the places of all bad rows."""
+    """The first error of each column and reason, and the places of all bad rows. A wrong column's reason is ""."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,25 +110,27 @@ def _counts(column: pa.ChunkedArray) -> dict[str, int]:
 def row_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
     """Return an error for each fault of a sample's rows; one for a table with too many where they are set aside."""
     found: dict[str, list[_Found]] = {table.name: [] for table in preview.tables}
-    whole: dict[int, SampledTable] = {}  # node tables with all their ids, by the number of their type
-    tables = [_filled(table, config) for table in preview.tables]
+    ids: dict[int, pa.Array] = {}  # all ids of a type, by its number
+    tables = [_filled(table) for table in preview.tables]
     for table in tables:
         own = own_section(config, table)
         if isinstance(table.schema, NodeSchema):
             errors = _node_errors(table, _plain(table.schema, preview), own)
             found[table.name].append(errors)
-            if table.sample.is_whole and table.has_ids:
-                whole[table.number] = table
+            known = None if table.unread else _ids(table, own.id_column, table.schema.id_type)
+            if table.sample.is_whole and known is not None:
+                ids[table.number] = known
         elif isinstance(table.schema, EdgeSchema):
             found[table.name].append(_edge_errors(table, _plain(table.schema, preview), own, preview))
     for table in tables:
-        if isinstance(table.schema, EdgeSchema) and table.has_ids:
-            found[table.name].append(_end_errors(table, table.schema, whole, config, preview))
+        if isinstance(table.schema, EdgeSchema):
+            found[table.name].append(_end_errors(table, table.schema, ids, config, preview))
     told: list[GnnflowError] = []
     for table in preview.tables:
         if config.on_bad_rows == "fail":
             told += [error for errors in found[table.name] for error in errors.values()]
         else:
+            told += [errors[key] for errors in found[table.name] for key in errors if not key[1]]
             told += _too_many(table, found[table.name], preview, config)
     labelled = preview.labelled
     are_bad = labelled is not None and _are_bad(found[labelled.name], own_section(config, labelled))
@@ -140,16 +142,14 @@ def _are_bad(found: Sequence[_Found], own: GraphConfig) -> bool:
     return any(column in (own.label, own.split, own.timestamp) for errors in found for column, _ in errors)
 
 
-def _filled(table: SampledTable, config: GraphConfig) -> SampledTable:
-    """Return a table without readable ids with row numbers in their place, so that its rows are read."""
-    if table.has_ids or table.schema is None:
-        return table
-    own = own_section(config, table)
+def _filled(table: SampledTable) -> SampledTable:
+    """Return a table with row numbers in the place of ids that cannot be read, so that its rows are."""
     parts = []
     for number, part in enumerate(table.parts):
-        for column in (own.id_column,) if table.is_nodes else (own.src_column, own.dst_column):
+        for column in table.unread if table.schema is not None else ():
             kept = part.drop_columns([column]) if column in part.column_names else part
-            part = kept.append_column(column, pa.array([f"{number}:{row}" for row in range(part.num_rows)]))  # noqa: PLW2901
+            ids = pa.array([f"{column}:{number}:{row}" for row in range(part.num_rows)])
+            part = kept.append_column(column, ids)  # noqa: PLW2901
         parts.append(part)
     return replace(table, parts=tuple(parts))
 
@@ -212,9 +212,9 @@ def _node_errors(table: SampledTable, schema: NodeSchema, config: GraphConfig) -
     if schema.has_labels and table.sample.is_whole and all(column != config.label_column for column, _ in found):
         held = [is_labelled(rows, schema, config).any() for _, rows in _read(table, names)]
         if held and not any(held):  # which no row's split need say
-            for key in [key for key in found if key[0] == config.split_column]:
-                del found[key]
+            found = _node_errors(table, replace(schema, label_kind="none", has_split=False), config)
             found[config.label_column, ""] = no_labels(config, table.source.uri)
+            return found
     ids = _ids(table, config.id_column, schema.id_type)
     repeated = None if ids is None else _repeated(ids)
     if repeated is not None and len(repeated):
@@ -263,11 +263,11 @@ def _read(table: SampledTable, names: Sequence[str]) -> Iterator[tuple[IntArray,
 def _end_errors(
     table: SampledTable,
     schema: EdgeSchema,
-    whole: Mapping[int, SampledTable],
+    known: Mapping[int, pa.Array],
     config: GraphConfig,
     preview: Preview,
 ) -> _Found:
-    """Return the errors of edges whose ends are no nodes, for types whose nodes are all in the sample."""
+    """Return the errors of edges whose ends are no nodes. known: the ids of types whose nodes are all in the sample."""
     found = _Found()
     own = own_section(config, table)
     chosen = [_edges_among(part, table, preview) for part in table.parts]
@@ -281,12 +281,11 @@ def _end_errors(
     ends: dict[str, Any] = {}
     ids: dict[str, Any] = {}
     for column, id_type in ((own.src_column, schema.src_type), (own.dst_column, schema.dst_type)):
-        held = whole.get(table.source.ids[column])
-        known = None if held is None else _ids(held, own_section(config, held).id_column, id_type)
-        values = _ids(table, column, id_type)
-        if known is None or values is None:
+        of = known.get(table.source.ids[column])
+        values = None if column in table.unread else _ids(table, column, id_type)
+        if of is None or values is None or of.type != values.type:
             continue
-        ends[column], ids[column] = values.take(rows), known
+        ends[column], ids[column] = values.take(rows), of
     swapped = _swapped_fix(ends, ids, table, config) if schema.src_type == schema.dst_type else ""
     for column, values in ends.items():
         missing = np.flatnonzero(to_numpy(pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, ids[column])))))
@@ -295,8 +294,8 @@ def _end_errors(
         id_type = schema.src_type if column == own.src_column else schema.dst_type
         shown = values.take(pa.array(missing[:_MOST_SHOWN]))
         near = near_id(shown, [ids[column]]) if id_type == "string" and not swapped else ""
-        of = node_table(config, table.source.ids[column])
-        fault = end_fault(missing, side=column, of=of, id_type=id_type, near=near)
+        nodes = node_table(config, table.source.ids[column])
+        fault = end_fault(missing, side=column, of=nodes, id_type=id_type, near=near)
         _keep(found, table, place, pa.table({column: values}), [replace(fault, fix=swapped or fault.fix)])
         if swapped:
             break
@@ -350,7 +349,9 @@ def count_labels(preview: Preview, config: GraphConfig) -> CountedLabels | None:
     schema, targets = read.labelled.schema, read.targets
     if not (schema.has_labels and schema.has_split if targets is None else targets.are_split):
         return None
-    columns = _target_columns(preview, read, _filled(table, config))
+    if targets is not None and targets.by_hash and not _agree_on_ids(table, preview):
+        return None
+    columns = _target_columns(preview, read, _filled(table))
     if columns is None:
         return None
     split = to_numpy(columns["split"]) if targets is None else splits_of(columns, read)
@@ -365,6 +366,18 @@ def count_labels(preview: Preview, config: GraphConfig) -> CountedLabels | None:
     return CountedLabels(
         schema.label_kind, splits, schema.class_names, **counts, largest=largest, labelled=labels.num_rows
     )
+
+
+def _agree_on_ids(table: SampledTable, preview: Preview) -> bool:
+    """Return whether both ends of an edge table can be read, as ids of the type that their nodes have."""
+    of_nodes = {
+        each.number: each.schema.id_type
+        for each in preview.tables
+        if isinstance(each.schema, NodeSchema) and not each.unread
+    }
+    assert isinstance(table.schema, EdgeSchema), "the table of edges that are targets"
+    held = zip(table.source.ids.values(), (table.schema.src_type, table.schema.dst_type), strict=True)
+    return not table.unread and all(of_nodes.get(number, id_type) == id_type for number, id_type in held)
 
 
 def _widest(faults: Sequence[Fault]) -> list[Fault]:

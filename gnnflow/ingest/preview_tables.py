@@ -1,6 +1,7 @@
-"""Samples of a graph's tables, each with its schema as ingest reads it, and the errors of its files and columns.
+"""Samples of a graph's tables, each with its schema as ingest reads it.
 
-An error of a table hides its other errors, so after one each column is read alone.
+Errors of files and columns are collected. An error of a table hides its other errors, so after one each column is read
+alone.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import pyarrow as pa
 
 from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name
 from gnnflow.graph.errors import GnnflowError
-from gnnflow.ingest.fields import field_of, id_type_of, split_is_text, weight_is_number
+from gnnflow.ingest.fields import field_of, split_is_text, weight_is_number
 from gnnflow.ingest.kinds import part_of
 from gnnflow.ingest.schema import (
     EdgeSchema,
     NodeSchema,
+    check_end_type,
     check_split_of_edges,
+    end_type,
     ends_of,
+    features_fix,
     is_shared,
     label_of_edges,
     read_edge_schema,
@@ -50,7 +54,8 @@ class SampledTable:
     name: as in facts, such as `nodes/user`. number: among the node tables, or the edge tables. is_plain: all of its
     rows are nodes or edges. parts: the rows of each chunk, without columns whose names are there twice, and without
     broken ones, which do not decode. schema: as ingest reads it, without columns that it cannot read; None where it is
-    not known which rows it takes. has_ids: ids or both ends can be read. has_targets: labels, splits and times too.
+    not known which rows it takes. unread: the columns of ids that cannot be read. has_targets: labels, splits and times
+    can be.
     """
 
     name: str
@@ -62,7 +67,7 @@ class SampledTable:
     parts: tuple[pa.Table, ...] = ()
     broken: Mapping[str, GnnflowError] = field(default_factory=dict)
     schema: NodeSchema | EdgeSchema | None = None
-    has_ids: bool = True
+    unread: frozenset[str] = frozenset()
     has_targets: bool = True
 
     @property
@@ -219,7 +224,7 @@ def with_node_schema(
         ids = "string"
         if read(bare, Errors()) is None:
             _check_columns_alone(table, config, errors)
-            return replace(table, has_ids=False)
+            return replace(table, unread=frozenset(table.source.ids))
     good: list[str] = []
     for name in config.feature_names(kind, table.names):
         names = (*good[:1], name) if is_shared(config.features, config) else (name,)
@@ -229,15 +234,17 @@ def with_node_schema(
         alone["normalize"] = config.normalize
         if (found := read(bare.model_copy(update=alone))) is not None and found.has_features:
             good.append(name)
-    is_read = read(config.model_copy(update=none)) is not None
+    able = (config, config.model_copy(update={"split": ""}))  # labels can be read where splits cannot
+    of_labels = next((each for each in able if read(each.model_copy(update=none)) is not None), bare)
     if table.number in config.target_types and targets is None and config.label is not None:
         split = own_section(config, table).split_column
         errors.attempt(lambda: split_is_text(table.source.schema(), table.source.chunks[0], split))
     kept = {"features": {kind: tuple(good)} if config.schema.is_typed else tuple(good)} if good else none
-    schema = read((config if is_read else bare).model_copy(update=kept), Errors())
+    schema = read(of_labels.model_copy(update=kept), Errors())
     if schema is not None and not good:
         schema = schema.with_parts(())
-    return replace(table, schema=schema, has_ids=ids is None, has_targets=is_read)
+    unread = frozenset() if ids is None else frozenset(table.source.ids)
+    return replace(table, schema=schema, unread=unread, has_targets=of_labels is config)
 
 
 def _without_features(table: SampledTable, config: GraphConfig) -> dict[str, Any]:
@@ -254,15 +261,16 @@ def _check_columns_alone(table: SampledTable, config: GraphConfig, errors: Error
     found = errors.attempt(table.source.schema)
     if found is None:
         return
-    names = config.feature_names(config.schema.types[table.number], found.names)
+    kind = config.schema.types[table.number]
+    names = config.feature_names(kind, found.names)
     if any(f"{name}_index" in found.names for name in names):
         return
     there = [name for name in names if name in found.names]
-    owner = config.column_owner(config.schema.types[table.number], "nodes")
+    owner, fix = config.column_owner(kind, "nodes"), features_fix(config, kind)
     for name in names if there or not is_shared(config.features, config) else ():
         section = config.column_section(owner, name)
-        role = role_of("graph.features", config.features, config.schema.types[table.number])
-        errors.attempt(partial(part_of, found, table.source.chunks, name, role, section=section))
+        role = role_of("graph.features", config.features, kind)
+        errors.attempt(partial(part_of, found, table.source.chunks, name, role, section=section, fix=fix))
 
 
 def with_edge_schema(
@@ -275,8 +283,7 @@ def with_edge_schema(
 ) -> SampledTable:
     """Return an edge table with its schema, without the columns that cannot be read; keep the errors of all columns."""
     own = own_section(config, table)
-    ends = [table.source.ids[name] for name in (own.src_column, own.dst_column)]
-    has_nodes = all(end in nodes for end in ends)
+    has_nodes = {*table.source.ids.values()} <= {*nodes}
     listed = [nodes.get(number, NodeSchema()) for number in range(len(config.node_tables))]
 
     def read(graph: GraphConfig, kept: Errors, of: EdgeTargets | None, *, reads_ends: bool) -> EdgeSchema | None:
@@ -290,8 +297,9 @@ def with_edge_schema(
         return replace(table, schema=schema)
     found, chunks = errors.attempt(table.source.schema), table.source.chunks
     if found is None:
-        return replace(table, has_ids=False)
+        return replace(table, unread=frozenset(table.source.ids))
     relation = list(config.edge_tables)[table.number]
+    types = _end_types(table, found, own, nodes, errors)
     kept = _without_bad_columns(table, found, config, errors)
     if targets is not None:
         of = targets if targets.table == table.number else None
@@ -299,27 +307,39 @@ def with_edge_schema(
         errors.attempt(partial(label_of_edges, found, chunks, own, of, None))
         if targets.have_times:
             errors.attempt(partial(time_of_edges, found, chunks, own, relation))
+    unread = frozenset(table.source.ids.keys() - types)
     if not {*filter_columns(config, relation)} <= {*found.names}:
-        return replace(table, has_ids=False)
-    has_ids = has_nodes and read(kept, Errors(), None, reads_ends=True) is not None
-    schema = read(kept, errors, targets, reads_ends=has_ids)
+        return replace(table, unread=unread)
+    schema = read(kept, errors, targets, reads_ends=False)
     has_targets = schema is not None
-    if schema is None and (bare := read(kept, Errors(), None, reads_ends=has_ids)) is not None:
+    if schema is None and (bare := read(kept, Errors(), None, reads_ends=False)) is not None:
         schema = replace(bare, targets=targets, is_target=targets is not None and targets.table == table.number)
-    if schema is not None and not has_ids:
-        schema = replace(schema, src_type="string", dst_type="string")
-    return replace(table, schema=schema, has_ids=has_ids, has_targets=has_targets)
+    if schema is not None:
+        src, dst = (types.get(name, "string") for name in (own.src_column, own.dst_column))
+        schema = replace(schema, src_type=src, dst_type=dst)
+    return replace(table, schema=schema, unread=unread, has_targets=has_targets)
+
+
+def _end_types(
+    table: SampledTable, found: pa.Schema, own: GraphConfig, nodes: Mapping[int, NodeSchema], errors: Errors
+) -> dict[str, IdType]:
+    """Return the types of the ends that can be read, by column; keep the errors of each end."""
+    types: dict[str, IdType] = {}
+    for end in ends_of(own, list(own.edge_tables)[table.number]):
+        held = errors.attempt(partial(end_type, table.source, found, end.column, end.key, fix=end.fix))
+        if held is None:
+            continue
+        types[end.column] = held
+        of = nodes.get(table.source.ids[end.column])
+        if of is not None:
+            errors.attempt(partial(check_end_type, held, of, table.source, end.column, own))
+    return types
 
 
 def _without_bad_columns(table: SampledTable, found: pa.Schema, config: GraphConfig, errors: Errors) -> GraphConfig:
     """Return the section without the weights and attributes of a table that cannot be read; keep all errors."""
     own, chunks = own_section(config, table), table.source.chunks
     relation = list(config.edge_tables)[table.number]
-    is_own = config.edge_table_of(relation) is not None
-    for end in ends_of(own, relation):
-        if is_own and end.column in found.names and pa.types.is_floating(found.field(end.column).type):
-            continue  # a foreign key with gaps
-        errors.attempt(partial(id_type_of, found, chunks[0], end.column, end.key, fix=end.fix))
     for name in filter_columns(config, relation):
         key = f"graph.edges.{relation}.where"
         errors.attempt(partial(field_of, found, chunks[0], name, key, fix=f"Name one of them in {key}."))

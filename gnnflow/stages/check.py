@@ -29,10 +29,11 @@ from gnnflow.ingest.preview_tables import Errors, own_section
 from gnnflow.neighbors.own import load_function
 from gnnflow.sampling import priorities
 from gnnflow.stages.bad_rows import check_bad_rows
+from gnnflow.stages.meant_tables import swapped_tables
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.partition import refuse_large_graph
 from gnnflow.stages.start import check_start
-from gnnflow.stages.table_errors import errors_of_tables, preview_of, swapped_tables
+from gnnflow.stages.table_errors import errors_of_tables, preview_of
 from gnnflow.stages.target_checks import check_label_metric, check_labels, check_targets
 from gnnflow.stages.train import check_log, model_inputs
 from gnnflow.storage.filesystem import join
@@ -165,7 +166,7 @@ def _graph_errors(run: ResolvedRun, missing: Sequence[str], preview: Preview | N
         return []  # later rows may show what there is
     is_known = preview is None or preview.labelled is not None
     sampled = None if preview is None else preview.read
-    if trains and is_known and sampled is not None and run.config.graph.classes == "whole":
+    if trains and sampled is not None and run.config.graph.classes == "whole":
         errors.attempt(partial(check_label_metric, run.config, sampled.labelled))
     is_told = bool(errors.found)
     if preview is not None and _lack_weights(preview, run.config):

@@ -27,8 +27,9 @@ from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined
+from gnnflow.stages.meant_tables import as_meant, with_hint
 from gnnflow.stages.resolve import cluster_for, resolve_partly
-from gnnflow.stages.table_errors import preview_of, swapped_tables, with_hint
+from gnnflow.stages.table_errors import preview_of
 from gnnflow.stages.target_checks import alike_nodes
 from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times
@@ -146,15 +147,14 @@ def first_look(read: PartialConfig) -> Look:
     if given is None:
         return Look("", tuple(errors.found.values()))
     run, unresolved = resolve_partly(given)
-    config = run.config
-    preview = preview_of(config, states=run.states)
-    if (swapped := swapped_tables(preview, config.graph)) is not None:  # read on as they are meant
-        errors.add(swapped)
-        places = {"nodes": given.graph.edges, "edges": given.graph.nodes}
-        given = given.model_copy(update={"graph": given.graph.model_copy(update=places)})
+    preview = preview_of(run.config, states=run.states)
+    while (meant := as_meant(preview, given.graph)) is not None:
+        for found in meant.errors:
+            errors.add(found)
+        given = given.model_copy(update={"graph": meant.graph})
         run, unresolved = resolve_partly(given)
-        config = run.config
-        preview = preview_of(config, states=run.states)
+        preview = preview_of(run.config, states=run.states)
+    config = run.config
     stops = [*errors_of_run(run, preview=preview), *(with_hint(each, preview, config.graph) for each in unresolved)]
     for found in stops:
         if not any(_is_about(found, key) for key in read.removed):  # it follows from a mistake that is told
