@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.ingest.classes import find_classes
-from gnnflow.ingest.encodings import fit_columns, sections_of
+from gnnflow.ingest.encodings import fit_columns, is_sampled, sections_of
 from gnnflow.ingest.preview_tables import (
     Errors,
     SampledTable,
@@ -195,6 +195,15 @@ def _agreed(
     return None
 
 
+def _able_to_fit(table: SampledTable) -> NodeSchema | EdgeSchema | None:
+    """Return the schema without columns that are encoded by rows whose ids, which are not there, choose or order."""
+    schema = table.schema
+    if schema is None or {*table.source.ids} <= {*table.names}:
+        return schema
+    is_chosen = bool(table.source.foreign)
+    return schema.with_parts(tuple(part for part in schema.parts if not (is_chosen or is_sampled(part))))
+
+
 def _partly(tables: Sequence[SampledTable], config: GraphConfig, *, targets: EdgeTargets | None) -> Tables:
     """Return the tables as far as they can be read: one that cannot has no rows, and its columns are not known."""
     of = {(each.is_nodes, each.number): each for each in tables if each.schema is not None}
@@ -206,15 +215,16 @@ def _partly(tables: Sequence[SampledTable], config: GraphConfig, *, targets: Edg
     target = None if targets is None else targets.table
     edges = [EdgeSchema(targets=targets, is_target=number == target) for number in range(len(sources.edges))]
     for (is_nodes, number), table in of.items():
-        if isinstance(table.schema, NodeSchema):
-            nodes[number] = table.schema
-        elif isinstance(table.schema, EdgeSchema):
-            edges[number] = table.schema
+        schema = _able_to_fit(table)
+        if isinstance(schema, NodeSchema):
+            nodes[number] = schema
+        elif isinstance(schema, EdgeSchema):
+            edges[number] = schema
         (sources.nodes if is_nodes else sources.edges)[number] = table.source
     labelled = of.get((True, config.target_type) if targets is None else (False, targets.table))
     classes = None
     if labelled is not None and labelled.schema is not None and labelled.schema.has_labels:
-        schema, own = labelled.schema, config.of_targets(edges=targets is not None)
+        own = config.of_targets(edges=targets is not None)
         with _rounds() as runner:
             classes = Errors().attempt(partial(find_classes, labelled.source, own, runner))
         if classes is not None:
@@ -222,8 +232,8 @@ def _partly(tables: Sequence[SampledTable], config: GraphConfig, *, targets: Edg
             update |= {} if classes.are_numbers else {"class_names": classes.names}
         else:
             update = {"label_kind": "regression"} if config.classes == "whole" else {}
-        if isinstance(schema, NodeSchema):
-            nodes[labelled.number] = replace(schema, **update)
+        if targets is None:
+            nodes[labelled.number] = replace(nodes[labelled.number], **update)
         else:
-            edges[labelled.number] = replace(schema, **update)
+            edges[labelled.number] = replace(edges[labelled.number], **update)
     return assembled(*sources, nodes, edges, config, classes=classes)

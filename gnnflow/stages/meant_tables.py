@@ -93,7 +93,9 @@ def with_hint(error: GnnflowError, preview: Preview, graph: GraphConfig) -> Gnnf
     wrong = _wrong_of(error, preview, graph)
     if wrong is None or not wrong.how:
         return error
-    line = f"graph: {config_line({wrong.role: _for_one(wrong, graph)})}"
+    line = f"{wrong.key}: {config_line(wrong.meant)}"
+    if wrong.key == f"graph.{wrong.role}":
+        line = f"graph: {config_line({wrong.role: _for_one(wrong, graph)})}"
     return type(error)(error.problem, where=error.where, fix=f"{error.fix} By its {wrong.how}: `{line}`.")
 
 
@@ -116,7 +118,7 @@ def swapped_tables(preview: Preview, graph: GraphConfig) -> TableError | None:
 
 
 def _table_meant(error: GnnflowError, graph: GraphConfig) -> tuple[Relation | None, str]:
-    """Return the relation whose table is missing and is called as a type may be, and the type that was meant, or ""."""
+    """Return the relation whose missing table may be a type, and the type that was meant; "" where nobody knows."""
     for relation in graph.edge_tables if error.problem.startswith("no such table") else ():
         own = graph.edge_table_of(relation)
         if own is not None and error.where == absolute(own.table) and "/" not in own.table:
