@@ -1,7 +1,7 @@
 """A graph's tables as a sample of their rows shows them, and everything in them that would stop ingest.
 
 The readers and rules are ingest's. `preview_tables.py` samples each table and reads its schema; `preview_rows.py` looks
-at the rows.
+at the rows, `preview_targets.py` counts those that are targets.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.ingest.classes import find_classes
+from gnnflow.ingest.edge_rounds import are_edges
 from gnnflow.ingest.encodings import fit_columns, is_sampled, sections_of
 from gnnflow.ingest.preview_tables import (
     Errors,
@@ -42,7 +45,10 @@ from gnnflow.mapreduce.schedulers import Synchronous
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import pyarrow as pa
+
     from gnnflow.config import GraphConfig
+    from gnnflow.graph.arrays import IntArray
     from gnnflow.graph.encodings import States
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 
@@ -71,6 +77,22 @@ class Preview:
         of = (each for each in self.tables if each.is_nodes == (targets is None) and each.number == place)
         found = next(of, None)
         return None if found is None or found.schema is None or not found.has_targets else found
+
+    def edges_among(self, part: pa.Table, table: SampledTable) -> IntArray | None:
+        """Return the rows of a chunk that are nodes or edges; None where it is not known which are."""
+        if table.is_plain:
+            return np.arange(part.num_rows)
+        if self.read is None or table.schema is None:
+            return None
+        source = self.read.edges[table.number]
+        if not {source.config.src_column, source.config.dst_column} <= {*part.column_names}:
+            return None
+        return np.arange(part.num_rows) if source.chosen is None else np.flatnonzero(are_edges(part, source=source))
+
+    def count_rows(self, table: SampledTable) -> int:
+        """Return the number of rows of a sample that are nodes, or edges of the table's relation."""
+        chosen = (self.edges_among(part, table) for part in table.parts)
+        return sum(len(rows) for rows in chosen if rows is not None)
 
 
 def preview_schemas(

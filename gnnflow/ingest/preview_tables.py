@@ -80,6 +80,18 @@ class SampledTable:
         """The number of rows of the table, an estimate where it has many files or is text."""
         return self.sample.about_rows(sum(part.num_rows for part in self.parts))
 
+    @property
+    def filled(self) -> SampledTable:
+        """The table with row numbers in the place of ids that cannot be read, so that its rows are."""
+        parts = []
+        for number, part in enumerate(self.parts):
+            for column in self.unread if self.schema is not None else ():
+                kept = part.drop_columns([column]) if column in part.column_names else part
+                ids = pa.array([f"{column}:{number}:{row}" for row in range(part.num_rows)])
+                part = kept.append_column(column, ids)  # noqa: PLW2901
+            parts.append(part)
+        return replace(self, parts=tuple(parts))
+
     def rows(self, columns: Sequence[str]) -> pa.Table:
         """Return columns of all rows of the sample, with one type for each."""
         return read_typed(self.source.chunks, columns=columns)

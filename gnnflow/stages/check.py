@@ -24,8 +24,8 @@ from gnnflow.config.train_section import GlobalBatchConfig, needs_ranks
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, StorageError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.train_labels import check_train_labels
-from gnnflow.ingest.preview_rows import count_labels
 from gnnflow.ingest.preview_tables import Errors, own_section
+from gnnflow.ingest.preview_targets import count_labels
 from gnnflow.neighbors.own import load_function
 from gnnflow.sampling import priorities
 from gnnflow.stages.bad_rows import check_bad_rows

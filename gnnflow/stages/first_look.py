@@ -21,8 +21,8 @@ from gnnflow.config.root import Config
 from gnnflow.config.stages import stages_of
 from gnnflow.config.train_section import trains_from_shards
 from gnnflow.graph.errors import GnnflowError, printable
-from gnnflow.ingest.preview_rows import Counted, count_rows, count_targets
 from gnnflow.ingest.preview_tables import Errors, own_section
+from gnnflow.ingest.preview_targets import Counted, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
@@ -211,7 +211,7 @@ def _table_look(table: SampledTable, config: Config, preview: Preview) -> TableL
         sampled=rows,
         columns=tuple(_column_look(name, table, roles.get(name, "")) for name in table.parts[0].column_names),
         form=sample.files.snapshot or form_of(table.source.chunks),
-        edges=None if table.is_plain or preview.read is None else count_rows(table, preview),
+        edges=None if table.is_plain or preview.read is None else preview.count_rows(table),
     )
 
 
