@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gnnflow.config.loading import read_config
+from gnnflow.config.loading import load_config, read_config
+from gnnflow.graph.errors import GnnflowError
+from gnnflow.stages.check import check_run
 from gnnflow.stages.first_look import first_look
+from gnnflow.stages.resolve import resolve
 from tests.stages.mistakes import (
+    IDS,
     ITEMS,
     NUMBERS,
     Change,
@@ -51,6 +55,14 @@ def _said(folder: Path, *, typed: bool, change: Change = same, spoil: Spoil = sa
 def test_a_name_that_values_or_names_show_is_proposed(tmp_path, typed, change, spoil, line):
     (said,) = _said(tmp_path, typed=typed, change=change, spoil=spoil)
     assert line in said
+
+
+def test_a_run_says_what_a_wrong_name_would_hide(tmp_path):
+    tables, content = plain_graph()
+    both(column("edges", "dst", ["u99", *IDS[2:], IDS[0]]), renamed("edges", "src", "payer"))(tables)
+    run = resolve(load_config(written(tmp_path, tables, content), environment={}))
+    with pytest.raises(GnnflowError, match=r"(?s)`graph: \{src: payer\}`.*dst is not an id"):
+        check_run(run)
 
 
 def test_numbers_are_not_taken_for_ids(tmp_path):
