@@ -20,6 +20,7 @@ from gnnflow.config.sections import Sections
 UNREAD = "location-that-is-not-read"
 """Stands for the location of a table where the config gives none that can be read."""
 
+_UNREAD_NAME = "__unread__"  # of the relation that stands for those that cannot be read
 _MOST_READINGS = 25
 _TABLES = (("graph", "nodes"), ("graph", "edges"))
 _Path = tuple[str | int, ...]
@@ -50,7 +51,7 @@ def read_all(values: Mapping[str, Any]) -> Reading:
             found = findings_of(error, held, model=Config)
         # what follows from a key that was taken out is no mistake of the user
         for each in found:
-            if not any(_follows(each.path, path) for path in removed):
+            if not any(_follows(each.path, path) for path in removed) and _UNREAD_NAME not in each.problem + each.fix:
                 findings.setdefault(f"{path_text(each.path)}: {each.problem}", each)
         sections = _sections_of(held)
         if not _mend_all(held, found, removed, is_exact=sections is not None):
@@ -74,8 +75,12 @@ def _sections_of(values: Mapping[str, Any]) -> Config | None:
 
 
 def _follows(path: _Path, removed: _Path) -> bool:
-    """Return whether a mistake follows from a key that was taken out: nodes from edges too, and edges from nodes."""
-    are_tables = {path[:2], removed[:2]} == {*_TABLES} and removed[-1] != UNREAD
+    """Return whether a mistake follows from a key that was taken out: nodes from edges too, and edges from nodes.
+
+    A key of one table says nothing of the other tables.
+    """
+    is_table = len(removed) <= len(("graph", "edges", "relation")) and removed[-1] != UNREAD
+    are_tables = is_table and {path[:2], removed[:2]} == {*_TABLES}
     return are_tables or all(mine == theirs for mine, theirs in zip(path, removed, strict=False))
 
 
@@ -157,7 +162,7 @@ def _mend_table(held: dict[str, Any], path: _Path, removed: list[_Path]) -> bool
     elif path != _TABLES[0] and isinstance(graph.get("nodes"), dict) and graph["nodes"]:
         target = graph.get("target")
         of = target if target in graph["nodes"] else min(graph["nodes"])
-        path, value = _TABLES[1], {f"{of}__unread__{of}": UNREAD}
+        path, value = _TABLES[1], {f"{of}{_UNREAD_NAME}{of}": UNREAD}
     else:
         path, value = _TABLES[1] if path == ("graph",) else path, UNREAD
     below = _container(held, path[:-1])

@@ -425,8 +425,10 @@ class GraphConfig(Section):
         typed += [] if isinstance(self.edges, str) else [*self.edges]
         named |= {f"{owner}.{column}" for owner, columns in listed.items() for column in columns}
         named |= {f"{owner}.{column}" for owner in typed for column in named} if typed else set()
+        patterns = [*filter(is_pattern, named)]
+        left_out = [*self.exclude, *(f"*.{each}" for each in self.exclude)]
         for name in self.columns:
-            if name not in named and not any(map(is_pattern, named)):
+            if name not in named and not expanded(patterns, [name], taken=(), exclude=left_out):
                 fix = "Name the column in one of these lists, or take it out of graph.columns."
                 yield problem(
                     f"{name!r} is not among the columns of graph.features or graph.edge_features",

@@ -175,10 +175,11 @@ def _fit(
 
 def _is_merged(part: ColumnPart) -> bool:
     """Return whether a column's values or samples are merged by tasks."""
-    return isinstance(part.section, CategoricalColumn | MulticategoricalColumn) or _is_sampled(part)
+    return isinstance(part.section, CategoricalColumn | MulticategoricalColumn) or is_sampled(part)
 
 
-def _is_sampled(part: ColumnPart) -> bool:
+def is_sampled(part: ColumnPart) -> bool:
+    """Return whether rows that the hashes of their ids choose show how a column is scaled."""
     return isinstance(part.section, NumericalColumn) and part.section.scale == "quantile"
 
 
@@ -195,8 +196,8 @@ def _state(
 def count_chunk(index: int, inbox: Inbox, *, job: _FitJob) -> TaskOutput:
     """Count one chunk's columns to fit; values go where their hash says, samples where their column's number does."""
     number, chunk = job.chunks[index]
-    parts, is_sampled = job.columns[number], any(map(_is_sampled, job.columns[number]))
-    rows, keys = _rows_to_fit(chunk, job.tables[number], parts, is_sampled=is_sampled)
+    parts, reads_ids = job.columns[number], any(map(is_sampled, job.columns[number]))
+    rows, keys = _rows_to_fit(chunk, job.tables[number], parts, reads_ids=reads_ids)
     counts, values, samples = [], [VALUES.empty_table()], [SAMPLES.empty_table()]
     for column, part in enumerate(parts, job.first[number]):
         assert part.section is not None
@@ -214,7 +215,7 @@ def count_chunk(index: int, inbox: Inbox, *, job: _FitJob) -> TaskOutput:
 
 
 def _rows_to_fit(
-    chunk: Chunk, table: NodeTable | EdgeTable, parts: Sequence[ColumnPart], *, is_sampled: bool
+    chunk: Chunk, table: NodeTable | EdgeTable, parts: Sequence[ColumnPart], *, reads_ids: bool
 ) -> tuple[pa.Table, KeyArray]:
     """Return a chunk's rows that are nodes or edges, and a hash of each row's ids.
 
@@ -223,11 +224,11 @@ def _rows_to_fit(
     is_edge, names = isinstance(table, EdgeTable), [part.name for part in parts]
     ids = (table.config.src_column, table.config.dst_column) if is_edge else (table.config.id_column,)
     chosen = table if isinstance(table, EdgeTable) and table.chosen is not None else None
-    names += [*(ids if is_sampled else ()), *(end_columns(chosen) if chosen is not None else ())]
+    names += [*(ids if reads_ids else ()), *(end_columns(chosen) if chosen is not None else ())]
     rows = read_chunk(chunk, list(dict.fromkeys(names)))
     if chosen is not None:
         rows = take_kept(rows, np.flatnonzero(are_edges(rows, source=chosen)))
-    return rows, _keys(rows, ids) if is_sampled else np.zeros(rows.num_rows, np.uint64)
+    return rows, _keys(rows, ids) if reads_ids else np.zeros(rows.num_rows, np.uint64)
 
 
 def _keys(rows: pa.Table, ids: Sequence[str]) -> KeyArray:

@@ -95,10 +95,11 @@ def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str 
     role: the config key that names it. fix: replaces the advice to change that key.
     """
     if not schema.get_all_field_indices(name):
+        near = "" if role == f"graph.{name}" else nearest(name, schema.names)  # a key's default is not misspelt
         raise TableError(
             f"has no column {name!r} ({role}); it has {', '.join(schema.names)}",
             where=chunk.uri,
-            fix=f"{nearest(name, schema.names)} {fix or f'Set {role} to one of them, or write the column.'}".strip()
+            fix=f"{near} {fix or f'Set {role} to one of them, or write the column.'}".strip()
             + _without_header(schema.names, chunk, role),
         )
     return schema.field(name)

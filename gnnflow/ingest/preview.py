@@ -1,38 +1,32 @@
 """A graph's tables as a sample of their rows shows them, and everything in them that would stop ingest.
 
-The readers and rules are ingest's. An error of a table hides its other errors, so after one each column is read alone.
-`preview_rows.py` looks at the rows.
+The readers and rules are ingest's. `preview_tables.py` samples each table and reads its schema; `preview_rows.py` looks
+at the rows, `preview_targets.py` counts those that are targets.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+import numpy as np
 
-from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.ingest.classes import find_classes
-from gnnflow.ingest.encodings import fit_columns, sections_of
-from gnnflow.ingest.fields import field_of, id_type_of, split_is_text, weight_is_number
-from gnnflow.ingest.kinds import part_of
-from gnnflow.ingest.schema import (
-    EdgeSchema,
-    NodeSchema,
-    check_split_of_edges,
-    ends_of,
-    implied_node_schema,
-    is_shared,
-    label_of_edges,
-    read_edge_schema,
-    read_node_schema,
-    role_of,
-    time_of_edges,
+from gnnflow.ingest.edge_rounds import are_edges
+from gnnflow.ingest.encodings import fit_columns, is_sampled, sections_of
+from gnnflow.ingest.preview_tables import (
+    Errors,
+    SampledTable,
+    is_of_blank_column,
+    sample_tables,
+    with_edge_schema,
+    with_node_schema,
 )
+from gnnflow.ingest.schema import EdgeSchema, NodeSchema, implied_node_schema
 from gnnflow.ingest.splits import find_splits
 from gnnflow.ingest.tables import (
     SourceTables,
@@ -44,60 +38,19 @@ from gnnflow.ingest.tables import (
     unknown_columns,
     unknown_patterns,
 )
-from gnnflow.ingest.text import edge_source, filter_columns, node_source, with_agreed_types
+from gnnflow.ingest.text import edge_source, node_source
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
-from gnnflow.storage.filesystem import absolute
-from gnnflow.storage.samples import NO_SAMPLE, Sample, chunks_beyond, sample_table
-from gnnflow.storage.user_tables import holds_numbers, holds_text, read_chunk, read_typed, schema_of, survey_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
 
     from gnnflow.config import GraphConfig
+    from gnnflow.graph.arrays import IntArray
     from gnnflow.graph.encodings import States
-    from gnnflow.graph.facts import IdType
     from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
-    from gnnflow.ingest.text import SourceTable
-
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class SampledTable:
-    """A sample of one table, with the types of its text.
-
-    name: as in facts, such as `nodes/user`. number: among the node tables, or the edge tables. is_plain: all of its
-    rows are nodes or edges. parts: the rows of each chunk, without columns whose names are there twice, and without
-    broken ones, which do not decode. schema: as ingest reads it, without columns that it cannot read; None where it is
-    not known which rows it takes. has_ids: ids or both ends can be read. has_targets: labels, splits and times too.
-    """
-
-    name: str
-    number: int
-    is_nodes: bool
-    is_plain: bool
-    sample: Sample
-    source: SourceTable
-    parts: tuple[pa.Table, ...] = ()
-    broken: Mapping[str, GnnflowError] = field(default_factory=dict)
-    schema: NodeSchema | EdgeSchema | None = None
-    has_ids: bool = True
-    has_targets: bool = True
-
-    @property
-    def names(self) -> list[str]:
-        """The columns of the table."""
-        return list(self.parts[0].column_names) if self.parts else []
-
-    @property
-    def about_rows(self) -> int:
-        """The number of rows of the table, an estimate where it has many files or is text."""
-        return self.sample.about_rows(sum(part.num_rows for part in self.parts))
-
-    def rows(self, columns: Sequence[str]) -> pa.Table:
-        """Return columns of all rows of the sample, with one type for each."""
-        return read_typed(self.source.chunks, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -125,31 +78,21 @@ class Preview:
         found = next(of, None)
         return None if found is None or found.schema is None or not found.has_targets else found
 
-
-def own_section(config: GraphConfig, table: SampledTable) -> GraphConfig:
-    """Return the section as one table is read by it."""
-    if table.is_nodes:
-        return config.of_type(config.schema.types[table.number])
-    return config.of_relation(list(config.edge_tables)[table.number])
-
-
-class Errors:
-    """Collects errors, each once."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, GnnflowError] = {}
-
-    def add(self, error: GnnflowError) -> None:
-        """Keep an error; two of one problem and place are one, whatever their fixes."""
-        self.found.setdefault(f"{error.where}: {error.problem}", error)
-
-    def attempt(self, work: Callable[[], Result]) -> Result | None:
-        """Return the result of some work; keep its error and return None where it raises one."""
-        try:
-            return work()
-        except GnnflowError as error:
-            self.add(error)
+    def edges_among(self, part: pa.Table, table: SampledTable) -> IntArray | None:
+        """Return the rows of a chunk that are nodes or edges; None where it is not known which are."""
+        if table.is_plain:
+            return np.arange(part.num_rows)
+        if self.read is None or table.schema is None:
             return None
+        source = self.read.edges[table.number]
+        if not {source.config.src_column, source.config.dst_column} <= {*part.column_names}:
+            return None
+        return np.arange(part.num_rows) if source.chosen is None else np.flatnonzero(are_edges(part, source=source))
+
+    def count_rows(self, table: SampledTable) -> int:
+        """Return the number of rows of a sample that are nodes, or edges of the table's relation."""
+        chosen = (self.edges_among(part, table) for part in table.parts)
+        return sum(len(rows) for rows in chosen if rows is not None)
 
 
 def preview_schemas(
@@ -161,7 +104,7 @@ def preview_schemas(
     """
     errors, given = Errors(), config.model_copy(update={"partitions": config.partitions or 1})
     config = sections_of(states, config)
-    tables = _settled(_sampled(config, errors, targets=targets, drawn=drawn), errors)
+    tables = sample_tables(config, errors, targets=targets, drawn=drawn)
     read, is_open = _with_schemas(tables, config, errors, targets=targets, drawn=drawn)
     agreed = None if is_open else _agreed(read, config, errors, targets=targets, drawn=drawn)
     found = None if agreed is None else errors.attempt(lambda: _fitted(agreed, given, states))
@@ -196,16 +139,16 @@ def _with_schemas(
     for table in tables:
         own = Errors()
         if not table.is_nodes:
-            table = _with_edge_schema(table, config, nodes, own, targets=targets)  # noqa: PLW2901
+            table = with_edge_schema(table, config, nodes, own, targets=targets)  # noqa: PLW2901
         elif table.source.uri:
-            table = _with_node_schema(table, config, own, targets=targets, drawn=drawn)  # noqa: PLW2901
+            table = with_node_schema(table, config, own, targets=targets, drawn=drawn)  # noqa: PLW2901
         else:
             implied = own.attempt(partial(_implied_schema, tables, config, node_type=table.number))
-            table = replace(table, schema=implied, has_ids=implied is not None)  # noqa: PLW2901
+            table = replace(table, schema=implied)  # noqa: PLW2901
         schema = table.schema
-        if isinstance(schema, NodeSchema) and table.has_ids:
+        if isinstance(schema, NodeSchema) and not table.unread:
             nodes[table.number] = schema
-        blank = [error for error in own.found.values() if _is_of_blank_column(error, table)]
+        blank = [error for error in own.found.values() if is_of_blank_column(error, table)]
         is_open = is_open or bool(blank)
         broken = [] if schema is None else [e for name, e in table.broken.items() if name in table.source.columns]
         for error in (*own.found.values(), *broken):
@@ -240,237 +183,6 @@ def _rounds() -> Iterator[RoundRunner]:
         yield RoundRunner(work, Synchronous())
 
 
-def _sampled(
-    config: GraphConfig, errors: Errors, *, targets: EdgeTargets | None, drawn: DrawnSplit | None
-) -> list[SampledTable]:
-    """Return the first rows of each table that is there."""
-    found: list[SampledTable] = []
-    names = [*node_tables_by_name(config), *edge_tables_by_name(config)]
-    for number, uri in enumerate(config.node_tables.values()):
-        sample = errors.attempt(partial(_sample_of, uri, config))
-        if sample is not None:
-            of_split = () if drawn is None else drawn.columns
-            source = node_source(sample.chunks, config, node_type=number, also=of_split)
-            found.append(
-                SampledTable(names[number], number, is_nodes=True, is_plain=True, sample=sample, source=source)
-            )
-    for number, uri in enumerate(config.edge_tables.values()):
-        sample = errors.attempt(partial(_sample_of, uri, config))
-        if sample is not None:
-            also = () if targets is None else targets.columns(config, table=number)
-            source = edge_source(sample.chunks, config, number=number, also=also)
-            name = names[len(config.node_tables) + number]
-            is_plain = config.edge_table_of(list(config.edge_tables)[number]) is None
-            found.append(SampledTable(name, number, is_nodes=False, is_plain=is_plain, sample=sample, source=source))
-    return found
-
-
-def _sample_of(uri: str, config: GraphConfig) -> Sample:
-    """Return the first rows of a table; none for a type without a table, which has the ids of its edges."""
-    return sample_table(absolute(uri), form=config.format_at(uri)) if uri else NO_SAMPLE
-
-
-def _settled(tables: Sequence[SampledTable], errors: Errors) -> list[SampledTable]:
-    """Return the tables that can be read, with their rows and the types of their text."""
-    surveys = [errors.attempt(partial(survey_all, table.source.chunks)) for table in tables]
-    held = [(table, found) for table, found in zip(tables, surveys, strict=True) if found is not None]
-    typed = with_agreed_types([table.source for table, _ in held], [found for _, found in held])
-    settled = []
-    for (table, _), source in zip(held, typed, strict=True):
-        found = errors.attempt(partial(_rows, source))
-        if found is not None:
-            settled.append(replace(table, source=source, parts=found[0], broken=found[1]))
-            errors.attempt(partial(_check_beyond, source, table.sample))
-    return settled
-
-
-def _check_beyond(source: SourceTable, sample: Sample) -> None:
-    """Raise TableError where a file that the sample does not reach has other columns, or other types."""
-    if others := chunks_beyond(sample):
-        typed = [replace(each, types=source.chunks[0].types) for each in others]
-        replace(source, chunks=(*source.chunks, *typed)).schema()
-
-
-def _rows(source: SourceTable) -> tuple[tuple[pa.Table, ...], dict[str, GnnflowError]]:
-    """Return the rows of each chunk, and the errors of columns that do not decode, which no part has."""
-    names: dict[str, list[str]] = {}
-    for chunk in source.chunks:
-        if chunk.uri not in names:
-            held = schema_of(chunk).names
-            names[chunk.uri] = [name for name in held if held.count(name) == 1]
-    try:
-        return tuple(read_chunk(chunk, names[chunk.uri]) for chunk in source.chunks), {}
-    except GnnflowError:
-        errors = {name: error for name in names[source.chunks[0].uri] if (error := _error_of(source, name)) is not None}
-        if not errors:
-            raise
-    kept = {uri: [name for name in held if name not in errors] for uri, held in names.items()}
-    return tuple(read_chunk(chunk, kept[chunk.uri]) for chunk in source.chunks), errors
-
-
-def _error_of(source: SourceTable, name: str) -> GnnflowError | None:
-    """Return the error of a column that does not decode."""
-    try:
-        for chunk in source.chunks:
-            read_chunk(chunk, [name])
-    except GnnflowError as error:
-        return error
-    except KeyError:  # another file lacks the column, which the schema says
-        return None
-    return None
-
-
-def _with_node_schema(
-    table: SampledTable,
-    config: GraphConfig,
-    errors: Errors,
-    *,
-    targets: EdgeTargets | None,
-    drawn: DrawnSplit | None,
-) -> SampledTable:
-    """Return a node table with its schema, without the columns that cannot be read; keep the errors of all columns."""
-    ids: IdType | None = None
-
-    def read(graph: GraphConfig, kept: Errors = errors) -> NodeSchema | None:
-        return kept.attempt(
-            lambda: read_node_schema(
-                table.source, graph, node_type=table.number, targets=targets, drawn=drawn, id_type=ids
-            )
-        )
-
-    if (schema := read(config)) is not None:
-        return replace(table, schema=schema)
-    kind, none = config.schema.types[table.number], _without_features(table, config)
-    bare = config.model_copy(update={**none, "label": None})
-    if read(bare) is None:
-        ids = "string"
-        if read(bare, Errors()) is None:
-            _check_columns_alone(table, config, errors)
-            return replace(table, has_ids=False)
-    good: list[str] = []
-    for name in config.feature_names(kind, table.names):
-        names = (*good[:1], name) if is_shared(config.features, config) else (name,)
-        alone: dict[str, Any] = {"features": names if is_shared(config.features, config) else {kind: (name,)}}
-        if not config.schema.is_typed:
-            alone = {"features": (name,)}
-        alone["normalize"] = config.normalize
-        if (found := read(bare.model_copy(update=alone))) is not None and found.has_features:
-            good.append(name)
-    is_read = read(config.model_copy(update=none)) is not None
-    if table.number in config.target_types and targets is None and config.label is not None:
-        split = own_section(config, table).split_column
-        errors.attempt(lambda: split_is_text(table.source.schema(), table.source.chunks[0], split))
-    kept = {"features": {kind: tuple(good)} if config.schema.is_typed else tuple(good)} if good else none
-    schema = read((config if is_read else bare).model_copy(update=kept), Errors())
-    if schema is not None and not good:
-        schema = schema.with_parts(())
-    return replace(table, schema=schema, has_ids=ids is None, has_targets=is_read)
-
-
-def _without_features(table: SampledTable, config: GraphConfig) -> dict[str, Any]:
-    """Return keys of a section without features; where a graph has no types, of one column, since it needs some."""
-    if config.schema.is_typed or not table.parts:
-        return {"features": {}}
-    columns = zip(table.parts[0].column_names, table.parts[0].schema.types, strict=True)
-    able = [name for name, kind in columns if holds_numbers(kind) or holds_text(kind)]
-    return {"features": tuple(able[:1]), "normalize": "none"}
-
-
-def _check_columns_alone(table: SampledTable, config: GraphConfig, errors: Errors) -> None:
-    """Keep the errors of the features of a table without readable ids."""
-    found = errors.attempt(table.source.schema)
-    if found is None:
-        return
-    names = config.feature_names(config.schema.types[table.number], found.names)
-    if any(f"{name}_index" in found.names for name in names):
-        return
-    there = [name for name in names if name in found.names]
-    owner = config.column_owner(config.schema.types[table.number], "nodes")
-    for name in names if there or not is_shared(config.features, config) else ():
-        section = config.column_section(owner, name)
-        role = role_of("graph.features", config.features, config.schema.types[table.number])
-        errors.attempt(partial(part_of, found, table.source.chunks, name, role, section=section))
-
-
-def _with_edge_schema(
-    table: SampledTable,
-    config: GraphConfig,
-    nodes: Mapping[int, NodeSchema],
-    errors: Errors,
-    *,
-    targets: EdgeTargets | None,
-) -> SampledTable:
-    """Return an edge table with its schema, without the columns that cannot be read; keep the errors of all columns."""
-    own = own_section(config, table)
-    ends = [table.source.ids[name] for name in (own.src_column, own.dst_column)]
-    has_nodes = all(end in nodes for end in ends)
-    listed = [nodes.get(number, NodeSchema()) for number in range(len(config.node_tables))]
-
-    def read(graph: GraphConfig, kept: Errors, of: EdgeTargets | None, *, reads_ends: bool) -> EdgeSchema | None:
-        return kept.attempt(
-            lambda: read_edge_schema(
-                table.source, graph, nodes=listed, number=table.number, targets=of, reads_ends=reads_ends
-            )
-        )
-
-    if has_nodes and (schema := read(config, errors, targets, reads_ends=True)) is not None:
-        return replace(table, schema=schema)
-    found, chunks = errors.attempt(table.source.schema), table.source.chunks
-    if found is None:
-        return replace(table, has_ids=False)
-    relation = list(config.edge_tables)[table.number]
-    kept = _without_bad_columns(table, found, config, errors)
-    if targets is not None:
-        of = targets if targets.table == table.number else None
-        errors.attempt(partial(check_split_of_edges, found, chunks, own, of))
-        errors.attempt(partial(label_of_edges, found, chunks, own, of, None))
-        if targets.have_times:
-            errors.attempt(partial(time_of_edges, found, chunks, own, relation))
-    if not {*filter_columns(config, relation)} <= {*found.names}:
-        return replace(table, has_ids=False)
-    has_ids = has_nodes and read(kept, Errors(), None, reads_ends=True) is not None
-    schema = read(kept, errors, targets, reads_ends=has_ids)
-    has_targets = schema is not None
-    if schema is None and (bare := read(kept, Errors(), None, reads_ends=has_ids)) is not None:
-        schema = replace(bare, targets=targets, is_target=targets is not None and targets.table == table.number)
-    if schema is not None and not has_ids:
-        schema = replace(schema, src_type="string", dst_type="string")
-    return replace(table, schema=schema, has_ids=has_ids, has_targets=has_targets)
-
-
-def _without_bad_columns(table: SampledTable, found: pa.Schema, config: GraphConfig, errors: Errors) -> GraphConfig:
-    """Return the section without the weights and attributes of a table that cannot be read; keep all errors."""
-    own, chunks = own_section(config, table), table.source.chunks
-    relation = list(config.edge_tables)[table.number]
-    is_own = config.edge_table_of(relation) is not None
-    for end in ends_of(own, relation):
-        if is_own and end.column in found.names and pa.types.is_floating(found.field(end.column).type):
-            continue  # a foreign key with gaps
-        errors.attempt(partial(id_type_of, found, chunks[0], end.column, end.key, fix=end.fix))
-    for name in filter_columns(config, relation):
-        key = f"graph.edges.{relation}.where"
-        errors.attempt(partial(field_of, found, chunks[0], name, key, fix=f"Name one of them in {key}."))
-    has_weight = errors.attempt(lambda: weight_is_number(found, chunks, own.weight_column)) is not None
-    owner, good = config.column_owner(relation, "edges"), []
-    for name in config.edge_feature_names(relation, found.names):
-        if name in found.names or not is_shared(config.edge_features, config):
-            section = config.column_section(owner, name)
-            role = role_of("graph.edge_features", config.edge_features, str(relation))
-            if errors.attempt(partial(part_of, found, chunks, name, role, section=section)) is not None:
-                good.append(name)
-    update: dict[str, Any] = {"edge_features": {str(relation): tuple(good)} if config.schema.is_typed else tuple(good)}
-    return config.model_copy(update=update if has_weight else update | {"weight": ""})
-
-
-def _is_of_blank_column(error: GnnflowError, table: SampledTable) -> bool:
-    """Return whether an error is about a column that only later rows may fill, in a table that goes on."""
-    if table.sample.is_whole or not table.parts:
-        return False
-    names = {*table.parts[0].column_names}.intersection(*(part.column_names for part in table.parts))
-    blank = (name for name in names if all(part[name].null_count == part.num_rows for part in table.parts))
-    return any(f"column {name!r} is" in error.problem for name in blank)
-
-
 def _agreed(
     tables: Sequence[SampledTable],
     config: GraphConfig,
@@ -484,22 +196,34 @@ def _agreed(
     edges = [each for each in tables if not each.is_nodes]
     schemas = [each.schema for each in nodes if isinstance(each.schema, NodeSchema)]
     edge_schemas = [each.schema for each in edges if isinstance(each.schema, EdgeSchema)]
-    if len(schemas) < len(config.node_tables) or len(edge_schemas) < len(config.edge_tables):
-        return None
-    if not errors.found:
+    has_nodes, has_edges = len(nodes) == len(config.node_tables), len(edges) == len(config.edge_tables)
+    knows_nodes, knows_edges = has_nodes and len(schemas) == len(nodes), has_edges and len(edge_schemas) == len(edges)
+    told = [*errors.found]
+    if knows_nodes and knows_edges and not told:
         sources = SourceTables([each.source for each in nodes], [each.source for each in edges])
         with _rounds() as runner:
-            return errors.attempt(partial(settled_tables, sources, config, runner, targets=targets, drawn=drawn))
-    for error in unknown_columns(config, schemas, edge_schemas):
-        if not any(error.where in text for text in errors.found):
+            read = errors.attempt(partial(settled_tables, sources, config, runner, targets=targets, drawn=drawn))
+        if read is not None:
+            return read
+    for error in unknown_columns(config, schemas if knows_nodes else None, edge_schemas if knows_edges else None):
+        if not any(error.where in text for text in told):
             errors.add(error)
     held = [[name for each in of for name in each.names] for of in (nodes, edges)]
-    for error in unknown_patterns(config, *held):
+    for error in unknown_patterns(config, held[0] if has_nodes else None, held[1] if has_edges else None):
         errors.add(error)
-    if targets is not None and all(each.has_targets for each in edges):
+    if knows_edges and targets is not None and all(each.has_targets for each in edges):
         known = [each.source for each in edges]
         errors.attempt(lambda: refuse_other_times(known, edge_schemas, config, target=targets.table))
     return None
+
+
+def _able_to_fit(table: SampledTable) -> NodeSchema | EdgeSchema | None:
+    """Return the schema without columns that are encoded by rows whose ids, which are not there, choose or order."""
+    schema = table.schema
+    if schema is None or {*table.source.ids} <= {*table.names}:
+        return schema
+    is_chosen = bool(table.source.foreign)
+    return schema.with_parts(tuple(part for part in schema.parts if not (is_chosen or is_sampled(part))))
 
 
 def _partly(tables: Sequence[SampledTable], config: GraphConfig, *, targets: EdgeTargets | None) -> Tables:
@@ -513,15 +237,16 @@ def _partly(tables: Sequence[SampledTable], config: GraphConfig, *, targets: Edg
     target = None if targets is None else targets.table
     edges = [EdgeSchema(targets=targets, is_target=number == target) for number in range(len(sources.edges))]
     for (is_nodes, number), table in of.items():
-        if isinstance(table.schema, NodeSchema):
-            nodes[number] = table.schema
-        elif isinstance(table.schema, EdgeSchema):
-            edges[number] = table.schema
+        schema = _able_to_fit(table)
+        if isinstance(schema, NodeSchema):
+            nodes[number] = schema
+        elif isinstance(schema, EdgeSchema):
+            edges[number] = schema
         (sources.nodes if is_nodes else sources.edges)[number] = table.source
     labelled = of.get((True, config.target_type) if targets is None else (False, targets.table))
     classes = None
-    if labelled is not None and labelled.has_targets and labelled.schema is not None and labelled.schema.has_labels:
-        schema, own = labelled.schema, config.of_targets(edges=targets is not None)
+    if labelled is not None and labelled.schema is not None and labelled.schema.has_labels:
+        own = config.of_targets(edges=targets is not None)
         with _rounds() as runner:
             classes = Errors().attempt(partial(find_classes, labelled.source, own, runner))
         if classes is not None:
@@ -529,8 +254,8 @@ def _partly(tables: Sequence[SampledTable], config: GraphConfig, *, targets: Edg
             update |= {} if classes.are_numbers else {"class_names": classes.names}
         else:
             update = {"label_kind": "regression"} if config.classes == "whole" else {}
-        if isinstance(schema, NodeSchema):
-            nodes[labelled.number] = replace(schema, **update)
+        if targets is None:
+            nodes[labelled.number] = replace(nodes[labelled.number], **update)
         else:
-            edges[labelled.number] = replace(schema, **update)
+            edges[labelled.number] = replace(edges[labelled.number], **update)
     return assembled(*sources, nodes, edges, config, classes=classes)

@@ -1,9 +1,9 @@
-"""The faults of a sample's rows, as ingest finds them, and the classes and splits that are in it."""
+"""The faults of a sample's rows, as ingest finds them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -14,124 +14,65 @@ from gnnflow.config.environment import config_line
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import GnnflowError, GuardError, TableError
 from gnnflow.graph.facts import RowCounts, share_text
-from gnnflow.graph.splits import SPLITS
-from gnnflow.graph.train_labels import CountedLabels
 from gnnflow.ingest.checks import Fault, input_positions, near_id, separate
-from gnnflow.ingest.edge_rounds import are_edges, end_fault
+from gnnflow.ingest.edge_rounds import end_fault
 from gnnflow.ingest.label_schema import no_labels
-from gnnflow.ingest.labels import is_labelled, label_counts
-from gnnflow.ingest.links import splits_of
+from gnnflow.ingest.labels import is_labelled
 from gnnflow.ingest.node_rounds import repeated_id_fault
-from gnnflow.ingest.preview import own_section
-from gnnflow.ingest.run import refuse_empty_edge_splits, refuse_empty_splits, refuse_large_classes
+from gnnflow.ingest.preview_tables import own_section
+from gnnflow.ingest.preview_targets import target_errors
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema, node_table
-from gnnflow.ingest.source import (
-    edge_column_names,
-    edge_columns,
-    edge_faults,
-    node_column_names,
-    node_columns,
-    node_faults,
-    take_kept,
-)
-from gnnflow.storage.columns import combine, take_rows, to_numpy
-from gnnflow.storage.user_tables import holds_text, plain
+from gnnflow.ingest.source import edge_column_names, edge_faults, node_column_names, node_faults, take_kept
+from gnnflow.storage.columns import combine, to_numpy
 
 if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray
     from gnnflow.graph.facts import IdType
-    from gnnflow.ingest.preview import Preview, SampledTable
-    from gnnflow.ingest.tables import Tables
+    from gnnflow.ingest.preview import Preview
+    from gnnflow.ingest.preview_tables import SampledTable
 
 Schema = TypeVar("Schema", NodeSchema, EdgeSchema)
-_MOST_CLASSES = 50
-_COUNTS = ("class_counts", "train_class_counts")
 _STEPS = 1000  # precision of the share that a fix suggests
 _MOST_SHOWN = 3  # ids that are compared with the nodes'
 
 
 class _Found(dict[tuple[str, str], GnnflowError]):
-    """The first error of each column and reason, and the places of all bad rows."""
+    """The first error of each column and reason, and the places of all bad rows. A wrong column's reason is ""."""
 
     def __init__(self) -> None:
         super().__init__()
         self.places: list[IntArray] = []
 
 
-@dataclass(frozen=True)
-class Counted:
-    """The labelled rows of a sample: by class, the most frequent first, and by split."""
-
-    labelled: int = 0
-    classes: Mapping[str, int] = field(default_factory=dict)
-    splits: Mapping[str, int] = field(default_factory=dict)
-
-
-def count_targets(preview: Preview, config: GraphConfig) -> Counted:
-    """Return the labels and splits of the sample of the table whose rows are targets."""
-    read, table = preview.read, preview.labelled
-    if read is None or table is None:
-        return Counted()
-    schema = read.labelled.schema
-    own = own_section(config, table)
-    names = [own.label_column] if schema.has_labels else []
-    names += [own.split_column] if schema.reads_split else []
-    if not names or any({*names} - {*part.column_names} for part in table.parts):
-        return Counted()
-    try:
-        rows = _without_views(table.rows(names))
-        if schema.has_labels:
-            rows = take_rows(rows, np.flatnonzero(is_labelled(rows, schema, own)))
-    except (pa.ArrowException, GnnflowError):  # values that no row may have, which `row_errors` tells
-        return Counted()
-    found = _counts(rows[own.split_column]) if schema.reads_split else {}
-    splits = {name: found.get(name, 0) for name in SPLITS} if schema.reads_split else {}
-    if not schema.has_labels:
-        return Counted(splits=splits)
-    classes = _counts(rows[own.label_column]) if schema.label_kind == "single" else {}
-    return Counted(rows.num_rows, classes, splits)
-
-
-def _without_views(table: pa.Table) -> pa.Table:
-    """Return a table without views of text, which Arrow can only cast."""
-    kinds = [pa.large_string() if holds_text(field.type) else field.type for field in table.schema]
-    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
-
-
-def _counts(column: pa.ChunkedArray) -> dict[str, int]:
-    """Return the number of rows of each value, the most frequent first."""
-    counted = pc.value_counts(combine(column).cast(plain(column.type)).drop_null()).to_pylist()
-    ordered = sorted(counted, key=lambda each: (-each["counts"], str(each["values"])))
-    return {str(each["values"]): each["counts"] for each in ordered[:_MOST_CLASSES]}
-
-
 def row_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
     """Return an error for each fault of a sample's rows; one for a table with too many where they are set aside."""
     found: dict[str, list[_Found]] = {table.name: [] for table in preview.tables}
-    whole: dict[int, SampledTable] = {}  # node tables with all their ids, by the number of their type
-    tables = [_filled(table, config) for table in preview.tables]
+    ids: dict[int, pa.Array] = {}  # all ids of a type, by its number
+    tables = [table.filled for table in preview.tables]
     for table in tables:
         own = own_section(config, table)
         if isinstance(table.schema, NodeSchema):
             errors = _node_errors(table, _plain(table.schema, preview), own)
             found[table.name].append(errors)
-            if table.sample.is_whole and table.has_ids:
-                whole[table.number] = table
+            known = None if table.unread else _ids(table, own.id_column, table.schema.id_type)
+            if table.sample.is_whole and known is not None:
+                ids[table.number] = known
         elif isinstance(table.schema, EdgeSchema):
             found[table.name].append(_edge_errors(table, _plain(table.schema, preview), own, preview))
     for table in tables:
-        if isinstance(table.schema, EdgeSchema) and table.has_ids:
-            found[table.name].append(_end_errors(table, table.schema, whole, config, preview))
+        if isinstance(table.schema, EdgeSchema):
+            found[table.name].append(_end_errors(table, table.schema, ids, config, preview))
     told: list[GnnflowError] = []
     for table in preview.tables:
         if config.on_bad_rows == "fail":
             told += [error for errors in found[table.name] for error in errors.values()]
         else:
+            told += [errors[key] for errors in found[table.name] for key in errors if not key[1]]
             told += _too_many(table, found[table.name], preview, config)
     labelled = preview.labelled
     are_bad = labelled is not None and _are_bad(found[labelled.name], own_section(config, labelled))
-    return told if are_bad else [*told, *_target_errors(preview, config)]
+    return told if are_bad else [*told, *target_errors(preview, config)]
 
 
 def _are_bad(found: Sequence[_Found], own: GraphConfig) -> bool:
@@ -139,26 +80,12 @@ def _are_bad(found: Sequence[_Found], own: GraphConfig) -> bool:
     return any(column in (own.label, own.split, own.timestamp) for errors in found for column, _ in errors)
 
 
-def _filled(table: SampledTable, config: GraphConfig) -> SampledTable:
-    """Return a table without readable ids with row numbers in their place, so that its rows are read."""
-    if table.has_ids or table.schema is None:
-        return table
-    own = own_section(config, table)
-    parts = []
-    for number, part in enumerate(table.parts):
-        for column in (own.id_column,) if table.is_nodes else (own.src_column, own.dst_column):
-            kept = part.drop_columns([column]) if column in part.column_names else part
-            part = kept.append_column(column, pa.array([f"{number}:{row}" for row in range(part.num_rows)]))  # noqa: PLW2901
-        parts.append(part)
-    return replace(table, parts=tuple(parts))
-
-
 def _too_many(
     table: SampledTable, found: Sequence[_Found], preview: Preview, config: GraphConfig
 ) -> list[GnnflowError]:
     """Return an error for a whole table of which more rows are bad than `graph.max_bad_rows` allows."""
     places = [place for errors in found for place in errors.places]
-    rows = table.sample.is_whole and count_rows(table, preview)
+    rows = table.sample.is_whole and preview.count_rows(table)
     bad = len(np.unique(np.concatenate(places))) if places else 0
     if not rows or bad <= config.max_bad_rows * rows:
         return []
@@ -185,24 +112,6 @@ def _plain(schema: Schema, preview: Preview) -> Schema:
     return replace(schema.with_parts(parts), **names)
 
 
-def _edges_among(part: pa.Table, table: SampledTable, preview: Preview) -> IntArray | None:
-    """Return the rows of a chunk that are nodes or edges; None where it is not known which are."""
-    if table.is_plain:
-        return np.arange(part.num_rows)
-    if preview.read is None or table.schema is None:
-        return None
-    source = preview.read.edges[table.number]
-    if not {source.config.src_column, source.config.dst_column} <= {*part.column_names}:
-        return None
-    return np.arange(part.num_rows) if source.chosen is None else np.flatnonzero(are_edges(part, source=source))
-
-
-def count_rows(table: SampledTable, preview: Preview) -> int:
-    """Return the number of rows of a sample that are nodes, or edges of the table's relation."""
-    chosen = (_edges_among(part, table, preview) for part in table.parts)
-    return sum(len(rows) for rows in chosen if rows is not None)
-
-
 def _node_errors(table: SampledTable, schema: NodeSchema, config: GraphConfig) -> _Found:
     names = list(dict.fromkeys(node_column_names(schema, config)))
     found = _Found()
@@ -211,9 +120,9 @@ def _node_errors(table: SampledTable, schema: NodeSchema, config: GraphConfig) -
     if schema.has_labels and table.sample.is_whole and all(column != config.label_column for column, _ in found):
         held = [is_labelled(rows, schema, config).any() for _, rows in _read(table, names)]
         if held and not any(held):  # which no row's split need say
-            for key in [key for key in found if key[0] == config.split_column]:
-                del found[key]
+            found = _node_errors(table, replace(schema, label_kind="none", has_split=False), config)
             found[config.label_column, ""] = no_labels(config, table.source.uri)
+            return found
     ids = _ids(table, config.id_column, schema.id_type)
     repeated = None if ids is None else _repeated(ids)
     if repeated is not None and len(repeated):
@@ -245,7 +154,7 @@ def _edge_errors(table: SampledTable, schema: EdgeSchema, config: GraphConfig, p
     names = edge_column_names(schema, config)
     found = _Found()
     for number, part in enumerate(table.parts):
-        kept = _edges_among(part, table, preview) if {*names} <= {*part.column_names} else None
+        kept = preview.edges_among(part, table) if {*names} <= {*part.column_names} else None
         if kept is not None:
             rows = take_kept(part.select(names), kept)
             _keep(found, table, input_positions(number, kept), rows, edge_faults(rows, schema, config))
@@ -262,14 +171,14 @@ def _read(table: SampledTable, names: Sequence[str]) -> Iterator[tuple[IntArray,
 def _end_errors(
     table: SampledTable,
     schema: EdgeSchema,
-    whole: Mapping[int, SampledTable],
+    known: Mapping[int, pa.Array],
     config: GraphConfig,
     preview: Preview,
 ) -> _Found:
-    """Return the errors of edges whose ends are no nodes, for types whose nodes are all in the sample."""
+    """Return the errors of edges whose ends are no nodes. known: the ids of types whose nodes are all in the sample."""
     found = _Found()
     own = own_section(config, table)
-    chosen = [_edges_among(part, table, preview) for part in table.parts]
+    chosen = [preview.edges_among(part, table) for part in table.parts]
     kept = [each for each in chosen if each is not None]
     if len(kept) < len(chosen):
         return found
@@ -280,12 +189,11 @@ def _end_errors(
     ends: dict[str, Any] = {}
     ids: dict[str, Any] = {}
     for column, id_type in ((own.src_column, schema.src_type), (own.dst_column, schema.dst_type)):
-        held = whole.get(table.source.ids[column])
-        known = None if held is None else _ids(held, own_section(config, held).id_column, id_type)
-        values = _ids(table, column, id_type)
-        if known is None or values is None:
+        of = known.get(table.source.ids[column])
+        values = None if column in table.unread else _ids(table, column, id_type)
+        if of is None or values is None or of.type != values.type:
             continue
-        ends[column], ids[column] = values.take(rows), known
+        ends[column], ids[column] = values.take(rows), of
     swapped = _swapped_fix(ends, ids, table, config) if schema.src_type == schema.dst_type else ""
     for column, values in ends.items():
         missing = np.flatnonzero(to_numpy(pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, ids[column])))))
@@ -294,8 +202,8 @@ def _end_errors(
         id_type = schema.src_type if column == own.src_column else schema.dst_type
         shown = values.take(pa.array(missing[:_MOST_SHOWN]))
         near = near_id(shown, [ids[column]]) if id_type == "string" and not swapped else ""
-        of = node_table(config, table.source.ids[column])
-        fault = end_fault(missing, side=column, of=of, id_type=id_type, near=near)
+        nodes = node_table(config, table.source.ids[column])
+        fault = end_fault(missing, side=column, of=nodes, id_type=id_type, near=near)
         _keep(found, table, place, pa.table({column: values}), [replace(fault, fix=swapped or fault.fix)])
         if swapped:
             break
@@ -341,31 +249,6 @@ def _keep(
             found[fault.column, fault.reason] = error
 
 
-def count_labels(preview: Preview, config: GraphConfig) -> CountedLabels | None:
-    """Return the targets as ingest counts them; None where the sample does not show them all, or none is in a split."""
-    read, table = preview.read, preview.labelled
-    if read is None or table is None or not table.sample.is_whole:
-        return None
-    schema, targets = read.labelled.schema, read.targets
-    if not (schema.has_labels and schema.has_split if targets is None else targets.are_split):
-        return None
-    columns = _target_columns(preview, read, _filled(table, config))
-    if columns is None:
-        return None
-    split = to_numpy(columns["split"]) if targets is None else splits_of(columns, read)
-    counted = np.bincount(split + 1, minlength=1 + len(SPLITS)).tolist()
-    splits = dict(zip(("none", *SPLITS), counted, strict=True))
-    if not schema.has_labels:
-        return CountedLabels(schema.label_kind, splits)
-    labels = pa.table({"label": columns["label"], "split": split}).filter(columns["labelled"])
-    found = label_counts(labels, schema.label_kind)
-    counts = {name: tuple(held) for name, held in found.items() if name in _COUNTS}
-    largest = found.get("label_max", -1)
-    return CountedLabels(
-        schema.label_kind, splits, schema.class_names, **counts, largest=largest, labelled=labels.num_rows
-    )
-
-
 def _widest(faults: Sequence[Fault]) -> list[Fault]:
     """Return the faults with rows; of one column, without those whose rows all have another fault there."""
     told: list[Fault] = []
@@ -374,45 +257,3 @@ def _widest(faults: Sequence[Fault]) -> list[Fault]:
         if len(fault.rows) and not any(np.isin(fault.rows, rows).all() for rows in others):
             told.append(fault)
     return [fault for fault in faults if any(fault is each for each in told)]
-
-
-def _target_columns(preview: Preview, read: Tables, table: SampledTable) -> pa.Table | None:
-    """Return ids, labels, splits and times of the faultless targets as ingest stores them; None if a part lacks one."""
-    labelled, parts = read.labelled, []
-    own, schema = labelled.config, labelled.schema
-    bare: NodeSchema | EdgeSchema
-    if isinstance(schema, NodeSchema):
-        bare = replace(schema, features=(), sparse=None)
-    else:
-        bare = replace(schema, attributes=(), has_weight=False)
-    names = node_column_names(bare, own) if isinstance(bare, NodeSchema) else edge_column_names(bare, own)
-    for number, part in enumerate(table.parts):
-        kept = np.arange(part.num_rows) if table.is_nodes else _edges_among(part, table, preview)
-        if kept is None or not {*names} <= {*part.column_names}:
-            return None
-        rows = take_kept(part.select(list(dict.fromkeys(names))), kept)
-        faults = node_faults(rows, bare, own) if isinstance(bare, NodeSchema) else edge_faults(rows, bare, own)
-        place = input_positions(number, kept)
-        rows = take_kept(
-            rows, separate(rows, faults, chunks=table.source.chunks, place=place, policy="quarantine").kept
-        )
-        parts.append(
-            pa.table(node_columns(rows, bare, own) if isinstance(bare, NodeSchema) else edge_columns(rows, bare, own))
-        )
-    return pa.concat_tables(parts) if parts else None
-
-
-def _target_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
-    """Return the error of splits without targets, or of too large classes, where the sample is the whole table."""
-    counted, read = count_labels(preview, config), preview.read
-    if counted is None or read is None:
-        return []
-    try:
-        if read.targets is None:
-            refuse_empty_splits(read.labelled, counted.splits, aside="")
-        elif getattr(read.targets.task.split, "valid", None) != 0:  # 0 is a mistake of the config, told there
-            refuse_empty_edge_splits(read.labelled, counted.splits, read.targets, aside="")
-        refuse_large_classes(read.labelled, config, largest=counted.largest, labelled=counted.labelled)
-    except TableError as error:
-        return [error]
-    return []

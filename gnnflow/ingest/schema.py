@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from gnnflow.config.graph_section import GraphConfig
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.graph.schema import qualified
@@ -33,7 +34,6 @@ from gnnflow.ingest.times import time_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.config import GraphConfig
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.schema import Relation
     from gnnflow.ingest.classes import FoundClasses
@@ -169,11 +169,7 @@ def read_node_schema(
     of_ids = shared_name_fix("graph.id", config.id_column, config.schema, config.schema.types[node_type])
     id_type = id_type or id_type_of(found, chunks[0], config.id_column, "graph.id", fix=of_ids)
     kind_name = config.schema.types[node_type]
-    role, fix = role_of("graph.features", config.features, kind_name), ""
-    if is_shared(config.features, config):
-        fix = f"Write the column, or give graph.features as {{type: columns}} with those that {kind_name} has."
-    elif "features" not in config.model_fields_set:
-        fix = "Set graph.features: all, or name the columns that are features."
+    role, fix = role_of("graph.features", config.features, kind_name), features_fix(config, kind_name)
     asked = KindsAsked.of(config, kind_name, "nodes", encodes=config.normalize != "row")
     dense = () if sparse else parts_of(found, chunks, features, role, asked=asked, fix=fix)
     is_target = node_type in config.target_types
@@ -200,6 +196,14 @@ def read_node_schema(
     )
 
 
+def features_fix(config: GraphConfig, node_type: str) -> str:
+    """Return the fix for a feature that a type's table has not; empty for the usual one."""
+    if is_shared(config.features, config):
+        return f"Write the column, or give graph.features as {{type: columns}} with those that {node_type} has."
+    is_default = config.features == GraphConfig.model_fields["features"].default
+    return "Set graph.features: all, or name the columns that are features." if is_default else ""
+
+
 def _refuse_without_classes(drawn: DrawnSplit | None, kind: LabelKind, table: SourceTable, config: GraphConfig) -> None:
     """Raise TableError for a split by class of labels that are no classes."""
     if drawn is not None and drawn.kind == "stratified" and not LABEL_KINDS[kind].is_class:
@@ -222,11 +226,11 @@ def _split_of(drawn: DrawnSplit | None, table: SourceTable, config: GraphConfig)
 def implied_node_schema(edges: Sequence[SourceTable], config: GraphConfig, *, node_type: int) -> NodeSchema:
     """Return the schema of a type without a table: the ids of its nodes are in these edge tables."""
     table, column = next((table, name) for table in edges for name, of in table.ids.items() if of == node_type)
-    id_type = _end_type(table, table.schema(), column, "graph.src or graph.dst")
+    id_type = end_type(table, table.schema(), column, "graph.src or graph.dst")
     return NodeSchema(id_type=id_type, is_target=node_type in config.target_types)
 
 
-def _end_type(table: SourceTable, found: pa.Schema, column: str, role: str, *, fix: str = "") -> IdType:
+def end_type(table: SourceTable, found: pa.Schema, column: str, role: str, *, fix: str = "") -> IdType:
     """Return the type of the ids in a column of an edge table.
 
     Integers with nulls, as a foreign key has them, are floats where pandas wrote them.
@@ -257,11 +261,8 @@ def read_edge_schema(
     relation = list(config.edge_tables)[number]
     config = config.of_relation(relation)
     for end in ends_of(config, relation) if reads_ends else ():
-        column = end.column
-        held = _end_type(table, found, column, end.key, fix=end.fix)
-        id_column = config.of_type(config.schema.types[table.ids[column]]).id_column
-        ids = f"{id_column!r} of {node_table(config, table.ids[column])}"
-        _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
+        held = end_type(table, found, end.column, end.key, fix=end.fix)
+        check_end_type(held, nodes[table.ids[end.column]], table, end.column, config)
     for name in filter_columns(config, relation):
         key = f"graph.edges.{relation}.where"
         field_of(found, chunks[0], name, key, fix=f"Name one of them in {key}.")
@@ -399,10 +400,13 @@ def node_table(config: GraphConfig, node_type: int) -> str:
     return qualified("the node table", config.schema.name_of(config.schema.types[node_type]), " of ")
 
 
-def _check_same_type(edges: IdType, nodes: IdType, chunk: Chunk, column: str, ids: str) -> None:
-    if nodes != edges:
+def check_end_type(held: IdType, nodes: NodeSchema, table: SourceTable, column: str, config: GraphConfig) -> None:
+    """Raise TableError where a column of ids in an edge table has another type than the ids of its nodes."""
+    if nodes.id_type != held:
+        ids = config.of_type(config.schema.types[table.ids[column]]).id_column
         raise TableError(
-            f"column {column!r} holds {edges} ids, {ids} holds {nodes}",
-            where=chunk.uri,
+            f"column {column!r} holds {held} ids, {ids!r} of {node_table(config, table.ids[column])} holds "
+            f"{nodes.id_type}",
+            where=table.chunks[0].uri,
             fix="Write both tables with the same id type.",
         )

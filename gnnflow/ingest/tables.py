@@ -316,16 +316,19 @@ def _reverse(config: GraphConfig, relation: Relation) -> int | None:
 
 
 def unknown_columns(
-    config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]
+    config: GraphConfig, nodes: Sequence[NodeSchema] | None, edges: Sequence[EdgeSchema] | None
 ) -> Iterator[TableError]:
-    """Yield an error for each column that is named for all tables and that no table has."""
-    fix = "Name the column of weights, or leave the key out where edges have none."
-    if isinstance(config.weight, str) and config.weight != _WEIGHT and not any(schema.has_weight for schema in edges):
-        yield TableError(f"no edge table has a column {config.weight!r}", where="graph.weight", fix=fix)
-    for relation, schema in zip(config.edge_tables, edges, strict=True):
-        column = config.weight.get(str(relation)) if isinstance(config.weight, Mapping) else None
-        if column is not None and not schema.has_weight:
-            yield TableError(f"its edge table has no column {column!r}", where=f"graph.weight.{relation}", fix=fix)
+    """Yield an error for each column that is named for all tables and that no table has.
+
+    nodes, edges: None where not all of them are known.
+    """
+    if nodes is not None:
+        yield from _unknown_features(config, nodes)
+    if edges is not None:
+        yield from _unknown_attributes(config, edges)
+
+
+def _unknown_features(config: GraphConfig, nodes: Sequence[NodeSchema]) -> Iterator[TableError]:
     has_none = not any(schema.has_features for schema in nodes)
     if has_none and is_shared(config.features, config) and "features" in config.model_fields_set:
         assert isinstance(config.features, tuple)
@@ -334,6 +337,16 @@ def unknown_columns(
             where="graph.features",
             fix="Name columns of these tables, or give {type: columns}.",
         )
+
+
+def _unknown_attributes(config: GraphConfig, edges: Sequence[EdgeSchema]) -> Iterator[TableError]:
+    fix = "Name the column of weights, or leave the key out where edges have none."
+    if isinstance(config.weight, str) and config.weight != _WEIGHT and not any(schema.has_weight for schema in edges):
+        yield TableError(f"no edge table has a column {config.weight!r}", where="graph.weight", fix=fix)
+    for relation, schema in zip(config.edge_tables, edges, strict=True):
+        column = config.weight.get(str(relation)) if isinstance(config.weight, Mapping) else None
+        if column is not None and not schema.has_weight:
+            yield TableError(f"its edge table has no column {column!r}", where=f"graph.weight.{relation}", fix=fix)
     if is_shared(config.edge_features, config):
         held = {part.name for schema in edges for part in schema.attributes}
         for name in config.edge_features:
@@ -349,9 +362,16 @@ def _unknown_patterns(
     return unknown_patterns(config, *held)
 
 
-def unknown_patterns(config: GraphConfig, nodes: Sequence[str], edges: Sequence[str]) -> Iterator[TableError]:
-    """Yield an error for each pattern that no column of nodes or of edges matches; `*` may match none."""
+def unknown_patterns(
+    config: GraphConfig, nodes: Sequence[str] | None, edges: Sequence[str] | None
+) -> Iterator[TableError]:
+    """Yield an error for each pattern that no column of nodes or of edges matches; `*` may match none.
+
+    nodes, edges: None where not all of them are known.
+    """
     for key, asked, held in (("features", config.features, nodes), ("edge_features", config.edge_features, edges)):
+        if held is None:
+            continue
         every = asked if isinstance(asked, tuple) else [each for columns in asked.values() for each in columns]
         for pattern in filter(is_pattern, every):
             if pattern != "*" and pattern not in held and not any(fnmatchcase(name, pattern) for name in held):

@@ -116,6 +116,11 @@ class EdgeTargets:
         return self.are_split and self.task.split.kind == "time"
 
     @property
+    def by_hash(self) -> bool:
+        """True where the hash of an edge's ends says its split."""
+        return self.are_split and self.task.split.kind == "random"
+
+    @property
     def drawn(self) -> DrawnSplit | None:
         """The shares of a split by ranks (`gnnflow.ingest.splits`); None where the split is another."""
         split = self.task.split

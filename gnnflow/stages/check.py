@@ -24,15 +24,16 @@ from gnnflow.config.train_section import GlobalBatchConfig, needs_ranks
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, StorageError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.train_labels import check_train_labels
-from gnnflow.ingest.preview import Errors, own_section
-from gnnflow.ingest.preview_rows import count_labels
+from gnnflow.ingest.preview_tables import Errors, own_section
+from gnnflow.ingest.preview_targets import count_labels
 from gnnflow.neighbors.own import load_function
 from gnnflow.sampling import priorities
 from gnnflow.stages.bad_rows import check_bad_rows
+from gnnflow.stages.meant_tables import as_meant, swapped_tables
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.partition import refuse_large_graph
 from gnnflow.stages.start import check_start
-from gnnflow.stages.table_errors import errors_of_tables, preview_of, swapped_tables
+from gnnflow.stages.table_errors import errors_of_tables, preview_of
 from gnnflow.stages.target_checks import check_label_metric, check_labels, check_targets
 from gnnflow.stages.train import check_log, model_inputs
 from gnnflow.storage.filesystem import join
@@ -85,10 +86,11 @@ def errors_of_run(
     every execution, as the contract suite shows. So torch is loaded only for custom layers and for the model of
     train.start, and not if nothing is left to do.
     """
-    config, errors = run.config, Errors()
+    errors = Errors()
     missing = errors.attempt(partial(_missing, run, stages or run.stages))
     if preview is None and {"ingest", "train"}.intersection(missing or ()) and _missing(run, ("ingest",)):
-        preview = preview_of(config, states=run.states)
+        run, preview = _as_meant(run, errors)
+    config = run.config
     for error in () if preview is None else errors_of_tables(preview, config):
         errors.add(error)
     if preview is not None and swapped_tables(preview, config.graph) is not None:
@@ -110,6 +112,22 @@ def errors_of_run(
     # it writes there, which is left to a run that may begin
     errors.attempt(partial(_check_folder if errors.found else _check_workspace, run.workspace.uri, missing))
     return list(errors.found.values())
+
+
+def _as_meant(run: ResolvedRun, errors: Errors) -> tuple[ResolvedRun, Preview]:
+    """Return the run with the columns that its config means, and a sample of its tables; keep the errors of names.
+
+    Tables in each other's place stay there: what follows from their columns is resolved already.
+    """
+    while True:
+        preview = preview_of(run.config, states=run.states)
+        is_swapped = swapped_tables(preview, run.config.graph) is not None
+        meant = None if is_swapped else as_meant(preview, run.config.graph)
+        if meant is None:
+            return run, preview
+        for error in meant.errors:
+            errors.add(error)
+        run = replace(run, config=run.config.model_copy(update={"graph": meant.graph}))
 
 
 def _are_told(errors: Collection[GnnflowError], preview: Preview, config: Config) -> bool:
@@ -165,7 +183,7 @@ def _graph_errors(run: ResolvedRun, missing: Sequence[str], preview: Preview | N
         return []  # later rows may show what there is
     is_known = preview is None or preview.labelled is not None
     sampled = None if preview is None else preview.read
-    if trains and is_known and sampled is not None and run.config.graph.classes == "whole":
+    if trains and sampled is not None and run.config.graph.classes == "whole":
         errors.attempt(partial(check_label_metric, run.config, sampled.labelled))
     is_told = bool(errors.found)
     if preview is not None and _lack_weights(preview, run.config):

@@ -21,14 +21,15 @@ from gnnflow.config.root import Config
 from gnnflow.config.stages import stages_of
 from gnnflow.config.train_section import trains_from_shards
 from gnnflow.graph.errors import GnnflowError, printable
-from gnnflow.ingest.preview import Errors, own_section
-from gnnflow.ingest.preview_rows import Counted, count_rows, count_targets
+from gnnflow.ingest.preview_tables import Errors, own_section
+from gnnflow.ingest.preview_targets import Counted, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined
+from gnnflow.stages.meant_tables import as_meant, with_hint
 from gnnflow.stages.resolve import cluster_for, resolve_partly
-from gnnflow.stages.table_errors import preview_of, swapped_tables, with_hint
+from gnnflow.stages.table_errors import preview_of
 from gnnflow.stages.target_checks import alike_nodes
 from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.config.base import Section
     from gnnflow.config.loading import PartialConfig
-    from gnnflow.ingest.preview import Preview, SampledTable
+    from gnnflow.ingest.preview import Preview
+    from gnnflow.ingest.preview_tables import SampledTable
     from gnnflow.stages.resolve import ResolvedRun
 
 _EXAMPLES, _LETTERS, _LIST = 3, 24, 3
@@ -145,15 +147,14 @@ def first_look(read: PartialConfig) -> Look:
     if given is None:
         return Look("", tuple(errors.found.values()))
     run, unresolved = resolve_partly(given)
-    config = run.config
-    preview = preview_of(config, states=run.states)
-    if (swapped := swapped_tables(preview, config.graph)) is not None:  # read on as they are meant
-        errors.add(swapped)
-        places = {"nodes": given.graph.edges, "edges": given.graph.nodes}
-        given = given.model_copy(update={"graph": given.graph.model_copy(update=places)})
+    preview = preview_of(run.config, states=run.states)
+    while (meant := as_meant(preview, given.graph)) is not None:
+        for found in meant.errors:
+            errors.add(found)
+        given = given.model_copy(update={"graph": meant.graph})
         run, unresolved = resolve_partly(given)
-        config = run.config
-        preview = preview_of(config, states=run.states)
+        preview = preview_of(run.config, states=run.states)
+    config = run.config
     stops = [*errors_of_run(run, preview=preview), *(with_hint(each, preview, config.graph) for each in unresolved)]
     for found in stops:
         if not any(_is_about(found, key) for key in read.removed):  # it follows from a mistake that is told
@@ -210,7 +211,7 @@ def _table_look(table: SampledTable, config: Config, preview: Preview) -> TableL
         sampled=rows,
         columns=tuple(_column_look(name, table, roles.get(name, "")) for name in table.parts[0].column_names),
         form=sample.files.snapshot or form_of(table.source.chunks),
-        edges=None if table.is_plain or preview.read is None else count_rows(table, preview),
+        edges=None if table.is_plain or preview.read is None else preview.count_rows(table),
     )
 
 

@@ -1,4 +1,4 @@
-"""The errors that a sample of the tables shows, with the lines to write where names of columns show them."""
+"""The errors that a sample of the tables shows, with the lines to write where names or values show them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from gnnflow.config.column_names import own_name
 from gnnflow.config.environment import config_line
 from gnnflow.config.messages import nearest
-from gnnflow.datasets.edge_headers import find_ends, split_words
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.ingest.classes import label_text, plain_values
 from gnnflow.ingest.preview import preview_schemas
 from gnnflow.ingest.preview_rows import row_errors
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
+from gnnflow.stages.meant_tables import swapped_tables, with_hint
 from gnnflow.stages.resolve import FEWEST_PARTITIONS
 from gnnflow.storage.columns import combine
-from gnnflow.storage.filesystem import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,11 +23,11 @@ if TYPE_CHECKING:
     from gnnflow.config import Config, GraphConfig
     from gnnflow.graph.encodings import States
     from gnnflow.graph.errors import GnnflowError
-    from gnnflow.ingest.preview import Preview, SampledTable
+    from gnnflow.ingest.preview import Preview
+    from gnnflow.ingest.preview_tables import SampledTable
     from gnnflow.ingest.tables import Tables
 
 _SHOWN = 10
-_ID = frozenset(("id", "uid", "key"))
 
 
 def preview_of(config: Config, *, states: States) -> Preview:
@@ -98,64 +96,3 @@ def check_partitions(tables: Tables, graph: GraphConfig) -> None:
             where=", ".join(filter(None, graph.node_tables.values())),
             fix="Lower graph.partitions, or leave it out: it then follows from the size of the tables.",
         )
-
-
-def swapped_tables(preview: Preview, graph: GraphConfig) -> TableError | None:
-    """Return the error of a graph without types whose two tables are each other's; None for another graph."""
-    if graph.schema.is_typed or len(preview.tables) < len(("nodes", "edges")):
-        return None
-    nodes, edges = preview.tables
-    ends = {graph.src_column, graph.dst_column}
-    if not (ends <= {*nodes.names} and graph.id_column in edges.names):
-        return None
-    if graph.id_column in nodes.names or ends & {*edges.names}:
-        return None
-    return TableError(
-        f"has the columns of edges ({', '.join(sorted(ends))}), and graph.edges the column of ids {graph.id_column!r}",
-        where="graph.nodes",
-        fix=f"The tables are swapped. Set graph.nodes: {config_line(edges.source.uri)} and graph.edges: "
-        f"{config_line(nodes.source.uri)}.",
-    )
-
-
-def with_hint(error: GnnflowError, preview: Preview, graph: GraphConfig) -> GnnflowError:
-    """Return an error about a missing table or column with the line to write, where names show one."""
-    for relation in graph.edge_tables:
-        own = graph.edge_table_of(relation)
-        if own is not None and error.where == absolute(own.table) and "/" not in own.table:
-            types = f"{nearest(own.table, [*graph.nodes])} Node types are {', '.join(graph.nodes)}."
-            if not error.problem.startswith("no such table"):  # a file with a mistake in its columns
-                break
-            problem = f"{own.table!r} is {error.problem}, and no node type"
-            return type(error)(problem, where=f"graph.edges.{relation}.table", fix=f"{types.strip()} {error.fix}")
-    for table in preview.tables:
-        if any(error.where == chunk.uri for chunk in table.source.chunks):
-            line = _line(error.problem, table, graph)
-            if line:
-                return type(error)(error.problem, where=error.where, fix=f"{error.fix} By its name: `{line}`.")
-    return error
-
-
-def _line(problem: str, table: SampledTable, graph: GraphConfig) -> str:
-    """Return the line of the config; "" where names do not show it."""
-    names = table.parts[0].column_names
-    pair = find_ends(names)
-    if pair is not None:
-        for end, name in zip(("src", "dst"), pair, strict=True):
-            if f"(graph.{end})" in problem:
-                return f"graph: {config_line({end: _for_one(end, name, table, graph)})}"
-    ids = [name for name in names if {*split_words(name)[-1:]} & _ID]
-    if "(graph.id)" in problem and len(ids) == 1:
-        return f"graph: {config_line({'id': _for_one('id', ids[0], table, graph)})}"
-    return ""
-
-
-def _for_one(key: str, name: str, table: SampledTable, graph: GraphConfig) -> str | dict[str, str]:
-    """Return the value of a key that names one table's column, and leaves other tables as they are."""
-    if not graph.schema.is_typed:
-        return name
-    tables = [*graph.node_tables] if table.is_nodes else [*map(str, graph.edge_tables)]
-    asked = getattr(graph, key)
-    held = {each: own_name(asked, each, default=key) or key for each in tables}
-    held[tables[table.number]] = name
-    return {each: column for each, column in held.items() if column != key}

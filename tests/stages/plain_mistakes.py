@@ -31,7 +31,7 @@ _UNIFORM = {"kind": "uniform", "fanout": [5, 5]}
 _FLOATS = both(
     column("nodes", "id", [float(number) for number in NUMBERS]),
     column("edges", "src", NUMBERS),
-    column("edges", "dst", NUMBERS),
+    column("edges", "dst", NUMBERS[1:] + NUMBERS[:1]),
 )
 
 
@@ -162,7 +162,7 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         mended=both(put("graph.nodes", "nodes.parquet"), put("graph.edges", "edges.parquet")),
     ),
     "more partitions than nodes": Mistake(
-        ("graph.partitions is 1000, the node table has 20 rows", "leave it out"),
+        ("graph.partitions is 1000, the node table has", "rows", "leave it out"),
         put("graph.partitions", 1000),
         mended=left_out("graph.partitions"),
     ),
@@ -183,10 +183,11 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
     "ids as floats": Mistake(("nodes.parquet: column 'id' is double, not an id", "astype('Int64')"), spoil=_FLOATS),
     "an id twice": Mistake(("'id': id appears more than once", "Keep one row per id"), spoil=row_twice("nodes")),
     "an end that is no node": Mistake(
-        ("dst is not an id", "row 0: 'u99'", "Add the node"), spoil=column("edges", "dst", ["u99", *IDS[1:]])
+        ("dst is not an id", "row 0: 'u99'", "Add the node"), spoil=column("edges", "dst", ["u99", *IDS[2:], IDS[0]])
     ),
     "an id written otherwise": Mistake(
-        ("'U0' differs from it only in case", "Write both alike"), spoil=column("edges", "dst", ["U0", *IDS[1:]])
+        ("'U0' differs from it only in case", "Write both alike"),
+        spoil=column("edges", "dst", ["U0", *IDS[2:], IDS[0]]),
     ),
     # features
     "a feature that is not there": Mistake(

@@ -14,7 +14,7 @@ from gnnflow.config import Config, NodeTask
 from gnnflow.graph.errors import ConfigError, RegistryError, ScoringError, TableError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.ingest.preview import preview_schemas
-from gnnflow.ingest.preview_rows import count_labels
+from gnnflow.ingest.preview_targets import count_labels
 from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext

@@ -39,6 +39,10 @@ def _swapped(tables: Tables) -> None:
     tables["buys"] = edge_table(ITEMS, IDS)
 
 
+def _null_id(tables: Tables) -> None:
+    tables["category"] = pa.table({"id": ["c0", "c1", None], "size": [1.0, 2.0, 3.0]})
+
+
 def _named(name: str) -> Change:
     """Return a change: another name of the relation of who buys what."""
     return both(
@@ -124,7 +128,7 @@ TYPED_MISTAKES: dict[str, Mistake] = {
     ),
     "a foreign key of no node": Mistake(
         ("column 'category_id': category_id is not an id of the node table of category", "Add the node"),
-        spoil=column("item", "category_id", ["c0", "c9"] * (ROWS // 2)),
+        spoil=column("item", "category_id", ["c9", "c0"] * (ROWS // 2)),
         mended=both(put("graph.nodes.category", None), left_out("graph.features.category")),
     ),
     "a table that is no type": Mistake(
@@ -150,7 +154,7 @@ TYPED_MISTAKES: dict[str, Mistake] = {
     # ids and ends
     "ids of one type of another name": Mistake(
         ("item.parquet: has no column 'id'", "graph.id: {item: COLUMN}"),
-        left_out(_KEY),
+        put(f"{_KEY}.src", "item_id"),
         renamed("item", "id", "item_id"),
         mended=put("graph.id", {"item": "item_id"}),
     ),
@@ -182,8 +186,7 @@ TYPED_MISTAKES: dict[str, Mistake] = {
     ),
     "a null id": Mistake(
         ("category.parquet", "null id", "Give every row an id"),
-        left_out(_KEY),
-        column("category", "id", pa.array([None, "c1"])),
+        spoil=_null_id,
     ),
     # features and attributes
     "features of no type": Mistake(

@@ -75,16 +75,17 @@ def check_fanouts(config: Sections) -> None:
     sampling, place = config.neighbors.sampling, "neighbors.sampling.fanout"
     if isinstance(sampling, NoSampling):
         return
+    hops = max(config.num_hops, config.model.layers)  # fewer are refused, and raised to these
     found = [*_fanout_names(config, sampling.fanout)] if isinstance(sampling.fanout, dict) else []
     held = {place: sampling.fanout} if isinstance(sampling.fanout, tuple) else sampling.fanout
     found += [
         problem(
-            f"{list(fanout)} is not allowed: must have {config.num_hops} numbers, one per hop",
+            f"{list(fanout)} is not allowed: must have {hops} numbers, one per hop",
             key=name if name == place else f"{place}.{name}",
             fix="Give one number per hop, targets first, or change model.layers or flat.hops.",
         )
         for name, fanout in held.items()
-        if len(fanout) != config.num_hops
+        if len(fanout) != hops
     ]
     if found:
         raise together(found)
