@@ -70,25 +70,35 @@ def check_stage(run: ResolvedRun, stage: str) -> None:
 def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     """Raise one GnnflowError for everything that would stop a remaining stage and is known already.
 
-    stages: those that are about to run, by default all of the run.
+    stages: those that are about to run, by default all of the run. Where one of them is stopped, the error tells the
+    mistakes of later ones too: by then the tables would be ingested.
     """
-    if errors := errors_of_run(run, stages):
+    preview = preview_before(run, stages or run.stages)
+    errors = errors_of_run(run, stages, preview=preview)
+    if errors and stages is not None:
+        errors = errors_of_run(run, here=stages, preview=preview)
+    if errors:
         raise joined(errors)
 
 
 def errors_of_run(
-    run: ResolvedRun, stages: Sequence[str] | None = None, *, preview: Preview | None = None
+    run: ResolvedRun,
+    stages: Sequence[str] | None = None,
+    *,
+    here: Sequence[str] | None = None,
+    preview: Preview | None = None,
 ) -> list[GnnflowError]:
     """Return the errors that remaining stages would raise much later. stages: as for `check_run`.
 
+    here: those of them that are about to run, whose libraries, devices and folders are checked; by default all.
     preview: a sample of the tables, which else is read here where they are not ingested yet. Built-in layers run on
     every execution, as the contract suite shows. So torch is loaded only for custom layers and for the model of
     train.start, and not if nothing is left to do.
     """
-    config, errors = run.config, Errors()
-    missing = errors.attempt(partial(_missing, run, stages or run.stages))
-    if preview is None and {"ingest", "train"}.intersection(missing or ()) and _missing(run, ("ingest",)):
-        preview = preview_of(config, states=run.states)
+    config, errors, stages = run.config, Errors(), stages or run.stages
+    missing = errors.attempt(partial(_missing, run, stages))
+    if preview is None:
+        preview = preview_before(run, stages)
     for error in () if preview is None else errors_of_tables(preview, config):
         errors.add(error)
     if preview is not None and swapped_tables(preview, config.graph) is not None:
@@ -96,20 +106,40 @@ def errors_of_run(
     of_rows = None if preview is None or _are_told(errors.found.values(), preview, config) else preview
     if missing is None:
         return list(errors.found.values())
+    begun = [stage for stage in missing if here is None or stage in here]
+    if "train" not in begun and _lack_labels(preview, config):
+        missing = begun
     for error in _graph_errors(run, missing, preview):
         errors.add(error)
     for check in (
-        partial(_check_own_code, config, missing),
-        partial(_check_devices, config, missing),
-        partial(_check_training, config, missing),
+        partial(_check_own_code, config, begun),
+        partial(_check_devices, config, begun),
+        partial(_check_training, config, begun),
         partial(_check_train_rows, config, missing, of_rows),
-        partial(_check_partitioner, run, missing, preview),
+        partial(_check_partitioner, run, begun, preview),
         partial(_check_bad_rows, run),
     ):
         errors.attempt(check)
     # it writes there, which is left to a run that may begin
     errors.attempt(partial(_check_folder if errors.found else _check_workspace, run.workspace.uri, missing))
     return list(errors.found.values())
+
+
+def preview_before(run: ResolvedRun, stages: Sequence[str]) -> Preview | None:
+    """Return a sample of the tables where stages that are left need them, and they are not ingested yet."""
+    try:
+        needs_tables = {"ingest", "train"}.intersection(_missing(run, stages)) and _missing(run, ("ingest",))
+    except GnnflowError:  # of the workspace, which `errors_of_run` tells
+        return None
+    return preview_of(run.config, states=run.states) if needs_tables else None
+
+
+def _lack_labels(preview: Preview | None, config: Config) -> bool:
+    """Return whether tables have no labels, which is no mistake for stages before training."""
+    if preview is None or preview.labelled is None or config.task.kind == "link":
+        return False
+    schema = preview.labelled.schema
+    return schema is not None and not schema.has_labels
 
 
 def _are_told(errors: Collection[GnnflowError], preview: Preview, config: Config) -> bool:

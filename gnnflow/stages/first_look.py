@@ -26,7 +26,7 @@ from gnnflow.ingest.preview_rows import Counted, count_rows, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
-from gnnflow.stages.check import errors_of_run, joined
+from gnnflow.stages.check import errors_of_run, joined, preview_before
 from gnnflow.stages.resolve import cluster_for, resolve_partly
 from gnnflow.stages.table_errors import preview_of, swapped_tables, with_hint
 from gnnflow.stages.target_checks import alike_nodes
@@ -139,30 +139,16 @@ class Look:
 
 def first_look(read: PartialConfig) -> Look:
     """Return all that is known about a run before it begins."""
-    errors, given = Errors(), read.config
-    for error in read.errors:
-        errors.add(error)
-    if given is None:
-        return Look("", tuple(errors.found.values()))
-    run, unresolved = resolve_partly(given)
-    config = run.config
-    preview = preview_of(config, states=run.states)
-    if (swapped := swapped_tables(preview, config.graph)) is not None:  # read on as they are meant
-        errors.add(swapped)
-        places = {"nodes": given.graph.edges, "edges": given.graph.nodes}
-        given = given.model_copy(update={"graph": given.graph.model_copy(update=places)})
-        run, unresolved = resolve_partly(given)
-        config = run.config
-        preview = preview_of(config, states=run.states)
-    stops = [*errors_of_run(run, preview=preview), *(with_hint(each, preview, config.graph) for each in unresolved)]
-    for found in stops:
-        if not any(_is_about(found, key) for key in read.removed):  # it follows from a mistake that is told
-            errors.add(found)
+    if read.config is None:
+        return Look("", tuple(_stops_of(read.errors)))
+    seen = _see(read, read.config)
+    config, preview = seen.run.config, seen.preview
+    assert preview is not None, "tables are sampled before all stages of a run"
     counted = count_targets(preview, config.graph)
     tables = tuple(_table_look(table, config, preview) for table in preview.tables if table.parts)
     return Look(
         name=config.name,
-        stops=tuple(errors.found.values()),
+        stops=tuple(seen.stops),
         tables=tables,
         targets=counted,
         target_text=_target_text(config, preview, counted),
@@ -173,9 +159,51 @@ def first_look(read: PartialConfig) -> Look:
             *(() if preview.read is None or not preview.is_complete else alike_nodes(config, preview.read)),
         ),
         stages=tuple(stages_of(config)),
-        cluster="" if unresolved else _cluster_text(run),
+        cluster="" if seen.is_unresolved else _cluster_text(seen.run),
         keys=tuple(_keys_of(config)),
     )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A run with everything that would stop it, and the sample of its tables; None where no stage reads these."""
+
+    run: ResolvedRun
+    preview: Preview | None
+    stops: list[GnnflowError]
+    is_unresolved: bool
+
+
+def _see(read: PartialConfig, given: Config, *, here: Sequence[str] | None = None) -> _Seen:
+    """Return a run as far as its config can be read. here: the stages that are about to run, None for all.
+
+    Tables are sampled before all stages of a run; before some of them, where they are not ingested yet.
+    """
+    errors: list[GnnflowError] = [*read.errors]
+    run, unresolved = resolve_partly(given)
+
+    def sample() -> Preview | None:
+        return preview_of(run.config, states=run.states) if here is None else preview_before(run, here and run.stages)
+
+    preview = sample()
+    if preview is not None and (swapped := swapped_tables(preview, run.config.graph)) is not None:
+        errors.append(swapped)  # read on as they are meant
+        places = {"nodes": given.graph.edges, "edges": given.graph.nodes}
+        run, unresolved = resolve_partly(given.model_copy(update={"graph": given.graph.model_copy(update=places)}))
+        preview = sample()
+    found = [] if here is not None and not here else errors_of_run(run, here=here, preview=preview)
+    found += unresolved if preview is None else [with_hint(each, preview, run.config.graph) for each in unresolved]
+    # what follows from a mistake that is told is none
+    errors += [error for error in found if not any(_is_about(error, key) for key in read.removed)]
+    return _Seen(run, preview, _stops_of(errors), bool(unresolved))
+
+
+def _stops_of(errors: Sequence[GnnflowError]) -> list[GnnflowError]:
+    """Return errors, each once."""
+    each_once = Errors()
+    for error in errors:
+        each_once.add(error)
+    return list(each_once.found.values())
 
 
 def _is_about(error: GnnflowError, key: str) -> bool:
@@ -184,17 +212,22 @@ def _is_about(error: GnnflowError, key: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", about) is not None
 
 
-def refuse_first(read: PartialConfig) -> ResolvedRun:
+def refuse_first(read: PartialConfig, *, here: Sequence[str] | None = None) -> ResolvedRun:
     """Return the run of a config. Raises one error for all that stops it, where the config or a missing table does.
 
     What else would stop the run is said when it is checked, which looks at the tables too.
+
+    here: the stages that are about to run, None for all of the run; without any, the tables' content is not looked at.
     """
-    if not read.errors and read.config is not None:
+    first: list[GnnflowError] = [*read.errors]
+    if not first and read.config is not None:
         try:
             return resolve_here(read.config)
         except GnnflowError as error:
-            raise joined(first_look(read).stops or [error]) from error
-    raise joined(first_look(read).stops)
+            first.append(error)
+    if read.config is None:
+        raise joined(_stops_of(first))
+    raise joined(_see(read, read.config, here=here).stops or first)
 
 
 def _table_look(table: SampledTable, config: Config, preview: Preview) -> TableLook:
