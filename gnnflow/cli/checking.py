@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +66,6 @@ def init(
     for error in draft.stops:
         typer.echo(f"still to be mended: {error}", err=True)
     typer.echo(out)
-    typer.echo(f"next: gnnflow check {out}, then gnnflow run {out}", err=True)
+    typer.echo(f"next: gnnflow check {shlex.quote(out)}, then gnnflow run {shlex.quote(out)}", err=True)
     if draft.stops:
         raise typer.Exit(_STOPPED)

@@ -90,7 +90,7 @@ def errors_of_run(
 ) -> list[GnnflowError]:
     """Return the errors that remaining stages would raise much later. stages: as for `check_run`.
 
-    here: those of them that are about to run, whose libraries, devices and folders are checked; by default all.
+    here: the ones of them that are about to run, whose libraries, devices and folders are checked; by default all.
     preview: a sample of the tables, which else is read here where they are not ingested yet. Built-in layers run on
     every execution, as the contract suite shows. So torch is loaded only for custom layers and for the model of
     train.start, and not if nothing is left to do.

@@ -17,10 +17,9 @@ from gnnflow.stages.column_roles import (
     find_label,
     find_split,
     not_weight,
-    type_name,
 )
 from gnnflow.stages.first_look import first_look
-from gnnflow.stages.given_tables import GivenTable, read_given
+from gnnflow.stages.given_tables import GivenTable, read_given, type_name
 from gnnflow.stages.resolve import SMALL_BYTES, bytes_in_memory, stamps_of_files
 from gnnflow.stages.table_roles import EdgeRole, NodeRole, Pair, Reference, Roles, find_roles
 from gnnflow.storage.inner_tables import tables_of
@@ -53,8 +52,9 @@ class _Graph:
 
     @property
     def is_typed(self) -> bool:
-        """True where the graph has several types or relations."""
-        return len(self.nodes) > 1 or len(self.roles.edges) > 1 or bool(self.roles.keys) or bool(self.bare)
+        """True where the graph has several types or relations, or one that leaves rows out."""
+        has_gaps = any(_gaps_of(edge) for edge in self.roles.edges)  # a relation may leave these rows out
+        return len(self.nodes) > 1 or len(self.roles.edges) > 1 or bool(self.roles.keys) or bool(self.bare) or has_gaps
 
     @property
     def bare(self) -> list[NodeRole]:
@@ -143,6 +143,11 @@ def _ends(edge: EdgeRole) -> tuple[Reference, Reference]:
     return edge.src, edge.dst
 
 
+def _gaps_of(edge: EdgeRole) -> float:
+    """Return the largest share of rows that lack an end; 0 where none does."""
+    return max(edge.table.missing(end.column) for end in _ends(edge))
+
+
 def _end_told(end: Reference) -> str:
     if end.nodes.bare:
         return f"{end.column!r} (type {end.nodes.bare}, without a table)"
@@ -150,7 +155,7 @@ def _end_told(end: Reference) -> str:
 
 
 def _relation(edge: EdgeRole) -> str:
-    middle = type_name(edge.dst.column) if edge.is_key else type_name(edge.table.name)
+    middle = type_name(edge.dst.column) or "key" if edge.is_key else type_name(edge.table.name)
     return f"{type_name(edge.src.nodes.name)}__{middle}__{type_name(edge.dst.nodes.name)}"
 
 
@@ -176,18 +181,21 @@ def _table_lines(graph: _Graph) -> Iterator[str]:
     else:
         yield "nodes:"
         for each in graph.nodes:
-            yield f"  {type_name(each.table.name)}: {config_line(each.table.uri)}"
+            yield f"  {config_line(type_name(each.table.name))}: {config_line(each.table.uri)}"
         for bare in graph.bare:
-            yield f"  {type_name(bare.bare)}: null  # the ids in {bare.table.name}.{bare.id}: no table is called so"
+            why = f"the ids in {bare.table.name}.{bare.id}: no table is called so"
+            yield f"  {config_line(type_name(bare.bare))}: null  # {why}"
         yield "edges:"
         for edge in edges:
             keys = {"table": edge.table.uri, "src": edge.src.column, "dst": edge.dst.column}
-            yield f"  {_relation(edge)}: {config_line(keys) if edge.is_key else config_line(edge.table.uri)}"
+            value = keys if edge.is_key or _gaps_of(edge) else edge.table.uri
+            note = f"  # rows without one of the ends are no edges: {_gaps_of(edge):.0%}" if _gaps_of(edge) else ""
+            yield f"  {config_line(_relation(edge))}: {config_line(value)}{note}"
     ids = {type_name(each.table.name): each.id for each in graph.nodes}
     yield from _names_of("id", ids, note="different in each row")
     for key in ("src", "dst"):
-        own = {_relation(edge): getattr(edge, key) for edge in graph.roles.edges}
-        if not own:  # foreign keys alone, which name their columns
+        own = {_relation(edge): getattr(edge, key) for edge in graph.roles.edges if not _gaps_of(edge)}
+        if not own:  # the relations name their columns
             continue
         shares = ", ".join(dict.fromkeys(f"{end.share:.0%}" for end in own.values() if not end.nodes.bare))
         note = f"{shares} of a sample of its values are ids of {'its nodes' if graph.is_typed else 'nodes'}"
@@ -248,7 +256,7 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
     if graph.is_typed:
         yield "features:"
         for table, columns in held:
-            yield f"  {type_name(table.name)}: {config_line([column.column for column in columns])}"
+            yield f"  {config_line(type_name(table.name))}: {config_line([column.column for column in columns])}"
             kinds |= {f"{type_name(table.name)}.{each.column}": each for each in columns if each.keys}
     else:
         ((table, columns),) = held
