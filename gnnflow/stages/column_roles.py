@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.columns import are_amounts, floats_of, numbers_of
+from gnnflow.columns import LEADING_ZEROS, floats_of, numbers_of, words_of
 from gnnflow.datasets.edge_headers import split_words
 from gnnflow.graph.errors import ConfigError, listed
 from gnnflow.graph.splits import SPLITS
@@ -34,7 +34,6 @@ _NAMES_ASSUMED = "its numbers are taken for names, as it is called an id; where 
 _PANDAS_INDEX = r"__index_level_[0-9]+__"
 _NUMBERS = 0.5  # share of texts that are numbers above which a column is meant as numbers
 _CODES_ASSUMED = "its numbers have leading zeros, so they are taken for names, such as"
-_LEADING_ZEROS = r"^\s*0[0-9]"
 _VERSION = r"^\s*[0-9]+(\.[0-9]+){2,}\s*$"
 _VERSIONS_ASSUMED = "its values are taken for versions, such as 1.10.2"
 _OTHER_DATE = r"^\s*[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{2,4}\b.*$"
@@ -221,10 +220,9 @@ def _feature_of(table: GivenTable, name: str) -> FeatureRole | str:
     return _scalar_feature(table, name, column, note=note)
 
 
-def _codes_in(table: GivenTable, name: str) -> pa.Array:
-    """Return a column of integers as it is written; empty where no integer has leading zeros, as codes have."""
-    text = table.texts(name)
-    has_zeros = pc.any(pc.match_substring_regex(text, _LEADING_ZEROS)).as_py()
+def _codes_in(text: pa.Array) -> pa.Array:
+    """Return integers as they are written; none where no integer has leading zeros, as codes have."""
+    has_zeros = pc.any(pc.match_substring_regex(text, LEADING_ZEROS)).as_py()
     return text if has_zeros else text.slice(0, 0)
 
 
@@ -232,7 +230,7 @@ def _code_feature(name: str, codes: pa.Array, *, note: str) -> FeatureRole | str
     different = len(pc.unique(codes))
     if different > _ALIKE * len(codes) and different > _FEW:
         return "of codes, with leading zeros, that are different in each row"
-    first = codes.filter(pc.match_substring_regex(codes, _LEADING_ZEROS))[0].as_py()
+    first = codes.filter(pc.match_substring_regex(codes, LEADING_ZEROS))[0].as_py()
     return FeatureRole(name, "categorical", note, keys={"kind": "categorical"}, assumed=f"{_CODES_ASSUMED} {first!r}")
 
 
@@ -243,7 +241,7 @@ def _scalar_feature(table: GivenTable, name: str, column: pa.Array, *, note: str
         return "the same in all rows that were read"
     if not holds_numbers(kind):
         return _text_feature(name, held, different=different, note=note)
-    if name in table.padded and len(codes := _codes_in(table, name)):
+    if name in table.padded and len(codes := _codes_in(table.texts(name))):
         return _code_feature(name, codes, note=note)
     if _only_names_rows(name, kind, is_unique=different == len(column)):
         return "different in each row"
@@ -278,11 +276,15 @@ def _text_feature(name: str, held: pa.Array, *, different: int, note: str) -> Fe
 
 def _numeric_text(name: str, text: pa.Array, *, note: str) -> FeatureRole | str | None:
     """Return the role of text that is mostly numbers, or the reason why it is no feature; None for other text."""
-    words = text.filter(pa.array(numbers_of(text).unreadable))
-    if are_amounts(text):
-        return f"of amounts as text, such as {words[0].as_py()!r}: write them as 1234.5, without units"
-    if len(words) <= _NUMBERS * len(text):
-        if len(words) and pc.all(pc.match_substring_regex(words, _VERSION)).as_py():
-            return FeatureRole(name, "categorical", note, keys={"kind": "categorical"}, assumed=_VERSIONS_ASSUMED)
-        return "of numbers with other words among them: write null for these, or name its kind in graph.columns"
-    return None
+    words, unreadable = int(words_of(text).sum()), text.filter(pa.array(numbers_of(text).unreadable))
+    if words > _NUMBERS * len(text):
+        return None
+    if not len(unreadable) and len(codes := _codes_in(text)):
+        return _code_feature(name, codes, note=note)
+    if not len(unreadable):
+        return FeatureRole(name, "numerical", note, keys={"kind": "numerical"})
+    if pc.all(pc.match_substring_regex(unreadable, _VERSION)).as_py():
+        return FeatureRole(name, "categorical", note, keys={"kind": "categorical"}, assumed=_VERSIONS_ASSUMED)
+    if 2 * words < len(unreadable):
+        return f"of amounts as text, such as {unreadable[0].as_py()!r}: write them as 1234.5, without units"
+    return "of numbers with other words among them: write null for these, or name its kind in graph.columns"

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.columns import LEADING_ZEROS
 from gnnflow.config.base import tag_name, tagged_members
+from gnnflow.config.environment import config_line
 from gnnflow.config.graph_section import table_key
 from gnnflow.config.messages import show
 from gnnflow.config.root import Config
@@ -31,7 +33,7 @@ from gnnflow.stages.resolve import cluster_for, resolve_partly
 from gnnflow.stages.table_errors import preview_of, swapped_tables, with_hint
 from gnnflow.stages.target_checks import alike_nodes
 from gnnflow.storage.columns import combine
-from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times
+from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times, read_chunk
 
 if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _EXAMPLES, _LETTERS, _LIST = 3, 24, 3
 _OF_SHARDS = ("shard_size", "layout", "targets")
 _INPUTS = ("feature", "attribute")
+_NUMERICAL = tuple(f"{what} (numerical)" for what in _INPUTS)
 _LEAST = 0.001  # the least share that one decimal shows
 _WIDTHS = (24, 14, 28, 9)
 
@@ -156,6 +159,7 @@ def first_look(read: PartialConfig) -> Look:
         times=tuple(_times(preview, config.graph)),
         notes=(
             *_empty_inputs(tables),
+            *_codes_as_numbers(preview, tables, config.graph),
             *(() if preview.read is None or not preview.is_complete else alike_nodes(config, preview.read)),
         ),
         stages=tuple(stages_of(config)),
@@ -254,6 +258,25 @@ def _empty_inputs(tables: Sequence[TableLook]) -> Iterator[str]:
             if table.sampled and column.missing >= 1 and column.role.startswith(_INPUTS):
                 name = _on_one_line(column.name)
                 yield f"{table.key}: column {name} has no value in the rows that were read: it tells a model nothing."
+
+
+def _codes_as_numbers(preview: Preview, looks: Sequence[TableLook], graph: GraphConfig) -> Iterator[str]:
+    """Yield a sentence for each input of CSV that is read as numbers, and whose text has leading zeros, as codes."""
+    tables = [table for table in preview.tables if table.parts]
+    for table, look in zip(tables, looks, strict=True):
+        owner, chunk = table.name.rpartition("/")[2], table.sample.chunks[0]
+        inputs = [each.name for each in look.columns if each.role in _NUMERICAL and each.type == "int64"]
+        names = [name for name in inputs if chunk.csv and graph.column_section(owner, name) is None]
+        rows = read_chunk(chunk, names) if names else pa.table({})  # as it is written
+        for name in rows.column_names:
+            codes = combine(rows[name]).cast(pa.large_string()).drop_null()
+            codes = codes.filter(pc.match_substring_regex(codes, LEADING_ZEROS))
+            if len(codes):
+                line = config_line({"columns": {name: {"kind": "categorical"}}})
+                yield (
+                    f"{look.key}: column {_on_one_line(name)} is read as numbers, without the leading zeros of "
+                    f"{codes[0].as_py()!r}. Where they are codes, set graph: {line}."
+                )
 
 
 def _column_look(name: str, table: SampledTable, role: str) -> ColumnLook:

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from gnnflow.datasets.edge_headers import RELATIVES, find_ends, find_types, split_words
 from gnnflow.graph.errors import ConfigError, listed
 from gnnflow.stages.given_tables import GivenTable, all_values, say_ends, say_id
-from gnnflow.storage.user_tables import holds_text, plain
 
 Pair = tuple[str, str]
 
@@ -25,6 +24,7 @@ INDEX = "Unnamed: 0"  # as pandas calls the index that it writes without a name
 _BY_NAME = 3  # the score of a column that is called as the table's ids are
 _FOUND = 0.5  # share of a column's values among a table's ids that makes it an end, with a name that says so
 _SURE = 0.9  # the same without such a name, for text
+_INTEGER = r"^-?(0|[1-9][0-9]*)$"  # without leading zeros
 _HERE = "gnnflow init"
 _PAIR = 2
 _MANY_FOR_EACH = 50
@@ -280,7 +280,7 @@ def _reference(
     words = split_words(name)
     subject = tuple(word for word in words if word not in _ID_WORDS)
     is_named = subject in _stems(nodes.table.name) or (bool(subject) and words == split_words(nodes.id))
-    is_text = holds_text(plain(table.rows.schema.field(name).type)) or name in table.padded
+    is_text = _is_text(values)
     # small integers are among other ones by chance: category_id, house_number
     says_id = {*words[-1:]} <= (_ID_WORDS if is_text else _KEY_WORDS) and bool(words)
     says_id &= is_text or not subject or bool(RELATIVES & {*subject})
@@ -289,6 +289,11 @@ def _reference(
     share = _share_among(values, nodes)
     least = _FOUND if is_named or says_id else _SURE if is_text else 2.0
     return (is_named, share), Reference(name, nodes, share) if share >= least else None
+
+
+def _is_text(values: pa.Array) -> bool:
+    """Return whether ids are text, and no integers, of whatever type these are."""
+    return not pc.all(pc.match_substring_regex(values, _INTEGER)).as_py()
 
 
 def _share_among(values: pa.Array, nodes: NodeRole) -> float:
@@ -376,7 +381,7 @@ def _apart(table: GivenTable, pair: Pair, nodes: Sequence[NodeRole]) -> tuple[Re
     if types is None or types[0] == types[1] or sum(sure) != 1:
         return ends[0], ends[1]
     other = sure.index(False)
-    is_text = holds_text(plain(table.rows.schema.field(pair[other]).type))
+    is_text = _is_text(table.values(pair[other]))
     is_other_thing = not is_text and ends[0].nodes == ends[1].nodes
     if is_other_thing or ends[other].share < _FOUND:
         ends[other] = Reference(pair[other], NodeRole(table, pair[other], bare=types[other]), 1.0)

@@ -11,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -339,6 +341,15 @@ def test_amounts_as_text_are_never_categories_silently(tmp_path, values, line):
     quoted = [f'"{value}"' for value in values] * (_ROWS // 3)
     draft = draft_config([_accounts(tmp_path, price=quoted), _payments(tmp_path)])
     assert line in draft.text
+    assert not draft.stops
+
+
+def test_numbers_as_text_in_a_typed_file_are_numbers(tmp_path):
+    payments, accounts = _payments(tmp_path), tmp_path / "accounts.parquet"
+    columns = {"account_id": _ids("A"), "age": [str(number) for number in range(_ROWS)], "zip": ["007", "012"] * 30}
+    pq.write_table(pa.table(columns | {"label": ["yes", "no"] * (_ROWS // 2)}), accounts)
+    draft = draft_config([str(accounts), payments])
+    assert _content(draft.text)["graph"]["columns"] == {"age": {"kind": "numerical"}, "zip": {"kind": "categorical"}}
     assert not draft.stops
 
 
