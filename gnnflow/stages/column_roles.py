@@ -262,7 +262,7 @@ def _text_feature(name: str, held: pa.Array, *, different: int, note: str) -> Fe
     if bool(pc.all(pc.match_substring_regex(text, _DATE)).as_py()):
         return FeatureRole(name, "timestamp", note=note, keys={"kind": "timestamp"})
     if bool(pc.all(pc.match_substring_regex(text, _OTHER_DATE)).as_py()):
-        return "of dates in another form than 2024-01-31: write them so to read them"
+        return "of dates in another form than 2024-01-31: write them in this form to read them"
     separated = pc.mean(pc.match_substring(text, "|").cast(pa.float64())).as_py()
     if separated > _SEPARATED:
         keys = {"kind": "multicategorical", "separator": "|"}

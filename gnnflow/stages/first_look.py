@@ -261,7 +261,7 @@ def _empty_inputs(tables: Sequence[TableLook]) -> Iterator[str]:
 
 
 def _codes_as_numbers(preview: Preview, looks: Sequence[TableLook], graph: GraphConfig) -> Iterator[str]:
-    """Yield a sentence for each input of CSV that is read as numbers, and whose text has leading zeros, as codes."""
+    """Yield a sentence for each input of CSV that is read as numbers and has leading zeros, as codes have."""
     tables = [table for table in preview.tables if table.parts]
     for table, look in zip(tables, looks, strict=True):
         owner, chunk = table.name.rpartition("/")[2], table.sample.chunks[0]

@@ -86,7 +86,7 @@ class GivenTable:
     def missing(self, column: str) -> float:
         """Return the share of the sample's rows without a value in a column."""
         held = combine(self.rows[column])
-        gaps = held.null_count
+        gaps: int = held.null_count
         if holds_text(plain(held.type)):
             gaps += pc.sum(pc.equal(held.cast(pa.large_string()), "")).as_py() or 0
         return gaps / max(len(held), 1)

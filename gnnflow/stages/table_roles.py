@@ -230,16 +230,18 @@ def _held_ids(table: GivenTable, tables: Sequence[GivenTable], ends: set[str]) -
 
 
 def _is_referred_to(table: GivenTable, name: str, tables: Sequence[GivenTable], said: set[str]) -> bool:
-    """Return whether another table has a column, named as ids, ends or this one are, whose values this column holds.
+    """Return whether another table has a column whose values this column holds.
 
-    said: columns that the user names as ends.
+    Integers are among others by chance, so their column must be named as ids, ends or this one are. said: columns that
+    the user names as ends.
     """
     values = table.values(name)
+    is_text = _is_text(values)
     for other in tables:
         ends = {*(find_ends(other.columns) or ()), *said}
         for column in other.columns if other.uri != table.uri else ():
             is_key = column in ends or (column == name != INDEX) or {*split_words(column)[-1:]} & _ID_WORDS
-            held = pc.unique(other.values(column)) if is_key else ()
+            held = pc.unique(other.values(column)) if is_key or is_text else ()
             if len(held) and pc.mean(pc.is_in(held, value_set=values).cast(pa.float64())).as_py() >= _SURE:
                 return True
     return False
@@ -284,7 +286,7 @@ def _reference(
     # small integers are among other ones by chance: category_id, house_number
     says_id = {*words[-1:]} <= (_ID_WORDS if is_text else _KEY_WORDS) and bool(words)
     says_id &= is_text or not subject or bool(RELATIVES & {*subject})
-    if nodes.table.uri == table.uri and not says_id:
+    if nodes.table.uri == table.uri and not (says_id or (is_text and RELATIVES & {*words})):
         return (False, 0.0), None
     share = _share_among(values, nodes)
     least = _FOUND if is_named or says_id else _SURE if is_text else 2.0

@@ -415,6 +415,20 @@ def test_orders_without_a_customer_are_no_edges_and_a_key_has_the_name_of_the_id
     _run(draft.text, tmp_path)
 
 
+def test_text_ids_are_found_by_their_values_and_by_words_for_relatives(tmp_path):
+    """Finds ids and ends in the words of another language, and a parent part that becomes a category."""
+    codes = _ids("DE")
+    parts: dict[str, Sequence[Any]] = {"iban": codes, "parent": ["", *codes[:-1]], "size": range(_ROWS)}
+    parts |= {"label": ["x", "y"] * (_ROWS // 2)}
+    pays = _write(tmp_path, "pays", {"von iban": codes, "nach iban": codes[5:] + codes[:5]})
+    draft = draft_config([_write(tmp_path, "konten", parts), pays])
+    assert not draft.stops
+    graph = _content(draft.text)["graph"]
+    assert {*graph["edges"]} == {"konten__pays__konten", "konten__parent__konten"}
+    assert graph["id"] == "iban"
+    assert graph["features"] == {"konten": ["size"]}
+
+
 def test_codes_with_leading_zeros_are_names_and_padded_numbers_are_numbers(tmp_path):
     codes = [f"{number % 7:05d}" for number in range(_ROWS)]
     more = {"zip": codes, "size": [f" {number}" for number in range(_ROWS)], "code": [f"0{n}" for n in range(_ROWS)]}
