@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from gnnflow.config.environment import config_line
+from gnnflow.config.formats_section import CsvFormat
 from gnnflow.config.loading import read_config
+from gnnflow.config.messages import explain
 from gnnflow.config.yaml_text import yaml_inline
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages.column_roles import (
@@ -95,19 +99,27 @@ def draft_config(
     ids: Sequence[str] = (),
     label: str = "",
     ends: Sequence[Pair] = (),
-    encoding: str = "",
+    form: Mapping[str, str] | None = None,
 ) -> Draft:
     """Return a config for tables. Raises ConfigError where it has to ask.
 
-    ids, label, ends: the user's choices. encoding: of the tables that are not UTF-8.
+    ids, label, ends: the user's choices. form: keys of `graph.formats`, for the tables that cannot be read without.
     """
-    given = [read_given(uri, encoding=encoding) for place in tables for uri in tables_of(place)]
+    said = _read_form(form) if form else None
+    given = [read_given(uri, form=said) for place in tables for uri in tables_of(place)]
     if twice := [each.name for each in given if [other.name for other in given].count(each.name) > 1]:
         raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
     roles = find_roles(given, ids=ids, ends=ends)
     graph = _chosen(roles, name=name, label=label)
     text = "\n".join(_comment(line) if line.strip().startswith("#") else line for line in _lines(graph)) + "\n"
     return Draft(text, tuple(_told(graph)), first_look(read_config(text)).stops)
+
+
+def _read_form(form: Mapping[str, str]) -> CsvFormat:
+    try:
+        return CsvFormat.model_validate(form)
+    except ValidationError as error:
+        raise explain(error, form, model=CsvFormat, source="gnnflow init") from None
 
 
 def _chosen(roles: Roles, *, name: str, label: str) -> _Graph:
@@ -213,10 +225,11 @@ def _weight_line(graph: _Graph) -> Iterator[str]:
 
 
 def _format_lines(graph: _Graph) -> Iterator[str]:
-    """Yield the line of the tables that are not UTF-8."""
+    """Yield the line of the tables that cannot be read without."""
     edges = {_relation(each) if graph.is_typed else "edges": each.table for each in graph.roles.edges}
     nodes = {type_name(each.name) if graph.is_typed else "nodes": each.table for each in graph.nodes}
-    forms = {name: {"encoding": table.encoding} for name, table in (nodes | edges).items() if table.encoding}
+    held = {name: table.form for name, table in (nodes | edges).items()}
+    forms = {name: form.model_dump(exclude_unset=True) for name, form in held.items() if form is not None}
     if forms:
         yield f"formats: {config_line(forms)}"
 

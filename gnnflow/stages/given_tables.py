@@ -37,8 +37,9 @@ _MOST_READ = 256 << 20  # bytes of a table whose ids are read as a whole
 
 @dataclass(frozen=True)
 class GivenTable:
-    """A sampled table. name: of its file or folder, which becomes a type's or a relation's. encoding: "" for UTF-8.
+    """A sampled table. name: of its file or folder, which becomes a type's or a relation's.
 
+    form: as the user says it, None where its files show it.
     padded: the columns of integers in text that have leading zeros, which are text as ids.
     """
 
@@ -47,7 +48,7 @@ class GivenTable:
     sample: Sample
     chunks: tuple[Chunk, ...]
     rows: pa.Table
-    encoding: str = ""
+    form: CsvFormat | None = None
     padded: frozenset[str] = frozenset()
 
     @property
@@ -98,17 +99,17 @@ class GivenTable:
         return held.filter(pc.not_equal(held, ""))
 
 
-def read_given(uri: str, *, encoding: str = "") -> GivenTable:
+def read_given(uri: str, *, form: CsvFormat | None = None) -> GivenTable:
     """Return a table with its sampled rows. Raises TableError and StorageError as ingest does.
 
-    encoding: of a table that is not UTF-8; "" where none is known.
+    form: of a table that cannot be read without; None where none is known.
     """
-    if encoding:
+    if form is not None:
         try:
             return read_given(uri)
         except TableError:
-            form = CsvFormat(encoding=encoding)
-    sample = sample_table(absolute(uri), form=form if encoding else None)
+            pass
+    sample = sample_table(absolute(uri), form=form)
     for chunk in sample.chunks[:1]:
         if chunk.csv is not None and are_numbers(chunk.csv.names):
             raise TableError(
@@ -122,7 +123,7 @@ def read_given(uri: str, *, encoding: str = "") -> GivenTable:
     rows = read_typed(chunks, columns=[name for name in names if names.count(name) == 1])
     inexact = {name for found in surveys for name, facts in found.columns.items() if not facts.exact}
     padded = frozenset(name for name in rows.column_names if name in inexact and pa.types.is_integer(rows[name].type))
-    return GivenTable(uri, _name_of(uri), sample, tuple(chunks), rows, encoding, padded)
+    return GivenTable(uri, _name_of(uri), sample, tuple(chunks), rows, form, padded)
 
 
 def _name_of(uri: str) -> str:

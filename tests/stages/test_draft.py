@@ -175,7 +175,7 @@ def test_messy_exports_run_as_they_are(tmp_path):
     calls = tmp_path / "Anrufe.csv"
     rows = "".join(f"K{number};K{number // 2};dünn\n" for number in range(_ROWS))
     calls.write_text(f"von;an;Güte\n{rows}", encoding="cp1252")
-    draft = draft_config([str(customers), str(calls)], encoding="cp1252")
+    draft = draft_config([str(customers), str(calls)], form={"encoding": "cp1252"})
     assert not draft.stops
     assert _content(draft.text)["graph"]["formats"] == {"edges": {"encoding": "cp1252"}}
     graph = _content(draft.text)["graph"]
@@ -342,6 +342,20 @@ def test_amounts_as_text_are_never_categories_silently(tmp_path, values, line):
     draft = draft_config([_accounts(tmp_path, price=quoted), _payments(tmp_path)])
     assert line in draft.text
     assert not draft.stops
+
+
+def test_an_option_says_the_form_that_a_table_does_not_show(tmp_path):
+    accounts = tmp_path / "accounts.csv"
+    rows = [f"{each};{1 + number % 9},{100 + number};{'xy'[number % 2]}" for number, each in enumerate(_ids("A"))]
+    accounts.write_text("\n".join(["account_id;size;label", *rows]) + "\n")
+    tables = [str(accounts), _payments(tmp_path)]
+    with pytest.raises(TableError, match=r"may be a fraction or thousands.*init` --decimal comma or --decimal point"):
+        draft_config(tables)
+    draft = draft_config(tables, form={"decimal": "comma"})
+    assert not draft.stops
+    assert _content(draft.text)["graph"]["formats"] == {"nodes": {"decimal": "comma"}}
+    with pytest.raises(ConfigError, match="decimal"):
+        draft_config(tables, form={"decimal": "dot"})
 
 
 def test_numbers_as_text_in_a_typed_file_are_numbers(tmp_path):
