@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +52,12 @@ def init(
     encoding: Annotated[
         str, typer.Option("--encoding", help="Encoding of the tables that are not UTF-8, such as cp1252.")
     ] = "",
+    decimal: Annotated[
+        str, typer.Option("--decimal", help="comma or point: before the fraction of numbers such as 1,234.")
+    ] = "",
+    separator: Annotated[
+        str, typer.Option("--separator", help="Of the tables whose lines do not show it: comma, tab, semicolon, pipe.")
+    ] = "",
 ) -> None:
     """Write a config for tables: ids, ends, label, features and a model, with the reasons as comments."""
     from gnnflow.stages.draft import draft_config
@@ -58,13 +65,15 @@ def init(
     if Path(out).exists():
         raise ConfigError("exists already", where=f"--out {out}", fix="Name another file, or delete this one.")
     pairs = [parse_ends(each) for each in ends or ()]
-    draft = draft_config(tables, name=name, ids=ids or (), label=label, ends=pairs, encoding=encoding)
+    said = {"encoding": encoding, "decimal": decimal, "separator": separator}
+    form = {key: value for key, value in said.items() if value}
+    draft = draft_config(tables, name=name, ids=ids or (), label=label, ends=pairs, form=form)
     Path(out).write_text(draft.text, encoding="utf-8")
     for line in draft.told:
         typer.echo(line, err=True)
     for error in draft.stops:
         typer.echo(f"still to be mended: {error}", err=True)
     typer.echo(out)
-    typer.echo(f"next: gnnflow check {out}, then gnnflow run {out}", err=True)
+    typer.echo(f"next: gnnflow check {shlex.quote(out)}, then gnnflow run {shlex.quote(out)}", err=True)
     if draft.stops:
         raise typer.Exit(_STOPPED)

@@ -34,7 +34,6 @@ from gnnflow.cli.tables import generate_app, import_tables
 from gnnflow.config import STAGES, Config, config_from_dict
 from gnnflow.config.deployment import default_workspace, refuse_unusable
 from gnnflow.config.experiments import read_experiment
-from gnnflow.config.loading import read_config
 from gnnflow.config.stages import stages_of
 from gnnflow.config.yaml_text import read_yaml
 from gnnflow.graph.errors import ConfigError
@@ -113,7 +112,10 @@ def _stage_command(stage: str) -> Callable[..., None]:
     def command(
         config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
     ) -> None:
-        show(perform(load_run(config, overrides, workspace), stage, config_uri=config).summary(), as_json=as_json)
+        show(
+            perform(load_run(config, overrides, workspace, stage=stage), stage, config_uri=config).summary(),
+            as_json=as_json,
+        )
 
     return command
 
@@ -122,10 +124,7 @@ def run(
     config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
 ) -> None:
     """Run all stages and print the run's metrics."""
-    from gnnflow.stages.first_look import refuse_first
-
-    read = read_config(read_text(config), overrides=overrides or (), workspace=workspace, source=config)
-    summary = perform(refuse_first(read), "run", config_uri=config).summary()
+    summary = perform(load_run(config, overrides, workspace), "run", config_uri=config).summary()
     if as_json:
         show(summary, as_json=True)
         return
@@ -138,7 +137,7 @@ def publish(
     config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
 ) -> None:
     """Publish a completed run and print the decision."""
-    summary = perform(load_run(config, overrides, workspace), "publish", config_uri=config).summary()
+    summary = perform(load_run(config, overrides, workspace, stage="publish"), "publish", config_uri=config).summary()
     if as_json:
         show(summary, as_json=True)
         return
@@ -295,7 +294,10 @@ def flat(
     """Cut the graph into k-hop neighbourhoods. With -n and -e earlier stages run first."""
     if config is not None:
         _refuse_with_config(tables=bool(nodes or edges), options=hops is not None or sampling is not None)
-        show(perform(load_run(config, overrides, workspace), "flat", config_uri=config).summary(), as_json=as_json)
+        show(
+            perform(load_run(config, overrides, workspace, stage="flat"), "flat", config_uri=config).summary(),
+            as_json=as_json,
+        )
         return
     if not nodes or not edges:
         raise ConfigError("no tables were given", where="gnnflow flat", fix="Give CONFIG, or -n NODES and -e EDGES.")

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnnflow.cli import stopping
-from gnnflow.config import load_config
+from gnnflow.config import STAGES, load_config
 from gnnflow.config.deployment import refuse_unusable
+from gnnflow.config.loading import read_config
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError
 from gnnflow.storage.filesystem import read_bytes
 
@@ -53,11 +54,13 @@ def read_text(config: str) -> str:
         raise ConfigError("is not UTF-8 text", where=config, fix="Save it as UTF-8; is it a YAML file?") from error
 
 
-def load_run(config: str, overrides: list[str] | None, workspace: str | None) -> ResolvedRun:
-    """Return the run of the config a command names."""
-    from gnnflow.stages.base import resolve_here
+def load_run(config: str, overrides: list[str] | None, workspace: str | None, *, stage: str = "run") -> ResolvedRun:
+    """Return the run of the config a command names. Raises one error for all mistakes that stop the stage."""
+    from gnnflow.stages.first_look import refuse_first
 
-    return resolve_here(load(config, overrides, workspace))
+    read = read_config(read_text(config), overrides=overrides or (), workspace=workspace, source=config)
+    leaves_artifact = STAGES[stage].keys is not None
+    return refuse_first(read, here=None if stage == "run" else (stage,) if leaves_artifact else ())
 
 
 def perform(run: ResolvedRun, *stages: str, config_uri: str = "") -> StageResult:

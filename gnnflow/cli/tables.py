@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from functools import partial
 from typing import Annotated, Any
@@ -86,12 +87,12 @@ def _of_ends(ends: str) -> list[str]:
 
 def parse_ends(ends: str) -> tuple[str, str]:
     """Return the two columns that --ends names. Raises ConfigError where it does not name two."""
-    names = [name.strip() for name in ends.split(",")]
+    names = [name.strip() for name in next(csv.reader([ends], skipinitialspace=True), [])]
     if len(names) != _PAIR or not all(names):
         raise ConfigError(
             f"{ends!r} does not name two columns",
             where="--ends",
-            fix="Write --ends SRC,DST; for a name with a comma, --option src=NAME --option dst=NAME.",
+            fix="""Write --ends SRC,DST; a name with a comma in quotes: --ends '"SRC, OLD",DST'.""",
         )
     return names[0], names[1]
 

@@ -6,15 +6,15 @@ Start with `gnnflow.graph.encodings`, the states.
 
 from gnnflow.columns.encode import Found, encode, find_unknown, readings_of
 from gnnflow.columns.fit import SAMPLES, VALUES, Counted, count_column, merge_samples, merge_values, state_of
-from gnnflow.columns.values import ISO_DATE, are_amounts, floats_of, numbers_of
+from gnnflow.columns.values import ISO_DATE, LEADING_ZEROS, floats_of, numbers_of, words_of
 
 __all__ = [
     "ISO_DATE",
+    "LEADING_ZEROS",
     "SAMPLES",
     "VALUES",
     "Counted",
     "Found",
-    "are_amounts",
     "count_column",
     "encode",
     "find_unknown",
@@ -24,4 +24,5 @@ __all__ = [
     "numbers_of",
     "readings_of",
     "state_of",
+    "words_of",
 ]

@@ -20,8 +20,9 @@ _NUMBER = r"^(?i:[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|in
 # a number with a unit, or with signs between its thousands: $1,234.50, EUR 4, 5 %, 1,5
 _UNIT = r"(?:\p{Sc}|%|AUD|CAD|CHF|CNY|CZK|DKK|EUR|GBP|INR|JPY|NOK|PLN|SEK|USD|[Kk]r\.?|Rs\.?)?"
 _AMOUNT = rf"^\s*[+-]?{_UNIT}\s*[+-]?(?:[0-9]{{1,3}}(?:[,.'][0-9]{{3}})+|[0-9]+)(?:[.,][0-9]+)?\s*{_UNIT}\s*$"
-_AMOUNTS = 0.9  # share of texts above which a column is of amounts
 ISO_DATE = r"^\s*[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])(?:[T ].*)?\s*$"
+LEADING_ZEROS = r"^\s*-?0[0-9]+\s*$"
+"""Of integers as text, that codes have and numbers have not."""
 _ISO = (
     r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
     r"(?:[T ](?:[01][0-9]|2[0-3])(?::[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?)?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?$"
@@ -73,12 +74,10 @@ def numbers_of(column: Column) -> Readings:
     return Readings(floats_of(numbers), to_numpy(pc.invert(is_number.fill_null(fill_value=True))))
 
 
-def are_amounts(text: Column) -> bool:
-    """Return whether nearly all of some texts are numbers with units, or with signs between their thousands."""
+def words_of(text: Column) -> BoolArray:
+    """Return which texts are words: no numbers, not even with units or with signs between their thousands."""
     is_amount = pc.match_substring_regex(text, _AMOUNT)
-    is_plain = pc.match_substring_regex(pc.utf8_trim_whitespace(text), _NUMBER)
-    share = pc.mean(is_amount.cast(pa.float64())).as_py() or 0.0
-    return share >= _AMOUNTS and not pc.all(is_plain).as_py()
+    return numbers_of(text).unreadable & ~to_numpy(is_amount.fill_null(fill_value=False))
 
 
 def times_of(column: Column) -> Readings:

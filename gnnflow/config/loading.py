@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from gnnflow.config.base import published_name
 from gnnflow.config.cluster_section import AddressCluster
 from gnnflow.config.collecting import read_all
@@ -21,7 +19,7 @@ from gnnflow.config.deployment import Deployment, anchored
 from gnnflow.config.edge_tables import EdgeTableConfig
 from gnnflow.config.environment import UnreadText, apply_overrides, expand, mask_values
 from gnnflow.config.graph_section import GraphConfig
-from gnnflow.config.messages import join_findings, path_text
+from gnnflow.config.messages import join_errors, path_text
 from gnnflow.config.root import Config
 from gnnflow.config.yaml_text import read_yaml, refuse_oversized
 from gnnflow.graph.errors import ConfigError
@@ -77,16 +75,10 @@ def config_from_dict(
 
     environment: the values of variables, for values of a file; None leaves every text as it is.
     """
-    values = _values_of(raw, overrides=overrides, workspace=workspace, source=source, environment=environment)
-    try:
-        config = Config.model_validate(values)
-    except ValidationError:
-        findings = read_all(values).findings
-        raise join_findings(findings, values, source=source) from None
-    try:
-        return _apply_deployment(config, Deployment.here())
-    except ConfigError as error:
-        raise mask_values(error, values) from None
+    read = _read_as_far(raw, overrides=overrides, workspace=workspace, source=source, environment=environment)
+    if read.config is None or read.errors:
+        raise join_errors(read.errors, source=source)
+    return read.config
 
 
 @dataclass(frozen=True)
@@ -108,9 +100,23 @@ def read_config(
 
     Raises ConfigError for a text that is no mapping of keys.
     """
-    raw, here = _mapping_of(text, source=source), os.environ
+    raw = _mapping_of(text, source=source)
+    return _read_as_far(raw, overrides=overrides, workspace=workspace, source=source, environment=os.environ)
+
+
+def _read_as_far(
+    raw: Mapping[str, Any],
+    *,
+    overrides: Sequence[str],
+    workspace: str | None,
+    source: str,
+    environment: Mapping[str, str] | None,
+) -> PartialConfig:
+    """Return the configuration of plain values without its wrong keys, and an error for each."""
     unread: list[UnreadText] = []
-    values = _values_of(raw, overrides=overrides, workspace=workspace, source=source, environment=here, unread=unread)
+    values = _values_of(
+        raw, overrides=overrides, workspace=workspace, source=source, environment=environment, unread=unread
+    )
     reading, unset = read_all(values), {each.error.where: each for each in unread}
     findings = [found for found in reading.findings if path_text(found.path) not in unset]
     errors = [each.error for each in unread]
@@ -132,7 +138,7 @@ def _values_of(
     workspace: str | None,
     source: str,
     environment: Mapping[str, str] | None,
-    unread: list[UnreadText] | None = None,
+    unread: list[UnreadText],
 ) -> dict[str, Any]:
     """Return a config's values with overrides, variables and the workspace. unread: as for `expand`."""
     refuse_oversized(raw, source=source or "config")

@@ -114,15 +114,16 @@ def explain(error: ValidationError, raw: Any, *, model: type[Section], source: s
 
     It shows variables by their names, never their values.
     """
-    return join_findings(findings_of(error, raw, model=model), raw, source=source)
+    found = findings_of(error, raw, model=model)
+    return join_errors([mask_values(each.error(source=source), raw) for each in found], source=source)
 
 
-def join_findings(findings: Sequence[Finding], raw: Any, *, source: str = "") -> ConfigError:
-    """Return one error for one finding or several, with variables by their names."""
-    if len(findings) == 1:
-        return mask_values(findings[0].error(source=source), raw)
-    lines = [str(found.error()) for found in findings]
-    return mask_values(ConfigError("\n  ".join([f"{len(findings)} keys are wrong:", *lines]), where=source), raw)
+def join_errors(errors: Sequence[ConfigError], *, source: str = "") -> ConfigError:
+    """Return one error for one error or several of the file `source`."""
+    if len(errors) == 1:
+        return errors[0]
+    lines = [str(error).removeprefix(f"{source}: ") for error in errors]
+    return ConfigError("\n  ".join([f"{len(errors)} keys are wrong:", *lines]), where=source)
 
 
 def findings_of(error: ValidationError, raw: Any, *, model: type[Section]) -> list[Finding]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from gnnflow.columns import floats_of, readings_of
 from gnnflow.config.environment import config_line
+from gnnflow.config.graph_section import GraphConfig
 from gnnflow.graph.encodings import NumericalState
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import share_text
@@ -40,6 +41,7 @@ _SHOWN, _LETTERS = 3, 60
 _PLACE_SHIFT = 40
 _INT64_MAX = 2**63 - 1
 _MOST_WHOLE = 2.0**53  # floats below it count by ones
+_MOST_BAD = GraphConfig.model_fields["max_bad_rows"].default
 _MOST_ASIDE = 0.5  # a larger share of rows is a table that is read wrongly, which no quarantine mends
 _SPLIT_OF_NONE = "Write its label, or leave its split null."
 _RESERVED = ("reason", "file", "row")
@@ -338,7 +340,8 @@ def _error(table: pa.Table, fault: Fault, chunks: Sequence[Chunk], place: IntArr
     share = num_bad / table.num_rows
     aside = (
         f" Or set graph.on_bad_rows: quarantine to set bad rows aside: {num_bad:,} of the {table.num_rows:,} rows of "
-        f"this piece ({share_text(share)}), and the run stops where they are more than graph.max_bad_rows of a table."
+        f"this piece ({share_text(share)}). The run stops where they are more than graph.max_bad_rows of a table, "
+        f"{share_text(_MOST_BAD)} unless the config says otherwise."
     )
     return TableError(
         f"column {fault.column!r}: {fault.reason} in {len(fault.rows)} row(s) of this piece ({listed})",

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.columns import ISO_DATE, are_amounts, numbers_of
+from gnnflow.columns import ISO_DATE, words_of
 from gnnflow.config.columns_section import (
     CategoricalColumn,
     EmbeddingColumn,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from gnnflow.storage.text_types import TextType
     from gnnflow.storage.user_tables import Chunk
 
-_FIRST_ROWS = 1000  # that show the kind of a column of text
+_MOST_SHOWN = 1000  # values that show the kind of a column of text
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def part_of(
     """Return how a column of a table is read. role, fix: as for `field_of`.
 
     section: what the config says of it; otherwise its kind follows from its type. encodes: False where rows are scaled
-    to sum one, which leaves only numbers. Reads first rows where only they show the kind.
+    to sum one, which leaves only numbers. Reads a chunk's rows where only they show the kind.
     """
     field = field_of(schema, chunks[0], name, role, fix=fix)
     found, asked = field.type, section
@@ -140,7 +141,10 @@ def _holds(found: pa.DataType, section: ColumnSection) -> bool:
 
 
 def _kind_of(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> ColumnSection | None:
-    """Return the kind of a column without numbers, by its type and first rows; None where it has none."""
+    """Return the kind of a column without numbers, by its type and values of its first chunk; None where it has none.
+
+    The values are spread over the chunk: tables are often sorted, and their first rows then alike.
+    """
     if holds_lists(found) and holds_text(found.value_type):
         return MulticategoricalColumn()
     if pa.types.is_dictionary(found):
@@ -148,15 +152,15 @@ def _kind_of(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> ColumnSe
     if not holds_text(found):
         return None
     for chunk in chunks:
-        text = combine(read_chunk(chunk, [name]).column(0)).slice(0, _FIRST_ROWS).cast(pa.large_string())
+        text = combine(read_chunk(chunk, [name]).column(0)).cast(pa.large_string())
         text = text.filter(pc.not_equal(pc.utf8_trim_whitespace(text), ""))
         if not len(text):
             continue
+        text = text.take(pa.array(np.arange(0, len(text), -(-len(text) // _MOST_SHOWN))))
         if pc.match_substring_regex(text[0], ISO_DATE).as_py():
             return TimestampColumn()
-        # numbers with a few other words are most likely meant as numbers: the user has to say
-        is_word = numbers_of(text).unreadable
-        return CategoricalColumn() if 2 * is_word.sum() > len(text) and not are_amounts(text) else None
+        # numbers or amounts with a few words are most likely meant as numbers: the user has to say
+        return CategoricalColumn() if 2 * words_of(text).sum() > len(text) else None
     return CategoricalColumn()
 
 

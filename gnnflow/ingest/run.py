@@ -102,9 +102,9 @@ def run_rounds(
     times = split_times(job.tables.labelled.schema, bounds)
     facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales, split_times=times, forms=forms)
     left_out = {
-        name: total(edge_read[table.tasks.start : table.tasks.stop], "rows_left_out")
+        name: count
         for name, table in zip(job.table_names.edges, job.tables.edges, strict=True)
-        if table.chosen is not None
+        if (count := total(edge_read[table.tasks.start : table.tasks.stop], "rows_left_out"))
     }
     held_out = {name: split_class_counts_of(name, steps.targets, job) for name in SPLITS[1:]}
     return IngestResult(steps.files, steps.rows, facts, steps.rounded, left_out, held_out)

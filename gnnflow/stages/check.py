@@ -71,26 +71,36 @@ def check_stage(run: ResolvedRun, stage: str) -> None:
 def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     """Raise one GnnflowError for everything that would stop a remaining stage and is known already.
 
-    stages: those that are about to run, by default all of the run.
+    stages: those that are about to run, by default all of the run. Where one of them is stopped, the error tells the
+    mistakes of later ones too: by then the tables would be ingested.
     """
-    if errors := errors_of_run(run, stages):
-        raise joined(errors)
+    names = Errors()
+    run, preview = _as_meant(run, stages or run.stages, names)
+    errors = errors_of_run(run, stages, preview=preview)
+    if (errors or names.found) and stages is not None:
+        errors = errors_of_run(run, here=stages, preview=preview)
+    for error in errors:
+        names.add(error)
+    if names.found:
+        raise joined([*names.found.values()])
 
 
 def errors_of_run(
-    run: ResolvedRun, stages: Sequence[str] | None = None, *, preview: Preview | None = None
+    run: ResolvedRun,
+    stages: Sequence[str] | None = None,
+    *,
+    here: Sequence[str] | None = None,
+    preview: Preview | None = None,
 ) -> list[GnnflowError]:
     """Return the errors that remaining stages would raise much later. stages: as for `check_run`.
 
-    preview: a sample of the tables, which else is read here where they are not ingested yet. Built-in layers run on
-    every execution, as the contract suite shows. So torch is loaded only for custom layers and for the model of
+    here: the ones of them that are about to run, whose libraries, devices and folders are checked; by default all.
+    preview: a sample of the tables; None where they are ingested already, or no stage reads them. Built-in layers run
+    on every execution, as the contract suite shows. So torch is loaded only for custom layers and for the model of
     train.start, and not if nothing is left to do.
     """
-    errors = Errors()
-    missing = errors.attempt(partial(_missing, run, stages or run.stages))
-    if preview is None and {"ingest", "train"}.intersection(missing or ()) and _missing(run, ("ingest",)):
-        run, preview = _as_meant(run, errors)
-    config = run.config
+    config, errors, stages = run.config, Errors(), stages or run.stages
+    missing = errors.attempt(partial(_missing, run, stages))
     for error in () if preview is None else errors_of_tables(preview, config):
         errors.add(error)
     if preview is not None and swapped_tables(preview, config.graph) is not None:
@@ -98,14 +108,17 @@ def errors_of_run(
     of_rows = None if preview is None or _are_told(errors.found.values(), preview, config) else preview
     if missing is None:
         return list(errors.found.values())
+    begun = [stage for stage in missing if here is None or stage in here]
+    if "train" not in begun and _lack_labels(preview, config):
+        missing = begun
     for error in _graph_errors(run, missing, preview):
         errors.add(error)
     for check in (
-        partial(_check_own_code, config, missing),
-        partial(_check_devices, config, missing),
-        partial(_check_training, config, missing),
+        partial(_check_own_code, config, begun),
+        partial(_check_devices, config, begun),
+        partial(_check_training, config, begun),
         partial(_check_train_rows, config, missing, of_rows),
-        partial(_check_partitioner, run, missing, preview),
+        partial(_check_partitioner, run, begun, preview),
         partial(_check_bad_rows, run),
     ):
         errors.attempt(check)
@@ -114,20 +127,37 @@ def errors_of_run(
     return list(errors.found.values())
 
 
-def _as_meant(run: ResolvedRun, errors: Errors) -> tuple[ResolvedRun, Preview]:
-    """Return the run with the columns that its config means, and a sample of its tables; keep the errors of names.
+def preview_before(run: ResolvedRun, stages: Sequence[str]) -> Preview | None:
+    """Return a sample of the tables where stages that are left need them, and they are not ingested yet."""
+    try:
+        needs_tables = {"ingest", "train"}.intersection(_missing(run, stages)) and _missing(run, ("ingest",))
+    except GnnflowError:  # of the workspace, which `errors_of_run` tells
+        return None
+    return preview_of(run.config, states=run.states) if needs_tables else None
+
+
+def _as_meant(run: ResolvedRun, stages: Sequence[str], errors: Errors) -> tuple[ResolvedRun, Preview | None]:
+    """Return the run with the columns that its config means, and `preview_before` of it; keep the errors of names.
 
     Tables in each other's place stay there: what follows from their columns is resolved already.
     """
-    while True:
-        preview = preview_of(run.config, states=run.states)
+    while (preview := preview_before(run, stages)) is not None:
         is_swapped = swapped_tables(preview, run.config.graph) is not None
         meant = None if is_swapped else as_meant(preview, run.config.graph)
         if meant is None:
-            return run, preview
+            break
         for error in meant.errors:
             errors.add(error)
         run = replace(run, config=run.config.model_copy(update={"graph": meant.graph}))
+    return run, preview
+
+
+def _lack_labels(preview: Preview | None, config: Config) -> bool:
+    """Return whether tables have no labels, which is no mistake for stages before training."""
+    if preview is None or preview.labelled is None or config.task.kind == "link":
+        return False
+    schema = preview.labelled.schema
+    return schema is not None and not schema.has_labels
 
 
 def _are_told(errors: Collection[GnnflowError], preview: Preview, config: Config) -> bool:

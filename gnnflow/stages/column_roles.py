@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.columns import are_amounts, floats_of, numbers_of
+from gnnflow.columns import LEADING_ZEROS, floats_of, numbers_of, words_of
 from gnnflow.datasets.edge_headers import split_words
 from gnnflow.graph.errors import ConfigError, listed
 from gnnflow.graph.splits import SPLITS
@@ -32,6 +33,7 @@ _NUMBERED = frozenset(("id", "nr", "no", "number"))  # as the numbers of rows ar
 _NAMES_ASSUMED = "its numbers are taken for names, as it is called an id; where they measure: {kind: numerical}"
 _PANDAS_INDEX = r"__index_level_[0-9]+__"
 _NUMBERS = 0.5  # share of texts that are numbers above which a column is meant as numbers
+_CODES_ASSUMED = "its numbers have leading zeros, so they are taken for names, such as"
 _VERSION = r"^\s*[0-9]+(\.[0-9]+){2,}\s*$"
 _VERSIONS_ASSUMED = "its values are taken for versions, such as 1.10.2"
 _OTHER_DATE = r"^\s*[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{2,4}\b.*$"
@@ -78,9 +80,7 @@ def find_label(tables: Sequence[GivenTable], taken: dict[str, set[str]], *, aske
         return None
     free = [(table, name) for table in tables for name in table.columns if name not in taken.get(table.uri, set())]
     if asked:
-        owner, _, column = asked.rpartition(".")
-        held = [(t, name) for t, name in free if name in (column, asked) and owner in ("", t.name, t.uri)]
-        held = held or [(t, name) for t, name in free if name == asked]
+        held = [(table, name) for table, name in free if name == table.named(asked)]
         if len(held) != 1:
             found = "no table has" if not held else f"{len(held)} tables have"
             raise ConfigError(
@@ -100,7 +100,7 @@ def find_label(tables: Sequence[GivenTable], taken: dict[str, set[str]], *, aske
 
 
 def _names(held: Sequence[tuple[GivenTable, str]], tables: Sequence[GivenTable]) -> list[str]:
-    return [f"{table.name}.{name}" if len(tables) > 1 else name for table, name in held]
+    return [shlex.quote(f"{table.name}.{name}" if len(tables) > 1 else name) for table, name in held]
 
 
 def _ask_label(problem: str, held: Sequence[tuple[GivenTable, str]], tables: Sequence[GivenTable]) -> ConfigError:
@@ -130,8 +130,11 @@ def _can_be_label(table: GivenTable, name: str) -> bool:
     if not (holds_numbers(kind) or holds_text(kind)):
         return False
     different = len(pc.unique(held))
-    if holds_text(kind) and (different > _MOST_CLASSES or different > max(_FEW, _ALIKE * len(held))):
+    if _only_names_rows(name, kind, is_unique=different == table.rows.num_rows):
         return False
+    if holds_text(kind):
+        is_date = bool(pc.all(pc.match_substring_regex(held.cast(pa.large_string()), _DATE)).as_py())
+        return 1 < different <= min(_MOST_CLASSES, max(_FEW, _ALIKE * len(held))) and not is_date
     return different > 1
 
 
@@ -214,18 +217,33 @@ def _feature_of(table: GivenTable, name: str) -> FeatureRole | str:
         return FeatureRole(name, "timestamp", note=note, keys={"kind": "timestamp"})
     if not (holds_numbers(kind) or holds_text(kind)):
         return f"of type {kind}, which is no feature"
-    return _scalar_feature(name, column, note=note)
+    return _scalar_feature(table, name, column, note=note)
 
 
-def _scalar_feature(name: str, column: pa.Array, *, note: str) -> FeatureRole | str:
+def _codes_in(text: pa.Array) -> pa.Array:
+    """Return integers as they are written; none where no integer has leading zeros, as codes have."""
+    has_zeros = pc.any(pc.match_substring_regex(text, LEADING_ZEROS)).as_py()
+    return text if has_zeros else text.slice(0, 0)
+
+
+def _code_feature(name: str, codes: pa.Array, *, note: str) -> FeatureRole | str:
+    different = len(pc.unique(codes))
+    if different > _ALIKE * len(codes) and different > _FEW:
+        return "of codes, with leading zeros, that are different in each row"
+    first = codes.filter(pc.match_substring_regex(codes, LEADING_ZEROS))[0].as_py()
+    return FeatureRole(name, "categorical", note, keys={"kind": "categorical"}, assumed=f"{_CODES_ASSUMED} {first!r}")
+
+
+def _scalar_feature(table: GivenTable, name: str, column: pa.Array, *, note: str) -> FeatureRole | str:
     held, kind = column.drop_null(), plain(column.type)
     different = len(pc.unique(held))
     if different == 1 and not note:
         return "the same in all rows that were read"
     if not holds_numbers(kind):
         return _text_feature(name, held, different=different, note=note)
-    is_id = name == INDEX or bool(_NUMBERED & {*split_words(name)[-1:]})
-    if pa.types.is_integer(kind) and is_id and different == len(column):
+    if name in table.padded and len(codes := _codes_in(table.texts(name))):
+        return _code_feature(name, codes, note=note)
+    if _only_names_rows(name, kind, is_unique=different == len(column)):
         return "different in each row"
     if split_words(name)[-1:] == ("id",):
         keys = {"kind": "categorical"}
@@ -233,12 +251,18 @@ def _scalar_feature(name: str, column: pa.Array, *, note: str) -> FeatureRole | 
     return FeatureRole(name, "numerical", note)
 
 
+def _only_names_rows(name: str, kind: pa.DataType, *, is_unique: bool) -> bool:
+    """Return whether a column numbers its rows, by its name and its values."""
+    is_id = name == INDEX or bool(_NUMBERED & {*split_words(name)[-1:]})
+    return is_id and is_unique and pa.types.is_integer(kind)
+
+
 def _text_feature(name: str, held: pa.Array, *, different: int, note: str) -> FeatureRole | str:
     text = held.cast(pa.large_string())
     if bool(pc.all(pc.match_substring_regex(text, _DATE)).as_py()):
         return FeatureRole(name, "timestamp", note=note, keys={"kind": "timestamp"})
     if bool(pc.all(pc.match_substring_regex(text, _OTHER_DATE)).as_py()):
-        return "of dates in another form than 2024-01-31: write them so to read them"
+        return "of dates in another form than 2024-01-31: write them in this form to read them"
     separated = pc.mean(pc.match_substring(text, "|").cast(pa.float64())).as_py()
     if separated > _SEPARATED:
         keys = {"kind": "multicategorical", "separator": "|"}
@@ -252,15 +276,15 @@ def _text_feature(name: str, held: pa.Array, *, different: int, note: str) -> Fe
 
 def _numeric_text(name: str, text: pa.Array, *, note: str) -> FeatureRole | str | None:
     """Return the role of text that is mostly numbers, or the reason why it is no feature; None for other text."""
-    if are_amounts(text):
-        return f"of amounts as text, such as {text[0].as_py()!r}: write them as 1234.5, without units"
-    if len(words := text.filter(pa.array(numbers_of(text).unreadable))) <= _NUMBERS * len(text):
-        if len(words) and pc.all(pc.match_substring_regex(words, _VERSION)).as_py():
-            return FeatureRole(name, "categorical", note, keys={"kind": "categorical"}, assumed=_VERSIONS_ASSUMED)
-        return "of numbers with other words among them: write null for these, or name its kind in graph.columns"
-    return None
-
-
-def type_name(name: str) -> str:
-    """Return a table's name as the name of a type, which is part of file names and of relations."""
-    return re.sub(r"_+", "_", name)
+    words, unreadable = int(words_of(text).sum()), text.filter(pa.array(numbers_of(text).unreadable))
+    if words > _NUMBERS * len(text):
+        return None
+    if not len(unreadable) and len(codes := _codes_in(text)):
+        return _code_feature(name, codes, note=note)
+    if not len(unreadable):
+        return FeatureRole(name, "numerical", note, keys={"kind": "numerical"})
+    if pc.all(pc.match_substring_regex(unreadable, _VERSION)).as_py():
+        return FeatureRole(name, "categorical", note, keys={"kind": "categorical"}, assumed=_VERSIONS_ASSUMED)
+    if 2 * words < len(unreadable):
+        return f"of amounts as text, such as {unreadable[0].as_py()!r}: write them as 1234.5, without units"
+    return "of numbers with other words among them: write null for these, or name its kind in graph.columns"

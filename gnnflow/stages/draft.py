@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from gnnflow.config.environment import config_line
+from gnnflow.config.formats_section import CsvFormat
 from gnnflow.config.loading import read_config
+from gnnflow.config.messages import explain
 from gnnflow.config.yaml_text import yaml_inline
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages.column_roles import (
@@ -17,10 +21,9 @@ from gnnflow.stages.column_roles import (
     find_label,
     find_split,
     not_weight,
-    type_name,
 )
 from gnnflow.stages.first_look import first_look
-from gnnflow.stages.given_tables import GivenTable, read_given
+from gnnflow.stages.given_tables import GivenTable, read_given, type_name
 from gnnflow.stages.resolve import SMALL_BYTES, bytes_in_memory, stamps_of_files
 from gnnflow.stages.table_roles import EdgeRole, NodeRole, Pair, Reference, Roles, find_roles
 from gnnflow.storage.inner_tables import tables_of
@@ -53,8 +56,9 @@ class _Graph:
 
     @property
     def is_typed(self) -> bool:
-        """True where the graph has several types or relations."""
-        return len(self.nodes) > 1 or len(self.roles.edges) > 1 or bool(self.roles.keys) or bool(self.bare)
+        """True where the graph has several types or relations, or one that leaves rows out."""
+        has_gaps = any(_gaps_of(edge) for edge in self.roles.edges)  # a relation may leave these rows out
+        return len(self.nodes) > 1 or len(self.roles.edges) > 1 or bool(self.roles.keys) or bool(self.bare) or has_gaps
 
     @property
     def bare(self) -> list[NodeRole]:
@@ -95,19 +99,27 @@ def draft_config(
     ids: Sequence[str] = (),
     label: str = "",
     ends: Sequence[Pair] = (),
-    encoding: str = "",
+    form: Mapping[str, str] | None = None,
 ) -> Draft:
     """Return a config for tables. Raises ConfigError where it has to ask.
 
-    ids, label, ends: the user's choices. encoding: of the tables that are not UTF-8.
+    ids, label, ends: the user's choices. form: keys of `graph.formats`, for the tables that cannot be read without.
     """
-    given = [read_given(uri, encoding=encoding) for place in tables for uri in tables_of(place)]
+    said = _read_form(form) if form else None
+    given = [read_given(uri, form=said) for place in tables for uri in tables_of(place)]
     if twice := [each.name for each in given if [other.name for other in given].count(each.name) > 1]:
         raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
     roles = find_roles(given, ids=ids, ends=ends)
     graph = _chosen(roles, name=name, label=label)
     text = "\n".join(_comment(line) if line.strip().startswith("#") else line for line in _lines(graph)) + "\n"
     return Draft(text, tuple(_told(graph)), first_look(read_config(text)).stops)
+
+
+def _read_form(form: Mapping[str, str]) -> CsvFormat:
+    try:
+        return CsvFormat.model_validate(form)
+    except ValidationError as error:
+        raise explain(error, form, model=CsvFormat, source="gnnflow init") from None
 
 
 def _chosen(roles: Roles, *, name: str, label: str) -> _Graph:
@@ -143,6 +155,11 @@ def _ends(edge: EdgeRole) -> tuple[Reference, Reference]:
     return edge.src, edge.dst
 
 
+def _gaps_of(edge: EdgeRole) -> float:
+    """Return the largest share of rows that lack an end; 0 where none does."""
+    return max(edge.table.missing(end.column) for end in _ends(edge))
+
+
 def _end_told(end: Reference) -> str:
     if end.nodes.bare:
         return f"{end.column!r} (type {end.nodes.bare}, without a table)"
@@ -150,7 +167,7 @@ def _end_told(end: Reference) -> str:
 
 
 def _relation(edge: EdgeRole) -> str:
-    middle = type_name(edge.dst.column) if edge.is_key else type_name(edge.table.name)
+    middle = type_name(edge.dst.column) or "key" if edge.is_key else type_name(edge.table.name)
     return f"{type_name(edge.src.nodes.name)}__{middle}__{type_name(edge.dst.nodes.name)}"
 
 
@@ -176,18 +193,21 @@ def _table_lines(graph: _Graph) -> Iterator[str]:
     else:
         yield "nodes:"
         for each in graph.nodes:
-            yield f"  {type_name(each.table.name)}: {config_line(each.table.uri)}"
+            yield f"  {config_line(type_name(each.table.name))}: {config_line(each.table.uri)}"
         for bare in graph.bare:
-            yield f"  {type_name(bare.bare)}: null  # the ids in {bare.table.name}.{bare.id}: no table is called so"
+            why = f"the ids in {bare.table.name}.{bare.id}: no table is called so"
+            yield f"  {config_line(type_name(bare.bare))}: null  # {why}"
         yield "edges:"
         for edge in edges:
             keys = {"table": edge.table.uri, "src": edge.src.column, "dst": edge.dst.column}
-            yield f"  {_relation(edge)}: {config_line(keys) if edge.is_key else config_line(edge.table.uri)}"
+            value = keys if edge.is_key or _gaps_of(edge) else edge.table.uri
+            note = f"  # rows without one of the ends are no edges: {_gaps_of(edge):.0%}" if _gaps_of(edge) else ""
+            yield f"  {config_line(_relation(edge))}: {config_line(value)}{note}"
     ids = {type_name(each.table.name): each.id for each in graph.nodes}
     yield from _names_of("id", ids, note="different in each row")
     for key in ("src", "dst"):
-        own = {_relation(edge): getattr(edge, key) for edge in graph.roles.edges}
-        if not own:  # foreign keys alone, which name their columns
+        own = {_relation(edge): getattr(edge, key) for edge in graph.roles.edges if not _gaps_of(edge)}
+        if not own:  # the relations name their columns
             continue
         shares = ", ".join(dict.fromkeys(f"{end.share:.0%}" for end in own.values() if not end.nodes.bare))
         note = f"{shares} of a sample of its values are ids of {'its nodes' if graph.is_typed else 'nodes'}"
@@ -205,10 +225,11 @@ def _weight_line(graph: _Graph) -> Iterator[str]:
 
 
 def _format_lines(graph: _Graph) -> Iterator[str]:
-    """Yield the line of the tables that are not UTF-8."""
+    """Yield the line of the tables that cannot be read without."""
     edges = {_relation(each) if graph.is_typed else "edges": each.table for each in graph.roles.edges}
     nodes = {type_name(each.name) if graph.is_typed else "nodes": each.table for each in graph.nodes}
-    forms = {name: {"encoding": table.encoding} for name, table in (nodes | edges).items() if table.encoding}
+    held = {name: table.form for name, table in (nodes | edges).items()}
+    forms = {name: form.model_dump(exclude_unset=True) for name, form in held.items() if form is not None}
     if forms:
         yield f"formats: {config_line(forms)}"
 
@@ -248,7 +269,7 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
     if graph.is_typed:
         yield "features:"
         for table, columns in held:
-            yield f"  {type_name(table.name)}: {config_line([column.column for column in columns])}"
+            yield f"  {config_line(type_name(table.name))}: {config_line([column.column for column in columns])}"
             kinds |= {f"{type_name(table.name)}.{each.column}": each for each in columns if each.keys}
     else:
         ((table, columns),) = held

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.columns import LEADING_ZEROS
 from gnnflow.config.base import tag_name, tagged_members
+from gnnflow.config.environment import config_line
 from gnnflow.config.graph_section import table_key
 from gnnflow.config.messages import show
 from gnnflow.config.root import Config
@@ -26,13 +28,13 @@ from gnnflow.ingest.preview_targets import Counted, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
-from gnnflow.stages.check import errors_of_run, joined
+from gnnflow.stages.check import errors_of_run, joined, preview_before
 from gnnflow.stages.meant_tables import as_meant, with_hint
 from gnnflow.stages.resolve import cluster_for, resolve_partly
 from gnnflow.stages.table_errors import preview_of
 from gnnflow.stages.target_checks import alike_nodes
 from gnnflow.storage.columns import combine
-from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times
+from gnnflow.storage.user_tables import form_of, holds_lists, holds_numbers, holds_text, holds_times, read_chunk
 
 if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 _EXAMPLES, _LETTERS, _LIST = 3, 24, 3
 _OF_SHARDS = ("shard_size", "layout", "targets")
 _INPUTS = ("feature", "attribute")
+_NUMERICAL = tuple(f"{what} (numerical)" for what in _INPUTS)
 _LEAST = 0.001  # the least share that one decimal shows
 _WIDTHS = (24, 14, 28, 9)
 
@@ -141,29 +144,16 @@ class Look:
 
 def first_look(read: PartialConfig) -> Look:
     """Return all that is known about a run before it begins."""
-    errors, given = Errors(), read.config
-    for error in read.errors:
-        errors.add(error)
-    if given is None:
-        return Look("", tuple(errors.found.values()))
-    run, unresolved = resolve_partly(given)
-    preview = preview_of(run.config, states=run.states)
-    while (meant := as_meant(preview, given.graph)) is not None:
-        for found in meant.errors:
-            errors.add(found)
-        given = given.model_copy(update={"graph": meant.graph})
-        run, unresolved = resolve_partly(given)
-        preview = preview_of(run.config, states=run.states)
-    config = run.config
-    stops = [*errors_of_run(run, preview=preview), *(with_hint(each, preview, config.graph) for each in unresolved)]
-    for found in stops:
-        if not any(_is_about(found, key) for key in read.removed):  # it follows from a mistake that is told
-            errors.add(found)
+    if read.config is None:
+        return Look("", tuple(_stops_of(read.errors)))
+    seen = _see(read, read.config)
+    config, preview = seen.run.config, seen.preview
+    assert preview is not None, "tables are sampled before all stages of a run"
     counted = count_targets(preview, config.graph)
     tables = tuple(_table_look(table, config, preview) for table in preview.tables if table.parts)
     return Look(
         name=config.name,
-        stops=tuple(errors.found.values()),
+        stops=tuple(seen.stops),
         tables=tables,
         targets=counted,
         target_text=_target_text(config, preview, counted),
@@ -171,12 +161,55 @@ def first_look(read: PartialConfig) -> Look:
         times=tuple(_times(preview, config.graph)),
         notes=(
             *_empty_inputs(tables),
+            *_codes_as_numbers(preview, tables, config.graph),
             *(() if preview.read is None or not preview.is_complete else alike_nodes(config, preview.read)),
         ),
         stages=tuple(stages_of(config)),
-        cluster="" if unresolved else _cluster_text(run),
+        cluster="" if seen.is_unresolved else _cluster_text(seen.run),
         keys=tuple(_keys_of(config)),
     )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A run with everything that would stop it, and the sample of its tables; None where no stage reads these."""
+
+    run: ResolvedRun
+    preview: Preview | None
+    stops: list[GnnflowError]
+    is_unresolved: bool
+
+
+def _see(read: PartialConfig, given: Config, *, here: Sequence[str] | None = None) -> _Seen:
+    """Return a run as far as its config can be read. here: the stages that are about to run, None for all.
+
+    Tables are sampled before all stages of a run; before some of them, where they are not ingested yet.
+    """
+    errors: list[GnnflowError] = [*read.errors]
+    run, unresolved = resolve_partly(given)
+
+    def sample() -> Preview | None:
+        return preview_of(run.config, states=run.states) if here is None else preview_before(run, here and run.stages)
+
+    preview = sample()
+    while preview is not None and (meant := as_meant(preview, given.graph)) is not None:
+        errors += meant.errors
+        given = given.model_copy(update={"graph": meant.graph})
+        run, unresolved = resolve_partly(given)
+        preview = sample()
+    found = [] if here is not None and not here else errors_of_run(run, here=here, preview=preview)
+    found += unresolved if preview is None else [with_hint(each, preview, run.config.graph) for each in unresolved]
+    # what follows from a mistake that is told is none
+    errors += [error for error in found if not any(_is_about(error, key) for key in read.removed)]
+    return _Seen(run, preview, _stops_of(errors), bool(unresolved))
+
+
+def _stops_of(errors: Sequence[GnnflowError]) -> list[GnnflowError]:
+    """Return errors, each once."""
+    each_once = Errors()
+    for error in errors:
+        each_once.add(error)
+    return list(each_once.found.values())
 
 
 def _is_about(error: GnnflowError, key: str) -> bool:
@@ -185,17 +218,22 @@ def _is_about(error: GnnflowError, key: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", about) is not None
 
 
-def refuse_first(read: PartialConfig) -> ResolvedRun:
+def refuse_first(read: PartialConfig, *, here: Sequence[str] | None = None) -> ResolvedRun:
     """Return the run of a config. Raises one error for all that stops it, where the config or a missing table does.
 
     What else would stop the run is said when it is checked, which looks at the tables too.
+
+    here: the stages that are about to run, None for all of the run; without any, the tables' content is not looked at.
     """
-    if not read.errors and read.config is not None:
+    first: list[GnnflowError] = [*read.errors]
+    if not first and read.config is not None:
         try:
             return resolve_here(read.config)
         except GnnflowError as error:
-            raise joined(first_look(read).stops or [error]) from error
-    raise joined(first_look(read).stops)
+            first.append(error)
+    if read.config is None:
+        raise joined(_stops_of(first))
+    raise joined(_see(read, read.config, here=here).stops or first)
 
 
 def _table_look(table: SampledTable, config: Config, preview: Preview) -> TableLook:
@@ -222,6 +260,25 @@ def _empty_inputs(tables: Sequence[TableLook]) -> Iterator[str]:
             if table.sampled and column.missing >= 1 and column.role.startswith(_INPUTS):
                 name = _on_one_line(column.name)
                 yield f"{table.key}: column {name} has no value in the rows that were read: it tells a model nothing."
+
+
+def _codes_as_numbers(preview: Preview, looks: Sequence[TableLook], graph: GraphConfig) -> Iterator[str]:
+    """Yield a sentence for each input of CSV that is read as numbers and has leading zeros, as codes have."""
+    tables = [table for table in preview.tables if table.parts]
+    for table, look in zip(tables, looks, strict=True):
+        owner, chunk = table.name.rpartition("/")[2], table.sample.chunks[0]
+        inputs = [each.name for each in look.columns if each.role in _NUMERICAL and each.type == "int64"]
+        names = [name for name in inputs if chunk.csv and graph.column_section(owner, name) is None]
+        rows = read_chunk(chunk, names) if names else pa.table({})  # as it is written
+        for name in rows.column_names:
+            codes = combine(rows[name]).cast(pa.large_string()).drop_null()
+            codes = codes.filter(pc.match_substring_regex(codes, LEADING_ZEROS))
+            if len(codes):
+                line = config_line({"columns": {name: {"kind": "categorical"}}})
+                yield (
+                    f"{look.key}: column {_on_one_line(name)} is read as numbers, without the leading zeros of "
+                    f"{codes[0].as_py()!r}. Where they are codes, set graph: {line}."
+                )
 
 
 def _column_look(name: str, table: SampledTable, role: str) -> ColumnLook:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+import shlex
 import unicodedata
 from dataclasses import dataclass
 
@@ -28,13 +31,15 @@ from gnnflow.storage.user_tables import (
     with_types,
 )
 
+_SUFFIXES = r"(\.(csv|tsv|parquet|pq|arrow|feather|ipc|jsonl|ndjson|xlsx|xlsm|gz))+$"
 _MOST_READ = 256 << 20  # bytes of a table whose ids are read as a whole
 
 
 @dataclass(frozen=True)
 class GivenTable:
-    """A sampled table. name: of its file or folder, which becomes a type's or a relation's. encoding: "" for UTF-8.
+    """A sampled table. name: of its file or folder, which becomes a type's or a relation's.
 
+    form: as the user says it, None where its files show it.
     padded: the columns of integers in text that have leading zeros, which are text as ids.
     """
 
@@ -43,13 +48,18 @@ class GivenTable:
     sample: Sample
     chunks: tuple[Chunk, ...]
     rows: pa.Table
-    encoding: str = ""
+    form: CsvFormat | None = None
     padded: frozenset[str] = frozenset()
 
     @property
     def columns(self) -> list[str]:
         """The names of its columns."""
         return list(self.rows.column_names)
+
+    def named(self, given: str) -> str | None:
+        """Return the column that COLUMN or TABLE.COLUMN names; None where this table has none. Names may hold dots."""
+        owned = (given.removeprefix(f"{each}.") for each in (self.uri, self.name) if given.startswith(f"{each}."))
+        return next((each for each in (given, *owned) if each in self.columns), None)
 
     @property
     def num_rows(self) -> int:
@@ -69,28 +79,37 @@ class GivenTable:
             held = numbers.cast(pa.int64(), safe=False) if is_whole else pa.array([], pa.int64())
             kind = held.type
         if column in self.padded:
-            return self._as_written(column)
+            return self.texts(column)
         if not (pa.types.is_integer(kind) or holds_text(kind)):
             return pa.array([], pa.large_string())
         return held.cast(pa.large_string()).drop_null()
 
-    def _as_written(self, column: str) -> pa.Array:
+    def missing(self, column: str) -> float:
+        """Return the share of the sample's rows without a value in a column."""
+        held = combine(self.rows[column])
+        gaps: int = held.null_count
+        if holds_text(plain(held.type)):
+            gaps += pc.sum(pc.equal(held.cast(pa.large_string()), "")).as_py() or 0
+        return gaps / max(len(held), 1)
+
+    def texts(self, column: str) -> pa.Array:
+        """Return the sample of a column of CSV as it is written, without gaps."""
         parts = [combine(read_chunk(chunk, [column])[column]) for chunk in self.sample.chunks]
         held = pa.concat_arrays([part.cast(pa.large_string()).drop_null() for part in parts])
         return held.filter(pc.not_equal(held, ""))
 
 
-def read_given(uri: str, *, encoding: str = "") -> GivenTable:
+def read_given(uri: str, *, form: CsvFormat | None = None) -> GivenTable:
     """Return a table with its sampled rows. Raises TableError and StorageError as ingest does.
 
-    encoding: of a table that is not UTF-8; "" where none is known.
+    form: of a table that cannot be read without; None where none is known.
     """
-    if encoding:
+    if form is not None:
         try:
             return read_given(uri)
         except TableError:
-            form = CsvFormat(encoding=encoding)
-    sample = sample_table(absolute(uri), form=form if encoding else None)
+            pass
+    sample = sample_table(absolute(uri), form=form)
     for chunk in sample.chunks[:1]:
         if chunk.csv is not None and are_numbers(chunk.csv.names):
             raise TableError(
@@ -104,14 +123,30 @@ def read_given(uri: str, *, encoding: str = "") -> GivenTable:
     rows = read_typed(chunks, columns=[name for name in names if names.count(name) == 1])
     inexact = {name for found in surveys for name, facts in found.columns.items() if not facts.exact}
     padded = frozenset(name for name in rows.column_names if name in inexact and pa.types.is_integer(rows[name].type))
-    return GivenTable(uri, _name_of(uri), sample, tuple(chunks), rows, encoding, padded)
+    return GivenTable(uri, _name_of(uri), sample, tuple(chunks), rows, form, padded)
 
 
 def _name_of(uri: str) -> str:
     last = uri.rstrip("/").rsplit("/", 1)[-1].rpartition(MARK)[2]
-    last = unicodedata.normalize("NFKD", last).encode("ascii", "ignore").decode()  # an umlaut without its dots
-    stem = re.sub(r"(\.(csv|parquet|pq|arrow|feather|ipc|jsonl|ndjson|xlsx|xlsm|gz))+$", "", last, flags=re.IGNORECASE)
-    return re.sub(r"[^A-Za-z0-9]+", "_", stem).strip("_") or "table"
+    return type_name(re.sub(_SUFFIXES, "", last, flags=re.IGNORECASE)) or "table"
+
+
+def type_name(name: str) -> str:
+    """Return the name of a table or column as a type's or a relation's, which are parts of file names."""
+    plain_letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()  # no dots of an umlaut
+    return re.sub(r"[^A-Za-z0-9]+", "_", plain_letters).strip("_")
+
+
+def say_id(table: GivenTable, column: str) -> str:
+    """Return the option that names a table's column of ids, as a shell reads it."""
+    return f"--id {shlex.quote(f'{table.name}.{column}')}"
+
+
+def say_ends(src: str, dst: str) -> str:
+    """Return the option that names the columns of ends, as a shell reads it; a name with a comma is in quotes."""
+    names = io.StringIO()
+    csv.writer(names, lineterminator="").writerow((src, dst))
+    return f"--ends {shlex.quote(names.getvalue())}"
 
 
 def all_values(table: GivenTable, column: str) -> pa.Array:

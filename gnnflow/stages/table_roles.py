@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from gnnflow.datasets.edge_headers import RELATIVES, find_ends, find_types, split_words
 from gnnflow.graph.errors import ConfigError, listed
-from gnnflow.stages.given_tables import GivenTable, all_values
-from gnnflow.storage.user_tables import holds_text, plain
+from gnnflow.stages.given_tables import GivenTable, all_values, say_ends, say_id
 
 Pair = tuple[str, str]
 
@@ -25,6 +24,7 @@ INDEX = "Unnamed: 0"  # as pandas calls the index that it writes without a name
 _BY_NAME = 3  # the score of a column that is called as the table's ids are
 _FOUND = 0.5  # share of a column's values among a table's ids that makes it an end, with a name that says so
 _SURE = 0.9  # the same without such a name, for text
+_INTEGER = r"^-?(0|[1-9][0-9]*)$"  # without leading zeros
 _HERE = "gnnflow init"
 _PAIR = 2
 _MANY_FOR_EACH = 50
@@ -87,7 +87,7 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
             found[table.uri] = _held_ids(table, tables, said)
     candidates = [NodeRole(table, name) for table in tables if (name := found[table.uri]) is not None]
     references = {table.uri: _references(table, candidates, found[table.uri]) for table in tables}
-    said_nodes = {table.uri for table in tables for given in ids if _is_of(given, table) and "." in given}
+    said_nodes = {table.uri for table in tables for given in ids if table.named(given) not in (None, given)}
     edges = [
         edge
         for table in tables
@@ -124,8 +124,7 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
 def _refuse_unknown(tables: Sequence[GivenTable], ids: Sequence[str], ends: Sequence[Pair]) -> None:
     """Raise ConfigError where an option names no column of the tables."""
     for given in ids:
-        owner, _, column = given.rpartition(".")
-        if not any(owner in ("", each.name, each.uri) and column in each.columns for each in tables):
+        if not any(each.named(given) for each in tables):
             raise _unknown("--id", given, tables)
     for pair in ends:
         if not any({*pair} <= {*each.columns} for each in tables):
@@ -174,7 +173,7 @@ def _ask_about_unnamed(
     for table in (edge.table for edge in edges):
         for column in (each.column for each in ends[table.uri] if each.nodes.table.uri == lost.uri):
             own = ids[table.uri]
-            nodes = f"Make its rows nodes: --id {table.name}.{own}. Or leave" if own else "Leave"
+            nodes = f"Make its rows nodes: {say_id(table, own)}. Or leave" if own else "Leave"
             raise ConfigError(
                 f"column {column!r} of {table.uri} holds the ids of {lost.uri}, and is no end of its edges",
                 where=_HERE,
@@ -197,8 +196,8 @@ def _id_of(table: GivenTable, ids: Sequence[str], tables: Sequence[GivenTable], 
     the user names as ends.
     """
     for given in ids:
-        if _is_of(given, table):
-            return given.rpartition(".")[2]
+        if (column := table.named(given)) is not None:
+            return column
     scores = {name: _id_score(name, table.name) for name in _different(table)}
     named = [name for name, score in scores.items() if score]
     if not named:
@@ -211,15 +210,9 @@ def _id_of(table: GivenTable, ids: Sequence[str], tables: Sequence[GivenTable], 
         raise ConfigError(
             f"{listed(chosen)} may each be the ids of {table.uri}",
             where=_HERE,
-            fix=f"Name one: --id {table.name}.{chosen[0]}",
+            fix=f"Name one: {say_id(table, chosen[0])}",
         )
     return chosen[0]
-
-
-def _is_of(given: str, table: GivenTable) -> bool:
-    """Return whether COLUMN or TABLE.COLUMN is of a table."""
-    owner, _, column = given.rpartition(".")
-    return owner in ("", table.name, table.uri) and column in table.columns
 
 
 def _different(table: GivenTable) -> list[str]:
@@ -237,15 +230,18 @@ def _held_ids(table: GivenTable, tables: Sequence[GivenTable], ends: set[str]) -
 
 
 def _is_referred_to(table: GivenTable, name: str, tables: Sequence[GivenTable], said: set[str]) -> bool:
-    """Return whether another table has a column, named as ids or ends are, whose values this column holds.
+    """Return whether another table has a column whose values this column holds.
 
-    said: columns that the user names as ends.
+    Integers are among others by chance, so their column must be named as ids, ends or this one are. said: columns that
+    the user names as ends.
     """
     values = table.values(name)
+    is_text = _is_text(values)
     for other in tables:
         ends = {*(find_ends(other.columns) or ()), *said}
         for column in other.columns if other.uri != table.uri else ():
-            held = pc.unique(other.values(column)) if column in ends or {*split_words(column)[-1:]} & _ID_WORDS else ()
+            is_key = column in ends or (column == name != INDEX) or {*split_words(column)[-1:]} & _ID_WORDS
+            held = pc.unique(other.values(column)) if is_key or is_text else ()
             if len(held) and pc.mean(pc.is_in(held, value_set=values).cast(pa.float64())).as_py() >= _SURE:
                 return True
     return False
@@ -272,7 +268,7 @@ def _references(table: GivenTable, nodes: Sequence[NodeRole], own: str | None) -
     found = []
     for name in table.columns:
         values = pc.unique(table.values(name))
-        if name == own or not len(values):
+        if name in (own, INDEX) or not len(values):
             continue
         best = max((_reference(name, values, each, table) for each in nodes), key=lambda each: each[0], default=None)
         if best is not None and best[1] is not None:
@@ -286,15 +282,20 @@ def _reference(
     words = split_words(name)
     subject = tuple(word for word in words if word not in _ID_WORDS)
     is_named = subject in _stems(nodes.table.name) or (bool(subject) and words == split_words(nodes.id))
-    is_text = holds_text(plain(table.rows.schema.field(name).type)) or name in table.padded
+    is_text = _is_text(values)
     # small integers are among other ones by chance: category_id, house_number
     says_id = {*words[-1:]} <= (_ID_WORDS if is_text else _KEY_WORDS) and bool(words)
     says_id &= is_text or not subject or bool(RELATIVES & {*subject})
-    if nodes.table.uri == table.uri and not says_id:
+    if nodes.table.uri == table.uri and not (says_id or (is_text and RELATIVES & {*words})):
         return (False, 0.0), None
     share = _share_among(values, nodes)
     least = _FOUND if is_named or says_id else _SURE if is_text else 2.0
     return (is_named, share), Reference(name, nodes, share) if share >= least else None
+
+
+def _is_text(values: pa.Array) -> bool:
+    """Return whether ids are text, and no integers, of whatever type these are."""
+    return not pc.all(pc.match_substring_regex(values, _INTEGER)).as_py()
 
 
 def _share_among(values: pa.Array, nodes: NodeRole) -> float:
@@ -326,6 +327,8 @@ def _edge_of(
         if min(src.share, dst.share) >= _FOUND:
             return _sure_edges(EdgeRole(table, src, dst), own)
     held = [each for each in references[table.uri] if each.nodes.table.uri != table.uri]
+    if own is not None and len(held) < len(references[table.uri]):  # manager_id: its rows are each other's ends
+        return None
     if len(held) == _PAIR:
         return _sure_edges(EdgeRole(table, held[0], held[1]), own)
     if len(held) > _PAIR:
@@ -339,14 +342,14 @@ def _edge_of(
 
 def _of_several(table: GivenTable, own: str | None, held: Sequence[Reference]) -> str:
     """Return the fixes for a table with three or more columns of ids."""
-    pair = f"--ends {held[0].column},{held[1].column}"
+    pair = say_ends(held[0].column, held[1].column)
     named = {end.nodes.name for end in held[:_PAIR]}
     others = list(dict.fromkeys(end.nodes.name for end in held if end.nodes.name not in named))
     without = f", without the tables {listed(others)}" if others else ""
     edges = f"{pair} for edges{without}"
     if own is None:
         return f"Name an edge's source and target: {edges}. Or give each row an id, which makes it a node."
-    return f"Name one: --id {table.name}.{own} for nodes with a relation for each, or {edges}."
+    return f"Name one: {say_id(table, own)} for nodes with a relation for each, or {edges}."
 
 
 def _sure_edges(role: EdgeRole, own: str | None) -> EdgeRole:
@@ -360,12 +363,12 @@ def _sure_edges(role: EdgeRole, own: str | None) -> EdgeRole:
     attributes = {*table.columns} - {own, role.src.column, role.dst.column}
     if own is None or is_bare or not attributes or table.num_rows < _MANY_FOR_EACH * rows:
         return role
-    pair = f"{role.src.column},{role.dst.column}"
+    pair = say_ends(role.src.column, role.dst.column)
     raise ConfigError(
         f"the rows of {table.uri} may be edges between {role.src.nodes.name} and {role.dst.nodes.name}, or nodes "
         f"(ids in {own!r}) with two foreign keys",
         where=_HERE,
-        fix=f"Name one: --ends {pair} for edges, --id {table.name}.{own} for nodes.",
+        fix=f"Name one: {pair} for edges, {say_id(table, own)} for nodes.",
     )
 
 
@@ -380,7 +383,7 @@ def _apart(table: GivenTable, pair: Pair, nodes: Sequence[NodeRole]) -> tuple[Re
     if types is None or types[0] == types[1] or sum(sure) != 1:
         return ends[0], ends[1]
     other = sure.index(False)
-    is_text = holds_text(plain(table.rows.schema.field(pair[other]).type))
+    is_text = _is_text(table.values(pair[other]))
     is_other_thing = not is_text and ends[0].nodes == ends[1].nodes
     if is_other_thing or ends[other].share < _FOUND:
         ends[other] = Reference(pair[other], NodeRole(table, pair[other], bare=types[other]), 1.0)

@@ -41,7 +41,7 @@ _MARK = b"\xef\xbb\xbf"
 # 1,5 and 1.234,5; 1.234 has a point for thousands in a column of such, 0.125 has not
 _NUMBER_WITH_COMMA = r"^\s*[+-]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]+)(,[0-9]+([eE][+-]?[0-9]+)?)?\s*$"
 REWRITE = "Write the table again as UTF-8 CSV, or as Parquet."
-_OTHER_ENCODING = f"{say_form('encoding', 'cp1252')} gnnflow init has --encoding cp1252. Or: {REWRITE}"
+_OTHER_ENCODING = f"{say_form('encoding', 'cp1252')} Or: {REWRITE}"
 
 
 class Span(NamedTuple):

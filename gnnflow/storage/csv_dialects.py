@@ -105,7 +105,9 @@ def say_form(key: str, *values: str) -> str:
     """Return how to say the form of a file, in a config and to `gnnflow import`. key: of a config."""
     option = {"separator": "sep"}.get(key, key)
     given = " or ".join(f"--option {option}={value}" for value in values)
-    return f"Set graph.formats: {{TABLE: {{{key}: {' or '.join(values)}}}}} in a config, or give an import {given}."
+    to_init = " or ".join(f"--{key} {value}" for value in values)
+    line = f"{{TABLE: {{{key}: {' or '.join(values)}}}}}"
+    return f"Set graph.formats: {line} in a config, or give an import {given}, and `gnnflow init` {to_init}."
 
 
 def sniff(

@@ -35,6 +35,8 @@ _FORMATS: dict[str, Format] = {
     ".pq": "parquet",
     ".csv": "csv",
     ".csv.gz": "csv",
+    ".tsv": "csv",
+    ".tsv.gz": "csv",
     ".arrow": "arrow",
     ".feather": "arrow",
     ".ipc": "arrow",

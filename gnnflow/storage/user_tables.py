@@ -343,8 +343,8 @@ def chunks_of(file: TableFile) -> Iterator[Chunk]:
     found = kind_of(file)
     if found is None:
         fix = (
-            "Use .parquet, .pq, .csv, .csv.gz, .arrow, .feather, .ipc or .jsonl, a database or a workbook; where it is "
-            "CSV with another name, say so in graph.formats: {nodes: {kind: csv}}."
+            "Use .parquet, .pq, .csv, .csv.gz, .tsv, .arrow, .feather, .ipc or .jsonl, a database or a workbook; where "
+            "it is CSV with another name, say so in graph.formats: {nodes: {kind: csv}}."
         )
         raise TableError("unknown table format", where=file.uri, fix=fix)
     if file.form is not None and found != "csv":

@@ -67,6 +67,56 @@ def test_run_looks_at_the_tables_once_before_its_first_stage(tmp_path, monkeypat
     assert looks == ["stamps_of", "preview_of"]
 
 
+_MISTAKES = {
+    "config": ("epochs: unknown key", "publish.name: the environment variable GNNFLOW_NO_SUCH is not set"),
+    "tables": ("`graph: {src: sender}`", "`graph: {dst: receiver}`"),
+    "labels": ("train.metric: mae",),
+    "machine": ("train.scratch: '/no/such/folder'",),
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("plan", {"config", "tables", "labels", "machine"}),
+        ("ingest", {"config", "tables", "labels"}),
+        ("train", {"config", "tables", "labels", "machine"}),
+        ("score", {"config"}),
+    ],
+)
+def test_every_command_tells_all_mistakes_of_a_config_at_once(tmp_path, monkeypatch, command, told):
+    """Also those that stop a later stage; not those of a machine on which another stage may run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nodes.csv").write_text("id,f,label,split\n0,1.5,a,train\n2,3.5,b,train\n1,2.5,b,valid\n")
+    (tmp_path / "edges.csv").write_text("sender,receiver\n0,1\n1,0\n")
+    graph = "graph: {nodes: nodes.csv, edges: edges.csv, features: [f]}"
+    train = "train: {strategy: global-batch, metric: mae, memory: 1GiB, scratch: /no/such/folder}"
+    (tmp_path / "config.yaml").write_text(f"name: small\n{graph}\n{train}\n")
+    wrong = ("--set", "epochs=3", "--set", "publish.name=${GNNFLOW_NO_SUCH}")
+    for said, words in ((told, wrong), (told - {"config"}, ())):
+        if not said:
+            continue
+        shown = str(CliRunner().invoke(build_app(), [command, "config.yaml", *words]).exception)
+        parts = {part: kind in said for kind, parts in _MISTAKES.items() for part in parts}
+        assert {part: part in shown for part in parts} == parts, shown
+    assert not (tmp_path / "runs" / "artifacts").exists()
+
+
+def test_a_stage_that_needs_no_labels_asks_for_none_and_a_later_one_reads_no_table_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nodes.csv").write_text("id,f\n0,1.5\n2,3.5\n1,2.5\n")
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n1,0\n")
+    (tmp_path / "config.yaml").write_text("name: bare\ngraph: {nodes: nodes.csv, edges: edges.csv, features: [f]}\n")
+    shown = str(CliRunner().invoke(build_app(), ["ingest", "config.yaml", "--set", "graph.features=[g]"]).exception)
+    assert "no column 'g'" in shown
+    assert "nothing can be trained" not in shown
+    assert CliRunner().invoke(build_app(), ["ingest", "config.yaml"]).exit_code == 0
+    monkeypatch.setattr(check, "preview_of", lambda *_, **__: pytest.fail("the tables are ingested"))
+    shown = str(CliRunner().invoke(build_app(), ["train", "config.yaml", "--set", "train.lr=fast"]).exception)
+    assert "train.lr: 'fast'" in shown
+    assert "nothing can be trained" in shown
+
+
 def test_init_keeps_a_file_that_is_there(tmp_path):
     (tmp_path / "config.yaml").write_text("name: mine\n")
     outcome = CliRunner().invoke(build_app(), ["init", "nodes.csv", "--out", str(tmp_path / "config.yaml")])

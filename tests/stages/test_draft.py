@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import gzip
 import re
+import shlex
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from gnnflow.cli.tables import parse_ends
 from gnnflow.config import load_config
+from gnnflow.config.loading import read_config
 from gnnflow.graph.errors import ConfigError, TableError
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.draft import draft_config
+from gnnflow.stages.first_look import first_look
+from gnnflow.stages.given_tables import say_ends
 
 _ROWS = 60
 
@@ -168,7 +175,7 @@ def test_messy_exports_run_as_they_are(tmp_path):
     calls = tmp_path / "Anrufe.csv"
     rows = "".join(f"K{number};K{number // 2};dünn\n" for number in range(_ROWS))
     calls.write_text(f"von;an;Güte\n{rows}", encoding="cp1252")
-    draft = draft_config([str(customers), str(calls)], encoding="cp1252")
+    draft = draft_config([str(customers), str(calls)], form={"encoding": "cp1252"})
     assert not draft.stops
     assert _content(draft.text)["graph"]["formats"] == {"edges": {"encoding": "cp1252"}}
     graph = _content(draft.text)["graph"]
@@ -337,6 +344,29 @@ def test_amounts_as_text_are_never_categories_silently(tmp_path, values, line):
     assert not draft.stops
 
 
+def test_an_option_says_the_form_that_a_table_does_not_show(tmp_path):
+    accounts = tmp_path / "accounts.csv"
+    rows = [f"{each};{1 + number % 9},{100 + number};{'xy'[number % 2]}" for number, each in enumerate(_ids("A"))]
+    accounts.write_text("\n".join(["account_id;size;label", *rows]) + "\n")
+    tables = [str(accounts), _payments(tmp_path)]
+    with pytest.raises(TableError, match=r"may be a fraction or thousands.*init` --decimal comma or --decimal point"):
+        draft_config(tables)
+    draft = draft_config(tables, form={"decimal": "comma"})
+    assert not draft.stops
+    assert _content(draft.text)["graph"]["formats"] == {"nodes": {"decimal": "comma"}}
+    with pytest.raises(ConfigError, match="decimal"):
+        draft_config(tables, form={"decimal": "dot"})
+
+
+def test_numbers_as_text_in_a_typed_file_are_numbers(tmp_path):
+    payments, accounts = _payments(tmp_path), tmp_path / "accounts.parquet"
+    columns = {"account_id": _ids("A"), "age": [str(number) for number in range(_ROWS)], "zip": ["007", "012"] * 30}
+    pq.write_table(pa.table(columns | {"label": ["yes", "no"] * (_ROWS // 2)}), accounts)
+    draft = draft_config([str(accounts), payments])
+    assert _content(draft.text)["graph"]["columns"] == {"age": {"kind": "numerical"}, "zip": {"kind": "categorical"}}
+    assert not draft.stops
+
+
 def test_columns_called_weight_that_are_none_and_names_with_signs(tmp_path):
     ids = _ids("A")
     columns = {"src": ids, "dst": ids[7:] + ids[:7], "weight": ["heavy", "light"] * (_ROWS // 2)}
@@ -350,3 +380,100 @@ def test_columns_called_weight_that_are_none_and_names_with_signs(tmp_path):
     graph = load_config(draft.text).graph
     assert (graph.id, graph.weight, graph.features) == ("id #", None, ("a: b", "1e3"))
     _run(draft.text, tmp_path)
+
+
+def test_rows_that_name_each_other_are_nodes_with_a_relation_for_each_key(tmp_path):
+    """Finds people read as edges between their departments and their towns."""
+    people: dict[str, Sequence[Any]] = {"person_id": range(100, 100 + _ROWS), "age": range(_ROWS)}
+    people |= {"department_id": [1, 2, 3] * (_ROWS // 3), "town_id": ["T1", "T2"] * (_ROWS // 2)}
+    people |= {"manager_id": ["" if row < 6 else f"{100 + row % 6}.0" for row in range(_ROWS)]}
+    tables = [
+        _write(tmp_path, "people", people | {"label": ["x", "y"] * (_ROWS // 2)}),
+        _write(tmp_path, "departments", {"department_id": [1, 2, 3], "size": [4, 9, 5]}),
+        _write(tmp_path, "towns", {"town_id": ["T1", "T2"], "size": [4, 9]}),
+    ]
+    draft = draft_config(tables)
+    assert not draft.stops
+    graph = _content(draft.text)["graph"]
+    assert graph["target"] == "people"
+    assert {*graph["edges"]} == {
+        f"people__{key}_id__{to}"
+        for key, to in (("manager", "people"), ("department", "departments"), ("town", "towns"))
+    }
+    assert "# rows without one of the ends are no edges: 10%" in draft.text
+
+
+def test_the_index_that_pandas_writes_is_no_key_of_another_table(tmp_path):
+    ids = [1000 + 7 * row % _ROWS for row in range(_ROWS)]
+    papers = _write(
+        tmp_path,
+        "papers",
+        {"": range(_ROWS), "paper": ids, "year": range(_ROWS), "label": [1.0, 2.0, ""] * (_ROWS // 3)},
+    )
+    citations = _write(tmp_path, "citations", {"": range(_ROWS), "citing": ids, "cited": ids[9:] + ids[:9]})
+    graph = _content(draft_config([citations, papers]).text)["graph"]
+    assert (graph["nodes"], graph["edges"], graph["id"]) == (papers, citations, "paper")
+    assert graph["features"] == ["year"]
+
+
+def test_orders_without_a_customer_are_no_edges_and_a_key_has_the_name_of_the_ids_it_holds(tmp_path):
+    users = _write(tmp_path, "users", {"user_id": _ids("u"), "age": range(_ROWS)})
+    goods = tmp_path / "goods.tsv"  # whose ids are called as those of no table are
+    goods.write_text("sku\tprice\n" + "".join(f"{each}\t{number}\n" for number, each in enumerate(_ids("s"))))
+    orders: dict[str, Sequence[Any]] = {"user_id": ["" if row % 4 == 0 else f"u{row:03d}" for row in range(_ROWS)]}
+    orders |= {"sku": _ids("s"), "label": ["yes", "no", "no"] * (_ROWS // 3)}
+    draft = draft_config([users, str(goods), _write(tmp_path, "orders", orders)])
+    assert not draft.stops
+    assert "{table: " in draft.text
+    assert "src: user_id, dst: sku}  # rows without one of the ends are no edges: 25%" in draft.text
+    _run(draft.text, tmp_path)
+
+
+def test_text_ids_are_found_by_their_values_and_by_words_for_relatives(tmp_path):
+    """Finds ids and ends in the words of another language, and a parent part that becomes a category."""
+    codes = _ids("DE")
+    parts: dict[str, Sequence[Any]] = {"iban": codes, "parent": ["", *codes[:-1]], "size": range(_ROWS)}
+    parts |= {"label": ["x", "y"] * (_ROWS // 2)}
+    pays = _write(tmp_path, "pays", {"von iban": codes, "nach iban": codes[5:] + codes[:5]})
+    draft = draft_config([_write(tmp_path, "konten", parts), pays])
+    assert not draft.stops
+    graph = _content(draft.text)["graph"]
+    assert {*graph["edges"]} == {"konten__pays__konten", "konten__parent__konten"}
+    assert graph["id"] == "iban"
+    assert graph["features"] == {"konten": ["size"]}
+
+
+def test_codes_with_leading_zeros_are_names_and_padded_numbers_are_numbers(tmp_path):
+    codes = [f"{number % 7:05d}" for number in range(_ROWS)]
+    more = {"zip": codes, "size": [f" {number}" for number in range(_ROWS)], "code": [f"0{n}" for n in range(_ROWS)]}
+    draft = draft_config([_accounts(tmp_path, **more), _payments(tmp_path)])
+    graph = _content(draft.text)["graph"]
+    assert graph["columns"]["zip"] == {"kind": "categorical"}
+    assert "zip: {kind: categorical}  # its numbers have leading zeros" in draft.text
+    assert "size" in graph["features"]
+    assert "size" not in graph["columns"]
+    assert "accounts.code is left out: of codes, with leading zeros" in draft.text
+    look = first_look(read_config(draft.text))
+    assert {"'00000'", "'00001'"} < {each for column in look.tables[0].columns for each in column.examples}
+
+
+@pytest.mark.parametrize("name", ["no", "2024", "null", "the goods"])
+def test_names_of_tables_and_columns_that_yaml_and_shells_read_otherwise_are_quoted(tmp_path, name):
+    columns = {f"{name}: id": _ids("G", 300), "kind no: id": ["K0", "K1"] * 150, "make's id": ["M0", "M1", "M2"] * 100}
+    tables = [
+        _write(tmp_path, name, columns | {"price": range(300), "label": ["hi", "lo", "lo"] * 100}),
+        _write(tmp_path, "kinds", {"kind no: id": ["K0", "K1"], "tax": [7, 19]}),
+        _write(tmp_path, "makes", {"make's id": ["M0", "M1", "M2"], "age": [1, 2, 9]}),
+    ]
+    with pytest.raises(ConfigError) as caught:
+        draft_config(tables)
+    words = shlex.split(re.sub(r" for (edges|nodes)[,.]", "", caught.value.fix.partition(": ")[2]))
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert not draft_config(tables, ids=[options["--id"]]).stops
+    assert not draft_config(tables, ends=[parse_ends(options["--ends"])]).stops
+
+
+def test_a_name_with_a_comma_and_quotes_is_proposed_as_it_is_read():
+    pair = 'from, "old"', "it's"
+    option, said = shlex.split(say_ends(*pair))
+    assert (option, parse_ends(said)) == ("--ends", pair)

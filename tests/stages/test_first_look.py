@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,39 @@ def test_files_that_the_sample_does_not_reach_have_the_same_columns(tmp_path, mo
     (stop,) = first_look(read_config(yaml.safe_dump(text))).stops
     assert "column 'age' is string, in" in str(stop)
     assert stop.where.endswith("2.parquet")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_column_whose_first_rows_are_words_and_later_ones_amounts_is_asked_about(tmp_path, form):
+    """Finds columns that the first rows of a sorted table make categories of."""
+    rows = 8000
+    price = ["free"] * 1500 + [f"{number + 999:,}.50" for number in range(rows - 1500)]
+    table = pa.table({"id": range(rows), "price": price, "label": [0, 1] * (rows // 2)})
+    if form == "csv":
+        pa_csv.write_csv(table, tmp_path / "nodes.csv")
+    else:
+        pq.write_table(table, tmp_path / "nodes.parquet")
+    pq.write_table(pa.table({"src": [0, 1], "dst": [3, 2]}), tmp_path / "edges.parquet")
+    graph = {"nodes": str(tmp_path / f"nodes.{form}"), "edges": str(tmp_path / "edges.parquet"), "features": ["price"]}
+    content = {"name": "sorted", "graph": graph, "task": {"split": {"kind": "random"}}}
+    (stop,) = first_look(read_config(yaml.safe_dump(content | {"workspace": str(tmp_path / "w")}))).stops
+    assert re.search("column 'price' is .*string, not numbers", str(stop))
+
+
+def test_codes_that_are_read_as_numbers_are_told_with_the_line_to_write(tmp_path):
+    tables, content = plain_graph()
+    column("nodes", "age", [f"{number % 7:03d}" for number in range(ROWS)])(tables)
+    text = yaml.safe_load(written(tmp_path, tables, content))
+    pa_csv.write_csv(tables["nodes"], tmp_path / "nodes.csv")
+    text["graph"]["nodes"] = str(tmp_path / "nodes.csv")
+    look = first_look(read_config(yaml.safe_dump(text)))
+    assert not look.stops
+    (note,) = [each for each in look.notes if "leading zeros" in each]
+    assert "'000'" in note
+    text["graph"] |= yaml.safe_load(note.partition("set graph: ")[2].removesuffix("."))
+    look = first_look(read_config(yaml.safe_dump(text)))
+    assert not look.notes
+    assert {each.name: each.role for each in look.tables[0].columns}["age"] == "feature (categorical)"
 
 
 def _cast(table: pa.Table, name: str, to: pa.DataType) -> pa.Table:
