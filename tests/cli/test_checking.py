@@ -55,15 +55,15 @@ def test_check_prints_all_mistakes_and_run_refuses_with_them_before_a_worker_sta
 
 def test_run_looks_at_the_tables_once_before_its_first_stage(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "nodes.csv").write_text("id,f,label,split\n0,1.5,0,train\n1,2.5,1,valid\n")
-    (tmp_path / "edges.csv").write_text("sender,receiver\n0,1\n1,0\n")
+    (tmp_path / "nodes.csv").write_text("id,f,label,split\n0,1.5,0,train\n0,2.5,1,valid\n")
+    (tmp_path / "edges.csv").write_text("src,dst\n0,0\n")
     (tmp_path / "config.yaml").write_text("name: small\ngraph: {nodes: nodes.csv, edges: edges.csv, features: [f]}\n")
     looks = []
     for module, name in ((resolve, "stamps_of"), (check, "preview_of")):
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, name=name, real=real, **k: looks.append(name) or real(*a, **k))
     outcome = CliRunner().invoke(build_app(), ["run", "config.yaml"])
-    assert "graph: {src: sender}" in str(outcome.exception)
+    assert "2 things would stop this run" in str(outcome.exception)
     assert looks == ["stamps_of", "preview_of"]
 
 
