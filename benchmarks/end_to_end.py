@@ -92,7 +92,7 @@ def config_of(chosen: Chosen) -> dict[str, Any]:
         "workspace": chosen.workspace,
         "graph": {"nodes": chosen.tables[0], "edges": chosen.tables[1], "features": ["x"]},
         "neighbors": {"sampling": {"kind": "uniform", "fanout": [15, 10]}},
-        "model": {"kind": "sage", "hidden": 64, "layers": 2},
+        "model": {"kind": "sage", "hidden": 64, "layers": 2, "dropout": 0.0},
         "train": {"epochs": chosen.epochs, "batch_size": 1024, "lr": 0.003, "source": chosen.source},
     }
     if chosen.workers:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
 from gnnflow.graph.errors import StorageError, listed
@@ -71,6 +73,9 @@ def run(context: StageContext) -> RunResult:
     """
     begin = time.monotonic()
     results: dict[str, ArtifactResult] = {}
+    if not committed(context.run.artifact("train")):
+        # loading torch takes a second, which the first stages do not need it for
+        Thread(target=import_module, args=("torch",)).start()
     for stage in context.run.stages:
         results[stage] = make_artifact(context, stage)
         if stage == "select" and not all(result.reused for result in results.values()):
