@@ -10,7 +10,8 @@ measured; by default every in-edge is read.
 
 Each form runs in a separate process with its workers, which have run everything once before; DGL has the graph in
 memory in CSC form, and as many threads. gnnflow begins at the files of the store and ends with predictions on disk.
-Memory: the peaks of all processes added up, pages of mapped files in each of them. Forms and DGL take turns.
+Memory: the peaks of all processes added up, pages of mapped files in each of them; GiB s is that times the seconds, the
+unit of AGL's table. Forms and DGL take turns.
 """
 
 from __future__ import annotations
@@ -180,10 +181,10 @@ def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
 
 def figures_of(model: str, found: dict[str, list[Found]]) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each form: least seconds, and how they compare with the first form's."""
-    figures = {
-        form: (least(runs, "times"), least(runs, "cpu"), max(ran["mib"] for ran in runs) / 1024)
-        for form, runs in found.items()
-    }
+    figures = {}
+    for form, runs in found.items():
+        seconds, gib = least(runs, "times"), max(ran["mib"] for ran in runs) / 1024
+        figures[form] = (seconds, least(runs, "cpu"), gib, gib * seconds)
     first = next(iter(figures.values()))
     for form, own in figures.items():
         yield model, form, *own, *(mine / others for mine, others in zip(own, first, strict=True))
@@ -195,7 +196,18 @@ def least(runs: list[Found], name: str) -> float:
 
 
 BENCH = Benchmark(
-    columns=("model", "form", "seconds", "cpu s", "peak GiB", "x the first's seconds", "x cpu s", "x memory"),
+    columns=(
+        "model",
+        "form",
+        "seconds",
+        "cpu s",
+        "peak GiB",
+        "GiB s",
+        "x the first's seconds",
+        "x cpu",
+        "x GiB",
+        "x GiB s",
+    ),
     rows=rows,
     options={
         "folder": FOLDER,
