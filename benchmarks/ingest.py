@@ -63,10 +63,10 @@ def make_tables(folder: Path, chosen: Chosen) -> None:
             file.unlink()
 
 
-def command(words: list[str], **environment: str) -> Found:
-    """Run a command; return its seconds, its processor seconds and the peak of its largest process."""
+def command(words: list[str], *, at: Path | None = None) -> Found:
+    """Run a command in a folder; return its seconds, its processor seconds and the peak of its largest process."""
     begin = time.perf_counter()
-    with subprocess.Popen(words, env={**os.environ, **environment}, stdout=subprocess.DEVNULL) as process:  # noqa: S603
+    with subprocess.Popen(words, cwd=at, stdout=subprocess.DEVNULL) as process:  # noqa: S603
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
@@ -79,6 +79,7 @@ def ingest(folder: Path, chosen: Chosen, *, checkout: Path) -> Found:
     """Run `gnnflow ingest` of a checkout in a new workspace, which is deleted."""
     from gnnflow.storage.writing import remove_tree
 
+    folder = folder.resolve()  # the command runs elsewhere
     tables = {name: str(folder / f"{name}.parquet") for name in ("nodes", "edges")}
     workspace = folder / "workspace"
     content = {
@@ -89,7 +90,8 @@ def ingest(folder: Path, chosen: Chosen, *, checkout: Path) -> Found:
     }
     config = folder / "config.yaml"
     config.write_text(json.dumps(content))
-    found = command([sys.executable, "-m", "gnnflow", "ingest", str(config)], PYTHONPATH=str(checkout))
+    # `python -m` takes the package of the folder that it runs in, before any other
+    found = command([sys.executable, "-m", "gnnflow", "ingest", str(config)], at=checkout)
     (manifest,) = workspace.glob("artifacts/ingest/*/manifest.json")
     made = json.loads(manifest.read_text())
     found["mib"] = max(each["peak_bytes"] for each in made["timings"]["rounds"]) >> 20

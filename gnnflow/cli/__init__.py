@@ -5,6 +5,7 @@ Every command is a few lines over `gnnflow.stages`. Read `commands.py` first.
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
@@ -19,4 +20,6 @@ def main() -> None:
         from gnnflow.cli.commands import build_app
 
         code = run_guarded(build_app, as_json=as_json)
+    # at its end Python would look for cycles among all objects of all libraries, which takes up to a second
+    gc.freeze()
     raise SystemExit(code)
