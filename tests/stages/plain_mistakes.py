@@ -72,6 +72,21 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
     "a misspelt kind": Mistake(
         ("model.kind", "Did you mean 'gat'?"), put("model.kind", "gatt"), mended=put("model.kind", "gat")
     ),
+    "a kind as its authors write it": Mistake(
+        ("model.kind: 'GraphSAGE' is not allowed", "Did you mean 'sage'?"),
+        put("model.kind", "GraphSAGE"),
+        mended=put("model.kind", "sage"),
+    ),
+    "a misspelt section": Mistake(
+        ("nme: unknown key", "Did you mean 'name'?"),
+        both(left_out("name"), put("nme", "first")),
+        mended=both(left_out("nme"), put("name", "first")),
+    ),
+    "a target of a graph without types": Mistake(
+        ("graph.target: 'dst' is not known: graph.nodes is one table", "Leave it out."),
+        put("graph.target", "dst"),
+        mended=left_out("graph.target"),
+    ),
     "a key of another kind": Mistake(
         ("where model.kind is gcn", "with heads: gat,"), put("model.heads", 2), mended=put("model.kind", "gat")
     ),
@@ -204,6 +219,23 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         ("graph.features: 'age' is not allowed: must be a list", "Write [age]."),
         put("graph.features", "age"),
         mended=put("graph.features", ["age"]),
+    ),
+    "features as one text": Mistake(
+        ("graph.features: 'age, country' is not allowed: must be a list", "Write [age, country]."),
+        put("graph.features", "age, country"),
+        mended=put("graph.features", ["age", "country"]),
+    ),
+    "numbers as dates": Mistake(
+        ("column 'visits' is int64, not dates or times", "Set graph: {columns: {visits: {kind: numerical}}}"),
+        both(put("graph.features", ["visits"]), put("graph.columns.visits.kind", "timestamp")),
+        column("nodes", "visits", NUMBERS),
+        mended=put("graph.columns.visits.kind", "numerical"),
+    ),
+    "one column for both ends": Mistake(
+        ("graph.dst: 'src' is the column of graph.src too", "Name another column"),
+        put("graph.dst", "src"),
+        renamed("edges", "dst", "payee"),
+        mended=put("graph.dst", "payee"),
     ),
     "the label as a feature": Mistake(
         ("graph.features: 'label' is the column of graph.label", "a label would be its own input"),
