@@ -121,7 +121,7 @@ def times_of(column: Column, form: str = "") -> Readings:
 
 
 def _parsed_times(text: Column, form: str) -> Column:
-    """Return text of one form as timestamps, null where it has another form, or names a day that does not exist."""
+    """Return text of one form as timestamps, null where it has another form or names no day."""
     times = pc.strptime(text.cast(pa.string()), format=form, unit="s", error_is_null=True)
     # strptime reads 31 February as 3 March
     padded = pc.replace_substring_regex(text.cast(pa.string()), r"\b([0-9])\b", r"0\1")

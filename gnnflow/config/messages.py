@@ -295,8 +295,9 @@ def _describe_kind(place: _Place, value: Any) -> Finding:
 
 
 def _closest_kind(word: str, kinds: Sequence[str]) -> str:
-    """Return the kind that a word holds, as GraphSAGE and GATConv hold one, or else the closest one."""
-    held = [kind for kind in kinds if len(kind) >= _SHORTEST_HELD and kind in word.lower()]
+    """Return the kind that a word begins or ends with, as GATConv and GraphSAGE do, or else the closest one."""
+    lower = word.lower()
+    held = [kind for kind in kinds if len(kind) >= _SHORTEST_HELD and (lower.startswith(kind) or lower.endswith(kind))]
     return max(held, key=len, default="") or closest(word, kinds)
 
 
