@@ -217,7 +217,13 @@ def _stops_of(errors: Sequence[GnnflowError]) -> list[GnnflowError]:
 
 
 def _is_about(error: GnnflowError, key: str) -> bool:
-    """Return whether an error is about a key of the config, or a text in it; a section is about its own place alone."""
+    """Return whether an error is about a key of the config, or a text in it; a section is about its own place alone.
+
+    A key of `graph.columns` decides how its column is read.
+    """
+    column = key.removeprefix("graph.columns.").rpartition(".")[0].rpartition(".")[2]
+    if key.startswith("graph.columns.") and column and error.problem.startswith(f"column {column!r}"):
+        return True
     about = f"{error.where}: {error.problem}" if "." in key or not key.isalpha() else error.where
     return re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", about) is not None
 
