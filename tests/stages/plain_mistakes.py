@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.csv import write_csv
 
 from tests.stages.mistakes import (
     HALVES,
@@ -164,6 +165,12 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         put("graph.nodes", "two.d"),
         files=_two_tables,
         mended=put("graph.nodes", "two.d/b.parquet"),
+    ),
+    "a separator that is not there": Mistake(
+        ("nodes.csv: no ';' is in its first line", "Leave the separator out of graph.formats"),
+        both(put("graph.nodes", "nodes.csv"), put("graph.formats.nodes.separator", ";")),
+        files=lambda folder: write_csv(node_table(), folder / "nodes.csv"),
+        mended=left_out("graph.formats"),
     ),
     "a file of another program": Mistake(
         ("n.sav: unknown table format", ".csv"),
