@@ -96,12 +96,15 @@ def part_of(
     if section is None:
         section = _kind_of(found, chunks, name)
     if section is None or not _holds(found, section):
-        wanted = "text, which its form in graph.columns is of" if _has_form(section) else ""
-        wanted = wanted or _CONTENT["numerical" if asked is None else asked.kind]
+        kind = "numerical" if asked is None else asked.kind
+        wanted = "text, for which graph.columns says its form" if _has_form(section) else _CONTENT[kind]
+        fix = _number_fix(name, found, chunks[0].types.get(name)) if asked is None else _kind_fix(name, found)
+        if _has_form(section):
+            fix = "Write text in this form; or, where no model knows the column, leave decimal and format out."
         raise TableError(
             f"column {name!r} is {found}, not {wanted}{first_text(field)}",
             where=chunks[0].uri,
-            fix=_number_fix(name, found, chunks[0].types.get(name)) if asked is None else _kind_fix(name, found),
+            fix=fix,
         )
     if not encodes:
         raise TableError(
