@@ -469,7 +469,7 @@ class GraphConfig(Section):
                 yield problem(f"{name!r} is not known: {found}", key=key, fix=fix, meant=meant)
         bare = set() if isinstance(self.nodes, str) else {name for name, uri in self.nodes.items() if uri is None}
         for name, columns in self.features.items() if isinstance(self.features, dict) else ():
-            if name in bare and columns:
+            if name in bare and columns and name != self.target:  # the target needs a table anyway
                 yield problem(
                     f"{name!r} is a node type without a table, and so without columns",
                     key=f"features.{name}",
