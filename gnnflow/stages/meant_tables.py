@@ -146,7 +146,6 @@ def _wrong_columns(table: SampledTable, graph: GraphConfig) -> Iterator[_Wrong]:
         relation = list(graph.edge_tables)[table.number]
         ends = zip(("src", "dst"), ends_of(own, relation), strict=True)
         asked = [(end.key, role, end.column) for role, end in ends]
-        asked += [("graph.label, where task.kind is edge", "label", own.label_column)]
         asked += [(f"graph.edges.{relation}.where", "where", name) for name in filter_columns(graph, relation)]
     yield from (_Wrong(table, *each) for each in asked if each[-1] not in table.names)
 

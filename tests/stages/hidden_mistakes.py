@@ -19,7 +19,10 @@ UNKNOWN: tuple[tuple[str, str], ...] = (
         ),
     ),
     # such ids are nodes of a type without a table
-    ("a relation of a type that is not there | features of a type without a table", "a foreign key of no node"),
+    (
+        "a relation of a type that is not there | features of a type without a table",
+        "a foreign key of no node | ids of another name beside a foreign key",
+    ),
     (
         "edges as one path | relations as a list",
         (
