@@ -6,6 +6,7 @@ Start with `gnnflow.graph.encodings`, the states.
 
 from gnnflow.columns.encode import Found, encode, find_unknown, readings_of
 from gnnflow.columns.fit import SAMPLES, VALUES, Counted, count_column, merge_samples, merge_values, state_of
+from gnnflow.columns.forms import find_forms
 from gnnflow.columns.values import ISO_DATE, LEADING_ZEROS, floats_of, numbers_of, words_of
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Found",
     "count_column",
     "encode",
+    "find_forms",
     "find_unknown",
     "floats_of",
     "merge_samples",

@@ -35,9 +35,9 @@ def encode(column: Column, state: ColumnState) -> Array:
     Values that cannot be read count as missing: they are faults elsewhere.
     """
     if isinstance(state, NumericalState):
-        return _numbers(numbers_of(column).values, state)
+        return _numbers(numbers_of(column, state.decimal).values, state)
     if isinstance(state, TimestampState):
-        return _times(times_of(column).values, state)
+        return _times(times_of(column, state.format).values, state)
     if isinstance(state, CategoricalState):
         return _values(_placed(column, state), state)
     return call_encoder(column, state.encoder, width=state.width) if state.encoder else hash_words(column, state.width)
@@ -56,8 +56,8 @@ def find_unknown(column: Column, state: ColumnState) -> Found:
 def readings_of(column: Column, state: ColumnState) -> Readings | None:
     """Return the numbers or times of a column; None where a value of its kind can always be read."""
     if isinstance(state, NumericalState):
-        return numbers_of(column)
-    return times_of(column) if isinstance(state, TimestampState) else None
+        return numbers_of(column, state.decimal)
+    return times_of(column, state.format) if isinstance(state, TimestampState) else None
 
 
 def transformed(numbers: Array, scale: ColumnScaling, quantiles: tuple[float, ...] = ()) -> Array:

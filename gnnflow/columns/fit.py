@@ -54,14 +54,14 @@ def count_column(column: Column, section: ColumnSection, *, number: int, keys: K
     counts: dict[str, Any] = {"rows": len(column)}
     values, samples = VALUES.empty_table(), SAMPLES.empty_table()
     if isinstance(section, NumericalColumn):
-        read = numbers_of(column)
+        read = numbers_of(column, section.decimal or "")
         known = np.abs(read.values) <= LARGEST_SQUARED
         numbers = transformed(read.values[known], "log" if section.scale == "log" else "none")
         counts |= {"missing": int(read.missing.sum()), **_sums(numbers, squares=section.scale in {"standard", "log"})}
         if section.scale == "quantile":
             samples = _smallest(_samples(number, keys[known], numbers))
     elif isinstance(section, TimestampColumn):
-        read = times_of(column)
+        read = times_of(column, section.format or "")
         held = read.values[~np.isnan(read.values)]
         counts |= {"missing": int(read.missing.sum()), "latest": float(held.max()) if len(held) else None}
         counts["has_hours"] = bool(np.any(held % _DAY != 0))
@@ -140,12 +140,20 @@ def state_of(
     """Return a column's state. counted: of all chunks; values, quantiles: of the tasks that merged."""
     rows, missing = (sum(each[key] for each in counted) for key in ("rows", "missing"))
     if isinstance(section, NumericalColumn):
-        state = NumericalState(name=name, rows=rows, missing=missing, missing_as=section.missing, scale=section.scale)
+        state = NumericalState(
+            name=name,
+            rows=rows,
+            missing=missing,
+            missing_as=section.missing,
+            scale=section.scale,
+            decimal=section.decimal or "",
+        )
         return _numerical(state, counted, tuple(quantiles))
     if isinstance(section, TimestampColumn):
         latest = max((each["latest"] for each in counted if each["latest"] is not None), default=0.0)
         hours = any(each["has_hours"] for each in counted)
-        return TimestampState(name=name, rows=rows, missing=missing, latest=latest, has_hours=hours)
+        form = section.format or ""
+        return TimestampState(name=name, rows=rows, missing=missing, latest=latest, has_hours=hours, format=form)
     if isinstance(section, TextColumn):
         width = call_encoder(pa.array(["text"]), section.encoder).shape[1] if section.encoder else section.width
         return TextState(name=name, rows=rows, missing=missing, width=width, encoder=section.encoder or "")

@@ -63,15 +63,29 @@ class Readings(NamedTuple):
         return np.isnan(self.values) & ~self.unreadable
 
 
-def numbers_of(column: Column) -> Readings:
-    """Return a column of numbers, times, or text of numbers."""
+def numbers_of(column: Column, decimal: str = "") -> Readings:
+    """Return a column of numbers, times, or text of numbers. decimal: comma or point, for text of amounts."""
     column = _decoded(column)
     if not holds_text(column.type):
         return Readings(floats_of(column).astype(np.float64), np.zeros(len(column), bool))
     text = _trimmed(column)
-    is_number = pc.match_substring_regex(text, _NUMBER)
-    numbers = pc.if_else(is_number, text, pa.scalar(None, text.type)).cast(pa.float64())
-    return Readings(floats_of(numbers), to_numpy(pc.invert(is_number.fill_null(fill_value=True))))
+    plain = _plain_amounts(text, decimal) if decimal else text
+    is_number = pc.match_substring_regex(plain, _NUMBER).fill_null(fill_value=False)
+    numbers = pc.if_else(is_number, plain, pa.scalar(None, text.type)).cast(pa.float64())
+    return Readings(floats_of(numbers), to_numpy(pc.and_not(pc.is_valid(text), is_number)))
+
+
+def _plain_amounts(text: Column, decimal: str) -> Column:
+    """Return amounts as plain numbers, without units and signs between thousands; null where one is no amount."""
+    mark, thousands = (",", r"[.'\x{2019}\s\p{Z}]") if decimal == "comma" else (r"\.", r"[,'\x{2019}\s\p{Z}]")
+    gap, unit = r"[\s\p{Z}]*", r"(?:\p{Sc}|%|\p{L}{1,3}\.?)?"
+    whole = rf"(?P<whole>[0-9]{{1,3}}(?:{thousands}[0-9]{{3}})+|[0-9]+)"
+    signs = rf"(?:\+|(?P<first>-))?{gap}{unit}{gap}(?P<second>-)?"
+    found = pc.extract_regex(text, rf"^{signs}{whole}(?:{mark}(?P<fraction>[0-9]+))?{gap}{unit}$")
+    first, second, whole, parts = (pc.struct_field(found, at) for at in range(found.type.num_fields))
+    zero, point, nothing = (pa.scalar(each, text.type) for each in ("0", ".", ""))
+    number = pc.binary_join_element_wise(first, second, pc.replace_substring_regex(whole, thousands, ""), nothing)
+    return pc.binary_join_element_wise(number, pc.if_else(pc.equal(parts, ""), zero, parts), point)
 
 
 def words_of(text: Column) -> BoolArray:
@@ -80,12 +94,18 @@ def words_of(text: Column) -> BoolArray:
     return numbers_of(text).unreadable & ~to_numpy(is_amount.fill_null(fill_value=False))
 
 
-def times_of(column: Column) -> Readings:
-    """Return a column of dates, timestamps, or text of these, as seconds since 1970."""
+def times_of(column: Column, form: str = "") -> Readings:
+    """Return a column of dates, timestamps, or text of these, as seconds since 1970.
+
+    form: of text in another form than ISO's, as strptime writes it.
+    """
     column = _decoded(column)
     if not holds_text(column.type):
         return Readings(floats_of(column).astype(np.float64), np.zeros(len(column), bool))
     text = _trimmed(column)
+    if form:
+        times = _parsed_times(text, form)
+        return Readings(floats_of(times), to_numpy(pc.and_(pc.is_valid(text), pc.is_null(times))))
     is_time = pc.match_substring_regex(text, _ISO)
     seconds = np.full(len(text), np.nan)
     zoned = pc.match_substring_regex(text, _ZONE)
@@ -98,6 +118,15 @@ def times_of(column: Column) -> Readings:
         except pa.ArrowInvalid:  # a day that does not exist, such as 30 February
             bad[rows] = True
     return Readings(seconds, np.asarray(bad | to_numpy(pc.invert(is_time.fill_null(fill_value=True)))))
+
+
+def _parsed_times(text: Column, form: str) -> Column:
+    """Return text of one form as timestamps, null where it has another form or names no day."""
+    times = pc.strptime(text.cast(pa.string()), format=form, unit="s", error_is_null=True)
+    # strptime reads 31 February as 3 March
+    padded = pc.replace_substring_regex(text.cast(pa.string()), r"\b([0-9])\b", r"0\1")
+    is_same = pc.equal(pc.utf8_lower(pc.strftime(times, format=form)), pc.utf8_lower(padded))
+    return pc.if_else(is_same, times, pa.scalar(None, times.type))
 
 
 def _decoded(column: Column) -> Column:

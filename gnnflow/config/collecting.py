@@ -88,7 +88,8 @@ def _mend_all(held: dict[str, Any], found: Sequence[Finding], removed: list[_Pat
     """Mend what is wrong in a config, and return whether anything has changed."""
     before, has_changed = len(removed), False
     for each in found:
-        is_there = isinstance(held.get("graph"), dict) and not _is_within(each.path, removed[before:])
+        is_there = "graph" in (each.meant.get("name"), *(key for key in held if isinstance(held[key], dict)))
+        is_there = is_there and not _is_within(each.path, removed[before:])
         has_changed |= is_there and _mend(held, each, removed, is_exact=is_exact)
     return has_changed
 
@@ -180,12 +181,14 @@ def _is_good(value: Any) -> bool:
 
 def _forget_target(held: dict[str, Any], removed: list[_Path]) -> bool:
     """Take the target out of a config, and with it the task and the labels."""
-    types = held["graph"].get("nodes")
-    if not isinstance(types, dict) or "target" in {path[-1] for path in removed}:
+    types, path = held["graph"].get("nodes"), ("graph", "target")
+    if path in removed:
         return False
+    if not isinstance(types, dict):
+        return _take_out(held, path, removed)
     held["graph"]["target"] = min(types)
     held.pop("task", None)
-    removed += [("graph", "target"), ("task",), ("train", "metric"), ("neighbors", "kind")]
+    removed += [path, ("task",), ("train", "metric"), ("neighbors", "kind")]
     return _forget_labels(held, removed)
 
 

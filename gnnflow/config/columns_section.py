@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from gnnflow.config.base import OWN_SPELLING, Integer, Section
+from gnnflow.config.base import OWN_SPELLING, Integer, Section, problem
 
 _FREQUENT = Field(
     64, ge=1, le=10_000, description="Most values with a column: the most frequent ones. Rarer ones share one more."
 )
+
+
+_DECIMALS = {",": "comma", ".": "point"}
+DecimalName = Annotated[
+    Literal["comma", "point"],
+    BeforeValidator(lambda value: _DECIMALS.get(value, value) if isinstance(value, str) else value),
+]
+"""What stands before the fraction of a number."""
+_MOMENT = datetime(2031, 1, 25, 13, 45, 59)  # noqa: DTZ001 - a format may have no zone
+
+
+def _names_days(form: str) -> str:
+    """Refuse a format that does not name a day as strptime does."""
+    try:
+        is_day = datetime.strptime(_MOMENT.strftime(form), form).date() == _MOMENT.date()  # noqa: DTZ007
+    except ValueError:
+        is_day = False
+    if not is_day:
+        raise problem("names no day", fix="Write day, month and year as strptime does, such as '%d.%m.%Y'.")
+    return form
 
 
 class NumericalColumn(Section):
@@ -31,6 +52,11 @@ class NumericalColumn(Section):
         "none",
         description="standard makes the column mean 0 and variance 1, log does so with the logarithm of one more than "
         "the magnitude, quantile makes it normally distributed; none leaves it to graph.normalize.",
+    )
+    decimal: DecimalName | None = Field(
+        None,
+        description="For text of amounts, what stands before the fraction, by name or sign: point reads $1,234.50, "
+        "comma 1.234,50 €. The other sign, spaces and apostrophes between thousands and a unit are left out.",
     )
 
 
@@ -63,6 +89,9 @@ class TimestampColumn(Section):
         "timestamp",
         description="Dates, timestamps, or text of ISO dates and times: the age in days before the latest of the "
         "table, and sine and cosine of hour (not of dates), weekday and month.",
+    )
+    format: Annotated[str, AfterValidator(_names_days)] | None = Field(
+        None, description="For text in another form, as strptime writes it: '%d.%m.%Y' reads 31.12.2020."
     )
 
 

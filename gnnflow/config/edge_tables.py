@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from gnnflow.config.base import Column, Section, Uri, problem, together
+from gnnflow.config.messages import closest, nearest
 
 
 def label_text(value: Any) -> Any:
@@ -44,8 +45,12 @@ def _check_keys(value: Any) -> Any:
         return value
     known = [*EdgeTableConfig.model_fields]
     here = f"Keys here: {', '.join(known)}."
-    found = [problem("unknown key", key=str(key), fix=here) for key in value if key not in known]
-    if "table" not in value:
+    near = {str(key): closest(str(key), known) for key in value if key not in known}
+    meant = {key: {"name": name} if name and name not in value else {} for key, name in near.items()}
+    found = [
+        problem("unknown key", key=key, fix=f"{nearest(key, known)} {here}".strip(), meant=meant[key]) for key in near
+    ]
+    if "table" not in value and {"name": "table"} not in meant.values():
         found.append(problem("required but missing", key="table", fix=here))
     if found:
         raise together(found)

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from gnnflow.config.base import Column, Section, problem
+from gnnflow.config.columns_section import DecimalName
 
 _SEPARATORS = {"comma": ",", "tab": "\t", "space": " ", "semicolon": ";", "pipe": "|"}
 
@@ -36,8 +37,10 @@ class CsvFormat(Section):
         None, description="One character, '::', or comma, tab, space, semicolon or pipe."
     )
     encoding: str | None = Field(None, min_length=1, description="Encoding as Python calls it: latin-1, utf-16.")
-    decimal: Literal["comma", "point"] | None = Field(
-        None, description="What stands before the fraction of a number: comma reads 1,5 and 1.234,5 as numbers."
+    decimal: DecimalName | None = Field(
+        None,
+        description="What stands before the fraction of a number, by name or sign: comma reads 1,5 and 1.234,5 as "
+        "numbers.",
     )
 
     @property

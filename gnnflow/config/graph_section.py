@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Annotated, Any, Literal, Self
 
@@ -433,7 +433,7 @@ class GraphConfig(Section):
                 yield problem(
                     f"{name!r} is not among the columns of graph.features or graph.edge_features",
                     key=f"columns.{name}",
-                    fix=f"{nearest(name, sorted(named))} {fix}".strip(),
+                    fix=f"{_nearest_input(name, listed, named)} {fix}".strip(),
                 )
 
     def _name_problems(self) -> Iterator[PydanticCustomError]:
@@ -467,12 +467,32 @@ class GraphConfig(Section):
                 meant = {"value" if key == "target" else "name": near} if near and is_free else None
                 fix = f"{nearest(name, known)} {fix}".strip()
                 yield problem(f"{name!r} is not known: {found}", key=key, fix=fix, meant=meant)
+        bare = set() if isinstance(self.nodes, str) else {name for name, uri in self.nodes.items() if uri is None}
+        for name, columns in self.features.items() if isinstance(self.features, dict) else ():
+            if name in bare and columns and name != self.target:  # the target needs a table anyway
+                yield problem(
+                    f"{name!r} is a node type without a table, and so without columns",
+                    key=f"features.{name}",
+                    fix=f"Give the type one in graph.nodes.{name}, or leave its features out.",
+                )
         if types and not self.schema.is_typed and not self.features_of(types[0]):
             yield problem(
                 f"{types[0]!r} has no features, and is the only type",
                 key="features",
                 fix="Name the columns of its table that are its features.",
             )
+
+
+def _nearest_input(name: str, listed: Mapping[str, Sequence[str]], named: Collection[str]) -> str:
+    """Return the hint for a misspelt column. listed: the inputs of each owner; named: all, as the config may say them.
+
+    OWNER.COLUMN is compared with the columns of this owner, as the owner is alike in all of them.
+    """
+    owner, _, column = name.rpartition(".")
+    if owner not in listed:
+        return nearest(name, sorted(named))
+    near = closest(column, listed[owner])
+    return f"Did you mean '{owner}.{near}'?" if near else ""
 
 
 def node_tables_by_name(graph: GraphConfig) -> dict[str, str]:

@@ -54,6 +54,7 @@ _MUST_BE = {
 # Words of other libraries for our keys.
 _OTHER_WORDS = {
     "batch": "train.batch_size",
+    "early_stopping": "train.patience",
     "edge_attr": "graph.edge_features",
     "fanouts": "neighbors.sampling.fanout",
     "hidden_channels": "model.hidden",
@@ -70,7 +71,9 @@ _OTHER_WORDS = {
     "undirected": "graph.reverse_edges",
 }
 _LONGEST_VALUE = 100
+_MISSING = "required but missing"
 _MOST_HOMES = 4
+_SHORTEST_HELD = 3  # letters of a kind that a longer word holds
 _Path = tuple[str | int, ...]
 
 
@@ -135,7 +138,10 @@ def findings_of(error: ValidationError, raw: Any, *, model: type[Section]) -> li
         path = place.path
         if not any(len(other.path) > len(path) and other.path[: len(path)] == path for other, _ in places):
             grouped.setdefault(place.path, (place, []))[1].append(details)
-    return [found for place, together in grouped.values() for found in _describe(place, together, root=model)]
+    found = [each for place, together in grouped.values() for each in _describe(place, together, root=model)]
+    # a misspelt key is one mistake, and no missing one
+    written = {(*each.path[:-1], each.meant["name"]) for each in found if "name" in each.meant}
+    return [each for each in found if each.problem != _MISSING or each.path not in written]
 
 
 def path_text(path: _Path) -> str:
@@ -208,7 +214,7 @@ def _describe(place: _Place, errors: list[ErrorDetails], *, root: type[Section])
         case "extra_forbidden":
             return [_describe_unknown(place, root)]
         case "missing":
-            return [Finding(place.path, "required but missing", _about(place.field))]
+            return [Finding(place.path, _MISSING, _about(place.field))]
         case "union_tag_invalid" | "union_tag_not_found" | "model_attributes_type" if place.tagged:
             return [_describe_kind(place, value)]
         case "gnnflow":
@@ -217,7 +223,7 @@ def _describe(place: _Place, errors: list[ErrorDetails], *, root: type[Section])
     must = " or ".join(dict.fromkeys(_must_be(details) for details in errors))
     hint, meant = "", {}
     if isinstance(value, str) and kind == "tuple_type":
-        meant = {"value": [value]}
+        meant = {"value": [each.strip() for each in value.split(",")]}
     if isinstance(value, str) and kind in {"literal_error", "tuple_type"}:
         hint = _hint(value, _choices(place.field)) if kind == "literal_error" else f"Write [{value}]."
     problem = f"{show(value)} is not allowed: must be {must}"
@@ -242,7 +248,8 @@ def _describe_unknown(place: _Place, root: type[Section]) -> Finding:
         return Finding(place.path, "unknown key", f"Write it as {_OTHER_WORDS[key]}. {here}")
     elsewhere = [path for path in _homes(root, key) if path != path_text(place.path)]
     homes = f"{key} is a key elsewhere: {', '.join(elsewhere[:_MOST_HOMES])}." if elsewhere else ""
-    return Finding(place.path, "unknown key", " ".join(filter(None, (nearest(key, keys), homes, here))))
+    meant = {} if elsewhere or not (near := closest(key, keys)) else {"name": near}
+    return Finding(place.path, "unknown key", " ".join(filter(None, (nearest(key, keys), homes, here))), meant=meant)
 
 
 def _homes(section: type[Section], key: str, path: str = "") -> list[str]:
@@ -282,8 +289,16 @@ def _describe_kind(place: _Place, value: Any) -> Finding:
     problem = f"{show(value[tag])} is not allowed: must be one of {kinds}"
     words = [kind for kind, section in place.tagged.items() if not is_free_text(section)]
     free = [section.model_fields[tag] for section in place.tagged.values() if is_free_text(section)]
-    fix, close = " ".join(map(_about, free)), closest(str(value[tag]), words)
-    return Finding(path, problem, nearest(str(value[tag]), words) or fix, names_kind=True, meant=_value(close))
+    close = _closest_kind(str(value[tag]), words)
+    fix = f"Did you mean {close!r}?" if close else " ".join(map(_about, free))
+    return Finding(path, problem, fix, names_kind=True, meant=_value(close))
+
+
+def _closest_kind(word: str, kinds: Sequence[str]) -> str:
+    """Return the kind that a word begins or ends with, as GATConv and GraphSAGE do, or else the closest one."""
+    lower = word.lower()
+    held = [kind for kind in kinds if len(kind) >= _SHORTEST_HELD and (lower.startswith(kind) or lower.endswith(kind))]
+    return max(held, key=len, default="") or closest(word, kinds)
 
 
 def _value(meant: str) -> Mapping[str, Any]:

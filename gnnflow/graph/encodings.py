@@ -19,7 +19,8 @@ class NumericalState:
     """A column of numbers, and an indicator of missing ones where the fitted table has any.
 
     fill: the number that replaces a missing one, scaled already. mean, deviation: of the numbers, for log of their
-    logarithms; deviation 1 and mean 0 where nothing is scaled. quantiles: ascending, for quantile.
+    logarithms; deviation 1 and mean 0 where nothing is scaled. quantiles: ascending, for quantile. decimal: comma or
+    point, for text of amounts.
     """
 
     name: str
@@ -32,6 +33,7 @@ class NumericalState:
     mean: float = 0.0
     deviation: float = 1.0
     quantiles: tuple[float, ...] = ()
+    decimal: str = ""
 
     @property
     def has_indicator(self) -> bool:
@@ -41,7 +43,7 @@ class NumericalState:
     @property
     def is_plain(self) -> bool:
         """True where a table without missing numbers is read as it is."""
-        return self.scale == "none" and not self.has_indicator
+        return self.scale == "none" and not self.has_indicator and not self.decimal
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -98,7 +100,10 @@ class CategoricalState:
 
 @dataclass(frozen=True, kw_only=True)
 class TimestampState:
-    """A column of times: the age in days before `latest`, seconds since 1970, and the place in day, week and year."""
+    """A column of times: the age in days before `latest`, seconds since 1970, and the place in day, week and year.
+
+    format: of text in another form than ISO's, as strptime writes it.
+    """
 
     name: str
     rows: int
@@ -106,6 +111,7 @@ class TimestampState:
     kind: Literal["timestamp"] = "timestamp"
     latest: float = 0.0
     has_hours: bool = False
+    format: str = ""
 
     @property
     def is_plain(self) -> bool:

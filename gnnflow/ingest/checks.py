@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.columns import floats_of, readings_of
+from gnnflow.columns import find_forms, floats_of, readings_of
 from gnnflow.config.environment import config_line
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.graph.encodings import NumericalState
@@ -43,7 +43,7 @@ _INT64_MAX = 2**63 - 1
 _MOST_WHOLE = 2.0**53  # floats below it count by ones
 _MOST_BAD = GraphConfig.model_fields["max_bad_rows"].default
 _MOST_ASIDE = 0.5  # a larger share of rows is a table that is read wrongly, which no quarantine mends
-_SPLIT_OF_NONE = "Write its label, or leave its split null."
+_SPLIT_OF_NONE = "Write its label, leave its split null, or set task.split: {kind: random}."
 _RESERVED = ("reason", "file", "row")
 _MOST_IDS = 1 << 24  # of a graph with more, only ids of the first partitions are compared
 _SPACES = r"[\s\p{Z}\x{200b}\x{feff}]+"
@@ -139,11 +139,11 @@ def _state_faults(
         return []
     unreadable = np.flatnonzero(read.unreadable)
     if not isinstance(state, NumericalState):
-        fix = f"Write such as 2024-01-31T23:59:59, or null. Or {_kind_fix(state.name)}."
+        fix = f"Write such as 2024-01-31T23:59:59, or null. Or {_kind_fix(column, state)}."
         return [Fault(f"{what} is not an ISO date or time", state.name, unreadable, fix)]
     first = column.take(pa.array(unreadable[:1]))
     is_comma = holds_text(first.type) and bool(pc.any(pc.match_substring_regex(first, _DECIMAL_COMMA)).as_py())
-    other = "of CSV, set graph.formats: {TABLE: {decimal: comma}}" if is_comma else _kind_fix(state.name)
+    other = "of CSV, set graph.formats: {TABLE: {decimal: comma}}" if is_comma else _kind_fix(column, state)
     fix = f"Write numbers, or null. Or {other}."
     faults = [Fault(f"{what} is not a number", state.name, unreadable, fix)]
     numbers, scaling = pa.array(read.values), scaling if state.scale == "none" else state.scale
@@ -155,8 +155,12 @@ def _state_faults(
     ]
 
 
-def _kind_fix(name: str) -> str:
-    return f"set graph: {config_line({'columns': {name: {'kind': 'categorical'}}})}"
+def _kind_fix(column: pa.Array, state: ColumnState) -> str:
+    """Return the keys that read a column of numbers or times: the forms of its text, or else its values as such."""
+    kind: Literal["numerical", "timestamp"] = "numerical" if isinstance(state, NumericalState) else "timestamp"
+    forms = find_forms(column, kind) if holds_text(column.type) else []
+    lines = [config_line({"columns": {state.name: form}}) for form in forms or [{"kind": "categorical"}]]
+    return f"set graph: {' or '.join(lines)}"
 
 
 def _value_fault(

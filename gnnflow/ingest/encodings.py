@@ -132,9 +132,11 @@ def sections_of(states: States, config: GraphConfig) -> GraphConfig:
 
 def _section_of(state: ColumnState) -> ColumnSection:
     if isinstance(state, NumericalState):
-        return NumericalColumn(missing=state.missing_as, scale=state.scale)
+        return NumericalColumn.model_validate(
+            {"missing": state.missing_as, "scale": state.scale, "decimal": state.decimal or None}
+        )
     if isinstance(state, TimestampState):
-        return TimestampColumn()
+        return TimestampColumn(format=state.format or None)
     if isinstance(state, TextState):
         return TextColumn(width=state.width, encoder=state.encoder or None)
     values = max(len(state.values), 1)

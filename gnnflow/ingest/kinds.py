@@ -96,11 +96,15 @@ def part_of(
     if section is None:
         section = _kind_of(found, chunks, name)
     if section is None or not _holds(found, section):
-        wanted = _CONTENT["numerical" if asked is None else asked.kind]
+        kind = "numerical" if asked is None else asked.kind
+        wanted = "text, for which graph.columns says its form" if _has_form(section) else _CONTENT[kind]
+        fix = _number_fix(name, found, chunks[0].types.get(name)) if asked is None else _kind_fix(name, found)
+        if _has_form(section):
+            fix = "Write text in this form; or, where no model knows the column, leave decimal and format out."
         raise TableError(
             f"column {name!r} is {found}, not {wanted}{first_text(field)}",
             where=chunks[0].uri,
-            fix=_number_fix(name, found, chunks[0].types.get(name)) if asked is None else f"Give {name} another kind.",
+            fix=fix,
         )
     if not encodes:
         raise TableError(
@@ -121,12 +125,19 @@ _CONTENT = {
 }
 
 
+def _has_form(section: ColumnSection | None) -> bool:
+    """Return whether the config says in which form the text of a column is written."""
+    return getattr(section, "decimal", None) is not None or getattr(section, "format", None) is not None
+
+
 def _holds(found: pa.DataType, section: ColumnSection) -> bool:
     """Return whether a column of this type can be of a kind."""
     found = plain(found)
     if pa.types.is_null(found):
         return not isinstance(section, EmbeddingColumn)
     is_text, is_time, is_number = holds_text(found), holds_times(found), holds_numbers(found)
+    if _has_form(section):
+        is_time = is_number = False  # these say how text is read
     match section:
         case NumericalColumn() | CategoricalColumn():
             return is_number or is_time or is_text
@@ -164,6 +175,15 @@ def _kind_of(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> ColumnSe
     return CategoricalColumn()
 
 
+def _kind_fix(name: str, found: pa.DataType) -> str:
+    """Return the fix for a column that its kind cannot read: the kind that its type shows."""
+    kinds = (TimestampColumn,) if holds_times(found) else (NumericalColumn,) if holds_numbers(found) else ()
+    kind = next((each().kind for each in (*kinds, CategoricalColumn) if _holds(found, each())), None)
+    if kind is None:
+        return f"Leave {name} out of graph.columns: its kind then follows from its type."
+    return f"Set graph: {config_line({'columns': {name: {'kind': kind}}})}."
+
+
 def _number_fix(name: str, found: pa.DataType, text: TextType | None) -> str:
     """Return the fix for a column of neither numbers nor times. text: the type of a CSV column."""
     if holds_lists(found) and holds_times(found.value_type):
@@ -171,6 +191,7 @@ def _number_fix(name: str, found: pa.DataType, text: TextType | None) -> str:
     if not holds_text(found):
         return "Write numbers or lists of numbers, or leave it out: graph.exclude, where a pattern names it."
     line = config_line({"columns": {name: {"kind": "categorical"}}})
-    said = f" Or set graph: {line}, or numerical if it is plain numbers with gaps."
+    said = f" Or set graph: {line}, or numerical if it is plain numbers with gaps; "
+    said += "{kind: numerical, decimal: point} reads amounts such as $1,234.50, comma 1.234,50 €."
     dates = "" if text else " Write dates as dates or timestamps."
     return f"Write numbers or lists of numbers{PLAIN_NUMBERS}{dates}{said}"

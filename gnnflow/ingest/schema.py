@@ -365,13 +365,8 @@ def label_of_edges(
         return "link", 0
     if not targets.have_labels:
         return "none", 0
-    if config.label_column not in found.names:
-        raise TableError(
-            f"has no column {config.label_column!r} (graph.label, where task.kind is edge); it has "
-            f"{', '.join(found.names)}",
-            where=edges[0].uri,
-            fix="Set graph.label to one of them, or to null where edges are scored alone.",
-        )
+    fix = "Set graph.label to one of them, or to null where edges are scored alone."
+    field_of(found, edges[0], config.label_column, "graph.label, where task.kind is edge", fix=fix)
     return label_of(found, edges, config, classes)
 
 

@@ -6,12 +6,14 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.columns import LEADING_ZEROS, floats_of, numbers_of, words_of
+from gnnflow.columns import LEADING_ZEROS, find_forms, floats_of, numbers_of, words_of
+from gnnflow.config.environment import config_line
 from gnnflow.datasets.edge_headers import split_words
 from gnnflow.graph.errors import ConfigError, listed
 from gnnflow.graph.splits import SPLITS
@@ -37,6 +39,7 @@ _CODES_ASSUMED = "its numbers have leading zeros, so they are taken for names, s
 _VERSION = r"^\s*[0-9]+(\.[0-9]+){2,}\s*$"
 _VERSIONS_ASSUMED = "its values are taken for versions, such as 1.10.2"
 _OTHER_DATE = r"^\s*[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{2,4}\b.*$"
+_UNKNOWN_DATES = "of dates in another form than 2024-01-31: write them in this form to read them"
 _DATE = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.+Z-]*)?\s*$"
 
 
@@ -262,7 +265,7 @@ def _text_feature(name: str, held: pa.Array, *, different: int, note: str) -> Fe
     if bool(pc.all(pc.match_substring_regex(text, _DATE)).as_py()):
         return FeatureRole(name, "timestamp", note=note, keys={"kind": "timestamp"})
     if bool(pc.all(pc.match_substring_regex(text, _OTHER_DATE)).as_py()):
-        return "of dates in another form than 2024-01-31: write them in this form to read them"
+        return _formed(name, text, "timestamp", note=note) or _UNKNOWN_DATES
     separated = pc.mean(pc.match_substring(text, "|").cast(pa.float64())).as_py()
     if separated > _SEPARATED:
         keys = {"kind": "multicategorical", "separator": "|"}
@@ -272,6 +275,17 @@ def _text_feature(name: str, held: pa.Array, *, different: int, note: str) -> Fe
     if different > _ALIKE * len(text) and different > _FEW:
         return "different in each row"
     return FeatureRole(name, "categorical", note=note)
+
+
+def _formed(
+    name: str, text: pa.Array, kind: Literal["numerical", "timestamp"], *, note: str
+) -> FeatureRole | str | None:
+    """Return the role of amounts or dates in one form, or the question which form they have; None in none of all."""
+    forms = find_forms(text, kind)
+    if len(forms) == 1:
+        return FeatureRole(name, kind, note, keys=forms[0])
+    lines = " or ".join(config_line({name: form}) for form in forms)
+    return f"its values may be read in several ways, set columns: {lines}" if forms else None
 
 
 def _numeric_text(name: str, text: pa.Array, *, note: str) -> FeatureRole | str | None:
@@ -286,5 +300,6 @@ def _numeric_text(name: str, text: pa.Array, *, note: str) -> FeatureRole | str 
     if pc.all(pc.match_substring_regex(unreadable, _VERSION)).as_py():
         return FeatureRole(name, "categorical", note, keys={"kind": "categorical"}, assumed=_VERSIONS_ASSUMED)
     if 2 * words < len(unreadable):
-        return f"of amounts as text, such as {unreadable[0].as_py()!r}: write them as 1234.5, without units"
+        unread = f"of amounts as text, such as {unreadable[0].as_py()!r}: write them as 1234.5, without units"
+        return _formed(name, text, "numerical", note=note) or unread
     return "of numbers with other words among them: write null for these, or name its kind in graph.columns"

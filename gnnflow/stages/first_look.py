@@ -193,15 +193,19 @@ def _see(read: PartialConfig, given: Config, *, here: Sequence[str] | None = Non
 
     preview = sample()
     while preview is not None and (meant := as_meant(preview, given.graph)) is not None:
-        errors += meant.errors
+        errors += _own_mistakes(meant.errors, read)
         given = given.model_copy(update={"graph": meant.graph})
         run, unresolved = resolve_partly(given)
         preview = sample()
     found = [] if here is not None and not here else errors_of_run(run, here=here, preview=preview)
     found += unresolved if preview is None else [with_hint(each, preview, run.config.graph) for each in unresolved]
-    # what follows from a mistake that is told is none
-    errors += [error for error in found if not any(_is_about(error, key) for key in read.removed)]
+    errors += _own_mistakes(found, read)
     return _Seen(run, preview, _stops_of(errors), bool(unresolved))
+
+
+def _own_mistakes(errors: Sequence[GnnflowError], read: PartialConfig) -> list[GnnflowError]:
+    """Return errors without those that follow from a mistake of the config, which is told already."""
+    return [error for error in errors if not any(_is_about(error, key) for key in read.removed)]
 
 
 def _stops_of(errors: Sequence[GnnflowError]) -> list[GnnflowError]:
@@ -213,7 +217,13 @@ def _stops_of(errors: Sequence[GnnflowError]) -> list[GnnflowError]:
 
 
 def _is_about(error: GnnflowError, key: str) -> bool:
-    """Return whether an error is about a key of the config, or a text in it; a section is about its own place alone."""
+    """Return whether an error is about a key of the config, or a text in it; a section is about its own place alone.
+
+    A key of `graph.columns` decides how its column is read.
+    """
+    column = key.removeprefix("graph.columns.").rpartition(".")[0].rpartition(".")[2]
+    if key.startswith("graph.columns.") and column and error.problem.startswith(f"column {column!r}"):
+        return True
     about = f"{error.where}: {error.problem}" if "." in key or not key.isalpha() else error.where
     return re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", about) is not None
 

@@ -49,7 +49,7 @@ class MeantGraph:
 
 
 class _Wrong(NamedTuple):
-    """A column that its table has not: its key in the config and its role, which is `id`, `src`, `dst` or `where`.
+    """A column that its table has not: its key in the config and its role: `id`, `label`, `src`, `dst` or `where`.
 
     meant: the column that was meant, "" where nobody knows. how: what shows it; "" where the error names it already.
     """
@@ -140,7 +140,8 @@ def _wrong_of(error: GnnflowError, preview: Preview, graph: GraphConfig) -> _Wro
 def _wrong_columns(table: SampledTable, graph: GraphConfig) -> Iterator[_Wrong]:
     own = own_section(graph, table)
     if table.is_nodes:
-        asked = [("graph.id", "id", own.id_column)] if table.source.uri else []
+        asked = [("graph.id", "id", own.id_column), ("graph.label", "label", own.label_column)]
+        asked = asked if table.source.uri else []
     else:
         relation = list(graph.edge_tables)[table.number]
         ends = zip(("src", "dst"), ends_of(own, relation), strict=True)
@@ -154,6 +155,10 @@ def _meant(wrong: _Wrong, preview: Preview, graph: GraphConfig) -> _Wrong:
     own, names = own_section(graph, wrong.table), wrong.table.names
     if wrong.role == "where":
         return wrong._replace(meant=closest(wrong.column, names))
+    if wrong.role == "label":
+        is_default = wrong.column == wrong.role
+        free = [name for name in names if name not in {own.id_column, own.split_column}]
+        return wrong if is_default else wrong._replace(meant=closest(wrong.column, free))
     taken = {own.label_column, own.split_column}
     if not wrong.table.is_nodes:
         taken |= {own.src_column, own.dst_column, own.weight_column, own.time_column}
@@ -173,11 +178,10 @@ def _end_by_name(names: Sequence[str], role: str) -> str:
 
 
 def _id_by_name(table: SampledTable, names: Sequence[str]) -> str:
-    """Return the only column that is called as ids are; of several, the only one that differs in each row."""
-    ids = [name for name in names if {*split_words(name)[-1:]} & _ID]
-    if len(ids) > 1:
-        rows = sum(part.num_rows for part in table.parts)
-        ids = [name for name in ids if len(pc.unique(table.rows([name])[name])) == rows]
+    """Return the only column that is called as ids are and differs in each row, as no foreign key does."""
+    rows = sum(part.num_rows for part in table.parts)
+    called = [name for name in names if {*split_words(name)[-1:]} & _ID]
+    ids = [name for name in called if len(pc.unique(table.rows([name])[name])) == rows]
     return ids[0] if len(ids) == 1 else ""
 
 

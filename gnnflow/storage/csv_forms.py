@@ -58,6 +58,12 @@ def _open_said(uri: str, form: CsvFormat) -> CsvFile:
     dialect = sniff_csv(uri, separator=form.separator, encoding=form.encoding, width=width)
     file = open_csv(uri, header=form.has_header, comments=True, **_way_of(dialect))
     names = form.columns or file.names
+    if form.separator and len(file.names) == 1 and any(sign in file.names[0] for sign in f",{_SEPARATORS}"):
+        raise TableError(
+            f"no {form.separator!r} is in its first line, which has other separators: {file.names[0]!r}",
+            where=uri,
+            fix="Leave the separator out of graph.formats: it is found in the lines.",
+        )
     if len(names) != len(file.names):
         raise TableError(
             f"has {len(file.names)} columns ({file.text or 'separator comma'}), and graph.formats names {len(names)}",

@@ -7,7 +7,7 @@ UNKNOWN: tuple[tuple[str, str], ...] = (
     (
         (
             "a file of another program | a folder of two formats | a folder of two tables | a folder without tables | "
-            "a missing file | a secret in a URL | a variable that is not set"
+            "a missing file | a secret in a URL | a separator that is not there | a variable that is not set"
         ),
         (
             "a class below zero | a feature that is not there | a metric of other labels | a number of classes for "
@@ -17,6 +17,11 @@ UNKNOWN: tuple[tuple[str, str], ...] = (
             "that are all null | lists of two lengths | more bad rows than are set aside | names as numbers | no "
             "features named | numbers as labels of classes | numbers of splits | one class | one class in train"
         ),
+    ),
+    # such ids are nodes of a type without a table
+    (
+        "a relation of a type that is not there | features of a type without a table",
+        "a foreign key of no node | ids of another name beside a foreign key",
     ),
     (
         "edges as one path | relations as a list",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.csv import write_csv
 
 from tests.stages.mistakes import (
     HALVES,
@@ -71,6 +72,21 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
     ),
     "a misspelt kind": Mistake(
         ("model.kind", "Did you mean 'gat'?"), put("model.kind", "gatt"), mended=put("model.kind", "gat")
+    ),
+    "a kind as its authors write it": Mistake(
+        ("model.kind: 'GraphSAGE' is not allowed", "Did you mean 'sage'?"),
+        put("model.kind", "GraphSAGE"),
+        mended=put("model.kind", "sage"),
+    ),
+    "a misspelt section": Mistake(
+        ("nme: unknown key", "Did you mean 'name'?"),
+        both(left_out("name"), put("nme", "first")),
+        mended=both(left_out("nme"), put("name", "first")),
+    ),
+    "a target of a graph without types": Mistake(
+        ("graph.target: 'dst' is not known: graph.nodes is one table", "Leave it out."),
+        put("graph.target", "dst"),
+        mended=left_out("graph.target"),
     ),
     "a key of another kind": Mistake(
         ("where model.kind is gcn", "with heads: gat,"), put("model.heads", 2), mended=put("model.kind", "gat")
@@ -150,6 +166,12 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         files=_two_tables,
         mended=put("graph.nodes", "two.d/b.parquet"),
     ),
+    "a separator that is not there": Mistake(
+        ("nodes.csv: no ';' is in its first line", "Leave the separator out of graph.formats"),
+        both(put("graph.nodes", "nodes.csv"), put("graph.formats.nodes.separator", ";")),
+        files=lambda folder: write_csv(node_table(), folder / "nodes.csv"),
+        mended=left_out("graph.formats"),
+    ),
     "a file of another program": Mistake(
         ("n.sav: unknown table format", ".csv"),
         put("graph.nodes", "n.sav"),
@@ -204,6 +226,23 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         ("graph.features: 'age' is not allowed: must be a list", "Write [age]."),
         put("graph.features", "age"),
         mended=put("graph.features", ["age"]),
+    ),
+    "features as one text": Mistake(
+        ("graph.features: 'age, country' is not allowed: must be a list", "Write [age, country]."),
+        put("graph.features", "age, country"),
+        mended=put("graph.features", ["age", "country"]),
+    ),
+    "numbers as dates": Mistake(
+        ("column 'visits' is int64, not dates or times", "Set graph: {columns: {visits: {kind: numerical}}}"),
+        both(put("graph.features", ["visits"]), put("graph.columns.visits.kind", "timestamp")),
+        column("nodes", "visits", NUMBERS),
+        mended=put("graph.columns.visits.kind", "numerical"),
+    ),
+    "one column for both ends": Mistake(
+        ("graph.dst: 'src' is the column of graph.src too", "Name another column"),
+        put("graph.dst", "src"),
+        renamed("edges", "dst", "payee"),
+        mended=put("graph.dst", "payee"),
     ),
     "the label as a feature": Mistake(
         ("graph.features: 'label' is the column of graph.label", "a label would be its own input"),

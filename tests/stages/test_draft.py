@@ -330,9 +330,13 @@ def test_it_asks_by_an_option_instead_of_guessing(tmp_path, nodes, edges, option
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        (["$12.30", "$1,000.50", "$7"], "price is left out: of amounts as text, such as '$12.30'"),
-        (["5 %", "12%", "7.5%"], "price is left out: of amounts as text"),
-        (["EUR 4", "EUR 1.000,50", ""], "price is left out: of amounts as text"),
+        (["$12.30", "$1,000.50", "$7"], "price: {kind: numerical, decimal: point}"),
+        (["5 %", "12%", "7.5%"], "price: {kind: numerical, decimal: point}"),
+        (["EUR 4", "EUR 1.000,50", ""], "price: {kind: numerical, decimal: comma}"),
+        (["$12.30", "5,40 €", "7"], "price is left out: of amounts as text, such as '$12.30'"),
+        (["$1,234", "$5,678", "$7"], "set columns: {price: {kind: numerical, decimal: point}} or {price: "),
+        (["31.12.2020", "1.2.2020", ""], "price: {kind: timestamp, format: '%d.%m.%Y'}"),
+        (["03/04/2020", "05/06/2020", ""], "set columns: {price: {kind: timestamp, format: '%d/%m/%Y'}} or {price: "),
         (["1.10", "1.9", "1.10.2"], "its values are taken for versions"),
         (["A 4", "B 12", "C 7"], "features: [country, age, opened, price]"),
     ],

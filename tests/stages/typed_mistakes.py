@@ -43,6 +43,10 @@ def _null_id(tables: Tables) -> None:
     tables["category"] = pa.table({"id": ["c0", "c1", None], "size": [1.0, 2.0, 3.0]})
 
 
+def _other_ids(tables: Tables) -> None:
+    tables["category"] = pa.table({"code": ["c0", "c1"], "parent_id": ["c0", "c0"], "size": [1.0, 2.0]})
+
+
 def _named(name: str) -> Change:
     """Return a change: another name of the relation of who buys what."""
     return both(
@@ -100,6 +104,16 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         put("graph.nodes.shop", None),
         mended=left_out("graph.nodes.shop"),
     ),
+    "features of a type without a table": Mistake(
+        ("graph.features.category: 'category' is a node type without a table", "leave its features out"),
+        put("graph.nodes.category", None),
+        mended=left_out("graph.features.category"),
+    ),
+    "a relation of a type that is not there": Mistake(
+        ("'item__in__category' does not join", "give category a table in graph.nodes"),
+        both(left_out("graph.nodes.category"), left_out("graph.features.category")),
+        mended=put("graph.nodes.category", None),
+    ),
     "a target without a table": Mistake(
         ("graph.nodes.user: is null", "Name the table with its labels"),
         put("graph.nodes.user", None),
@@ -130,6 +144,16 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         ("column 'category_id': category_id is not an id of the node table of category", "Add the node"),
         spoil=column("item", "category_id", ["c9", "c0"] * (ROWS // 2)),
         mended=both(put("graph.nodes.category", None), left_out("graph.features.category")),
+    ),
+    "a misspelt key of an edge table": Mistake(
+        ("item__in__category.tabel: unknown key", "Did you mean 'table'?"),
+        both(left_out(f"{_KEY}.table"), put(f"{_KEY}.tabel", "item")),
+        mended=both(left_out(f"{_KEY}.tabel"), put(f"{_KEY}.table", "item")),
+    ),
+    "ids of another name beside a foreign key": Mistake(
+        ("has no column 'id' (graph.id)", "By its values: `graph: {id: {category: code}}`"),
+        spoil=_other_ids,
+        mended=put("graph.id", {"category": "code"}),
     ),
     "a table that is no type": Mistake(
         ("graph.edges.item__in__category.table: 'items' is no such table, and no node type", "Did you mean 'item'?"),
