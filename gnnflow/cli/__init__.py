@@ -5,6 +5,7 @@ Every command is a few lines over `gnnflow.stages`. Read `commands.py` first.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 
@@ -14,12 +15,12 @@ def main() -> None:
     from gnnflow.cli import stopping, streams
 
     streams.make_usable()
+    # at its end Python would look for cycles among all objects of all libraries, which takes up to a second
+    atexit.register(gc.freeze)
     as_json = "--json" in sys.argv
     with stopping.watched(as_json=as_json):
         from gnnflow.cli.boundary import run_guarded
         from gnnflow.cli.commands import build_app
 
         code = run_guarded(build_app, as_json=as_json)
-    # at its end Python would look for cycles among all objects of all libraries, which takes up to a second
-    gc.freeze()
     raise SystemExit(code)
