@@ -223,14 +223,15 @@ def test_a_layer_no_execution_runs_is_refused_before_ingest(tmp_path: Path) -> N
 def test_deeper_neighbourhoods_serve_a_shallower_model(tmp_path: Path) -> None:
     write_graph(tmp_path)
     sampling = {"kind": "uniform", "fanout": [4, 3, 2]}
-    sections = {**QUICK, "neighbors": {"sampling": sampling}, "flat": {"hops": 3}}
+    # in shards that have neighbourhoods, which those of targets alone would not show
+    sections = {**QUICK, "neighbors": {"sampling": sampling}, "flat": {"hops": 3, "layout": "shared"}}
     deep = make_all(StageContext.of(graph_config(tmp_path, model={"layers": 3, "hidden": 8}, **sections)))
     shallow = make_all(StageContext.of(graph_config(tmp_path, model={"layers": 2, "hidden": 8}, **sections)))
     assert shallow["flat"].reused
     assert shallow["flat"].artifact == deep["flat"].artifact
     assert not shallow["train"].reused
     # neighbourhoods cut for two hops give the same weights and the same predictions
-    own = {**QUICK, "neighbors": {"sampling": {"kind": "uniform", "fanout": [4, 3]}}}
+    own = {**QUICK, "neighbors": {"sampling": {"kind": "uniform", "fanout": [4, 3]}}, "flat": {"layout": "shared"}}
     alone = make_all(StageContext.of(graph_config(tmp_path, model={"layers": 2, "hidden": 8}, **own)))
     assert alone["flat"].digest != shallow["flat"].digest
     for stage in ("train", "infer"):
