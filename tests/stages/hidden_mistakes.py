@@ -15,25 +15,8 @@ UNKNOWN: tuple[tuple[str, str], ...] = (
             "for a split | classes numbered with gaps | classes of other names | dates of another country | exclude "
             "takes all | ids as floats | ids of another name | ids of two types | labels of another name | labels "
             "that are all null | lists of two lengths | more bad rows than are set aside | names as numbers | no "
-            "features named | numbers as labels of classes | numbers of splits | one class | one class in train"
-        ),
-    ),
-    (
-        (
-            "a file of another program | a folder of two formats | a folder of two tables | a folder without tables | "
-            "a missing file | a secret in a URL | a separator that is not there | a variable that is not set"
-        ),
-        "numbers as dates",
-    ),
-    (
-        "a separator that is not there",
-        "a pattern of nothing | more partitions than nodes",
-    ),
-    (
-        "edges as one path | relations as a list",
-        (
-            "a relation of a type that is not there | features of a type without a table | ids of another name beside "
-            "a foreign key"
+            "features named | numbers as dates | numbers as labels of classes | numbers of splits | one class | one "
+            "class in train"
         ),
     ),
     (
@@ -58,14 +41,15 @@ UNKNOWN: tuple[tuple[str, str], ...] = (
             "other's place | ends of one relation of another name | fan-outs for some relations | ids as text in one "
             "table | labels of edges without a column | links by the metric of nodes | links of a relation without "
             "edges | links of no relation | one time for all | splits of edges without a column | times that are no "
-            "dates"
+            "dates | a relation of a type that is not there | features of a type without a table | ids of another name "
+            "beside a foreign key"
         ),
     ),
     (
         "a pattern of nothing | more partitions than nodes",
         (
             "a file of another program | a folder of two formats | a folder without tables | a missing file | a "
-            "secret in a URL | a variable that is not set"
+            "secret in a URL | a separator that is not there | a variable that is not set"
         ),
     ),
     (
