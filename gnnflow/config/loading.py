@@ -113,10 +113,15 @@ def _read_as_far(
     environment: Mapping[str, str] | None,
 ) -> PartialConfig:
     """Return the configuration of plain values without its wrong keys, and an error for each."""
+    refuse_oversized(raw, source=source or "config")
     unread: list[UnreadText] = []
-    values = _values_of(
-        raw, overrides=overrides, workspace=workspace, source=source, environment=environment, unread=unread
-    )
+    values = apply_overrides(dict(raw), overrides)
+    if workspace is not None:
+        values.pop("workspace", None)  # its variables need not be set
+    if environment is not None:
+        values = expand(values, environment, unread=unread)
+    if workspace is not None:
+        values = {**values, "workspace": workspace}
     reading, unset = read_all(values), {each.error.where: each for each in unread}
     findings = [found for found in reading.findings if path_text(found.path) not in unset]
     errors = [each.error for each in unread]
@@ -129,27 +134,6 @@ def _read_as_far(
         except ConfigError as error:
             config, errors = None, [*errors, mask_values(error, values)]
     return PartialConfig(config, tuple(errors), removed)
-
-
-def _values_of(
-    raw: Mapping[str, Any],
-    *,
-    overrides: Sequence[str],
-    workspace: str | None,
-    source: str,
-    environment: Mapping[str, str] | None,
-    unread: list[UnreadText],
-) -> dict[str, Any]:
-    """Return a config's values with overrides, variables and the workspace. unread: as for `expand`."""
-    refuse_oversized(raw, source=source or "config")
-    values = apply_overrides(dict(raw), overrides)
-    if workspace is not None:
-        values.pop("workspace", None)  # its variables need not be set
-    if environment is not None:
-        values = expand(values, environment, unread=unread)
-    if workspace is not None:
-        values = {**values, "workspace": workspace}
-    return values
 
 
 def _apply_deployment(config: Config, deployment: Deployment) -> Config:

@@ -134,23 +134,24 @@ def read_shard(artifact: str, entry: ShardEntry, *, was_read: Callable[[], None]
     table = _targets_of(artifact, entry)
     body = read_artifact_table(artifact, f"shards/{entry.name}.graph.parquet") if entry.layout == "shared" else None
     was_read()
-    targets = to_numpy(table["node"])
     column = combine(table["graph_feature"])
     if body is not None:
-        neighborhood, rows = decode_rows(body["graph_feature"]).neighborhood, decode_references(column)
-    else:
-        neighborhood = merge([decode_rows(column).neighborhood])
-        # the row of each target among the merged nodes [T]
-        rows = np.searchsorted(neighborhood.node_ids, targets)
-    labels = labels_of(table["label"]) if "label" in table.column_names else None
-    return Shard(neighborhood, rows, targets, labels)
+        return _shard(table, decode_rows(body["graph_feature"]).neighborhood, decode_references(column))
+    neighborhood = merge([decode_rows(column).neighborhood])
+    # the row of each target among the merged nodes [T]
+    return _shard(table, neighborhood, np.searchsorted(neighborhood.node_ids, to_numpy(table["node"])))
 
 
 def read_targets(artifact: str, entry: ShardEntry, whole: Neighborhood) -> Shard:
     """Return a shard of targets alone in the neighbourhood of all nodes, in dense id order. Raises as `read_shard`."""
     table = _targets_of(artifact, entry)
-    targets = to_numpy(table["node"])
-    return Shard(whole, targets, targets, labels_of(table["label"]) if "label" in table.column_names else None)
+    return _shard(table, whole, to_numpy(table["node"]))
+
+
+def _shard(table: pa.Table, neighborhood: Neighborhood, rows: IntArray) -> Shard:
+    """Return the shard of some targets [T], which have these rows in a neighbourhood."""
+    labels = labels_of(table["label"]) if "label" in table.column_names else None
+    return Shard(neighborhood, rows, to_numpy(table["node"]), labels)
 
 
 def _targets_of(artifact: str, entry: ShardEntry) -> pa.Table:

@@ -209,7 +209,9 @@ def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
 
 
 def build_shard(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> TaskOutput:
-    """Join a shard's targets, edges and node rows into one neighbourhood and commit it in the plan's layout.
+    """Join a shard's targets, edges and node rows into one neighbourhood and commit it in the job's layout.
+
+    With the layout store its targets are committed alone: whoever reads them holds the graph.
 
     Where targets are pairs, the shard's target nodes are their ends and the draws of its pool.
     """
@@ -225,16 +227,23 @@ def build_shard(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> T
         # the nodes that are an end or a draw, ascending [R]
         roots = distinct(np.concatenate(ends))
         targets = pa.table({"node": roots, "split": pa.array(np.full(len(roots), code, np.int8))})
-    entry, files = write_shard(
-        job.artifact,
-        _assembled(inbox, job, targets),
-        targets,
-        name=f"{split}-{number:05d}",
-        split=split,
-        layout=job.layout,
-        sampling=job.neighbors.sampling,
-        num_hops=job.num_hops,
-    )
+    name = f"{split}-{number:05d}"
+    if job.layout == "store":
+        facts = job.neighbors.store.facts
+        entry, files = write_targets(
+            job.artifact, targets, name=name, split=split, num_nodes=facts.num_nodes, num_edges=facts.num_edges
+        )
+    else:
+        entry, files = write_shard(
+            job.artifact,
+            _assembled(inbox, job, targets),
+            targets,
+            name=name,
+            split=split,
+            layout=job.layout,
+            sampling=job.neighbors.sampling,
+            num_hops=job.num_hops,
+        )
     if job.pairs is not None:
         source, target, drawn = (np.searchsorted(roots, nodes) for nodes in ends)
         numbered = {name: pa.array(rows.astype(np.int32)) for name, rows in (("source", source), ("target", target))}
@@ -242,22 +251,6 @@ def build_shard(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> T
         entry = replace(entry, num_pairs=len(source))
         files = (*files, *write_pairs(job.artifact, entry.name, table, drawn))
     return TaskOutput(files=tuple(files), counts={"entry": asdict(entry), "targets": entry.num_samples})
-
-
-def build_targets(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> TaskOutput:
-    """Commit a shard's targets alone: whoever reads them holds the graph."""
-    code, number = plan.split_of(index)
-    split, facts = split_name(code), job.neighbors.store.facts
-    targets = _sorted_by(inbox.read("targets").combine_chunks(), "node")
-    entry, files = write_targets(
-        job.artifact,
-        targets,
-        name=f"{split}-{number:05d}",
-        split=split,
-        num_nodes=facts.num_nodes,
-        num_edges=facts.num_edges,
-    )
-    return TaskOutput(files=files, counts={"entry": asdict(entry), "targets": entry.num_samples})
 
 
 def _assembled(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:

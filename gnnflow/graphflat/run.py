@@ -51,10 +51,9 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
         sent["pool"] = "place"
     place = partial(rounds.place_targets, job=job, plan=plan, weights=weights)
     runner.run(Round("place", parts, width, place, {"signed": "targets"}, frozenset({"signed"})))
-    if job.layout == "store":
-        kept = partial(rounds.build_targets, job=job, plan=plan)
-        return _result(job, runner.run(Round("shards", shards, shards, kept, sent)), way)
     build = partial(rounds.build_shard, job=job, plan=plan)
+    if job.layout == "store":
+        return _result(job, runner.run(Round("shards", shards, shards, build, sent)), way)
     for hop in range(1, job.num_hops + 1):
         expand, reached = partial(rounds.expand_hop, job=job, hop=hop), _pair_channels(hop)
         runner.run(Round(f"hop_{hop}", parts, width, expand, reached, frozenset(reached)))
