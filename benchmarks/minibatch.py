@@ -88,6 +88,8 @@ def train_config(job: Job, chosen: Chosen, form: str) -> Config:
     if chosen.layers:
         document["neighbors"] = {"sampling": {"kind": "none"}}
         document["flat"]["hops"] = layers
+    if form != "shards":  # then nothing of GraphFlat may be set
+        document["flat"]["layout"] = "auto"
     train = {"epochs": chosen.epochs + 1, "batch_size": 1024, "lr": 0.003, "threads": chosen.threads}
     document["train"] = {**train, "cache": chosen.cache, "prefetch": chosen.prefetch, **SOURCES[form]}
     document["cluster"] = {"kind": "synchronous"}

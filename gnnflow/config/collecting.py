@@ -162,7 +162,7 @@ def _mend_table(held: dict[str, Any], path: _Path, removed: list[_Path]) -> bool
         value: Any = UNREAD
     elif path != _TABLES[0] and isinstance(graph.get("nodes"), dict) and graph["nodes"]:
         target = graph.get("target")
-        of = target if target in graph["nodes"] else min(graph["nodes"])
+        of = next((name for name in graph["nodes"] if name == target), min(graph["nodes"]))
         path, value = _TABLES[1], {f"{of}{_UNREAD_NAME}{of}": UNREAD}
     else:
         path, value = _TABLES[1] if path == ("graph",) else path, UNREAD
