@@ -77,9 +77,12 @@ def _sections_of(values: Mapping[str, Any]) -> Config | None:
 def _follows(path: _Path, removed: _Path) -> bool:
     """Return whether a mistake follows from a key that was taken out: nodes from edges too, and edges from nodes.
 
-    A key of one table says nothing of the other tables.
+    A key of one table says nothing of the other tables, nor of the table's name.
     """
-    is_table = len(removed) <= len(("graph", "edges", "relation")) and removed[-1] != UNREAD
+    of_table = len(("graph", "edges", "relation"))
+    if removed[:2] in _TABLES and len(removed) > of_table == len(path):
+        return False
+    is_table = len(removed) <= of_table and removed[-1] != UNREAD
     are_tables = is_table and {path[:2], removed[:2]} == {*_TABLES}
     return are_tables or all(mine == theirs for mine, theirs in zip(path, removed, strict=False))
 
@@ -109,7 +112,7 @@ def _mend(held: dict[str, Any], found: Finding, removed: list[_Path], *, is_exac
     if found.path == ("name",):
         held["name"] = "unnamed"
         return True
-    if (is_whole and _write_as_meant(held, path, found.meant)) or _turn_edges(held["graph"], found.meant):
+    if (is_whole and _write_as_meant(held, path, found.meant)) or _set_elsewhere(held["graph"], found.meant):
         return True
     if _is_target(held, path) and _value(held, path) is None:
         return _forget_labels(held, removed)
@@ -121,12 +124,16 @@ def _mend(held: dict[str, Any], found: Finding, removed: list[_Path], *, is_exac
     return bool(path) and (is_whole or not is_exact) and _take_out(held, path, removed)
 
 
-def _turn_edges(graph: dict[str, Any], meant: Mapping[str, Any]) -> bool:
-    """Read the edges in both directions where they were meant so; False where they are, or nobody knows."""
-    if "reverse_edges" not in meant or graph.get("reverse_edges"):
-        return False
-    graph["reverse_edges"] = True
-    return True
+def _set_elsewhere(graph: dict[str, Any], meant: Mapping[str, Any]) -> bool:
+    """Read edges in both directions, or add a type without a table, where meant so; False where it is so already."""
+    if "reverse_edges" in meant and not graph.get("reverse_edges"):
+        graph["reverse_edges"] = True
+        return True
+    if "type" in meant and meant["type"] not in graph["nodes"]:
+        graph.setdefault("target", min(graph["nodes"]) if len(graph["nodes"]) == 1 else None)  # one type needs none
+        graph["nodes"][meant["type"]] = None
+        return True
+    return False
 
 
 def _is_target(held: dict[str, Any], path: _Path) -> bool:
@@ -186,7 +193,7 @@ def _forget_target(held: dict[str, Any], removed: list[_Path]) -> bool:
         return False
     if not isinstance(types, dict):
         return _take_out(held, path, removed)
-    held["graph"]["target"] = min(types)
+    held["graph"]["target"] = min(types, key=lambda name: (types[name] is None, name))
     held.pop("task", None)
     removed += [path, ("task",), ("train", "metric"), ("neighbors", "kind")]
     return _forget_labels(held, removed)

@@ -57,22 +57,25 @@ def _unjoined(
     name: str, relation: Relation | None, nodes: Mapping[str, str | None], edges: Iterable[str]
 ) -> PydanticCustomError:
     """Return the problem of a relation that does not join two of the types."""
-    near = _nearest_relation(name, relation, nodes)
-    hint = f"Did you mean {near!r}?" if near else _missing_type(relation, nodes)
+    near, missing = _nearest_relation(name, relation, nodes), _missing_type(relation, nodes)
+    hint, meant = "", {}
+    if near:
+        hint, meant = f"Did you mean {near!r}?", {"name": near} if near not in edges else {}
+    elif missing:
+        hint = f"Or give {missing} a table in graph.nodes; null, where its nodes are the ids in edge tables alone."
+        meant = {"type": missing}
     return problem(
         f"{name!r} does not join two of the node types {', '.join(nodes)}",
         key=f"edges.{name}",
         fix=f"Write edge types as source__relation__target. {hint}".strip(),
-        meant={"name": near} if near and near not in edges else None,
+        meant=meant,
     )
 
 
 def _missing_type(relation: Relation | None, nodes: Mapping[str, str | None]) -> str:
-    """Return the fix for a relation with one of the types; "" for another name."""
+    """Return the type that is not there of a relation with one that is; "" for another name."""
     ends = [] if relation is None else [end for end in (relation.source, relation.target) if end not in nodes]
-    if len(ends) != 1:
-        return ""
-    return f"Or give {ends[0]} a table in graph.nodes; null, where its nodes are the ids in edge tables alone."
+    return ends[0] if len(ends) == 1 else ""
 
 
 def _nearest_relation(name: str, relation: Relation | None, nodes: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from gnnflow.config.environment import config_line
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import GnnflowError, GuardError, TableError
 from gnnflow.graph.facts import RowCounts, share_text
-from gnnflow.ingest.checks import Fault, input_positions, near_id, separate
+from gnnflow.ingest.checks import Fault, input_positions, near_id, separate, split_faults
 from gnnflow.ingest.edge_rounds import end_fault
 from gnnflow.ingest.label_schema import no_labels
 from gnnflow.ingest.labels import is_labelled
@@ -121,6 +121,8 @@ def _node_errors(table: SampledTable, schema: NodeSchema, config: GraphConfig) -
         held = [is_labelled(rows, schema, config).any() for _, rows in _read(table, names)]
         if held and not any(held):  # which no row's split need say
             found = _node_errors(table, replace(schema, label_kind="none", has_split=False), config)
+            for place, rows in _read(table, [config.split_column]) if schema.reads_split else ():
+                _keep(found, table, place, rows, split_faults(rows, config.split_column, np.ones(rows.num_rows, bool)))
             found[config.label_column, ""] = no_labels(config, table.source.uri)
             return found
     ids = _ids(table, config.id_column, schema.id_type)

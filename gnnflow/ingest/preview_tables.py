@@ -24,6 +24,7 @@ from gnnflow.ingest.schema import (
     end_type,
     ends_of,
     features_fix,
+    features_there,
     is_shared,
     label_of_edges,
     read_edge_schema,
@@ -274,12 +275,11 @@ def _check_columns_alone(table: SampledTable, config: GraphConfig, errors: Error
     if found is None:
         return
     kind = config.schema.types[table.number]
-    names = config.feature_names(kind, found.names)
+    names = errors.attempt(partial(features_there, found, config, table.number)) or ()
     if any(f"{name}_index" in found.names for name in names):
         return
-    there = [name for name in names if name in found.names]
     owner, fix = config.column_owner(kind, "nodes"), features_fix(config, kind)
-    for name in names if there or not is_shared(config.features, config) else ():
+    for name in names:
         section = config.column_section(owner, name)
         role = role_of("graph.features", config.features, kind)
         errors.attempt(partial(part_of, found, table.source.chunks, name, role, section=section, fix=fix))

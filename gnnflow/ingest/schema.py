@@ -164,7 +164,7 @@ def read_node_schema(
     _refuse_empty(table)
     found, chunks = table.schema(), table.chunks
     config = config.of_type(config.schema.types[node_type])
-    features = _features_there(found, config, node_type)
+    features = features_there(found, config, node_type)
     sparse = sparse_stem(found, table, features, config)
     of_ids = shared_name_fix("graph.id", config.id_column, config.schema, config.schema.types[node_type])
     id_type = id_type or id_type_of(found, chunks[0], config.id_column, "graph.id", fix=of_ids)
@@ -329,7 +329,7 @@ def _refuse_empty(table: SourceTable) -> None:
         raise TableError("the table has no rows", where=table.uri, fix=f"Check {table.key}.")
 
 
-def _features_there(found: pa.Schema, config: GraphConfig, node_type: int) -> tuple[str, ...]:
+def features_there(found: pa.Schema, config: GraphConfig, node_type: int) -> tuple[str, ...]:
     """Return a type's feature columns; none where a list that all types share names no column of its table."""
     asked = config.feature_names(config.schema.types[node_type], found.names)
     if not asked and not config.schema.is_typed:

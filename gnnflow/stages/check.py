@@ -34,7 +34,7 @@ from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.partition import refuse_large_graph
 from gnnflow.stages.start import check_start
 from gnnflow.stages.table_errors import errors_of_tables, preview_of
-from gnnflow.stages.target_checks import check_label_metric, check_labels, check_targets
+from gnnflow.stages.target_checks import check_label_metric, check_labels, check_targets, no_split
 from gnnflow.stages.train import check_log, model_inputs
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.graph_store import GraphStore
@@ -219,6 +219,8 @@ def _graph_errors(run: ResolvedRun, missing: Sequence[str], preview: Preview | N
     if preview is not None and _lack_weights(preview, run.config):
         kind, seed = run.config.neighbors.sampling.kind, run.config.seed
         errors.attempt(lambda: priorities(np.zeros(0, np.uint64), kind=kind, seed=seed))
+    if trains and preview is not None and _lack_split(preview, run.config):
+        errors.add(no_split(run.config))
     if is_told:
         errors.attempt(partial(_check_partitions, run.config))
     else:
@@ -231,6 +233,16 @@ def _lack_weights(preview: Preview, config: Config) -> bool:
     edges = [each for each in preview.tables if not each.is_nodes]
     has_none = not any(own_section(config.graph, each).weight_column in each.names for each in edges)
     return has_none and len(edges) == len(config.graph.edge_tables)
+
+
+def _lack_split(preview: Preview, config: Config) -> bool:
+    """Return whether the table of targets has the column of labels, and not the one of splits that the config reads."""
+    if config.task.kind != "node" or config.task.split.kind != "column" or config.graph.label is None:
+        return False
+    own = config.graph.of_targets(edges=False)
+    of_targets = (each.parts for each in preview.tables if each.is_nodes and each.number == config.graph.target_type)
+    names = [{*part.column_names} for parts in of_targets for part in parts]
+    return bool(names) and all(own.label in held and own.split not in held for held in names)
 
 
 def _check_store(

@@ -68,15 +68,23 @@ def check_labels(config: Config, *, facts: GraphFacts | None, preview: Preview |
         )
     # a table of target edges without these columns was refused when its schema was read
     if not known.has_split and config.task.kind == "node":
-        column = config.graph.of_targets(edges=False).split_column
-        raise TrainingError(
-            f"{table} has no split column {column!r}, so no node is marked as train",
-            where="graph.split",
-            fix="Name the column, write one that says train, valid, test or null, or set task.split to {kind: random}. "
-            "Without graph.split and task.split a missing split is drawn.",
-        )
+        raise no_split(config)
     if known.label_kind is not None:
         _check_choices(config, known.label_kind)
+
+
+def no_split(config: Config) -> TrainingError:
+    """Return the error of a table of targets without the column of splits."""
+    table, column = (
+        node_table(config.graph, config.graph.target_type),
+        config.graph.of_targets(edges=False).split_column,
+    )
+    return TrainingError(
+        f"{table} has no split column {column!r}, so no node is marked as train",
+        where="graph.split",
+        fix="Name the column, write one that says train, valid, test or null, or set task.split to {kind: random}. "
+        "Without graph.split and task.split a missing split is drawn.",
+    )
 
 
 def check_held_out(config: Config) -> None:
