@@ -85,7 +85,7 @@ def side_by_side(neighborhoods: Sequence[Neighborhood]) -> NeighborhoodRows:
         roots=np.concatenate([each.roots + start for each, start in zip(neighborhoods, starts, strict=True)]),
         node_ids=np.concatenate([each.node_ids for each in neighborhoods]),
         degrees=join_degrees([each.degrees for each in neighborhoods]),
-        features=_join_features([each.features for each in neighborhoods]),
+        features=_join_node_features([each.features for each in neighborhoods]),
         edges=join_edges([each.edges for each in neighborhoods], starts),
     )
     return NeighborhoodRows(union, root_offsets, node_offsets)
@@ -180,7 +180,9 @@ def join_edges(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
 def _join_relation(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
     return InEdges(
         offsets=_join_offsets([each.offsets for each in edges]),
-        sources=np.concatenate([each.sources + start for each, start in zip(edges, starts, strict=True)]),
+        sources=np.concatenate(
+            [each.sources + start if start else each.sources for each, start in zip(edges, starts, strict=True)]
+        ),
         weight=_join_optional([each.weight for each in edges]),
         attributes=_join_optional([each.attributes for each in edges]),
         next_arrival=_join_optional([each.next_arrival for each in edges]),
@@ -195,19 +197,20 @@ def _join_leaves(edges: Sequence[InEdges]) -> IntArray | None:
     return _join_offsets(leaves) if leaves else None
 
 
-def _join_features(features: Sequence[NodeFeatures]) -> NodeFeatures:
+def _join_node_features(features: Sequence[NodeFeatures]) -> NodeFeatures:
     typed = [each for each in features if isinstance(each, TypedFeatures)]
     if not typed:
-        return _join_parts([each for each in features if isinstance(each, Features)])
+        return join_features([each for each in features if isinstance(each, Features)])
     assert len(typed) == len(features), "neighbourhoods of one graph have the same types"
     # the features of each type, by neighbourhood
     parts = zip(*(each.parts for each in typed), strict=True)
     joined = ([part for part in own if part is not None] for own in parts)
     types = np.concatenate([each.types for each in typed])
-    return TypedFeatures(types, tuple(_join_parts(own) if own else None for own in joined))
+    return TypedFeatures(types, tuple(join_features(own) if own else None for own in joined))
 
 
-def _join_parts(features: Sequence[Features]) -> Features:
+def join_features(features: Sequence[Features]) -> Features:
+    """Return the features of the nodes of several parts, part by part."""
     first, forms = features[0].narrow, {(each.width, each.is_sparse, each.value is None) for each in features}
     assert len(forms) == 1
     for other in (each.narrow for each in features[1:]):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features, NodeFeatures, TypedFeatures
@@ -23,7 +24,7 @@ from gnnflow.graph.edges import InEdges, join_relations
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
-from gnnflow.graphfeature.neighborhood import Neighborhood, side_by_side
+from gnnflow.graphfeature.neighborhood import Neighborhood, join_degrees, join_edges, join_features
 from gnnflow.graphfeature.shards import labels_of
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.sampling import arrivals, priorities, top_k
@@ -32,10 +33,12 @@ from gnnflow.storage.graph_store import features_of
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray, KeyArray
-    from gnnflow.graph.facts import GraphFacts
+    from gnnflow.graph.facts import FeatureFacts, GraphFacts
+    from gnnflow.storage.graph_store import GraphStore
 
 _MOST_NODES = 2**31 - 1
-_READING = 2  # partitions are read one by one and then joined, so all data is in memory twice for a moment
+_JOINED = 2  # what is read by partition and then joined is in memory twice for a moment
+_ROOM = 4 / 3  # a quarter of a worker's memory is for libraries and batches
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,19 @@ class GraphInMemory:
 def read_graph(neighbors: Neighbors, *, with_keys: bool = False) -> GraphInMemory:
     """Return the graph of a selection of neighbours. with_keys: with all edges, to draw samples from."""
     store = neighbors.store
-    source = Neighbors(store) if with_keys else neighbors
-    parts = [_partition(source, number) for number in range(store.num_partitions)]
-    whole = side_by_side(parts).neighborhood
+    num_nodes, every = store.book.num_nodes, range(store.num_partitions)
+    if num_nodes > _MOST_NODES:
+        raise ConfigError(
+            f"a graph in memory has at most {_MOST_NODES:,} nodes, and this one has {num_nodes:,}",
+            where="train.source",
+            fix="Set it to shards.",
+        )
+    edges = join_edges([_edges(Neighbors(store) if with_keys else neighbors, part) for part in every], [0] * len(every))
+    degrees = join_degrees([store.degrees(part) for part in every])
+    features = _features(neighbors, degrees)  # last, since they are filled in place and most are large
+    whole = Neighborhood(np.zeros(0, np.int64), np.arange(num_nodes), degrees, features, edges)
     splits = _splits(neighbors)
-    keys = read_keys(neighbors, range(store.num_partitions)) if with_keys else None
+    keys = read_keys(neighbors, every) if with_keys else None
     # batches share these arrays, so nothing may change them
     for array in _arrays_of(whole):
         array.setflags(write=False)
@@ -95,25 +106,23 @@ def draw_edges(edges: InEdges, keys: KeyArray, neighbors: Neighbors, *, seed: in
 
 
 def memory_needed(neighbors: Neighbors, *, with_keys: bool = False) -> int:
-    """Return about the number of bytes for reading the graph, twice the bytes that it then holds.
+    """Return about the number of bytes that a process needs to read the graph and train from it.
 
     The size of sparse features is unknown; they count as the whole store's bytes.
     """
-    facts = neighbors.store.facts
-    edges = _most_edges(neighbors, with_keys=with_keys) * _bytes_of_edge(facts)
-    return _READING * (_bytes_of_nodes(neighbors) + edges + _bytes_of_pairs(facts))
-
-
-def _bytes_of_nodes(neighbors: Neighbors) -> int:
     facts, store = neighbors.store.facts, neighbors.store
     counts = [each.num_nodes for each in facts.types] or [facts.num_nodes]
-    relations = facts.schema.num_relations
-    features = [
-        0 if kind is None else store.num_bytes if kind.kind == "sparse" else kind.row_bytes * count
-        for kind, count in zip(facts.features_of_types, counts, strict=True)
-    ]
+    kinds = list(zip(facts.features_of_types, counts, strict=True))
+    dense = sum(kind.row_bytes * count for kind, count in kinds if kind is not None and kind.kind == "dense")
+    sparse = sum(store.num_bytes for kind, _ in kinds if kind is not None and kind.kind == "sparse")
     # dense id, and in each relation in-degree, out-degree, in-weight and an offset
-    return facts.num_nodes * (8 + relations * (8 + 8 + 4 + 8)) + sum(features)
+    nodes = facts.num_nodes * (8 + facts.schema.num_relations * (8 + 8 + 4 + 8))
+    edges = _most_edges(neighbors, with_keys=with_keys) * _bytes_of_edge(neighbors, with_keys=with_keys)
+    held = nodes + edges + _bytes_of_pairs(facts)
+    filled = held + dense + _JOINED * (dense // store.num_partitions + sparse)
+    # the parts, perhaps their relations, and all of them; where samples are drawn anew, one beside all edges
+    joined = _JOINED + (facts.schema.num_relations > 1) + with_keys
+    return int(_ROOM * max(joined * held, filled + with_keys * held))
 
 
 def _bytes_of_pairs(facts: GraphFacts) -> int:
@@ -123,10 +132,13 @@ def _bytes_of_pairs(facts: GraphFacts) -> int:
     return sum(facts.splits.values()) * (6 * 8 + 4 * facts.pair_attribute_width + 8 * facts.has_time)
 
 
-def _bytes_of_edge(facts: GraphFacts) -> int:
-    # sources, read as int64 and held as int32, weight, attributes, arrival or key, time
-    leaves = max(facts.leaves_of_relations)
-    return 8 * max(leaves, 1) + 4 * facts.has_weight + 4 * facts.attribute_width + 8 + 8 * facts.has_time
+def _bytes_of_edge(neighbors: Neighbors, *, with_keys: bool) -> int:
+    facts = neighbors.store.facts
+    leaves, is_weighted = max(facts.leaves_of_relations), neighbors.sampling.kind == "weighted"
+    # a source, or leaves and where they begin; weight, attributes, time, and a key or the next arrival
+    source = 4 * leaves + 8 if leaves else 4
+    ordered = 8 * (with_keys or is_weighted)
+    return source + 4 * facts.has_weight + 4 * facts.attribute_width + 8 * facts.has_time + ordered
 
 
 def _most_edges(neighbors: Neighbors, *, with_keys: bool) -> int:
@@ -138,37 +150,38 @@ def _most_edges(neighbors: Neighbors, *, with_keys: bool) -> int:
     return min(facts.num_edges, facts.num_nodes * per_node)
 
 
-def _partition(neighbors: Neighbors, number: int) -> Neighborhood:
-    """Return a partition's nodes with all of their in-edges. Sources count from the partition's first node."""
-    store, book = neighbors.store, neighbors.store.book
-    if book.num_nodes > _MOST_NODES:
-        raise ConfigError(
-            f"a graph in memory has at most {_MOST_NODES:,} nodes, and this one has {book.num_nodes:,}",
-            where="train.source",
-            fix="Set it to shards.",
-        )
-    start = book.start(number)
-    degrees, edges = store.degrees(number), neighbors.in_edges(number)
-    return Neighborhood(
-        roots=np.zeros(0, np.int64),
-        node_ids=np.arange(start, start + book.size(number)),
-        degrees=degrees,
-        features=_features(neighbors, number, degrees),
-        edges=replace(edges, sources=(edges.sources - start).astype(np.int32)),
-    )
+def _edges(neighbors: Neighbors, part: int) -> InEdges:
+    """Return all in-edges of a partition's nodes."""
+    edges = neighbors.in_edges(part)
+    return replace(edges, sources=edges.sources.astype(np.int32))
 
 
-def _features(neighbors: Neighbors, number: int, degrees: Degrees) -> NodeFeatures:
-    store, parts = neighbors.store, list[Features | None]()
-    for node_type, kind in enumerate(store.facts.features_of_types):
-        columns = store.feature_columns_of(node_type)
-        held = None if kind is None else features_of(store.nodes(number, columns, node_type=node_type), kind)
-        parts.append(held)
+def _features(neighbors: Neighbors, degrees: Degrees) -> NodeFeatures:
+    """Return the features of all nodes. degrees: of all nodes."""
+    kinds = neighbors.store.facts.features_of_types
+    parts = [None if kind is None else _of_type(neighbors.store, number, kind) for number, kind in enumerate(kinds)]
     if degrees.types is not None:
         return TypedFeatures(degrees.types, tuple(parts))
     (features,) = parts
     assert features is not None
     return features
+
+
+def _of_type(store: GraphStore, node_type: int, kind: FeatureFacts) -> Features:
+    """Return the features of a type's nodes; dense ones are in memory once and one partition's a second time."""
+    columns = store.feature_columns_of(node_type)
+    parts = (features_of(store.nodes(part, columns, node_type=node_type), kind) for part in range(store.num_partitions))
+    if kind.kind == "sparse":
+        return join_features([*parts])
+    count = store.facts.types[node_type].num_nodes if store.facts.types else store.facts.num_nodes
+    dense, begin = np.empty((count, 0)), 0
+    for part in parts:
+        rows = part.stored
+        dense = dense if begin else np.empty((count, rows.shape[1]), rows.dtype)
+        dense[begin : begin + len(rows)] = rows
+        begin += len(rows)
+        pa.default_memory_pool().release_unused()  # what reading took
+    return Features(kind.width, dense=dense, narrow=kind.narrow)
 
 
 def _splits(neighbors: Neighbors) -> dict[str, SplitTargets]:
