@@ -106,7 +106,12 @@ def draw_edges(edges: InEdges, keys: KeyArray, neighbors: Neighbors, *, seed: in
 
 
 def memory_needed(neighbors: Neighbors, *, with_keys: bool = False) -> int:
-    """Return about the number of bytes that a process needs to read the graph and train from it.
+    """Return about the number of bytes that a process needs to read the graph and train from it."""
+    return int(_ROOM * peak_of_reading(neighbors, with_keys=with_keys))
+
+
+def peak_of_reading(neighbors: Neighbors, *, with_keys: bool = False) -> int:
+    """Return about the most bytes that are in memory while the graph is read, or drawn anew.
 
     The size of sparse features is unknown; they count as the whole store's bytes.
     """
@@ -122,7 +127,7 @@ def memory_needed(neighbors: Neighbors, *, with_keys: bool = False) -> int:
     filled = held + dense + _JOINED * (dense // store.num_partitions + sparse)
     # the parts, perhaps their relations, and all of them; where samples are drawn anew, one beside all edges
     joined = _JOINED + (facts.schema.num_relations > 1) + with_keys
-    return int(_ROOM * max(joined * held, filled + with_keys * held))
+    return max(joined * held, filled + with_keys * held)
 
 
 def _bytes_of_pairs(facts: GraphFacts) -> int:

@@ -233,15 +233,21 @@ def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
 
 
 def _bounded(cost: Cost, rehearsals: _Rehearsals) -> Cost:
-    """Return the cost of training, with memory limited by `train.memory` or `train.cache` if the config sets these.
+    """Return the cost of training, with the memory of the whole graph where each rank holds it.
 
-    Memory outside of the budget is added: for `train.memory` as in the smallest rehearsal, for `train.cache`, which is
-    smaller than four large shards, as in the largest.
+    Else memory is limited by `train.memory` or `train.cache` if the config sets these. Memory outside of the budget is
+    added: for `train.memory` as in the smallest rehearsal, for `train.cache`, which is smaller than four large shards,
+    as in the largest.
     """
-    train = rehearsals.context.config.train
+    train, last = rehearsals.context.config.train, rehearsals.all[-1]
+    if last.graph_bytes:
+        own, worker = last.costs["train"].memory, last.costs["train"].worker_memory
+        if train.workers > 1:
+            return replace(cost, memory=own, worker_memory=worker + last.graph_bytes)
+        return replace(cost, memory=own + last.graph_bytes, worker_memory=worker)
     if isinstance(train, GlobalBatchConfig) and train.memory is not None:
         other, budget = rehearsals.all[0].costs["train"], int(train.memory)
-    elif isinstance(train, MiniBatchConfig) and train.source == "shards" and rehearsals.layout != "store":
+    elif isinstance(train, MiniBatchConfig) and train.source == "shards":
         other, budget = rehearsals.all[-1].costs["train"], int(train.cache)
     else:
         return cost

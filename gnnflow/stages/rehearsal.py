@@ -17,6 +17,7 @@ import pyarrow as pa
 from gnnflow.config import MiniBatchConfig
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.native import malloc
+from gnnflow.neighbors.whole import peak_of_reading
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.flat import layout_of
 from gnnflow.stages.pipeline import run
@@ -63,7 +64,7 @@ class Rehearsal:
     """The costs of the stages, in order, on a subsample of one node in `one_in`.
 
     seconds: of the stages. again: of them for the second training. layout: of the shards of the whole graph; None
-    without GraphFlat.
+    without GraphFlat. graph_bytes: of the whole graph in memory, about; 0 where training does not hold it.
     """
 
     one_in: int
@@ -72,6 +73,7 @@ class Rehearsal:
     seconds: float
     again: float = 0.0
     layout: Layout | None = None
+    graph_bytes: int = 0
 
 
 @dataclass
@@ -155,8 +157,12 @@ def rehearse(context: StageContext, *, one_in: int, trains_more: bool = True, co
         with PeakMemory() as peak:
             run(context)
         costs[RUN] = Cost(time.monotonic() - end, 0, peak.own, peak.worker)
-    layout = layout_of(context.config, neighbors_of(context), times=one_in).layout if "flat" in costs else None
-    return Rehearsal(one_in, context.run.partitions, costs, end - begin, again, layout)
+    neighbors, train = neighbors_of(context), context.config.train
+    layout = layout_of(context.config, neighbors, times=one_in).layout if "flat" in costs else None
+    graph_bytes = 0
+    if isinstance(train, MiniBatchConfig) and (layout == "store" or train.source == "store"):
+        graph_bytes = one_in * peak_of_reading(neighbors, with_keys=train.resample == "epoch")
+    return Rehearsal(one_in, context.run.partitions, costs, end - begin, again, layout, graph_bytes)
 
 
 def _with_epochs(cost: Cost, made: ArtifactResult, context: StageContext) -> Cost:
