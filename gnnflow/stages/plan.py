@@ -1,7 +1,7 @@
 """The cost of a run before it runs: done stages have it in their manifests, the others are rehearsed.
 
 Rehearsals run the stages on this cluster and storage, on subsamples of the config's tables: a first one that loads
-libraries and starts workers, the two smallest, and then the largest that fits into the seconds that are left.
+libraries and starts workers, two small ones, and then the largest that fits into the seconds that are left.
 `forecast.py` extrapolates to the whole graph; training is also checked against `train.memory`.
 """
 
@@ -46,6 +46,7 @@ _LONGEST = 60.0  # seconds of such a limit
 _MOST_PARTITIONS = 16  # of a rehearsal: with many more, most of its time would be the overhead of tasks
 _TASKS_PER_WORKER = 2
 _FEWEST = 2  # rehearsals, since a line needs two points
+_FAR = 16  # least K of a second rehearsal that skips a size
 _NOT_PLANNED = (
     "train.memory is planned only for one process on the CPU: with several ranks, or on a GPU, training checks it "
     "before it writes the graph"
@@ -161,7 +162,7 @@ def _rehearse_within(limit: float | None, context: StageContext, folder: str) ->
     }
     found.startup_seconds = max(0.0, first.seconds - (found.all[0].seconds - found.all[0].again))
     if partitions < context.run.partitions:
-        found.all.append(found.rehearse(levels[1], partitions=2 * partitions))
+        found.all.append(found.rehearse(found.all[1].one_in, partitions=2 * partitions))
     return found
 
 
@@ -169,7 +170,7 @@ def _next_level(found: _Rehearsals, levels: Sequence[int], limit: float | None, 
     """Return the K of the next rehearsal: the largest graph that fits into the limit; None where none does."""
     done, context = len(found.all), found.context
     if done < _FEWEST:
-        return levels[done]
+        return levels[0] if not done else _second(levels)
     if limit is None:
         every = (*context.run.stages, RUN)
         costs = [full_cost(found.all, stage, partitions=found.all[0].partitions) for stage in every]
@@ -178,6 +179,15 @@ def _next_level(found: _Rehearsals, levels: Sequence[int], limit: float | None, 
     larger = [one_in for one_in in levels if one_in < found.all[-1].one_in]
     fits = [one_in for one_in in larger if spent + seconds_at(found.all, one_in) <= limit]
     return min(fits, default=None)
+
+
+def _second(levels: Sequence[int]) -> int:
+    """Return the K of the second rehearsal: of the third size where that is a small part of the graph, else the second.
+
+    The longer the line through the first two, the less their scatter matters, and both take little but fixed costs.
+    """
+    far = levels[_FEWEST] if len(levels) > _FEWEST else 1
+    return far if far >= _FAR else levels[1]
 
 
 def _rehearsed_partitions(context: StageContext) -> int:
