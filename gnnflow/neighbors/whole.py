@@ -125,7 +125,7 @@ def peak_of_reading(neighbors: Neighbors, *, with_keys: bool = False) -> int:
     edges = _most_edges(neighbors, with_keys=with_keys) * _bytes_of_edge(neighbors, with_keys=with_keys)
     held = nodes + edges + _bytes_of_pairs(facts)
     filled = held + dense + _JOINED * (dense // store.num_partitions + sparse)
-    # the parts, perhaps their relations, and all of them; where samples are drawn anew, one beside all edges
+    # the parts, perhaps their relations, and all of them; where samples are drawn anew, one sample too
     joined = _JOINED + (facts.schema.num_relations > 1) + with_keys
     return max(joined * held, filled + with_keys * held)
 

@@ -236,7 +236,7 @@ def _lack_weights(preview: Preview, config: Config) -> bool:
 
 
 def _lack_split(preview: Preview, config: Config) -> bool:
-    """Return whether the table of targets has the column of labels, and not the one of splits that the config reads."""
+    """Return whether the table of targets has its column of labels, and not its column of splits."""
     if config.task.kind != "node" or config.task.split.kind != "column" or config.graph.label is None:
         return False
     own = config.graph.of_targets(edges=False)
