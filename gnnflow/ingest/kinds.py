@@ -190,7 +190,8 @@ def _number_fix(name: str, found: pa.DataType, chunks: Sequence[Chunk]) -> str:
     if not holds_text(found):
         return "Write numbers or lists of numbers, or leave it out: graph.exclude, where a pattern names it."
     if (form := _only_form(name, chunks)) is not None:
-        return f"These are amounts. Set graph: {config_line({'columns': {name: form}})}."
+        line = config_line({"columns": {name: form}})
+        return f"Set graph: {line}, which reads every value, or write numbers{PLAIN_NUMBERS}"
     line = config_line({"columns": {name: {"kind": "categorical"}}})
     said = f" Or set graph: {line}, or numerical if it is plain numbers with gaps; "
     said += "{kind: numerical, decimal: point} reads amounts such as $1,234.50, comma 1.234,50 €."

@@ -1,4 +1,4 @@
-"""The tables and columns that a config most likely means where it names some that are not there.
+"""The tables and columns that a config most likely means where it names some that are not there, or that hold no ids.
 
 A wrong name hides what else is wrong with the rows, so tables are read on by the name that was meant. It is the nearest
 one where the config gives the name; else a column's name shows that it holds ids or ends, or its values are the ids of

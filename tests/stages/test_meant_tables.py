@@ -124,7 +124,7 @@ def test_a_name_of_times_that_no_table_has_is_noted_where_no_stage_reads_times(t
 def test_amounts_that_one_form_alone_reads_get_its_line(tmp_path, amounts, is_said):
     spoil = column("nodes", "age", amounts * (ROWS // 2))
     (said,) = _said(tmp_path, typed=False, spoil=spoil)
-    assert ("Set graph: {columns: {age: {kind: numerical, decimal: comma}}}." in said) is is_said
+    assert ("Set graph: {columns: {age: {kind: numerical, decimal: comma}}}, which" in said) is is_said
 
 
 @pytest.mark.parametrize(
