@@ -116,7 +116,7 @@ class Look:
         }
 
     def lines(self, *, keys: bool = False) -> Iterator[str]:
-        """Yield the lines that a person reads. keys: with those of all keys that apply."""
+        """Yield the lines that a person reads. keys: also the keys that apply in each section."""
         for table in self.tables:
             yield from _table_lines(table)
             yield ""

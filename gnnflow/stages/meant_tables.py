@@ -1,8 +1,9 @@
-"""The tables and columns that a config most likely means where it names some that are not there, or that hold no ids.
+"""The tables and columns that a config most likely means where it names wrong ones.
 
-A wrong name hides what else is wrong with the rows, so tables are read on by the name that was meant. It is the nearest
-one where the config gives the name; else a column's name shows that it holds ids or ends, or its values are the ids of
-another table. Numbers are often among ids by chance, so only values of text show it.
+A wrong name is not there, or names a column without the ids it should hold. It hides what else is wrong with the rows,
+so tables are read on by the name that was meant. It is the nearest one where the config gives the name; else a column's
+name shows that it holds ids or ends, or its values are the ids of another table. Numbers are often among ids by chance,
+so only values of text show it.
 """
 
 from __future__ import annotations
