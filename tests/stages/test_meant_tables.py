@@ -148,3 +148,13 @@ def test_where_the_ids_are_is_not_said_where_values_leave_it_open(tmp_path, spoi
     said = _said(tmp_path, typed=False, change=put("graph.id", "country"), spoil=spoil)
     assert said
     assert not any("holds no ids" in text for text in said)
+
+
+def test_ends_without_ids_are_said_whatever_rows_a_filter_that_is_not_there_would_choose(tmp_path):
+    """Single rows with a wrong end are not: the filter may leave them out."""
+    ends = both(put(f"{_KEY}.where", {"zzz": "a"}), put(f"{_KEY}.dst", "kind"))
+    for change, count in ((ends, 2), (put(f"{_KEY}.where", {"zzz": "a"}), 1)):
+        spoil = column("item", "category_id", ["c0", "c1", "c0", "other"] * (ROWS // 4))
+        said = _said(tmp_path, typed=True, change=change, spoil=spoil)
+        assert len(said) == count
+        assert any(f"`{_KEY}.dst: category_id`" in text for text in said) is (count > 1)
