@@ -122,7 +122,7 @@ def unread_times(preview: Preview, graph: GraphConfig, stops: Sequence[GnnflowEr
     for name in dict.fromkeys(name for name, _ in tables):
         held = [each for asked, names in tables if asked == name for each in names]
         if name != "timestamp" and name not in held:
-            near = nearest(name, dict.fromkeys(held))
+            near = nearest(name, [*dict.fromkeys(held)])
             yield f"graph.timestamp: no edge table has a column {name!r}, and no stage reads times. {near}".strip()
 
 
