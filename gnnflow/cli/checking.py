@@ -18,7 +18,12 @@ _STOPPED = 2
 
 
 def check(
-    config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
+    config: ConfigPath,
+    overrides: Overrides = None,
+    workspace: WorkspaceOption = None,
+    *,
+    keys: Annotated[bool, typer.Option("--keys", help="Show the keys that apply in each section too.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the tables' columns, and everything that would stop the run, from schemas and first rows; start nothing."""
     from gnnflow.stages.first_look import first_look
@@ -28,7 +33,7 @@ def check(
     if as_json:
         typer.echo(json.dumps(look.as_json(), sort_keys=True, default=str))
     else:
-        for line in look.lines():
+        for line in look.lines(keys=keys):
             typer.echo(line)
     if look.stops:
         raise typer.Exit(_STOPPED)

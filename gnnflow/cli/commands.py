@@ -6,6 +6,8 @@ Each row of `gnnflow.config.stages` has a command without a function here; the s
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -36,7 +38,7 @@ from gnnflow.config.deployment import default_workspace, refuse_unusable
 from gnnflow.config.experiments import read_experiment
 from gnnflow.config.stages import stages_of
 from gnnflow.config.yaml_text import read_yaml
-from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.graph.labels import BOUNDS, is_bound, metric_text
 from gnnflow.graph.splits import SPLITS
 from gnnflow.storage.filesystem import absolute
@@ -53,6 +55,7 @@ _NAME_WIDTH = 28
 _FIGURE_WIDTH = 9
 _MOST_RUNS = 10_000
 _SOME_FAILED = 2
+_GRAPH_LINE = r"`graph: \{(\w+): ([^{}`]+)\}`"
 
 Limit = Annotated[
     float | None,
@@ -306,7 +309,23 @@ def flat(
 
     parsed = _flat_config(nodes, edges, hops, sampling, overrides, workspace)
     stages = stages_of(parsed)
-    show(perform(resolve_here(parsed), *stages[: stages.index("flat") + 1]).summary(), as_json=as_json)
+    try:
+        done = perform(resolve_here(parsed), *stages[: stages.index("flat") + 1])
+    except GnnflowError as error:
+        raise _with_option(error) from error
+    show(done.summary(), as_json=as_json)
+
+
+def _with_option(error: GnnflowError) -> GnnflowError:
+    """Return an error of a run without a config file: its lines of YAML as options, which also set the other keys."""
+    if not re.search(r"\bgraph[.:]", str(error)):
+        return error
+
+    def written(text: str) -> str:
+        return re.sub(_GRAPH_LINE, lambda found: f"`--set {shlex.quote(f'graph.{found[1]}={found[2]}')}`", text)
+
+    other = "There is no config file here: set a key by --set KEY=VALUE."
+    return type(error)(written(error.problem), where=error.where, fix=f"{written(error.fix)} {other}".strip())
 
 
 def _refuse_with_config(*, tables: bool, options: bool) -> None:

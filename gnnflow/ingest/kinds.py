@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.columns import ISO_DATE, words_of
+from gnnflow.columns import ISO_DATE, find_forms, words_of
 from gnnflow.config.columns_section import (
     CategoricalColumn,
     EmbeddingColumn,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.config.columns_section import ColumnSection
     from gnnflow.graph.schema import Relation
-    from gnnflow.storage.text_types import TextType
     from gnnflow.storage.user_tables import Chunk
 
 _MOST_SHOWN = 1000  # values that show the kind of a column of text
@@ -98,7 +97,7 @@ def part_of(
     if section is None or not _holds(found, section):
         kind = "numerical" if asked is None else asked.kind
         wanted = "text, for which graph.columns says its form" if _has_form(section) else _CONTENT[kind]
-        fix = _number_fix(name, found, chunks[0].types.get(name)) if asked is None else _kind_fix(name, found)
+        fix = _number_fix(name, found, chunks) if asked is None else _kind_fix(name, found)
         if _has_form(section):
             fix = "Write text in this form; or, where no model knows the column, leave decimal and format out."
         raise TableError(
@@ -184,14 +183,28 @@ def _kind_fix(name: str, found: pa.DataType) -> str:
     return f"Set graph: {config_line({'columns': {name: {'kind': kind}}})}."
 
 
-def _number_fix(name: str, found: pa.DataType, text: TextType | None) -> str:
-    """Return the fix for a column of neither numbers nor times. text: the type of a CSV column."""
+def _number_fix(name: str, found: pa.DataType, chunks: Sequence[Chunk]) -> str:
+    """Return the fix for a column of neither numbers nor times: the form that alone reads all its text, if any does."""
     if holds_lists(found) and holds_times(found.value_type):
         return "Write a column for each place of the list, or lists of seconds since 1970."
     if not holds_text(found):
         return "Write numbers or lists of numbers, or leave it out: graph.exclude, where a pattern names it."
+    if (form := _only_form(name, chunks)) is not None:
+        line = config_line({"columns": {name: form}})
+        return f"Set graph: {line}, which reads every value, or write numbers{PLAIN_NUMBERS}"
     line = config_line({"columns": {name: {"kind": "categorical"}}})
     said = f" Or set graph: {line}, or numerical if it is plain numbers with gaps; "
     said += "{kind: numerical, decimal: point} reads amounts such as $1,234.50, comma 1.234,50 €."
-    dates = "" if text else " Write dates as dates or timestamps."
+    dates = "" if chunks[0].types.get(name) else " Write dates as dates or timestamps."
     return f"Write numbers or lists of numbers{PLAIN_NUMBERS}{dates}{said}"
+
+
+def _only_form(name: str, chunks: Sequence[Chunk]) -> dict[str, str] | None:
+    """Return the keys of the form in which every text of a column is an amount; None without one, or with several."""
+    known: list[dict[str, str]] | None = None
+    for chunk in chunks:
+        text = combine(read_chunk(chunk, [name]).column(0)).cast(pa.large_string()).drop_null()
+        if len(text):
+            found = find_forms(text, "numerical")
+            known = [form for form in found if known is None or form in known]
+    return known[0] if known is not None and len(known) == 1 else None

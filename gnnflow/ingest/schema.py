@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.user_tables import Chunk
 
+LABEL_OF_EDGES = "graph.label, where task.kind is edge"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TableSchema:
@@ -366,7 +368,7 @@ def label_of_edges(
     if not targets.have_labels:
         return "none", 0
     fix = "Set graph.label to one of them, or to null where edges are scored alone."
-    field_of(found, edges[0], config.label_column, "graph.label, where task.kind is edge", fix=fix)
+    field_of(found, edges[0], config.label_column, LABEL_OF_EDGES, fix=fix)
     return label_of(found, edges, config, classes)
 
 

@@ -35,6 +35,7 @@ _NUMBERED = frozenset(("id", "nr", "no", "number"))  # as the numbers of rows ar
 _NAMES_ASSUMED = "its numbers are taken for names, as it is called an id; where they measure: {kind: numerical}"
 _PANDAS_INDEX = r"__index_level_[0-9]+__"
 _NUMBERS = 0.5  # share of texts that are numbers above which a column is meant as numbers
+_OF_SPLITS = "of the words train, valid and test alone, which tell nothing of a row"
 _CODES_ASSUMED = "its numbers have leading zeros, so they are taken for names, such as"
 _VERSION = r"^\s*[0-9]+(\.[0-9]+){2,}\s*$"
 _VERSIONS_ASSUMED = "its values are taken for versions, such as 1.10.2"
@@ -136,6 +137,8 @@ def _can_be_label(table: GivenTable, name: str) -> bool:
     if _only_names_rows(name, kind, is_unique=different == table.rows.num_rows):
         return False
     if holds_text(kind):
+        if _names_of_splits(table, name):
+            return False
         is_date = bool(pc.all(pc.match_substring_regex(held.cast(pa.large_string()), _DATE)).as_py())
         return 1 < different <= min(_MOST_CLASSES, max(_FEW, _ALIKE * len(held))) and not is_date
     return different > 1
@@ -178,15 +181,19 @@ def not_weight(table: GivenTable) -> str:
 
 
 def find_split(table: GivenTable, taken: set[str]) -> str | None:
-    """Return the column that says train, valid or test; None without one."""
-    for name in table.columns:
-        held = combine(table.rows[name])
-        if name in taken or split_words(name) not in _SPLIT or not holds_text(plain(held.type)):
-            continue
-        values = set(pc.unique(held.drop_null().cast(pa.large_string())).to_pylist())
-        if values and values <= {*SPLITS} and {"train", "valid"} <= values:
-            return name
-    return None
+    """Return the column that says train, valid or test, whatever its name; None without one, or with several."""
+    said = [name for name in table.columns if name not in taken and {"train", "valid"} <= _names_of_splits(table, name)]
+    named = [name for name in said if split_words(name) in _SPLIT] or said
+    return named[0] if len(named) == 1 else None
+
+
+def _names_of_splits(table: GivenTable, name: str) -> set[str]:
+    """Return the values of a column that holds nothing but names of splits; none of another."""
+    held = combine(table.rows[name]).drop_null()
+    if not holds_text(plain(held.type)):
+        return set()
+    values = pc.unique(held.cast(pa.large_string())).to_pylist()
+    return {*values} if {*values} <= {*SPLITS} else set()
 
 
 def find_features(table: GivenTable, taken: set[str]) -> tuple[list[FeatureRole], dict[str, str]]:
@@ -196,7 +203,7 @@ def find_features(table: GivenTable, taken: set[str]) -> tuple[list[FeatureRole]
     for name in table.columns:
         if name in taken:
             continue
-        role = _feature_of(table, name)
+        role = _OF_SPLITS if _names_of_splits(table, name) else _feature_of(table, name)
         if isinstance(role, str):
             left[name] = role
         else:

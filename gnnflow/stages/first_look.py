@@ -29,7 +29,7 @@ from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined, preview_before
-from gnnflow.stages.meant_tables import as_meant, with_hint
+from gnnflow.stages.meant_tables import as_meant, unread_times, with_hint
 from gnnflow.stages.resolve import cluster_for, resolve_partly
 from gnnflow.stages.table_errors import preview_of
 from gnnflow.stages.target_checks import alike_nodes
@@ -87,8 +87,8 @@ class TableLook:
 class Look:
     """All that is known about a run before it begins.
 
-    stops: what would stop it. notes: what would make its scores poor. keys: for each section the keys that apply, with
-    the kind that was chosen.
+    stops: what would stop it. notes: what would make its scores poor. kinds: what was chosen where a
+    section has several, such as `model sage`. keys: for each section the keys that apply, with its kind.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Look:
     notes: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
     cluster: str = ""
+    kinds: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -114,8 +115,8 @@ class Look:
             "targets": asdict(self.targets),
         }
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines that a person reads."""
+    def lines(self, *, keys: bool = False) -> Iterator[str]:
+        """Yield the lines that a person reads. keys: also the keys that apply in each section."""
         for table in self.tables:
             yield from _table_lines(table)
             yield ""
@@ -126,10 +127,11 @@ class Look:
             ("times", "; ".join(self.times)),
             ("stages", ", ".join(self.stages)),
             ("cluster", self.cluster),
+            ("kinds", f"{', '.join(self.kinds)} (check --keys shows the keys of each)" if self.kinds else ""),
         ):
             if text:
                 yield f"{name:10}{text}"
-        for line in self.keys:
+        for line in self.keys if keys else ():
             yield f"{'keys':10}{line}"
         for line in self.notes:
             yield f"{'note':10}{line}"
@@ -162,10 +164,12 @@ def first_look(read: PartialConfig) -> Look:
         notes=(
             *_empty_inputs(tables),
             *_codes_as_numbers(preview, tables, config.graph),
+            *unread_times(preview, config.graph, seen.stops),
             *(() if preview.read is None or not preview.is_complete else alike_nodes(config, preview.read)),
         ),
         stages=tuple(stages_of(config)),
         cluster="" if seen.is_unresolved else _cluster_text(seen.run),
+        kinds=tuple(_kinds_of(config)),
         keys=tuple(_keys_of(config)),
     )
 
@@ -193,7 +197,7 @@ def _see(read: PartialConfig, given: Config, *, here: Sequence[str] | None = Non
 
     preview = sample()
     while preview is not None and (meant := as_meant(preview, given.graph)) is not None:
-        errors += _own_mistakes(meant.errors, read)
+        errors = [error for error in errors if not meant.explains(error)] + _own_mistakes(meant.errors, read)
         given = given.model_copy(update={"graph": meant.graph})
         run, unresolved = resolve_partly(given)
         preview = sample()
@@ -420,6 +424,14 @@ def _cluster_text(run: ResolvedRun) -> str:
     if chosen.kind == "synchronous":
         return "none: the work runs in this process"
     return f"{chosen.kind}, {chosen.workers} workers" if chosen.kind == "local" else f"{chosen.kind} {chosen.address}"
+
+
+def _kinds_of(config: Config) -> Iterator[str]:
+    """Yield each section of several kinds with the one that was chosen; the cluster has its own line."""
+    for name, described in Config.model_fields.items():
+        section, members = getattr(config, name), tagged_members(described)
+        if members and name != "cluster" and hasattr(section, "model_fields_set"):
+            yield f"{name} {getattr(section, tag_name(members))}"
 
 
 def _keys_of(config: Config) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""The tables and columns that a config most likely means where it names some that are not there.
+"""The tables and columns that a config most likely means where it names wrong ones.
 
-A wrong name hides what else is wrong with the rows, so tables are read on by the name that was meant. It is the nearest
-one where the config gives the name; else a column's name shows that it holds ids or ends, or its values are the ids of
-another table. Numbers are often among ids by chance, so only values of text show it.
+A wrong name is not there, or names a column without the ids it should hold. It hides what else is wrong with the rows,
+so tables are read on by the name that was meant. It is the nearest one where the config gives the name; else a column's
+name shows that it holds ids or ends, or its values are the ids of another table. Numbers are often among ids by chance,
+so only values of text show it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gnnflow.config.messages import closest, nearest
 from gnnflow.datasets.edge_headers import find_ends, split_words
 from gnnflow.graph.errors import TableError
 from gnnflow.ingest.preview_tables import own_section
-from gnnflow.ingest.schema import ends_of
+from gnnflow.ingest.schema import LABEL_OF_EDGES, ends_of
 from gnnflow.ingest.text import filter_columns
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import absolute
@@ -46,6 +47,11 @@ class MeantGraph:
 
     graph: GraphConfig
     errors: tuple[GnnflowError, ...]
+    mended: str = ""  # a key that named a column of the table without ids
+
+    def explains(self, error: GnnflowError) -> bool:
+        """Return whether an error says that another key names this column too, which it then may."""
+        return bool(self.mended) and error.problem.endswith(f"is the column of {self.mended}")
 
 
 class _Wrong(NamedTuple):
@@ -78,7 +84,10 @@ def as_meant(preview: Preview, graph: GraphConfig) -> MeantGraph | None:
         else:
             continue
         errors.append(with_hint(error, preview, graph))
-    return MeantGraph(meant, tuple(errors)) if errors else None
+    if errors:
+        return MeantGraph(meant, tuple(errors))
+    wrong = next(_without_ids(preview, graph), None)
+    return None if wrong is None else MeantGraph(_with_column(graph, wrong), (_no_ids(wrong, graph),), wrong.key)
 
 
 def with_hint(error: GnnflowError, preview: Preview, graph: GraphConfig) -> GnnflowError:
@@ -93,10 +102,28 @@ def with_hint(error: GnnflowError, preview: Preview, graph: GraphConfig) -> Gnnf
     wrong = _wrong_of(error, preview, graph)
     if wrong is None or not wrong.how:
         return error
-    line = f"{wrong.key}: {config_line(wrong.meant)}"
+    fix = f"{error.fix} By its {wrong.how}: `{_line(wrong, graph)}`."
+    return type(error)(error.problem, where=error.where, fix=fix)
+
+
+def _line(wrong: _Wrong, graph: GraphConfig) -> str:
+    """Return the line that names the column that was meant."""
     if wrong.key == f"graph.{wrong.role}":
-        line = f"graph: {config_line({wrong.role: _for_one(wrong, graph)})}"
-    return type(error)(error.problem, where=error.where, fix=f"{error.fix} By its {wrong.how}: `{line}`.")
+        return f"graph: {config_line({wrong.role: _for_one(wrong, graph)})}"
+    return f"{wrong.key}: {config_line(wrong.meant)}"
+
+
+def unread_times(preview: Preview, graph: GraphConfig, stops: Sequence[GnnflowError]) -> Iterator[str]:
+    """Yield a sentence for each name in `graph.timestamp` that no edge table has, where nothing that stops says so."""
+    tables = [(own_section(graph, table).time_column, table.names) for table in preview.tables if not table.is_nodes]
+    is_told = any("graph.timestamp" in str(error) for error in stops)
+    if is_told or "timestamp" not in graph.model_fields_set or len(tables) < len(graph.edge_tables):
+        return
+    for name in dict.fromkeys(name for name, _ in tables):
+        held = [each for asked, names in tables if asked == name for each in names]
+        if name != "timestamp" and name not in held:
+            near = nearest(name, [*dict.fromkeys(held)])
+            yield f"graph.timestamp: no edge table has a column {name!r}, and no stage reads times. {near}".strip()
 
 
 def swapped_tables(preview: Preview, graph: GraphConfig) -> TableError | None:
@@ -146,6 +173,7 @@ def _wrong_columns(table: SampledTable, graph: GraphConfig) -> Iterator[_Wrong]:
         relation = list(graph.edge_tables)[table.number]
         ends = zip(("src", "dst"), ends_of(own, relation), strict=True)
         asked = [(end.key, role, end.column) for role, end in ends]
+        asked.append((LABEL_OF_EDGES, "label", own.label_column))
         asked += [(f"graph.edges.{relation}.where", "where", name) for name in filter_columns(graph, relation)]
     yield from (_Wrong(table, *each) for each in asked if each[-1] not in table.names)
 
@@ -157,7 +185,8 @@ def _meant(wrong: _Wrong, preview: Preview, graph: GraphConfig) -> _Wrong:
         return wrong._replace(meant=closest(wrong.column, names))
     if wrong.role == "label":
         is_default = wrong.column == wrong.role
-        free = [name for name in names if name not in {own.id_column, own.split_column}]
+        taken = {own.id_column} if wrong.table.is_nodes else {own.src_column, own.dst_column, own.weight_column}
+        free = [name for name in names if name not in taken | {own.split_column, own.time_column}]
         return wrong if is_default else wrong._replace(meant=closest(wrong.column, free))
     taken = {own.label_column, own.split_column}
     if not wrong.table.is_nodes:
@@ -170,6 +199,44 @@ def _meant(wrong: _Wrong, preview: Preview, graph: GraphConfig) -> _Wrong:
         return wrong._replace(meant=by_name, how="name")
     by_value = [name for name in free if _has_ids(wrong, name, preview, graph)]
     return wrong._replace(meant=by_value[0], how="values") if len(by_value) == 1 else wrong
+
+
+def _without_ids(preview: Preview, graph: GraphConfig) -> Iterator[_Wrong]:
+    """Yield the columns of ids and ends that are there and hold none, where one other column alone does; ids first.
+
+    Later rows of a node table could hold them, so its sample has to be the table. Ids are different in each row.
+    """
+    nodes = {each.number: each for each in preview.tables if each.is_nodes}
+    whole = {number for number, each in nodes.items() if each.sample.is_whole and each.parts}
+    for table in sorted(preview.tables, key=lambda each: not each.is_nodes):
+        own = own_section(graph, table)
+        taken = {own.label_column, own.split_column}
+        if table.is_nodes:
+            asked, of = [("graph.id", "id", own.id_column)], {table.number}
+        else:
+            ends = ends_of(own, list(graph.edge_tables)[table.number])
+            asked = [(end.key, role, end.column) for role, end in zip(("src", "dst"), ends, strict=True)]
+            taken, of = taken | {own.src_column, own.dst_column}, {*table.source.ids.values()}
+        if not of <= whole:
+            continue
+        rows = sum(part.num_rows for part in table.parts)
+        free = [name for name in table.names if name not in {*taken, own.id_column if table.is_nodes else ""}]
+        if table.is_nodes:
+            free = [name for name in free if len(_texts(table, name)) == rows]
+        for wrong in (_Wrong(table, *each) for each in asked if each[-1] in table.names):
+            found = [name for name in free if _has_ids(wrong, name, preview, graph)]
+            if len(found) == 1 and not _has_ids(wrong, wrong.column, preview, graph, least=0):
+                yield wrong._replace(meant=found[0], how="values")
+
+
+def _no_ids(wrong: _Wrong, graph: GraphConfig) -> TableError:
+    """Return the error of a column that is there and holds no ids."""
+    what = "no end of an edge is among its values" if wrong.role == "id" else "none of its values is an id of a node"
+    return TableError(
+        f"column {wrong.column!r} ({wrong.key}) holds no ids: {what}; column {wrong.meant!r} holds ids",
+        where=wrong.table.source.chunks[0].uri,
+        fix=f"By its values: `{_line(wrong, graph)}`.",
+    )
 
 
 def _end_by_name(names: Sequence[str], role: str) -> str:
@@ -185,20 +252,20 @@ def _id_by_name(table: SampledTable, names: Sequence[str]) -> str:
     return ids[0] if len(ids) == 1 else ""
 
 
-def _has_ids(wrong: _Wrong, name: str, preview: Preview, graph: GraphConfig) -> bool:
-    """Return whether a column has the values that the wrong one should have."""
+def _has_ids(wrong: _Wrong, name: str, preview: Preview, graph: GraphConfig, *, least: float = _MOST) -> bool:
+    """Return whether a column has the values that the wrong one should have: more than this share of them."""
     values = _texts(wrong.table, name)
     if wrong.role != "id":
         of = wrong.table.source.ids[wrong.column]
         nodes = next((each for each in preview.tables if each.is_nodes and each.number == of), None)
-        return nodes is not None and _share(values, _texts(nodes, own_section(graph, nodes).id_column)) > _MOST
+        return nodes is not None and _share(values, _texts(nodes, own_section(graph, nodes).id_column)) > least
     ends = (
         _texts(table, column)
         for table in preview.tables
         for column, of in table.source.ids.items()
         if not table.is_nodes and of == wrong.table.number
     )
-    return any(_share(each, values) > _MOST for each in ends)
+    return any(_share(each, values) > least for each in ends)
 
 
 def _share(values: pa.Array, among: pa.Array) -> float:

@@ -123,3 +123,15 @@ def test_init_keeps_a_file_that_is_there(tmp_path):
     assert isinstance(outcome.exception, ConfigError)
     assert "exists already" in str(outcome.exception)
     assert (tmp_path / "config.yaml").read_text() == "name: mine\n"
+
+
+def test_a_run_without_a_config_file_names_the_options_to_type(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nodes.csv").write_text("id,f\n0,1.5\n2,3.5\n1,2.5\n")
+    (tmp_path / "edges.csv").write_text("sender,receiver\n0,1\n1,0\n")
+    line = ["flat", "-n", "nodes.csv", "-e", "edges.csv", "--set", "graph.features=[f]"]
+    shown = str(CliRunner().invoke(build_app(), line).exception)
+    assert "`--set graph.src=sender`" in shown
+    assert "`graph: {" not in shown
+    options = ["--set", "graph.src=sender", "--set", "graph.dst=receiver", "--workspace", "runs"]
+    assert CliRunner().invoke(build_app(), [*line, *options]).exit_code == 0

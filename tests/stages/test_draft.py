@@ -224,6 +224,15 @@ def test_a_table_without_a_header_is_asked_about(tmp_path):
         draft_config([str(tmp_path / "e.csv")])
 
 
+def test_a_column_of_train_valid_and_test_is_the_split_by_its_words_and_never_a_feature(tmp_path):
+    """Of two none is chosen, since nothing shows which; neither is an input."""
+    words = ["train", "valid", "test"] * (_ROWS // 3)
+    for more, split in (({"usage": words}, "usage"), ({"usage": words, "other": words[::-1]}, None)):
+        content = yaml.safe_load(draft_config([_accounts(tmp_path, **more), _payments(tmp_path)]).text)
+        assert content["graph"].get("split") == split
+        assert not {*more} & {*content["graph"]["features"]}
+
+
 def test_labels_of_edges_a_split_column_and_no_label_choose_the_task(tmp_path):
     nodes = _write(tmp_path, "nodes", {"id": range(_ROWS), "size": [1.5, 2.5] * (_ROWS // 2)})
     ends = {"src": range(_ROWS), "dst": [*range(1, _ROWS), 0]}

@@ -184,7 +184,9 @@ def test_the_look_shows_columns_roles_missing_values_classes_splits_and_keys(tmp
     column("nodes", "income", _AGES)(tables)
     column("nodes", "\x1b[2J\nx", _AGES)(tables)  # a name that would clear the terminal
     look = _look(tmp_path, tables, content)
-    shown = "\n".join(look.lines())
+    shown = "\n".join(look.lines(keys=True))
+    assert "train mini-batch" in shown
+    assert "train (strategy" not in "\n".join(look.lines())
     assert "  \\x1b[2J\\nx " in shown
     nodes = {column.name: column for column in look.tables[0].columns}
     assert nodes["id"].role == "id"

@@ -15,6 +15,7 @@ from tests.stages.mistakes import (
     IDS,
     ITEMS,
     NUMBERS,
+    ROWS,
     Change,
     Spoil,
     both,
@@ -96,3 +97,64 @@ def test_both_ends_of_another_type_are_said(tmp_path):
 def test_columns_that_only_ids_can_fit_wait_for_these(tmp_path, typed, change, spoil, missing):
     (said,) = _said(tmp_path, typed=typed, change=change, spoil=spoil)
     assert f"has no column {missing!r}" in said
+
+
+def test_labels_of_edges_are_read_by_the_name_that_was_meant(tmp_path):
+    change = both(put("graph.label", "amout"), put("task", {"kind": "edge", "split": {"kind": "random"}}))
+    spoil = column("edges", "amount", ["few", "many"] * (ROWS // 2))
+    said = _said(tmp_path, typed=False, change=both(change, put("train.metric", "mae")), spoil=spoil)
+    assert "Did you mean 'amount'?" in said[0]
+    assert said[-1].startswith("train.metric: mae is not defined for single labels")
+
+
+@pytest.mark.parametrize(("name", "says"), [("amout", True), ("amount", False), ("timestamp", False)])
+def test_a_name_of_times_that_no_table_has_is_noted_where_no_stage_reads_times(tmp_path, name, says):
+    tables, content = plain_graph()
+    put("graph.timestamp", name)(content)
+    look = first_look(read_config(written(tmp_path, tables, content)))
+    assert not look.stops
+    assert [("Did you mean 'amount'?" in note, note.partition(":")[0]) for note in look.notes] == [
+        (True, "graph.timestamp")
+    ] * says
+
+
+@pytest.mark.parametrize(
+    ("amounts", "is_said"), [(["5.406,79 EUR", "12 EUR"], True), (["1.234 EUR", "2.345 EUR"], False)]
+)
+def test_amounts_that_one_form_alone_reads_get_its_line(tmp_path, amounts, is_said):
+    spoil = column("nodes", "age", amounts * (ROWS // 2))
+    (said,) = _said(tmp_path, typed=False, spoil=spoil)
+    assert ("Set graph: {columns: {age: {kind: numerical, decimal: comma}}}, which" in said) is is_said
+
+
+@pytest.mark.parametrize(
+    ("typed", "change", "line"),
+    [
+        (False, both(put("graph.id", "country"), put("graph.features", ["age", "country"])), "`graph: {id: id}`"),
+        (False, put("graph.src", "amount"), "`graph: {src: src}`"),
+        (True, put("graph.id", {"item": "kind"}), "`graph: {id: {}}`"),
+        (True, put(f"{_KEY}.dst", "kind"), f"`{_KEY}.dst: category_id`"),
+    ],
+)
+def test_a_column_that_is_there_and_holds_no_ids_is_one_mistake(tmp_path, typed, change, line):
+    """Its repeated values, ends that are no node, and its second role are no mistakes of their own."""
+    (said,) = _said(tmp_path, typed=typed, change=change)
+    assert "holds no ids" in said
+    assert line in said
+
+
+@pytest.mark.parametrize("spoil", [column("nodes", "name", IDS), _NUMBERS], ids=["two such columns", "numbers"])
+def test_where_the_ids_are_is_not_said_where_values_leave_it_open(tmp_path, spoil):
+    said = _said(tmp_path, typed=False, change=put("graph.id", "country"), spoil=spoil)
+    assert said
+    assert not any("holds no ids" in text for text in said)
+
+
+def test_ends_without_ids_are_said_whatever_rows_a_filter_that_is_not_there_would_choose(tmp_path):
+    """Single rows with a wrong end are not: the filter may leave them out."""
+    ends = both(put(f"{_KEY}.where", {"zzz": "a"}), put(f"{_KEY}.dst", "kind"))
+    for change, count in ((ends, 2), (put(f"{_KEY}.where", {"zzz": "a"}), 1)):
+        spoil = column("item", "category_id", ["c0", "c1", "c0", "other"] * (ROWS // 4))
+        said = _said(tmp_path, typed=True, change=change, spoil=spoil)
+        assert len(said) == count
+        assert any(f"`{_KEY}.dst: category_id`" in text for text in said) is (count > 1)
