@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from gnnflow.executions.sliced import SliceTerms, joined_states, kept_layout, partial_slice, term_slice
+from gnnflow.executions.sliced import joined_states, kept_layout, own_terms, partial_slice, term_slice
 from gnnflow.infer.arrival import OwnRows, PartRows
 from gnnflow.infer.kept_reads import read_kept
 from gnnflow.infer.need import rows_of_layer
@@ -56,8 +56,8 @@ class MappedRows:
             rows + start if len(rows) < at.job.neighbors.store.book.size(at.index) else slice(start, start + len(rows))
         )
         terms = {name: of_all[places] for name, of_all in self._rows(0).items()}
-        target = {name: own[f"target_{name}"] for name in kept_layout(at.model, at.layer - 1).names}
-        return OwnRows(SliceTerms(terms, target), None, carried)
+        kept = {name: own[f"target_{name}"] for name in kept_layout(at.model, at.layer - 1).names}
+        return OwnRows(own_terms(at.model, at.layer - 1, source=terms, kept=kept), None, carried)
 
     def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
         """Return source terms [room + T + n], each owner's copied behind the last one's; no copy of own rows alone."""
