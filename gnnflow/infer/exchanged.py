@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.executions.sliced import kept_layout, own_terms
+from gnnflow.executions.sliced import Gathered, kept_layout, own_terms
 from gnnflow.infer.arrival import OwnRows, PartRows
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.sending import carried_layers
@@ -82,6 +82,10 @@ class ExchangedRows:
                 begin += len(chunk)
         assert begin == len(packed), "as many rows come as were asked for"
         return layout.unpack(packed)
+
+    def whole(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int) -> Gathered:
+        """Return all in-edges as one block, of copied terms."""
+        return Gathered(self.at_once(arrival, reads, own, room=room), reads.whole, room=room)
 
     def joined(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> None:
         """Return None: parts come one after the other."""
