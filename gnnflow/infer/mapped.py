@@ -1,10 +1,10 @@
 """The rows that a layer reads where their owners left them: mapped arrays of all nodes.
 
 A task writes the source terms of its rows once per relation, whoever reads them, to an array per term, in which the row
-of a node is its dense id. Kernels read rows where they lie: those of one block, and where parts are merged those of
-sums and softmax in one pass over edges in pieces (`reads.py`). Rows are copied behind the targets' own for a layer that
-reads more than its edges name. States that another partition would send are made here, from its rows and the edges
-from them. So all is added up in the order of `exchanged.py`.
+of a node is its dense id. Kernels read rows where they lie: for one block, and for sums and softmax over merged parts
+in one pass over edges in pieces (`reads.py`). Rows are copied behind the targets' own for a layer that reads more than
+its edges name. States that another partition would send are made here, from its rows and the edges from them. So all is
+added up in the order of `exchanged.py`.
 
 Shapes: T targets, N nodes, n rows of the owners that come first.
 """
