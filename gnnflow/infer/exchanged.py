@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.executions.sliced import Gathered, kept_layout, own_terms
+from gnnflow.executions.sliced import Gathered, SliceTerms, kept_layout
 from gnnflow.infer.arrival import OwnRows, PartRows
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.sending import carried_layers
@@ -63,10 +63,9 @@ class ExchangedRows:
         if not at.job.keeps_terms:
             return OwnRows(None, to_matrix(own["h"]), carried)
         layout = kept_layout(at.model, at.layer - 1)
-        # A layer may keep no target terms: Arrow has no column of width zero.
-        kept = layout.unpack(to_matrix(own["target"])) if layout.names else {}
-        source = at.plans[0].source.unpack(to_matrix(own["source"]))
-        return OwnRows(own_terms(at.model, at.layer - 1, source=source, kept=kept), None, carried)
+        # A layer without target terms keeps none: Arrow has no column of width zero.
+        target = layout.unpack(to_matrix(own["target"])) if layout.names else {}
+        return OwnRows(SliceTerms(self.at.plans[0].source.unpack(to_matrix(own["source"])), target), None, carried)
 
     def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
         """Return source terms [room + T + n]. Each piece is copied to its place while the next is fetched."""

@@ -114,7 +114,7 @@ class Sending:
                 if layout is not None:
                     own["source"] = packed[kept]
                     if layout.names:
-                        own["target"] = layout.pack({name: terms.target[name] for name in layout.names})[kept]
+                        own["target"] = layout.pack(terms.target)[kept]
             outputs = {**{number: rows[run] for number, rows in carried.items()}, self.layer - 2: h}
             own |= {f"output_{number}": outputs[number][kept] for number in numbers}
             yield self._own(own, len(kept))

@@ -99,18 +99,10 @@ def term_slice(model: Model, index: int, relation: int = 0, *, h: FloatArray, no
 
 @torch.no_grad()
 def kept_layout(model: Model, index: int) -> TermLayout:
-    """Return the layout of the terms that are kept of a target besides its source terms; it may have no terms."""
-    terms, shared = _terms_of_one(model, index), _shared_terms(model, index)
-    return TermLayout.of({name: rows for name, rows in terms.target.items() if name not in shared})
-
-
-@torch.no_grad()
-def own_terms(model: Model, index: int, *, source: TermArrays, kept: TermArrays) -> SliceTerms:
-    """Return the terms of targets [T, ...] from their source terms and what else was kept of them."""
-    target, one = dict(kept), _terms_of_one(model, index).target
-    for name, of in _shared_terms(model, index).items():
-        target[name] = source[of].reshape(len(source[of]), *one[name].shape[1:])
-    return SliceTerms(dict(source), target)
+    """Return the layout of the terms that `term_slice` keeps of a target; it may have no terms."""
+    none = torch.zeros(0, device=model.device)
+    h, nodes = none.new_zeros(0, model.relations(index).layer(0).in_width), NodeContext(none, none, none)
+    return TermLayout.of(_terms(model, index, h, nodes).target)
 
 
 def reads_in_place(model: Model, index: int, block: Block) -> bool:
@@ -124,20 +116,6 @@ def reads_in_place(model: Model, index: int, block: Block) -> bool:
     if leaf_closing(layer, has_leaves=block.edges.leaves is not None) != "none":
         return False
     return not (layer.include_self and block.sample_scale is not None and layer.levels.instance.scaled_by_sample)
-
-
-def _terms_of_one(model: Model, index: int) -> Terms:
-    """Return the terms of one node of zeros, for their shapes and the memory that they share."""
-    one = torch.zeros(1, device=model.device)
-    return _terms(model, index, one.new_zeros(1, model.relations(index).layer(0).in_width), NodeContext(one, one, one))
-
-
-def _shared_terms(model: Model, index: int) -> dict[str, str]:
-    """Return the source term of each target term that is the same memory, as GraphSAGE's input row is."""
-    terms = _terms_of_one(model, index)
-    source = {(rows.data_ptr(), rows.numel()): name for name, rows in terms.source.items() if rows.numel()}
-    places = {name: (rows.data_ptr(), rows.numel()) for name, rows in terms.target.items()}
-    return {name: source[place] for name, place in places.items() if place in source}
 
 
 @torch.no_grad()
