@@ -25,7 +25,8 @@ from gnnflow.native import widen
 class BlockTensors:
     """A block ready to compute on. The scales of a sample, sample_scale [T] and edge_scale [E], are as in `Block`.
 
-    leaves [E x S]: where edges have leaves. Source e of csr is then edge e.
+    leaves [E x S]: where edges have leaves. Source e of csr is then edge e. own [T]: source rows of the targets, as in
+    `Block`.
     """
 
     csr: Csr
@@ -33,6 +34,7 @@ class BlockTensors:
     sample_scale: Tensor | None
     edge_scale: Tensor | None = None
     leaves: Csr | None = None
+    own: Tensor | None = None
 
     @property
     def num_targets(self) -> int:
@@ -41,7 +43,7 @@ class BlockTensors:
 
     @property
     def num_sources(self) -> int:
-        """Number of source rows S, the targets first."""
+        """Number of source rows S, the targets first unless `own` says otherwise."""
         return self.csr.num_sources if self.leaves is None else self.leaves.num_sources
 
     @cached_property
@@ -65,8 +67,9 @@ class BlockTensors:
 
     @cached_property
     def with_self(self) -> BlockTensors:
-        """The block with an edge from each target to itself, where source t is target t."""
-        return self.joined_by(torch.arange(self.num_targets, device=self.csr.sources.device))
+        """The block with an edge from each target to itself."""
+        own = torch.arange(self.num_targets, device=self.csr.sources.device) if self.own is None else self.own
+        return self.joined_by(own.to(self.csr.sources.dtype))
 
     def joined_by(self, rows: Tensor) -> BlockTensors:
         """Return the block with one more in-edge per target, its last, from source rows [T].
@@ -206,6 +209,7 @@ def block_tensors(block: Block, *, keeps_leaves: bool = False) -> BlockTensors:
         tensor(block.sample_scale),
         tensor(block.edge_scale),
         leaves,
+        tensor(block.own),
     )
 
 

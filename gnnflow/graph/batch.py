@@ -41,15 +41,16 @@ class LayerEdges(Protocol):
 class Block:
     """One layer's in-edges of T targets, with sources as rows of the layer's input.
 
-    Source row i < T is target i. Two scales compensate for the edges that a sample left out: sample_scale [R T] of a
-    uniform sample, edge_scale [E] of a weighted one. Both are None where no edge is missing, and for top_k, which is
-    not scaled.
+    Source row i < T is target i, unless own [T] says which source rows are the targets. Two scales compensate for the
+    edges that a sample left out: sample_scale [R T] of a uniform sample, edge_scale [E] of a weighted one. Both are
+    None where no edge is missing, and for top_k, which is not scaled.
     """
 
     edges: InEdges
     num_sources: int
     sample_scale: FloatArray | None = None
     edge_scale: FloatArray | None = None
+    own: IntArray | None = None
 
     @property
     def num_targets(self) -> int:
@@ -76,6 +77,7 @@ class Block:
             self.num_sources,
             None if scale is None else scale[:, nodes].ravel(),
             None if self.edge_scale is None else self.edge_scale[picked.positions],
+            None if self.own is None else self.own[nodes],
         )
 
     def first(self, num_targets: int) -> Block:
@@ -83,17 +85,20 @@ class Block:
         return self if num_targets == self.num_targets else self.cut(np.arange(num_targets))
 
     def run(self, targets: slice) -> Block:
-        """Return the block of n consecutive targets of its one relation; its sources are these targets, then all S."""
-        own, edges = targets.stop - targets.start, self.edges.run(targets)
+        """Return the block of n consecutive targets of its one relation.
+
+        Its sources are these targets, then all S; where `own` is known all S alone.
+        """
+        edges = self.edges.run(targets)
         first, last = self.edges.offsets[[targets.start, targets.stop]]
+        sample_scale = None if self.sample_scale is None else self.sample_scale[targets]
+        edge_scale = None if self.edge_scale is None else self.edge_scale[first:last]
+        if self.own is not None:
+            return Block(edges, self.num_sources, sample_scale, edge_scale, self.own[targets])
         # sources that are targets of the run [E]: they keep their own row, by which a layer finds self-loops
-        is_own = (edges.sources >= targets.start) & (edges.sources < targets.stop)
-        return Block(
-            replace(edges, sources=edges.sources + np.where(is_own, -targets.start, own)),
-            own + self.num_sources,
-            None if self.sample_scale is None else self.sample_scale[targets],
-            None if self.edge_scale is None else self.edge_scale[first:last],
-        )
+        is_own, number = (edges.sources >= targets.start) & (edges.sources < targets.stop), targets.stop - targets.start
+        sources = edges.sources + np.where(is_own, -targets.start, number)
+        return Block(replace(edges, sources=sources), number + self.num_sources, sample_scale, edge_scale)
 
     def relation(self, number: int) -> Block:
         """Return the block of one relation's edges, over the same memory."""
@@ -106,6 +111,7 @@ class Block:
             self.num_sources,
             None if self.sample_scale is None else self.sample_scale[rows],
             None if self.edge_scale is None else self.edge_scale[first:last],
+            self.own,
         )
 
 

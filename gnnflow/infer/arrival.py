@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gnnflow.executions.plan import RelationPlan, TermArrays
-    from gnnflow.executions.sliced import SliceTerms
+    from gnnflow.executions.sliced import Gathered, SliceTerms
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.batch import Block
     from gnnflow.infer.job import InferJob
@@ -103,6 +103,9 @@ class SourceRows(Protocol):
 
     def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
         """Return source terms [room + T + n]: the targets' own, then terms of the partitions that come first."""
+
+    def whole(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int) -> Gathered:
+        """Return all in-edges as one block. own: the targets' own source terms."""
 
     def joined(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> TermArrays | None:
         """Return the states of all parts of the T targets' in-edges at once, if all is at hand; else None."""

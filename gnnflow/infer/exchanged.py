@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.executions.sliced import SliceTerms, kept_layout
+from gnnflow.executions.sliced import Gathered, SliceTerms, kept_layout
 from gnnflow.infer.arrival import OwnRows, PartRows
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.sending import carried_layers
@@ -81,6 +81,10 @@ class ExchangedRows:
                 begin += len(chunk)
         assert begin == len(packed), "as many rows come as were asked for"
         return layout.unpack(packed)
+
+    def whole(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int) -> Gathered:
+        """Return all in-edges as one block, of copied terms."""
+        return Gathered(self.at_once(arrival, reads, own, room=room), reads.whole, room=room)
 
     def joined(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> None:
         """Return None: parts come one after the other."""

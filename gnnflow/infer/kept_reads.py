@@ -1,7 +1,8 @@
 """In-edges that a need round reads and numbers once, and keeps for the slices of its partition to map.
 
 Slices map it as it lies: the in-edges of each relation with sources as rows, and which rows they ask of which owner.
-Owners map the latter too, to know which rows are read. Names of arrays begin with their relation.
+Owners map the latter too, to know which rows are read. Dense ids and rows have 4 bytes where the graph allows it. Names
+of arrays begin with their relation.
 
 Shapes: T targets, E edges, S sources asked for, P partitions.
 """
@@ -9,6 +10,8 @@ Shapes: T targets, E edges, S sources asked for, P partitions.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from gnnflow.graph.edges import InEdges
 from gnnflow.infer.reads import Grouped, LayerReads, PieceEdges
@@ -25,19 +28,19 @@ _COLUMNS = ("offsets", "sources", "weight", "attributes", "next_arrival", "time"
 _GROUPED = ("positions", "bounds", "first")
 
 
-def kept_reads(reads: Sequence[LayerReads], need_layer: int) -> tuple[Kept, Kept]:
-    """Return what a need round keeps of a partition's reads."""
+def kept_reads(reads: Sequence[LayerReads], need_layer: int, *, by_pieces: Sequence[bool]) -> tuple[Kept, Kept]:
+    """Return what a need round keeps of a partition's reads. by_pieces: whether a layer reads a relation in pieces."""
     edges: dict[str, Array] = {}
     asked: dict[str, Array] = {}
-    for number, of in enumerate(reads):
+    for number, (of, cut) in enumerate(zip(reads, by_pieces, strict=True)):
         found = {name: getattr(of.edges, name) for name in _COLUMNS}
-        found["rows"] = of.rows
-        if "in_pieces" in vars(of):
+        found |= {"rows": of.rows, "sources": of.edges.sources.astype(of.id_type)}
+        if cut and "in_pieces" in vars(of):
             found |= {f"pieces_{name}": array for name, array in of.in_pieces._asdict().items()}
         if of.is_grouped:
             found |= {f"by_owner_{name}": getattr(of.by_owner, name) for name in _GROUPED}
         edges |= {f"{number}.{name}": array for name, array in found.items() if array is not None}
-        asked |= {f"{number}.asked": of.asked, f"{number}.begin": of.offsets}
+        asked |= {f"{number}.asked": of.asked.astype(of.id_type), f"{number}.begin": of.offsets}
     return Kept(f"edges_{need_layer}", edges), Kept(f"asked_{need_layer}", asked)
 
 
@@ -48,6 +51,7 @@ def read_kept(index: int, inbox: Inbox, job: InferJob, *, layer: int) -> tuple[L
     found = []
     for number in range(job.neighbors.store.schema.num_relations):
         own = {name: edges.get(f"{number}.{name}") for name in _COLUMNS}
+        own["sources"] = edges[f"{number}.sources"].astype(np.int64, copy=False)
         pieces = [edges.get(f"{number}.pieces_{name}") for name in PieceEdges._fields]
         grouped = [edges.get(f"{number}.by_owner_{name}") for name in _GROUPED]
         found.append(

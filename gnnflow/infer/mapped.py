@@ -1,10 +1,10 @@
 """The rows that a layer reads where their owners left them: mapped arrays of all nodes.
 
 A task writes the source terms of its rows once per relation, whoever reads them, to an array per term, in which the row
-of a node is its dense id. Where all in-edges of a partition are one block, a task of the next layer copies the rows
-that it reads behind its own; where parts are merged, kernels read them where they lie, of sums and softmax in one pass
-over edges in pieces (`reads.py`). States that another partition would send are made here, from its rows and the edges
-from them. So all is added up in the order of `exchanged.py`.
+of a node is its dense id. Kernels read rows where they lie: for one block, and for sums and softmax over merged parts
+in one pass over edges in pieces (`reads.py`). Rows are copied behind the targets' own for a layer that reads more than
+its edges name. States that another partition would send are made here, from its rows and the edges from them. So all is
+added up in the order of `exchanged.py`.
 
 Shapes: T targets, N nodes, n rows of the owners that come first.
 """
@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from gnnflow.executions.sliced import SliceTerms, joined_states, kept_layout, partial_slice, term_slice
+from gnnflow.executions.sliced import (
+    Gathered,
+    SliceTerms,
+    joined_states,
+    kept_layout,
+    partial_slice,
+    reads_in_place,
+    term_slice,
+)
 from gnnflow.infer.arrival import OwnRows, PartRows
 from gnnflow.infer.kept_reads import read_kept
 from gnnflow.infer.need import rows_of_layer
@@ -73,6 +81,13 @@ class MappedRows:
             # whole rows, in a copy that checks no bounds
             np.take(rows, asked, axis=0, out=terms[name][begin:], mode="clip")
         return terms
+
+    def whole(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int) -> Gathered:
+        """Return all in-edges as one block, with all nodes as sources where the layer reads these in place."""
+        at = self.at
+        if at.job.keeps_terms and reads_in_place(at.model, at.layer - 1, reads.whole):
+            return Gathered(self._rows(arrival.relation), reads.block_in_place)
+        return Gathered(self.at_once(arrival, reads, own, room=room), reads.whole, room=room)
 
     def joined(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> TermArrays | None:
         """Return the states of all T targets, in one pass over their edges in pieces; None where no kernel joins."""

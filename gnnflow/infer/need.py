@@ -20,7 +20,7 @@ from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.infer import hub_edges
 from gnnflow.infer.kept_reads import asked_of, kept_reads
 from gnnflow.infer.reads import layer_reads
-from gnnflow.infer.states import ask_for_states
+from gnnflow.infer.states import ask_for_states, counts_of, plan_of
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import to_numpy
@@ -60,7 +60,8 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
     # local rows this layer computes here, ascending [T]
     rows = targets_of(index, job) if layer == job.num_layers else computed_rows(index, inbox, job, layer)
     reads = layer_reads(index, job, layer=layer, rows=rows)
-    states, sent = ask_for_states(reads, job, layer)
+    pairs = [counts_of(each, job, layer) for each in reads]
+    states, sent = ask_for_states(reads, pairs, job, layer)
     counts: dict[str, Any] = {"rows": len(rows), "sources": sum(len(each.asked) for each in reads), "sent": sent}
     if layer == job.num_layers:
         counts["sample"] = _sample(index, rows, job)
@@ -73,7 +74,12 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
         for emit in hub_edges.send_edges(of, index=index, job=job, layer=layer, relation=relation)
     ]
     if job.mapped:
-        return TaskOutput(emits=(*kept_reads(reads, layer), own, *split, *states), counts=counts)
+        plans = [
+            [plan_of(index, job, served, each.relation, found) for served in job.served(layer)]
+            for each, found in zip(reads, pairs, strict=True)
+        ]
+        kept = kept_reads(reads, layer, by_pieces=[any(plan.by_pieces for plan in of) for of in plans])
+        return TaskOutput(emits=(*kept, own, *split, *states), counts=counts)
     asked = {"node": np.concatenate([each.asked for each in reads])}
     if len(reads) > 1:
         asked["relation"] = np.repeat(np.arange(len(reads)), [len(each.asked) for each in reads])

@@ -97,7 +97,7 @@ def _gathered(
     room: see `Gathered`, which has it where all is one block. of_hubs: what other partitions added up of hubs.
     """
     if first is reads.whole and not of_hubs:
-        return Gathered(source.at_once(arrival, reads, kept.source, room=room), first, room=room)
+        return source.whole(arrival, reads, kept.source, room=room)
     merged = MergedStates(
         at.model, at.layer - 1, arrival.relation, own=kept.target, sample_scale=reads.whole.sample_scale
     )

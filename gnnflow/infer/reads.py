@@ -153,12 +153,26 @@ class LayerReads:
         ranks[self.index] = 0
         ranks = np.concatenate([np.zeros(targets, np.int64), np.repeat(ranks, self.num_asked)])
         order, bounds, begins = cut_pieces(self.edges.offsets, self.edges.sources, ranks, num_ranks=parts + 1)
-        ids = np.concatenate([self.rows + self.job.neighbors.store.book.start(self.index), self.asked])
-        kind: npt.DTypeLike = (
-            np.int32 if self.job.neighbors.store.book.num_nodes <= np.iinfo(np.int32).max else np.int64
-        )
-        sources: SourceArray = ids.astype(kind)[self.edges.sources[order]]
-        return PieceEdges(order, bounds, begins, sources)
+        return PieceEdges(order, bounds, begins, self.dense_ids[self.edges.sources[order]])
+
+    @property
+    def dense_ids(self) -> SourceArray:
+        """The dense ids of the rows that edges come from [T + S]."""
+        start = self.job.neighbors.store.book.start(self.index)
+        found: SourceArray = np.concatenate([self.rows + start, self.asked]).astype(self.id_type)
+        return found
+
+    @property
+    def id_type(self) -> npt.DTypeLike:
+        """The type in which dense ids, and rows, are kept."""
+        return np.int32 if self.job.neighbors.store.book.num_nodes <= np.iinfo(np.int32).max else np.int64
+
+    @property
+    def block_in_place(self) -> Block:
+        """All edges as one block whose sources are all nodes."""
+        ids, whole, num_nodes = self.dense_ids, self.whole, self.job.neighbors.store.book.num_nodes
+        edges = replace(whole.edges, sources=ids[whole.edges.sources])
+        return replace(whole, edges=edges, num_sources=num_nodes, own=ids[: len(self.rows)])
 
     def block_of_pieces(self, pieces: PieceEdges) -> Block:
         """Return all edges, piece by piece, as a block of T targets whose sources are all nodes."""

@@ -87,13 +87,12 @@ def choose_for(job: InferJob, need_layer: int, relation: int, counts: PairCounts
 
 
 def ask_for_states(
-    reads: Sequence[LayerReads], job: InferJob, layer: int
+    reads: Sequence[LayerReads], counts: Sequence[PairCounts], job: InferJob, layer: int
 ) -> tuple[tuple[Emit, ...], list[dict[str, int]]]:
     """Choose rows or states of each partition, relation by relation.
 
     Return what tells them and this one, and what to count of each relation. layer: of the need round.
     """
-    counts = [_counts(each, job, layer) for each in reads]
     # counts of all relations, one relation after the other [R P]
     known = {name: np.concatenate([getattr(each, name) for each in counts]) for name in ("sources", "targets", "edges")}
     emits = [Emit(f"counts_{layer}", pa.table(known), np.full(len(known["sources"]), reads[0].index))]
@@ -117,7 +116,8 @@ def ask_for_states(
     return tuple(emits), counted
 
 
-def _counts(reads: LayerReads, job: InferJob, layer: int) -> PairCounts:
+def counts_of(reads: LayerReads, job: InferJob, layer: int) -> PairCounts:
+    """Return the counts that plans of the layers follow that a need round serves."""
     differs = needs_counts(reads.num_asked, job.layers_served(layer, reads.relation), job.exchange)
     return reads.counts if differs else PairCounts.of_rows(reads.num_asked)
 
@@ -158,11 +158,17 @@ def plans_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> list[Plan]:
     table = [to_numpy(known[name]).reshape(num_relations, -1) for name in ("sources", "targets", "edges")]
     plans = []
     for relation, counts in enumerate(PairCounts(*each) for each in zip(*table, strict=True)):
-        as_states = choose_for(job, need, relation, counts).as_states[job.served(need).index(layer)]
-        sends, overlap = job.exchange.layers[layer - 1][relation], job.exchange.overlap
-        by_pieces = takes_pieces(counts, sends, as_states=as_states, own=index, overlap=overlap)
-        plans.append(Plan(counts.sources, as_states, by_pieces))
+        plans.append(plan_of(index, job, layer, relation, counts))
     return plans
+
+
+def plan_of(index: int, job: InferJob, layer: int, relation: int, counts: PairCounts) -> Plan:
+    """Return how a layer's rows come to a partition in a relation."""
+    need, overlap = job.need_layer(layer), job.exchange.overlap
+    as_states = choose_for(job, need, relation, counts).as_states[job.served(need).index(layer)]
+    sends = job.exchange.layers[layer - 1][relation]
+    by_pieces = takes_pieces(counts, sends, as_states=as_states, own=index, overlap=overlap)
+    return Plan(counts.sources, as_states, by_pieces)
 
 
 def sent_by(counted: Sequence[dict[str, int]]) -> Sent:

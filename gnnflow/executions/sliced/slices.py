@@ -39,6 +39,7 @@ from gnnflow.executions.base import (
     layer_terms,
     takes_relu,
 )
+from gnnflow.executions.levels import leaf_closing
 from gnnflow.executions.moving import Held, to_device
 from gnnflow.executions.plan import NO_COLUMNS, EdgeColumns, TermArrays, TermLayout
 from gnnflow.executions.relations import RelationPass, run_passes
@@ -55,6 +56,7 @@ from gnnflow.graph.arrays import Array, FloatArray
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import Layer, Model, NodeContext, Terms
+from gnnflow.native import core
 
 _SHORTCUT = "model.shortcut"
 """Where the model has a residual, its part of a row: kept at the node's owner beside the layer's target terms."""
@@ -65,7 +67,7 @@ class Gathered:
     """The in-edges of T targets that a partition gathered: one block, or states of all their parts.
 
     source: source terms of the block's S sources, the T targets' own first; with states, of the T targets alone.
-    room: how many more rows lie before them, which `gathered_runs` writes to.
+    room: how many more rows lie before them, which `gathered_runs` writes to unless `Block.own` is known.
     states: merged in this order. columns: the edges' columns, for the self message that joins states.
     """
 
@@ -101,6 +103,19 @@ def kept_layout(model: Model, index: int) -> TermLayout:
     none = torch.zeros(0, device=model.device)
     h, nodes = none.new_zeros(0, model.relations(index).layer(0).in_width), NodeContext(none, none, none)
     return TermLayout.of(_terms(model, index, h, nodes).target)
+
+
+def reads_in_place(model: Model, index: int, block: Block) -> bool:
+    """Return whether layer `index` takes `Block.own`: its kernels read terms edge by edge, wherever sources lie.
+
+    Not where the message of a target to itself is merged as a separate state.
+    """
+    layer = model.relations(index).layer(0)
+    if model.device.type != "cpu" or core() is None or not layer.uses_coefficients:
+        return False
+    if leaf_closing(layer, has_leaves=block.edges.leaves is not None) != "none":
+        return False
+    return not (layer.include_self and block.sample_scale is not None and layer.levels.instance.scaled_by_sample)
 
 
 @torch.no_grad()
@@ -196,6 +211,8 @@ def _of_run(gathered: Gathered, run: slice) -> Gathered:
         of_targets = {name: rows[run] for name, rows in gathered.source.items()}
         states = [{name: rows[run] for name, rows in state.items()} for state in gathered.states]
         return replace(gathered, source=of_targets, states=states)
+    if gathered.block.own is not None:
+        return replace(gathered, block=gathered.block.run(run))
     # the run's own source terms lie right before all sources [n + S, ...]
     begin = gathered.room - (run.stop - run.start)
     source = {}
