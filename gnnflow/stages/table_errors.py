@@ -58,7 +58,7 @@ def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
 
 
 def _misspelt(table: SampledTable, graph: GraphConfig) -> Iterator[TableError]:
-    """Yield an error for values of a relation's `where` that no row has: for all of them, or near one in a row."""
+    """Yield an error for values of a relation's `where` that no row has: one for all of them, or one for each."""
     relation = list(graph.edge_tables)[table.number]
     own = graph.edge_table_of(relation)
     if own is None or not table.sample.is_whole:
@@ -69,22 +69,25 @@ def _misspelt(table: SampledTable, graph: GraphConfig) -> Iterator[TableError]:
         counted = pc.value_counts(label_text(plain_values(combine(table.rows([name])[name]))).drop_null())
         held = sorted(counted.to_pylist(), key=lambda each: (-each["counts"], each["values"]))
         texts = [each["values"] for each in held]
+        shown = listed([*map(config_line, texts)], at_most=_SHOWN)
         by_letters = {text.strip().lower(): text for text in texts}
         if not {*wanted} & {*texts} and not {each.strip().lower() for each in wanted} & {*by_letters}:
             yield TableError(
                 f"no row has {' or '.join(map(repr, wanted))} in column {name!r}, so the relation has no edges",
                 where=f"graph.edges.{relation}.where",
-                fix=f"{nearest(wanted[0], texts)} It has {listed([*map(config_line, texts)], at_most=_SHOWN)}.".strip(),
+                fix=f"{nearest(wanted[0], texts)} It has {shown}.".strip(),
             )
             continue
-        for value in wanted:
+        for value in (each for each in wanted if each not in texts):
             near = by_letters.get(value.strip().lower())
-            if near is not None and value not in texts:
-                yield TableError(
-                    f"no row has {value!r} in column {name!r}, and some have {near!r}",
-                    where=f"graph.edges.{relation}.where",
-                    fix=f"Values are compared letter by letter. Write {config_line(near)}.",
-                )
+            if near is not None:
+                found = f"no row has {value!r} in column {name!r}, and some have {near!r}"
+                fix = f"Values are compared letter by letter. Write {config_line(near)}."
+            else:
+                found = f"no row has {value!r} in column {name!r}"
+                meant = nearest(value, [text for text in texts if text not in wanted])
+                fix = f"{meant} It has {shown}. Or take the value out.".strip()
+            yield TableError(found, where=f"graph.edges.{relation}.where", fix=fix)
 
 
 def check_partitions(tables: Tables, graph: GraphConfig) -> None:
