@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.schema import Relation
     from gnnflow.storage.user_tables import Chunk
 
+_SEPARATORS = ("|", ";", ",", "/", " ")
 _MOST_SHOWN = 1000  # values that show the kind of a column of text
 
 
@@ -100,6 +101,9 @@ def part_of(
         kind = "numerical" if said is None else said.kind
         wanted = "text, for which graph.columns says its form" if _has_form(section) else _CONTENT[kind]
         fix = _number_fix(name, found, chunks) if said is None else _kind_fix(key, found)
+        if isinstance(said, MulticategoricalColumn) and (mark := _separator_of(name, found, chunks)):
+            line = config_line({"columns": {key: {"kind": said.kind, "separator": mark}}})
+            fix = f"Set graph: {line}, as {mark!r} stands between its values."
         if _has_form(section):
             fix = "Write text in this form; or, where no model knows the column, leave decimal and format out."
         raise TableError(
@@ -183,6 +187,16 @@ def _kind_fix(key: str, found: pa.DataType) -> str:
     if kind is None:
         return f"Leave {key} out of graph.columns: its kind then follows from its type."
     return f"Set graph: {config_line({'columns': {key: {'kind': kind}}})}."
+
+
+def _separator_of(name: str, found: pa.DataType, chunks: Sequence[Chunk]) -> str:
+    """Return the sign that more values of a column of text have than another; "" where fewer than half have any."""
+    if not holds_text(found):
+        return ""
+    text = combine(read_chunk(chunks[0], [name]).column(0)).cast(pa.large_string()).drop_null()
+    counts = {mark: pc.sum(pc.match_substring(text, mark)).as_py() or 0 for mark in _SEPARATORS}
+    mark = max(counts, key=lambda each: counts[each])
+    return mark if 2 * counts[mark] >= len(text) > 0 else ""
 
 
 def _number_fix(name: str, found: pa.DataType, chunks: Sequence[Chunk]) -> str:
