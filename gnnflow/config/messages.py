@@ -236,7 +236,7 @@ def _describe(place: _Place, errors: list[ErrorDetails], *, root: type[Section])
     hint, meant = "", {}
     if isinstance(value, str) and kind == "tuple_type":
         meant = {"value": [each.strip() for each in value.split(",")]}
-    if kind == "string_type" and isinstance(value, list) and len(value) == 1:
+    if kind == "string_type" and isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
         hint, meant = f"Write {show(value[0])}.", {"value": value[0]}
     if kind == "dict_type" and isinstance(value, str) and (found := _EQUALITY.fullmatch(value)):
         meant = {"value": {found["key"]: found["value"]}}

@@ -25,6 +25,7 @@ def typed_table_problems(
     if isinstance(nodes, str) or isinstance(edges, str):
         yield problem(
             "nodes and edges disagree: one is a path, the other a map of types",
+            key="edges",
             fix="Give both as paths, or both as maps {type: path} and {source__relation__target: path}.",
         )
         return

@@ -267,6 +267,8 @@ def _partly(
         if classes is not None:
             update: dict[str, Any] = {"labels_are_names": bool(classes.names)}
             update |= {} if classes.are_numbers else {"class_names": classes.names}
+        elif errors.found:
+            update = {"label_kind": "none"}
         else:
             update = {"label_kind": "regression"} if config.classes == "whole" else {}
         if targets is None:

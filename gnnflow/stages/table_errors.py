@@ -43,10 +43,12 @@ def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
     if (swapped := swapped_tables(preview, config.graph)) is not None:
         places = {chunk.uri for table in preview.tables for chunk in table.source.chunks}
         found = [swapped, *(error for error in found if error.where not in places)]
-    misfit = [error for table in preview.tables if not table.is_nodes for error in _misspelt(table, config.graph)]
-    if misfit:  # which leaves splits without edges
-        found = [error for error in found if not error.problem.startswith("no edge is in split")]
-    found += misfit
+    for table in preview.tables:
+        if not table.is_nodes and (misfit := [*_misspelt(table, config.graph)]):
+            # which leave splits without edges
+            empty = (e for e in found if e.where == table.source.uri and e.problem.startswith("no edge is in split"))
+            left_out = [*empty]
+            found = [*(error for error in found if error not in left_out), *misfit]
     nodes = [table for table in preview.tables if table.is_nodes]
     has_all = len(nodes) == len(config.graph.node_tables) and all(table.sample.is_whole for table in nodes)
     if preview.read is not None and has_all:

@@ -146,9 +146,7 @@ def _choice_checks(config: Config, kind: LabelKind) -> Iterator[Callable[[], Non
 
 def choice_errors(config: Config, preview: Preview) -> list[GnnflowError]:
     """Return the error of each key that a kind of labels does not support, where a sample shows their kind."""
-    is_known = preview.read is not None and preview.labelled is not None
-    of_tables = _targets_of_tables(config, preview).label_kind if is_known else None
-    kind = "link" if config.task.kind == "link" else of_tables
+    kind = "link" if config.task.kind == "link" else None if preview.read is None else _label_kind(preview)
     if kind is None or kind == "none":
         return []
     errors = Errors()
@@ -172,15 +170,22 @@ def _targets_of_tables(config: Config, preview: Preview) -> _Targets:
     assert preview.read is not None, "tables that show no types are not asked"
     assert sampled is not None, "a table whose labels cannot be read is not asked"
     labelled = preview.read.labelled
-    schema = labelled.schema
-    is_open = schema.has_labels and not sampled.sample.is_whole and any(each.text_columns for each in labelled.chunks)
-    kind = None if is_open else schema.label_kind
-    if is_open or not isinstance(schema, NodeSchema) or any(part.section is not None for part in schema.features):
+    schema, kind = labelled.schema, _label_kind(preview)
+    if kind is None or not isinstance(schema, NodeSchema) or any(part.section is not None for part in schema.features):
         return _Targets(
             kind, schema.has_split, None, tuple(sampled.names)
         )  # the width of columns to fit is not known yet
     width = _row_width(config, schema.feature_width, is_sparse=schema.sparse is not None)
     return _Targets(kind, schema.has_split, width, tuple(sampled.names))
+
+
+def _label_kind(preview: Preview) -> LabelKind | None:
+    """Return the kind of the labels, None where only later rows of text show it."""
+    assert preview.read is not None, "tables that show no types are not asked"
+    labelled = preview.read.labelled
+    samples = [table.sample for table in preview.tables if table.source.uri == labelled.uri]
+    is_whole = all(sample.is_whole for sample in samples) or not any(each.text_columns for each in labelled.chunks)
+    return labelled.schema.label_kind if is_whole or not labelled.schema.has_labels else None
 
 
 def _row_width(config: Config, features: int, *, is_sparse: bool) -> int:
