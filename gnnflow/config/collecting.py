@@ -90,7 +90,7 @@ def _follows(path: _Path, removed: _Path) -> bool:
 
 def _is_mended_by(found: Finding, removed: Sequence[_Path]) -> bool:
     """Return whether a key that was taken out, and whose value nobody knows, could mend a mistake."""
-    keys = [("graph", "reverse_edges")] if "reverse_edges" in found.meant else []
+    keys: list[_Path] = [("graph", "reverse_edges")] if "reverse_edges" in found.meant else []
     keys += [(*_TABLES[0], found.meant["type"])] if "type" in found.meant else []
     return any(key in removed for key in keys)
 

@@ -166,7 +166,7 @@ def closest(word: str, allowed: Sequence[str]) -> str:
 
 
 def is_short_for(short: str, word: str) -> bool:
-    """Return whether a text without vowels has letters of a word in their order from the first one, as dst has."""
+    """Return whether a text without vowels is short for a word, as dst is: its letters in order, the first too."""
     if len(short) < _SHORTEST_HELD or short[:1] != word[:1] or _VOWELS & {*short}:
         return False
     letters = iter(word)
@@ -233,7 +233,8 @@ def _describe(place: _Place, errors: list[ErrorDetails], *, root: type[Section])
             context = errors[0]["ctx"]
             return [_describe_problem(place, value, each) for each in (context, *context.get("others", ()))]
     must = " or ".join(dict.fromkeys(_must_be(details) for details in errors))
-    hint, meant = "", {}
+    hint = ""
+    meant: dict[str, Any] = {}
     if isinstance(value, str) and kind == "tuple_type":
         meant = {"value": [each.strip() for each in value.split(",")]}
     if kind == "string_type" and isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):

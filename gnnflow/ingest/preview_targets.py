@@ -154,9 +154,9 @@ def _target_columns(preview: Preview, read: Tables, table: SampledTable) -> pa.T
 
 
 def split_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
-    """Return the error of a split without a row, whatever labels the rows have or get, of a sample that is the table.
+    """Return the error of a split without a row, whatever labels the rows have or get.
 
-    A split that is none of the three may be meant as any.
+    The sample has to be the whole table. A split that is none of the three may be meant as any.
     """
     read, table = preview.read, preview.labelled
     if read is None or table is None or not table.sample.is_whole or not read.labelled.schema.reads_split:
