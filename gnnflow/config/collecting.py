@@ -51,7 +51,8 @@ def read_all(values: Mapping[str, Any]) -> Reading:
             found = findings_of(error, held, model=Config)
         # what follows from a key that was taken out is no mistake of the user
         for each in found:
-            if not any(_follows(each.path, path) for path in removed) and _UNREAD_NAME not in each.problem + each.fix:
+            follows = any(_follows(each.path, path) for path in removed) or _is_mended_by(each, removed)
+            if not follows and _UNREAD_NAME not in each.problem + each.fix:
                 findings.setdefault(f"{path_text(each.path)}: {each.problem}", each)
         sections = _sections_of(held)
         if not _mend_all(held, found, removed, is_exact=sections is not None):
@@ -85,6 +86,13 @@ def _follows(path: _Path, removed: _Path) -> bool:
     is_table = len(removed) <= of_table and removed[-1] != UNREAD
     are_tables = is_table and {path[:2], removed[:2]} == {*_TABLES}
     return are_tables or all(mine == theirs for mine, theirs in zip(path, removed, strict=False))
+
+
+def _is_mended_by(found: Finding, removed: Sequence[_Path]) -> bool:
+    """Return whether a key that was taken out, and whose value nobody knows, could mend a mistake."""
+    keys: list[_Path] = [("graph", "reverse_edges")] if "reverse_edges" in found.meant else []
+    keys += [(*_TABLES[0], found.meant["type"])] if "type" in found.meant else []
+    return any(key in removed for key in keys)
 
 
 def _mend_all(held: dict[str, Any], found: Sequence[Finding], removed: list[_Path], *, is_exact: bool) -> bool:

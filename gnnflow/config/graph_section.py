@@ -267,9 +267,18 @@ class GraphConfig(Section):
 
     def feature_names(self, node_type: str, names: Sequence[str]) -> tuple[str, ...]:
         """Return the feature columns asked of a type's table, with the columns that patterns match in `names`."""
-        own = self.of_type(node_type)
-        taken = {own.id_column, own.label_column or _LABEL, own.split_column, *self._foreign_keys(node_type)}
+        taken = self.taken_columns(node_type)
         return expanded(self.features_of(node_type), names, taken=taken, exclude=self.exclude)
+
+    def taken_columns(self, table: str | Relation) -> set[str]:
+        """Return the columns of a type's or a relation's table that have another role than a model's inputs."""
+        if isinstance(table, str):
+            of_type = self.of_type(table)
+            roles = {of_type.id_column, of_type.label_column or _LABEL, of_type.split_column}
+            return roles | {*self._foreign_keys(table)}
+        own = self.of_relation(table)
+        roles = {own.src_column, own.dst_column, own.weight_column, own.time_column}
+        return roles | {own.label_column or _LABEL, own.split_column}
 
     def _foreign_keys(self, node_type: str) -> Iterator[str]:
         """Yield the columns of a type's table that are the ends of some relation."""
@@ -280,9 +289,7 @@ class GraphConfig(Section):
 
     def edge_feature_names(self, relation: Relation, names: Sequence[str]) -> tuple[str, ...]:
         """Return the attribute columns asked of a relation's table, as `feature_names`."""
-        own = self.of_relation(relation)
-        taken = {own.src_column, own.dst_column, own.weight_column, own.time_column}
-        taken |= {own.label_column or _LABEL, own.split_column}
+        taken = self.taken_columns(relation)
         return expanded(self.edge_features_of(relation), names, taken=taken, exclude=self.exclude)
 
     def column_owner(self, name: str | Relation, untyped: str) -> str:
@@ -294,7 +301,12 @@ class GraphConfig(Section):
 
         owner: its type or relation, `nodes` or `edges` without types.
         """
-        return self.columns.get(f"{owner}.{column}") or self.columns.get(column)
+        return self.columns.get(self.column_key(owner, column))
+
+    def column_key(self, owner: str, column: str) -> str:
+        """Return the key of a column in `columns`: with its owner where it is there, else its name alone."""
+        own = f"{owner}.{column}"
+        return own if own in self.columns else column
 
     @field_validator("features", "edge_features", mode="before")
     @classmethod

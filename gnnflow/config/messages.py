@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -71,9 +72,11 @@ _OTHER_WORDS = {
     "undirected": "graph.reverse_edges",
 }
 _LONGEST_VALUE = 100
+_EQUALITY = re.compile(r"""\s*(?P<key>\w+)\s*={1,2}\s*(?P<quote>['"]?)(?P<value>[^'"=]+?)(?P=quote)\s*""")
 _MISSING = "required but missing"
 _MOST_HOMES = 4
-_SHORTEST_HELD = 3  # letters of a kind that a longer word holds
+_SHORTEST_HELD = 3  # letters of a kind, or of a short form, that a longer word holds
+_VOWELS = frozenset("aeiou")
 _Path = tuple[str | int, ...]
 
 
@@ -158,7 +161,16 @@ def nearest(word: str, allowed: Sequence[str]) -> str:
 def closest(word: str, allowed: Sequence[str]) -> str:
     """Return the closest allowed word, "" where none is close."""
     alike = [each for each in allowed if each.strip().lower() == word.strip().lower()]
-    return next(iter(alike or difflib.get_close_matches(word.lower(), allowed, n=1, cutoff=0.6)), "")
+    close = alike or difflib.get_close_matches(word.lower(), allowed, n=1, cutoff=0.6)
+    return next(iter(close or [each for each in allowed if is_short_for(each, word)]), "")
+
+
+def is_short_for(short: str, word: str) -> bool:
+    """Return whether a text without vowels is short for a word, as dst is: its letters in order, the first too."""
+    if len(short) < _SHORTEST_HELD or short[:1] != word[:1] or _VOWELS & {*short}:
+        return False
+    letters = iter(word)
+    return all(letter in letters for letter in short)
 
 
 def show(value: Any) -> str:
@@ -221,9 +233,15 @@ def _describe(place: _Place, errors: list[ErrorDetails], *, root: type[Section])
             context = errors[0]["ctx"]
             return [_describe_problem(place, value, each) for each in (context, *context.get("others", ()))]
     must = " or ".join(dict.fromkeys(_must_be(details) for details in errors))
-    hint, meant = "", {}
+    hint = ""
+    meant: dict[str, Any] = {}
     if isinstance(value, str) and kind == "tuple_type":
         meant = {"value": [each.strip() for each in value.split(",")]}
+    if kind == "string_type" and isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        hint, meant = f"Write {show(value[0])}.", {"value": value[0]}
+    if kind == "dict_type" and isinstance(value, str) and (found := _EQUALITY.fullmatch(value)):
+        meant = {"value": {found["key"]: found["value"]}}
+        hint = f"Write {{{found['key']}: {found['value']}}}."
     if isinstance(value, str) and kind in {"literal_error", "tuple_type"}:
         hint = _hint(value, _choices(place.field)) if kind == "literal_error" else f"Write [{value}]."
     problem = f"{show(value)} is not allowed: must be {must}"
@@ -248,8 +266,17 @@ def _describe_unknown(place: _Place, root: type[Section]) -> Finding:
         return Finding(place.path, "unknown key", f"Write it as {_OTHER_WORDS[key]}. {here}")
     elsewhere = [path for path in _homes(root, key) if path != path_text(place.path)]
     homes = f"{key} is a key elsewhere: {', '.join(elsewhere[:_MOST_HOMES])}." if elsewhere else ""
-    meant = {} if elsewhere or not (near := closest(key, keys)) else {"name": near}
+    homes = f"{homes} {_kind_home(root, key)}".strip()
+    near = closest(key, keys)
+    meant = {"name": near} if near and (not elsewhere or is_short_for(near, key)) else {}
     return Finding(place.path, "unknown key", " ".join(filter(None, (nearest(key, keys), homes, here))), meant=meant)
+
+
+def _kind_home(root: type[Section], kind: str) -> str:
+    """Return the section of several kinds that has a kind of this name, as a sentence; "" without one."""
+    of_kinds = [(name, tagged_members(field)) for name, field in root.model_fields.items()]
+    found = [f"{name}: {{{tag_name(members)}: {kind}}}" for name, members in of_kinds if kind in members]
+    return f"{kind} is a kind: {', '.join(found)}." if found else ""
 
 
 def _homes(section: type[Section], key: str, path: str = "") -> list[str]:

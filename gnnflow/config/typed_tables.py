@@ -13,7 +13,7 @@ from gnnflow.config.edge_tables import EdgeTableConfig
 from gnnflow.graph.schema import NAME, Relation
 
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
-_SEPARATORS = re.compile(r"[^A-Za-z0-9-]+")
+_SEPARATORS, _ALL_SEPARATORS = re.compile(r"[^A-Za-z0-9-]+"), re.compile(r"[^A-Za-z0-9]+")
 
 
 def typed_table_problems(
@@ -25,6 +25,7 @@ def typed_table_problems(
     if isinstance(nodes, str) or isinstance(edges, str):
         yield problem(
             "nodes and edges disagree: one is a path, the other a map of types",
+            key="edges",
             fix="Give both as paths, or both as maps {type: path} and {source__relation__target: path}.",
         )
         return
@@ -85,17 +86,23 @@ def _nearest_relation(name: str, relation: Relation | None, nodes: Iterable[str]
         close = [get_close_matches(end.lower(), types, n=1) for end in (relation.source, relation.target)]
         middle = relation.name
     else:
-        words = _SEPARATORS.sub("_", name).strip("_")
-        close = [
-            [each for each in types if words.lower().startswith(f"{each}_")],
-            [each for each in types if words.lower().endswith(f"_{each}")],
-        ]
+        words, close = _parted(name, types)
         middle = words[len(max(close[0], key=len, default="")) :]
         middle = middle[: len(middle) - len(max(close[1], key=len, default=""))].strip("_") or "to"
     if not all(close):
         return ""
     source, target = (types[max(each, key=len)] for each in close)
     return f"{source}__{middle}__{target}"
+
+
+def _parted(name: str, types: Iterable[str]) -> tuple[str, list[list[str]]]:
+    """Return a name of words with `_` between, and the types that it begins and ends with; `-` may be in a type."""
+    found = []
+    for separators in (_SEPARATORS, _ALL_SEPARATORS):
+        words = separators.sub("_", name).strip("_")
+        begins = [each for each in types if words.lower().startswith(f"{each}_")]
+        found.append((words, [begins, [each for each in types if words.lower().endswith(f"_{each}")]]))
+    return next((each for each in found if all(each[1])), found[0])
 
 
 def _missing_tables(

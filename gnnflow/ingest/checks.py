@@ -117,7 +117,7 @@ def number_faults(
         own = None if scale is None else scale.columns(start, start + part.width)
         start += part.width
         if part.state is not None:
-            faults += _state_faults(column, part.state, what, scaling=scaling, scale=own)
+            faults += _state_faults(column, part.state, what, key=part.key or part.name, scaling=scaling, scale=own)
             continue
         if part.is_list:
             # length of each row's list [R], -1 where it is null
@@ -131,19 +131,22 @@ def number_faults(
 
 
 def _state_faults(
-    column: pa.Array, state: ColumnState, what: str, *, scaling: str, scale: ColumnScale | None
+    column: pa.Array, state: ColumnState, what: str, *, key: str, scaling: str, scale: ColumnScale | None
 ) -> list[Fault]:
-    """Fault rows whose value an encoded column cannot hold; missing ones it holds, unless it refuses them."""
+    """Fault rows whose value an encoded column cannot hold; missing ones it holds, unless it refuses them.
+
+    key: of the column's kind in graph.columns.
+    """
     read = readings_of(column, state)
     if read is None:
         return []
     unreadable = np.flatnonzero(read.unreadable)
     if not isinstance(state, NumericalState):
-        fix = f"Write such as 2024-01-31T23:59:59, or null. Or {_kind_fix(column, state)}."
+        fix = f"Write such as 2024-01-31T23:59:59, or null. Or {_kind_fix(column, state, key)}."
         return [Fault(f"{what} is not an ISO date or time", state.name, unreadable, fix)]
     first = column.take(pa.array(unreadable[:1]))
     is_comma = holds_text(first.type) and bool(pc.any(pc.match_substring_regex(first, _DECIMAL_COMMA)).as_py())
-    other = "of CSV, set graph.formats: {TABLE: {decimal: comma}}" if is_comma else _kind_fix(column, state)
+    other = "of CSV, set graph.formats: {TABLE: {decimal: comma}}" if is_comma else _kind_fix(column, state, key)
     fix = f"Write numbers, or null. Or {other}."
     faults = [Fault(f"{what} is not a number", state.name, unreadable, fix)]
     numbers, scaling = pa.array(read.values), scaling if state.scale == "none" else state.scale
@@ -155,11 +158,11 @@ def _state_faults(
     ]
 
 
-def _kind_fix(column: pa.Array, state: ColumnState) -> str:
+def _kind_fix(column: pa.Array, state: ColumnState, key: str) -> str:
     """Return the keys that read a column of numbers or times: the forms of its text, or else its values as such."""
     kind: Literal["numerical", "timestamp"] = "numerical" if isinstance(state, NumericalState) else "timestamp"
     forms = find_forms(column, kind) if holds_text(column.type) else []
-    lines = [config_line({"columns": {state.name: form}}) for form in forms or [{"kind": "categorical"}]]
+    lines = [config_line({"columns": {key: form}}) for form in forms or [{"kind": "categorical"}]]
     return f"set graph: {' or '.join(lines)}"
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.columns import words_of
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.storage.columns import combine
@@ -40,7 +41,8 @@ _SHOWN = 5
 _TWO = 2
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _FRACTION = re.compile(r"[+-]?[0-9., ]*[.,][0-9]+")
-_MOST_FRACTIONS = 20
+_DIGITS = re.compile(r"[+-]?[0-9]+")
+_MOST_AMOUNTS = 20
 _MOST_WHOLE = 20
 _WHOLE = 2.0**53  # floats below it count by ones
 
@@ -154,11 +156,11 @@ def find_classes(table: SourceTable, config: GraphConfig, runner: RoundRunner) -
             where=table.uri,
             fix="Name the column of classes in graph.label.",
         )
-    fractions = [label for label in counted if _FRACTION.fullmatch(label)]
-    if config.classes != "distinct" and len(fractions) > _MOST_FRACTIONS:
+    amounts = _amounts_of([*counted])
+    if config.classes != "distinct" and len(amounts) > _MOST_AMOUNTS:
         raise TableError(
-            f"column {name!r} holds text, and {len(fractions):,} of its {len(counted):,} different labels are numbers "
-            f"with a fraction ({min(fractions)!r})",
+            f"column {name!r} holds text, and {len(amounts):,} of its {len(counted):,} different labels are amounts "
+            f"({min(amounts)!r})",
             where=table.uri,
             fix="Write numbers to predict as 1234.5 in every row, or leave the row null. Where labels are classes, set "
             "graph.classes: distinct.",
@@ -171,6 +173,14 @@ def find_classes(table: SourceTable, config: GraphConfig, runner: RoundRunner) -
         )
     unlabelled = sum(record.counts["unlabelled"] for record in records)
     return numbered(counted, column=name, unlabelled=unlabelled, is_text=is_text)
+
+
+def _amounts_of(labels: Sequence[str]) -> list[str]:
+    """Return the labels that are numbers with a fraction, a unit or signs between thousands; codes are digits alone."""
+    are_words = words_of(pa.array(labels, pa.large_string()))
+    amounts = [label for label, is_word in zip(labels, are_words, strict=True) if not is_word]
+    fractions = filter(_FRACTION.fullmatch, labels)
+    return [label for label in dict.fromkeys([*amounts, *fractions]) if not _DIGITS.fullmatch(label)]
 
 
 def count_labels(index: int, inbox: Inbox, *, chunks: Sequence[Chunk], config: GraphConfig) -> TaskOutput:

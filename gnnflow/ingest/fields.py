@@ -25,7 +25,7 @@ from gnnflow.storage.user_tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from gnnflow.config import GraphConfig
     from gnnflow.config.columns_section import ColumnSection
@@ -53,7 +53,7 @@ class ColumnPart:
     """One column of a table in a dense matrix: a list of `width` numbers, a number (width 1), or an encoded column.
 
     section: its kind, None where it is read as it is. state: set once the column is fitted; without one an encoded
-    column has width 0, which is not known yet.
+    column has width 0, which is not known yet. key: of its kind in graph.columns, where that is not its name.
     """
 
     name: str
@@ -61,6 +61,7 @@ class ColumnPart:
     is_list: bool
     section: ColumnSection | None = None
     state: ColumnState | None = None
+    key: str = ""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -89,13 +90,16 @@ def shared_name_fix(role: str, name: str, graph: GraphSchema, table: str | Relat
     return f"Call the column {name!r} here too, or name this table's own: {role}: {{{table}: COLUMN}}."
 
 
-def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str = "") -> pa.Field:
+def field_of(
+    schema: pa.Schema, chunk: Chunk, name: str, role: str, *, fix: str = "", taken: Collection[str] = ()
+) -> pa.Field:
     """Return a column's field; raise TableError where there is none.
 
-    role: the config key that names it. fix: replaces the advice to change that key.
+    role: the config key that names it. fix: replaces the advice to change that key. taken: columns that it cannot be.
     """
     if not schema.get_all_field_indices(name):
-        near = "" if role == f"graph.{name}" else nearest(name, schema.names)  # a key's default is not misspelt
+        free = [each for each in schema.names if each not in taken]
+        near = "" if role == f"graph.{name}" else nearest(name, free)  # a key's default is not misspelt
         raise TableError(
             f"has no column {name!r} ({role}); it has {', '.join(schema.names)}",
             where=chunk.uri,

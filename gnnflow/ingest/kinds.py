@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.schema import Relation
     from gnnflow.storage.user_tables import Chunk
 
+_SEPARATORS = ("|", ";", ",", "/", " ")
 _MOST_SHOWN = 1000  # values that show the kind of a column of text
 
 
@@ -42,31 +43,34 @@ _MOST_SHOWN = 1000  # values that show the kind of a column of text
 class KindsAsked:
     """The kinds that a config says of a table's columns, by name.
 
-    encodes: False where rows are scaled to sum one, which leaves only numbers.
+    encodes: False where rows are scaled to sum one, which leaves only numbers. taken: the columns with another role,
+    which no misspelt input means.
     """
 
     config: GraphConfig
     owner: str
     encodes: bool
+    taken: frozenset[str]
 
     @classmethod
     def of(cls, config: GraphConfig, name: str | Relation, untyped: str, *, encodes: bool = True) -> KindsAsked:
         """Return the kinds that are asked of a type's or a relation's table."""
-        return cls(config, config.column_owner(name, untyped), encodes)
+        return cls(config, config.column_owner(name, untyped), encodes, frozenset(config.taken_columns(name)))
 
     def section(self, column: str) -> ColumnSection | None:
         """Return a column's section, None where the config does not name it."""
         return self.config.column_section(self.owner, column)
+
+    def key(self, column: str) -> str:
+        """Return the column's key in graph.columns."""
+        return self.config.column_key(self.owner, column)
 
 
 def parts_of(
     schema: pa.Schema, chunks: Sequence[Chunk], names: Sequence[str], role: str, *, asked: KindsAsked, fix: str = ""
 ) -> tuple[ColumnPart, ...]:
     """Return how the columns of a table are read. role, fix: as for `field_of`."""
-    return tuple(
-        part_of(schema, chunks, name, role, section=asked.section(name), encodes=asked.encodes, fix=fix)
-        for name in names
-    )
+    return tuple(part_of(schema, chunks, name, role, asked=asked, fix=fix) for name in names)
 
 
 def part_of(
@@ -75,17 +79,16 @@ def part_of(
     name: str,
     role: str,
     *,
-    section: ColumnSection | None = None,
-    encodes: bool = True,
+    asked: KindsAsked,
     fix: str = "",
 ) -> ColumnPart:
     """Return how a column of a table is read. role, fix: as for `field_of`.
 
-    section: what the config says of it; otherwise its kind follows from its type. encodes: False where rows are scaled
-    to sum one, which leaves only numbers. Reads a chunk's rows where only they show the kind.
+    Its kind follows from its type where the config says none. Reads a chunk's rows where only they show the kind.
     """
-    field = field_of(schema, chunks[0], name, role, fix=fix)
-    found, asked = field.type, section
+    field = field_of(schema, chunks[0], name, role, fix=fix, taken=asked.taken)
+    found, said, encodes, key = field.type, asked.section(name), asked.encodes, asked.key(name)
+    section = said
     is_number = holds_numbers(found) or holds_times(found) or is_unknown(field, chunks)
     if section is None and (is_number or (encodes and pa.types.is_null(found))):
         return ColumnPart(name, 1, is_list=False, section=NumericalColumn() if encodes else None)
@@ -95,9 +98,12 @@ def part_of(
     if section is None:
         section = _kind_of(found, chunks, name)
     if section is None or not _holds(found, section):
-        kind = "numerical" if asked is None else asked.kind
+        kind = "numerical" if said is None else said.kind
         wanted = "text, for which graph.columns says its form" if _has_form(section) else _CONTENT[kind]
-        fix = _number_fix(name, found, chunks) if asked is None else _kind_fix(name, found)
+        fix = _number_fix(name, found, chunks) if said is None else _kind_fix(key, found)
+        if isinstance(said, MulticategoricalColumn) and (mark := _separator_of(name, found, chunks)):
+            line = config_line({"columns": {key: {"kind": said.kind, "separator": mark}}})
+            fix = f"Set graph: {line}, as {mark!r} stands between its values."
         if _has_form(section):
             fix = "Write text in this form; or, where no model knows the column, leave decimal and format out."
         raise TableError(
@@ -111,7 +117,7 @@ def part_of(
             where=chunks[0].uri,
             fix=f"Set graph.normalize to standard or none, or take {name} out of the features.",
         )
-    return ColumnPart(name, 0, is_list=False, section=section)
+    return ColumnPart(name, 0, is_list=False, section=section, key=key)
 
 
 _CONTENT = {
@@ -174,13 +180,23 @@ def _kind_of(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> ColumnSe
     return CategoricalColumn()
 
 
-def _kind_fix(name: str, found: pa.DataType) -> str:
-    """Return the fix for a column that its kind cannot read: the kind that its type shows."""
+def _kind_fix(key: str, found: pa.DataType) -> str:
+    """Return the fix for a column that its kind cannot read: the kind that its type shows. key: in graph.columns."""
     kinds = (TimestampColumn,) if holds_times(found) else (NumericalColumn,) if holds_numbers(found) else ()
     kind = next((each().kind for each in (*kinds, CategoricalColumn) if _holds(found, each())), None)
     if kind is None:
-        return f"Leave {name} out of graph.columns: its kind then follows from its type."
-    return f"Set graph: {config_line({'columns': {name: {'kind': kind}}})}."
+        return f"Leave {key} out of graph.columns: its kind then follows from its type."
+    return f"Set graph: {config_line({'columns': {key: {'kind': kind}}})}."
+
+
+def _separator_of(name: str, found: pa.DataType, chunks: Sequence[Chunk]) -> str:
+    """Return the sign that more values of a column of text have than another; "" where fewer than half have any."""
+    if not holds_text(found):
+        return ""
+    text = combine(read_chunk(chunks[0], [name]).column(0)).cast(pa.large_string()).drop_null()
+    counts = {mark: pc.sum(pc.match_substring(text, mark)).as_py() or 0 for mark in _SEPARATORS}
+    mark = max(counts, key=lambda each: counts[each])
+    return mark if 2 * counts[mark] >= len(text) > 0 else ""
 
 
 def _number_fix(name: str, found: pa.DataType, chunks: Sequence[Chunk]) -> str:

@@ -118,7 +118,11 @@ def _class_faults(column: Column, schema: TableSchema, config: GraphConfig) -> l
     fix = "Number classes from 0, or set graph.classes: distinct, which numbers the labels there are."
     if most is not None:
         fix = "Number them from 0"
-        fix += ", or leave graph.num_classes out where labels are numbers." if config.num_classes else "."
+        fix += (
+            ", or leave graph.num_classes out where labels are numbers."
+            if config.num_classes
+            else ", or set graph.classes: distinct, which numbers the labels there are."
+        )
     faults = [Fault(reason, config.label_column, rows, fix)]
     if pa.types.is_floating(column.type):
         numbers = _float_labels(column)

@@ -110,7 +110,16 @@ def preview_schemas(
     found = None if agreed is None else errors.attempt(lambda: _fitted(agreed, given, states))
     is_complete = found is not None and not errors.found
     if found is None and not is_open:
-        partly = _partly(read, config, targets=targets)
+        of_labels = Errors()
+        partly = _partly(read, config, of_labels, targets=targets)
+        for error in of_labels.found.values():
+            errors.add(error)
+        if of_labels.found:
+            labelled = (True, config.target_type) if targets is None else (False, targets.table)
+            read = [
+                replace(each, has_targets=each.has_targets and (each.is_nodes, each.number) != labelled)
+                for each in read
+            ]
         found = Errors().attempt(lambda: _fitted(partly, given, states, is_complete=False)) or partly
     if found is not None:
         nodes, edges = [each.schema for each in found.nodes], [each.schema for each in found.edges]
@@ -205,11 +214,12 @@ def _agreed(
             read = errors.attempt(partial(settled_tables, sources, config, runner, targets=targets, drawn=drawn))
         if read is not None:
             return read
-    for error in unknown_columns(config, schemas if knows_nodes else None, edge_schemas if knows_edges else None):
+    held = [[[*each.names, *each.broken] for each in of] for of in (nodes, edges)]
+    for error in unknown_columns(config, held[0] if has_nodes else None, held[1] if has_edges else None):
         if not any(error.where in text for text in told):
             errors.add(error)
-    held = [[name for each in of for name in each.names] for of in (nodes, edges)]
-    for error in unknown_patterns(config, held[0] if has_nodes else None, held[1] if has_edges else None):
+    every = [[name for names in of for name in names] for of in held]
+    for error in unknown_patterns(config, every[0] if has_nodes else None, every[1] if has_edges else None):
         errors.add(error)
     if knows_edges and targets is not None and all(each.has_targets for each in edges):
         known = [each.source for each in edges]
@@ -226,8 +236,13 @@ def _able_to_fit(table: SampledTable) -> NodeSchema | EdgeSchema | None:
     return schema.with_parts(tuple(part for part in schema.parts if not (is_chosen or is_sampled(part))))
 
 
-def _partly(tables: Sequence[SampledTable], config: GraphConfig, *, targets: EdgeTargets | None) -> Tables:
-    """Return the tables as far as they can be read: one that cannot has no rows, and its columns are not known."""
+def _partly(
+    tables: Sequence[SampledTable], config: GraphConfig, errors: Errors, *, targets: EdgeTargets | None
+) -> Tables:
+    """Return the tables as far as they can be read: one that cannot has no rows, and its columns are not known.
+
+    errors: keeps the error of labels that are no classes.
+    """
     of = {(each.is_nodes, each.number): each for each in tables if each.schema is not None}
     sources = SourceTables(
         [node_source((), config, node_type=number) for number in range(len(config.node_tables))],
@@ -248,10 +263,12 @@ def _partly(tables: Sequence[SampledTable], config: GraphConfig, *, targets: Edg
     if labelled is not None and labelled.schema is not None and labelled.schema.has_labels:
         own = config.of_targets(edges=targets is not None)
         with _rounds() as runner:
-            classes = Errors().attempt(partial(find_classes, labelled.source, own, runner))
+            classes = errors.attempt(partial(find_classes, labelled.source, own, runner))
         if classes is not None:
             update: dict[str, Any] = {"labels_are_names": bool(classes.names)}
             update |= {} if classes.are_numbers else {"class_names": classes.names}
+        elif errors.found:
+            update = {"label_kind": "none"}
         else:
             update = {"label_kind": "regression"} if config.classes == "whole" else {}
         if targets is None:

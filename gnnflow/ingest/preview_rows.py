@@ -20,7 +20,7 @@ from gnnflow.ingest.label_schema import no_labels
 from gnnflow.ingest.labels import is_labelled
 from gnnflow.ingest.node_rounds import repeated_id_fault
 from gnnflow.ingest.preview_tables import own_section
-from gnnflow.ingest.preview_targets import target_errors
+from gnnflow.ingest.preview_targets import split_errors, target_errors
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema, node_table
 from gnnflow.ingest.source import edge_column_names, edge_faults, node_column_names, node_faults, take_kept
 from gnnflow.storage.columns import combine, to_numpy
@@ -72,11 +72,11 @@ def row_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
             told += _too_many(table, found[table.name], preview, config)
     labelled = preview.labelled
     are_bad = labelled is not None and _are_bad(found[labelled.name], own_section(config, labelled))
-    return told if are_bad else [*told, *target_errors(preview, config)]
+    return [*told, *(split_errors if are_bad else target_errors)(preview, config)]
 
 
 def _are_bad(found: Sequence[_Found], own: GraphConfig) -> bool:
-    """Return whether rows have wrong labels or splits, so that none need be counted."""
+    """Return whether rows have wrong labels or splits, so that targets cannot be counted."""
     return any(column in (own.label, own.split, own.timestamp) for errors in found for column, _ in errors)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.ingest.fields import field_of, split_is_text, weight_is_number
-from gnnflow.ingest.kinds import part_of
+from gnnflow.ingest.kinds import KindsAsked, part_of
 from gnnflow.ingest.schema import (
     EdgeSchema,
     NodeSchema,
@@ -222,10 +222,10 @@ def with_node_schema(
     """Return a node table with its schema, without the columns that cannot be read; keep the errors of all columns."""
     ids: IdType | None = None
 
-    def read(graph: GraphConfig, kept: Errors = errors) -> NodeSchema | None:
+    def read(graph: GraphConfig, kept: Errors = errors, split: DrawnSplit | None = drawn) -> NodeSchema | None:
         return kept.attempt(
             lambda: read_node_schema(
-                table.source, graph, node_type=table.number, targets=targets, drawn=drawn, id_type=ids
+                table.source, graph, node_type=table.number, targets=targets, drawn=split, id_type=ids
             )
         )
 
@@ -247,13 +247,16 @@ def with_node_schema(
         alone["normalize"] = config.normalize
         if (found := read(bare.model_copy(update=alone))) is not None and found.has_features:
             good.append(name)
-    able = (config, config.model_copy(update={"split": ""}))  # labels can be read where splits cannot
-    of_labels = next((each for each in able if read(each.model_copy(update=none)) is not None), bare)
+    # labels can be read where splits cannot
+    able = ((config, drawn), (config.model_copy(update={"split": ""}), None))
+    of_labels, of_split = next(
+        (each for each in able if read(each[0].model_copy(update=none), split=each[1]) is not None), (bare, None)
+    )
     if table.number in config.target_types and targets is None and config.label is not None:
         split = own_section(config, table).split_column
         errors.attempt(lambda: split_is_text(table.source.schema(), table.source.chunks[0], split))
     kept = {"features": {kind: tuple(good)} if config.schema.is_typed else tuple(good)} if good else none
-    schema = read(of_labels.model_copy(update=kept), Errors())
+    schema = read(of_labels.model_copy(update=kept), Errors(), of_split)
     if schema is not None and not good:
         schema = schema.with_parts(())
     unread = frozenset() if ids is None else frozenset(table.source.ids)
@@ -278,11 +281,10 @@ def _check_columns_alone(table: SampledTable, config: GraphConfig, errors: Error
     names = errors.attempt(partial(features_there, found, config, table.number)) or ()
     if any(f"{name}_index" in found.names for name in names):
         return
-    owner, fix = config.column_owner(kind, "nodes"), features_fix(config, kind)
+    asked, fix = KindsAsked.of(config, kind, "nodes"), features_fix(config, kind)
     for name in names:
-        section = config.column_section(owner, name)
         role = role_of("graph.features", config.features, kind)
-        errors.attempt(partial(part_of, found, table.source.chunks, name, role, section=section, fix=fix))
+        errors.attempt(partial(part_of, found, table.source.chunks, name, role, asked=asked, fix=fix))
 
 
 def with_edge_schema(
@@ -356,12 +358,11 @@ def _without_bad_columns(table: SampledTable, found: pa.Schema, config: GraphCon
         key = f"graph.edges.{relation}.where"
         errors.attempt(partial(field_of, found, chunks[0], name, key, fix=f"Name one of them in {key}."))
     has_weight = errors.attempt(lambda: weight_is_number(found, chunks, own.weight_column)) is not None
-    owner, good = config.column_owner(relation, "edges"), []
+    asked, good = KindsAsked.of(config, relation, "edges"), []
     for name in config.edge_feature_names(relation, found.names):
         if name in found.names or not is_shared(config.edge_features, config):
-            section = config.column_section(owner, name)
             role = role_of("graph.edge_features", config.edge_features, str(relation))
-            if errors.attempt(partial(part_of, found, chunks, name, role, section=section)) is not None:
+            if errors.attempt(partial(part_of, found, chunks, name, role, asked=asked)) is not None:
                 good.append(name)
     update: dict[str, Any] = {"edge_features": {str(relation): tuple(good)} if config.schema.is_typed else tuple(good)}
     return config.model_copy(update=update if has_weight else update | {"weight": ""})

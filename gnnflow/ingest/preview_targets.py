@@ -16,7 +16,7 @@ from gnnflow.graph.train_labels import CountedLabels
 from gnnflow.ingest.checks import input_positions, separate
 from gnnflow.ingest.labels import is_labelled, label_counts
 from gnnflow.ingest.links import splits_of
-from gnnflow.ingest.preview_tables import own_section
+from gnnflow.ingest.preview_tables import Errors, own_section
 from gnnflow.ingest.run import refuse_empty_edge_splits, refuse_empty_splits, refuse_large_classes
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.ingest.source import (
@@ -153,16 +153,42 @@ def _target_columns(preview: Preview, read: Tables, table: SampledTable) -> pa.T
     return pa.concat_tables(parts) if parts else None
 
 
+def split_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
+    """Return the error of a split without a row, whatever labels the rows have or get.
+
+    The sample has to be the whole table. A split that is none of the three may be meant as any.
+    """
+    read, table = preview.read, preview.labelled
+    if read is None or table is None or not table.sample.is_whole or not read.labelled.schema.reads_split:
+        return []
+    split = own_section(config, table).split_column
+    if any(split not in part.column_names for part in table.parts):
+        return []
+    found = _counts(_without_views(table.rows([split]))[split])
+    if {*found} - {*SPLITS}:
+        return []
+    rows = sum(part.num_rows for part in table.parts)
+    counts = {"none": rows - sum(found.values())} | {name: found.get(name, 0) for name in SPLITS}
+    errors = Errors()
+    errors.attempt(lambda: _refuse_splits(read, counts))
+    return list(errors.found.values())
+
+
+def _refuse_splits(read: Tables, counts: Mapping[str, int]) -> None:
+    """Raise TableError where no target is in train or valid."""
+    if read.targets is None:
+        refuse_empty_splits(read.labelled, counts, aside="")
+    elif getattr(read.targets.task.split, "valid", None) != 0:  # 0 is a mistake of the config, told there
+        refuse_empty_edge_splits(read.labelled, counts, read.targets, aside="")
+
+
 def target_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
     """Return the error of splits without targets, or of too large classes, where the sample is the whole table."""
     counted, read = count_labels(preview, config), preview.read
     if counted is None or read is None:
         return []
     try:
-        if read.targets is None:
-            refuse_empty_splits(read.labelled, counted.splits, aside="")
-        elif getattr(read.targets.task.split, "valid", None) != 0:  # 0 is a mistake of the config, told there
-            refuse_empty_edge_splits(read.labelled, counted.splits, read.targets, aside="")
+        _refuse_splits(read, counted.splits)
         refuse_large_classes(read.labelled, config, largest=counted.largest, labelled=counted.labelled)
     except TableError as error:
         return [error]

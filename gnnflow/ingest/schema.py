@@ -32,7 +32,7 @@ from gnnflow.ingest.text import filter_columns
 from gnnflow.ingest.times import time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.schema import Relation
@@ -339,8 +339,12 @@ def features_there(found: pa.Schema, config: GraphConfig, node_type: int) -> tup
         less = f", less those of graph.exclude ({', '.join(config.exclude)})" if config.exclude else ""
         fix = f"Its columns are: {held}; name one that is not the id, the label or the split."
         raise TableError(f"no column matches {patterns}{less}", where="graph.features", fix=fix)
-    is_there = any(name in found.names or f"{name}_index" in found.names for name in asked)
-    return asked if is_there or not is_shared(config.features, config) else ()
+    return asked if are_there(asked, found.names) or not is_shared(config.features, config) else ()
+
+
+def are_there(features: Sequence[str], names: Collection[str]) -> bool:
+    """Return whether a table with columns of these names has any of the features, dense or sparse."""
+    return any(name in names or f"{name}_index" in names for name in features)
 
 
 def check_split_of_edges(

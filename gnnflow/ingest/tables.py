@@ -14,7 +14,14 @@ from gnnflow.config.columns_section import is_pattern
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.schema import qualified
 from gnnflow.ingest.classes import find_classes
-from gnnflow.ingest.schema import implied_node_schema, is_shared, node_table, read_edge_schema, read_node_schema
+from gnnflow.ingest.schema import (
+    are_there,
+    implied_node_schema,
+    is_shared,
+    node_table,
+    read_edge_schema,
+    read_node_schema,
+)
 from gnnflow.ingest.text import edge_source, node_source, settle_text
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
@@ -22,7 +29,7 @@ from gnnflow.storage.text_types import beyond_integers
 from gnnflow.storage.user_tables import form_of, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from gnnflow.config import GraphConfig
     from gnnflow.config.edge_tables import EdgeTableConfig
@@ -224,7 +231,8 @@ def tables_of(
         read_edge_schema(table, config, nodes=schemas, number=number, targets=targets, classes=classes)
         for number, table in enumerate(edges)
     ]
-    for error in (*unknown_columns(config, schemas, edge_schemas), *_unknown_patterns(config, schemas, edge_schemas)):
+    held = [[table.schema().names if table.uri else () for table in of] for of in (nodes, edges)]
+    for error in (*unknown_columns(config, *held), *_unknown_patterns(config, schemas, edge_schemas)):
         raise error
     if targets is not None:
         refuse_other_times(edges, edge_schemas, config, target=targets.table)
@@ -316,11 +324,11 @@ def _reverse(config: GraphConfig, relation: Relation) -> int | None:
 
 
 def unknown_columns(
-    config: GraphConfig, nodes: Sequence[NodeSchema] | None, edges: Sequence[EdgeSchema] | None
+    config: GraphConfig, nodes: Sequence[Collection[str]] | None, edges: Sequence[Collection[str]] | None
 ) -> Iterator[TableError]:
     """Yield an error for each column that is named for all tables and that no table has.
 
-    nodes, edges: None where not all of them are known.
+    nodes, edges: the columns of each table; None where not all tables are known.
     """
     if nodes is not None:
         yield from _unknown_features(config, nodes)
@@ -328,10 +336,12 @@ def unknown_columns(
         yield from _unknown_attributes(config, edges)
 
 
-def _unknown_features(config: GraphConfig, nodes: Sequence[NodeSchema]) -> Iterator[TableError]:
-    has_none = not any(schema.has_features for schema in nodes)
-    if has_none and is_shared(config.features, config) and "features" in config.model_fields_set:
-        assert isinstance(config.features, tuple)
+def _unknown_features(config: GraphConfig, nodes: Sequence[Collection[str]]) -> Iterator[TableError]:
+    if not is_shared(config.features, config) or "features" not in config.model_fields_set:
+        return
+    assert isinstance(config.features, tuple)
+    asked = [config.feature_names(kind, [*names]) for kind, names in zip(config.schema.types, nodes, strict=True)]
+    if not any(are_there(each, names) for each, names in zip(asked, nodes, strict=True)):
         yield TableError(
             f"no node table has any of the columns {', '.join(config.features)}",
             where="graph.features",
@@ -339,16 +349,16 @@ def _unknown_features(config: GraphConfig, nodes: Sequence[NodeSchema]) -> Itera
         )
 
 
-def _unknown_attributes(config: GraphConfig, edges: Sequence[EdgeSchema]) -> Iterator[TableError]:
+def _unknown_attributes(config: GraphConfig, edges: Sequence[Collection[str]]) -> Iterator[TableError]:
+    held = {name for names in edges for name in names}
     fix = "Name the column of weights, or leave the key out where edges have none."
-    if isinstance(config.weight, str) and config.weight != _WEIGHT and not any(schema.has_weight for schema in edges):
+    if isinstance(config.weight, str) and config.weight not in (_WEIGHT, *held):
         yield TableError(f"no edge table has a column {config.weight!r}", where="graph.weight", fix=fix)
-    for relation, schema in zip(config.edge_tables, edges, strict=True):
+    for relation, names in zip(config.edge_tables, edges, strict=True):
         column = config.weight.get(str(relation)) if isinstance(config.weight, Mapping) else None
-        if column is not None and not schema.has_weight:
+        if column is not None and column not in names:
             yield TableError(f"its edge table has no column {column!r}", where=f"graph.weight.{relation}", fix=fix)
     if is_shared(config.edge_features, config):
-        held = {part.name for schema in edges for part in schema.attributes}
         for name in config.edge_features:
             if name not in held and not is_pattern(name):
                 fix = "Name columns of these tables, or give {relation: columns}."

@@ -34,7 +34,7 @@ from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.partition import refuse_large_graph
 from gnnflow.stages.start import check_start
 from gnnflow.stages.table_errors import errors_of_tables, preview_of
-from gnnflow.stages.target_checks import check_label_metric, check_labels, check_targets, no_split
+from gnnflow.stages.target_checks import check_label_metric, check_labels, check_targets, choice_errors, no_split
 from gnnflow.stages.train import check_log, model_inputs
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.graph_store import GraphStore
@@ -225,6 +225,9 @@ def _graph_errors(run: ResolvedRun, missing: Sequence[str], preview: Preview | N
         errors.attempt(partial(_check_partitions, run.config))
     else:
         errors.attempt(partial(_check_store, run, preview, trains=trains, is_known=is_known, missing=missing))
+    for error in choice_errors(run.config, preview) if trains and preview is not None else ():
+        if not (is_told and error.where == "train.metric"):
+            errors.add(error)
     return list(errors.found.values())
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.columns import ISO_DATE
 from gnnflow.config.column_names import own_name
 from gnnflow.config.environment import config_line
 from gnnflow.config.messages import closest, nearest
@@ -24,7 +25,7 @@ from gnnflow.ingest.schema import LABEL_OF_EDGES, ends_of
 from gnnflow.ingest.text import filter_columns
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import absolute
-from gnnflow.storage.user_tables import holds_text
+from gnnflow.storage.user_tables import holds_text, holds_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,10 +101,22 @@ def with_hint(error: GnnflowError, preview: Preview, graph: GraphConfig) -> Gnnf
         problem = f"{own.table!r} is {error.problem}, and no node type"
         return type(error)(problem, where=f"graph.edges.{relation}.table", fix=f"{types.strip()} {error.fix}")
     wrong = _wrong_of(error, preview, graph)
+    if wrong is not None and wrong.role == "label" and (line := _edges_with_label(wrong, preview, graph)):
+        return type(error)(error.problem, where=error.where, fix=f"{error.fix} {line}")
     if wrong is None or not wrong.how:
         return error
     fix = f"{error.fix} By its {wrong.how}: `{_line(wrong, graph)}`."
     return type(error)(error.problem, where=error.where, fix=fix)
+
+
+def _edges_with_label(wrong: _Wrong, preview: Preview, graph: GraphConfig) -> str:
+    """Return the keys by which edges are labelled, where the one table with the column is one of edges; else ""."""
+    holders = [table for table in preview.tables if wrong.column in table.names]
+    if not wrong.table.is_nodes or len(holders) != 1 or holders[0].is_nodes:
+        return ""
+    relation = list(graph.edge_tables)[holders[0].number]
+    target = f" and `graph: {config_line({'target': str(relation)})}`" if graph.schema.is_typed else ""
+    return f"Or label edges, whose table has the column: `task: {{kind: edge}}`{target}."
 
 
 def _line(wrong: _Wrong, graph: GraphConfig) -> str:
@@ -174,6 +187,7 @@ def _wrong_columns(table: SampledTable, graph: GraphConfig) -> Iterator[_Wrong]:
         ends = zip(("src", "dst"), ends_of(own, relation), strict=True)
         asked = [(end.key, role, end.column) for role, end in ends]
         asked.append((LABEL_OF_EDGES, "label", own.label_column))
+        asked.append(("graph.timestamp", "timestamp", own.time_column))
         asked += [(f"graph.edges.{relation}.where", "where", name) for name in filter_columns(graph, relation)]
     yield from (_Wrong(table, *each) for each in asked if each[-1] not in table.names)
 
@@ -191,6 +205,9 @@ def _meant(wrong: _Wrong, preview: Preview, graph: GraphConfig) -> _Wrong:
     taken = {own.label_column, own.split_column}
     if not wrong.table.is_nodes:
         taken |= {own.src_column, own.dst_column, own.weight_column, own.time_column}
+    if wrong.role == "timestamp":
+        times = [name for name in names if name not in taken and _holds_times(wrong.table, name)]
+        return wrong._replace(meant=times[0], how="values") if len(times) == 1 else wrong
     free = [name for name in names if name not in taken]
     if wrong.column != wrong.role and (near := closest(wrong.column, names)):
         return wrong._replace(meant=near if near in free else "")
@@ -266,6 +283,17 @@ def _has_ids(wrong: _Wrong, name: str, preview: Preview, graph: GraphConfig, *, 
         if not table.is_nodes and of == wrong.table.number
     )
     return any(_share(each, values) > least for each in ends)
+
+
+def _holds_times(table: SampledTable, name: str) -> bool:
+    """Return whether a column holds dates or times alone, as such or as ISO text."""
+    columns = [combine(part[name]) for part in table.parts if name in part.column_names]
+    if any(not holds_times(each.type) and not holds_text(each.type) for each in columns):
+        return False
+    if any(holds_times(each.type) for each in columns):
+        return True
+    texts = _texts(table, name)
+    return len(texts) > 0 and bool(pc.all(pc.match_substring_regex(texts, ISO_DATE)).as_py())
 
 
 def _share(values: pa.Array, among: pa.Array) -> float:

@@ -43,10 +43,12 @@ def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
     if (swapped := swapped_tables(preview, config.graph)) is not None:
         places = {chunk.uri for table in preview.tables for chunk in table.source.chunks}
         found = [swapped, *(error for error in found if error.where not in places)]
-    misfit = [error for table in preview.tables if not table.is_nodes for error in _misspelt(table, config.graph)]
-    if misfit:  # which leaves splits without edges
-        found = [error for error in found if not error.problem.startswith("no edge is in split")]
-    found += misfit
+    for table in preview.tables:
+        if not table.is_nodes and (misfit := [*_misspelt(table, config.graph)]):
+            # which leave splits without edges
+            empty = (e for e in found if e.where == table.source.uri and e.problem.startswith("no edge is in split"))
+            left_out = [*empty]
+            found = [*(error for error in found if error not in left_out), *misfit]
     nodes = [table for table in preview.tables if table.is_nodes]
     has_all = len(nodes) == len(config.graph.node_tables) and all(table.sample.is_whole for table in nodes)
     if preview.read is not None and has_all:
@@ -58,7 +60,7 @@ def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
 
 
 def _misspelt(table: SampledTable, graph: GraphConfig) -> Iterator[TableError]:
-    """Yield an error for values of a relation's `where` that no row has: for all of them, or near one in a row."""
+    """Yield an error for values of a relation's `where` that no row has: one for all of them, or one for each."""
     relation = list(graph.edge_tables)[table.number]
     own = graph.edge_table_of(relation)
     if own is None or not table.sample.is_whole:
@@ -69,22 +71,25 @@ def _misspelt(table: SampledTable, graph: GraphConfig) -> Iterator[TableError]:
         counted = pc.value_counts(label_text(plain_values(combine(table.rows([name])[name]))).drop_null())
         held = sorted(counted.to_pylist(), key=lambda each: (-each["counts"], each["values"]))
         texts = [each["values"] for each in held]
+        shown = listed([*map(config_line, texts)], at_most=_SHOWN)
         by_letters = {text.strip().lower(): text for text in texts}
         if not {*wanted} & {*texts} and not {each.strip().lower() for each in wanted} & {*by_letters}:
             yield TableError(
                 f"no row has {' or '.join(map(repr, wanted))} in column {name!r}, so the relation has no edges",
                 where=f"graph.edges.{relation}.where",
-                fix=f"{nearest(wanted[0], texts)} It has {listed([*map(config_line, texts)], at_most=_SHOWN)}.".strip(),
+                fix=f"{nearest(wanted[0], texts)} It has {shown}.".strip(),
             )
             continue
-        for value in wanted:
+        for value in (each for each in wanted if each not in texts):
             near = by_letters.get(value.strip().lower())
-            if near is not None and value not in texts:
-                yield TableError(
-                    f"no row has {value!r} in column {name!r}, and some have {near!r}",
-                    where=f"graph.edges.{relation}.where",
-                    fix=f"Values are compared letter by letter. Write {config_line(near)}.",
-                )
+            if near is not None:
+                found = f"no row has {value!r} in column {name!r}, and some have {near!r}"
+                fix = f"Values are compared letter by letter. Write {config_line(near)}."
+            else:
+                found = f"no row has {value!r} in column {name!r}"
+                meant = nearest(value, [text for text in texts if text not in wanted])
+                fix = f"{meant} It has {shown}. Or take the value out.".strip()
+            yield TableError(found, where=f"graph.edges.{relation}.where", fix=fix)
 
 
 def check_partitions(tables: Tables, graph: GraphConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gnnflow.config import DirectNeighbors, MAGNNConfig, MiniBatchConfig, PlateauSchedule
@@ -11,13 +12,15 @@ from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric, selection_metrics
 from gnnflow.graph.splits import SPLITS, check_splits, too_few_targets
 from gnnflow.graph.train_labels import check_train_labels
+from gnnflow.ingest.preview_tables import Errors
 from gnnflow.ingest.schema import NodeSchema, node_table
 from gnnflow.stages.model_size import check_trained_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gnnflow.config import Config
+    from gnnflow.graph.errors import GnnflowError
     from gnnflow.graph.facts import GraphFacts
     from gnnflow.graph.labels import LabelKind
     from gnnflow.graph.schema import GraphSchema
@@ -128,11 +131,28 @@ def check_targets(config: Config, facts: GraphFacts, *, trains: bool) -> None:
 
 def _check_choices(config: Config, kind: LabelKind) -> None:
     """Raise TrainingError for a metric, a loss or class weights that a kind of labels does not support."""
-    check_metric(config.train.metric, kind)
+    for check in _choice_checks(config, kind):
+        check()
+
+
+def _choice_checks(config: Config, kind: LabelKind) -> Iterator[Callable[[], None]]:
+    """Yield a check for each key of a metric, a loss or class weights."""
+    yield partial(check_metric, config.train.metric, kind)
     if config.publish.metric is not None:
-        check_metric(config.publish.metric, kind, where="publish.metric")
-    check_loss(config.train.loss.kind, kind)
-    check_class_weight(config.train.class_weight, kind)
+        yield partial(check_metric, config.publish.metric, kind, where="publish.metric")
+    yield partial(check_loss, config.train.loss.kind, kind)
+    yield partial(check_class_weight, config.train.class_weight, kind)
+
+
+def choice_errors(config: Config, preview: Preview) -> list[GnnflowError]:
+    """Return the error of each key that a kind of labels does not support, where a sample shows their kind."""
+    kind = "link" if config.task.kind == "link" else None if preview.read is None else _label_kind(preview)
+    if kind is None or kind == "none":
+        return []
+    errors = Errors()
+    for check in _choice_checks(config, kind):
+        errors.attempt(check)
+    return list(errors.found.values())
 
 
 def _targets_of_store(config: Config, facts: GraphFacts) -> _Targets:
@@ -150,15 +170,22 @@ def _targets_of_tables(config: Config, preview: Preview) -> _Targets:
     assert preview.read is not None, "tables that show no types are not asked"
     assert sampled is not None, "a table whose labels cannot be read is not asked"
     labelled = preview.read.labelled
-    schema = labelled.schema
-    is_open = schema.has_labels and not sampled.sample.is_whole and any(each.text_columns for each in labelled.chunks)
-    kind = None if is_open else schema.label_kind
-    if is_open or not isinstance(schema, NodeSchema) or any(part.section is not None for part in schema.features):
+    schema, kind = labelled.schema, _label_kind(preview)
+    if kind is None or not isinstance(schema, NodeSchema) or any(part.section is not None for part in schema.features):
         return _Targets(
             kind, schema.has_split, None, tuple(sampled.names)
         )  # the width of columns to fit is not known yet
     width = _row_width(config, schema.feature_width, is_sparse=schema.sparse is not None)
     return _Targets(kind, schema.has_split, width, tuple(sampled.names))
+
+
+def _label_kind(preview: Preview) -> LabelKind | None:
+    """Return the kind of the labels, None where only later rows of text show it."""
+    assert preview.read is not None, "tables that show no types are not asked"
+    labelled = preview.read.labelled
+    samples = [table.sample for table in preview.tables if table.source.uri == labelled.uri]
+    is_whole = all(sample.is_whole for sample in samples) or not any(each.text_columns for each in labelled.chunks)
+    return labelled.schema.label_kind if is_whole or not labelled.schema.has_labels else None
 
 
 def _row_width(config: Config, features: int, *, is_sparse: bool) -> int:

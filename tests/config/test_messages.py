@@ -314,7 +314,7 @@ def test_impossible_combinations_are_refused(extra, where, problem):
         ("graph.weight=src", "graph.weight", "'src' is the column of graph.src too"),
         (
             "graph.nodes={user: u}",
-            "graph",
+            "graph.edges",
             "nodes and edges disagree: one is a path, the other a map of types",
         ),
     ],

@@ -4,6 +4,22 @@ from __future__ import annotations
 
 # no answer can know the second: a table, its rows, its target or its labels cannot be read
 UNKNOWN: tuple[tuple[str, str], ...] = (
+    # a table that cannot be read, which later also shows these
+    (
+        (
+            "a file of another program | a folder of two formats | a folder of two tables | a folder without tables | "
+            "a missing file | a secret in a URL | a separator that is not there | a variable that is not set"
+        ),
+        (
+            "a split by dates of another form | a split without a label | classes numbered from one | several values "
+            "without a separator"
+        ),
+    ),
+    # no row is in a split until the times are read, and a time is read of labelled rows alone
+    (
+        "a split by dates of another form",
+        "classes numbered with gaps | labels of another name | one class | one class in train",
+    ),
     (
         (
             "a file of another program | a folder of two formats | a folder of two tables | a folder without tables | "
@@ -49,8 +65,8 @@ UNKNOWN: tuple[tuple[str, str], ...] = (
             "other's place | ends of one relation of another name | fan-outs for some relations | ids as text in one "
             "table | labels of edges without a column | links by the metric of nodes | links of a relation without "
             "edges | links of no relation | one time for all | splits of edges without a column | times that are no "
-            "dates | a relation of a type that is not there | features of a type without a table | ids of another name "
-            "beside a foreign key"
+            "dates | times of another name | a relation of a type that is not there | features of a type without a "
+            "table | ids of another name beside a foreign key"
         ),
     ),
     (
@@ -114,6 +130,54 @@ UNKNOWN: tuple[tuple[str, str], ...] = (
 # the second is a consequence, or no mistake beside the first; or the task does not read what it is about; or both
 # together make a third
 FOLLOWS: tuple[tuple[str, str], ...] = (
+    # the task reads no such labels, splits, weights or kinds
+    (
+        "times of another name",
+        (
+            "a path against the edges | a relation as the target of nodes | a split of another name | a target "
+            "without a table | labels of a type that are all null | no edges to the target | no row in valid | "
+            "numbers of a type as classes | one class of a type in train | one time for all | the label as a feature "
+            "of its type | times that are no dates"
+        ),
+    ),
+    (
+        "a split by a time that is not there | edges too few to hold out",
+        "a split by dates of another form | a split without a label | classes numbered from one",
+    ),
+    (
+        "a split by dates of another form",
+        "a split without a label | another word for a split",
+    ),
+    (
+        "weights as text",
+        "a negative weight | a weight with a comma",
+    ),
+    (
+        "a kind of one type's column",
+        "a target without a table | no table has a shared feature",
+    ),
+    # the first shows one fault of a table, or leaves no row that the second is about
+    (
+        "a split without a label",
+        "another word for a split | more bad rows than are set aside | numbers of splits | shares in percent",
+    ),
+    (
+        "classes numbered from one",
+        "more bad rows than are set aside",
+    ),
+    # both are mended by the same line, or their columns are each other's
+    (
+        "ends under other words",
+        "ends of another name | one column for both ends",
+    ),
+    (
+        "a word for true",
+        "no edges to the target",
+    ),
+    (
+        "weights as text",
+        "sampling by weights without any",
+    ),
     (
         (
             "a filter that no target passes | a target without labels | labels of edges without a column | links by "

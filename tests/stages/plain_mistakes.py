@@ -147,6 +147,12 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
     "a device that is not there": Mistake(
         ("train.device: 'gpu' is not allowed", "'cuda'"), put("train.device", "gpu"), mended=put("train.device", "auto")
     ),
+    "ends under other words": Mistake(
+        ("graph.source: unknown key. Did you mean 'src'?",),
+        put("graph.source", "payer"),
+        renamed("edges", "src", "payer"),
+        mended=both(left_out("graph.source"), put("graph.src", "payer")),
+    ),
     # files
     "a missing file": Mistake(
         ("accounts.parquet: no such table", "Give a file, a folder or a glob"), put("graph.nodes", "accounts.parquet")
@@ -269,6 +275,12 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         both(put("graph.features", ["day"]), put("graph.columns.day.kind", "timestamp")),
         column("nodes", "day", ["31/01/2024"] * ROWS),
     ),
+    "several values without a separator": Mistake(
+        ("column 'tags' is string, not lists of values", "'|' stands between its values"),
+        both(put("graph.features", ["tags"]), put("graph.columns.tags.kind", "multicategorical")),
+        column("nodes", "tags", ["a|b", "b|c"] * (ROWS // 2)),
+        mended=put("graph.columns.tags.separator", "|"),
+    ),
     "lists of two lengths": Mistake(
         ("column 'emb': feature list is null or not 2 long", "row 19", "lists of one length"),
         put("graph.features", ["emb"]),
@@ -285,6 +297,12 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
     ),
     "a weight with a comma": Mistake(
         ("column 'weight' is string, not a weight", "such as 1234.5"), spoil=column("edges", "weight", ["1,5"] * ROWS)
+    ),
+    "weights as text": Mistake(
+        ("column 'share' is string, not a weight", "Or read none"),
+        put("graph.weight", "share"),
+        column("edges", "share", ["much", "little"] * (ROWS // 2)),
+        mended=put("graph.weight", None),
     ),
     "sampling by weights without any": Mistake(
         ("neighbors.sampling.kind: weighted sampling needs edge weights", "or sample uniform"),
@@ -331,6 +349,22 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         ("label out of range", "graph.classes: distinct"),
         spoil=column("nodes", "label", [-7, 1, 1, -7] * 5),
         mended=put("graph.classes", "distinct"),
+    ),
+    "classes numbered from one": Mistake(
+        ("column 'label': label out of range: allowed is -1 (unlabelled) to 1", "or set graph.classes: distinct"),
+        put("graph.classes", ["no", "yes"]),
+        column("nodes", "label", [1, 2, 2, 1] * (ROWS // 4)),
+        mended=put("graph.classes", "distinct"),
+    ),
+    "a split without a label": Mistake(
+        ("column 'split': has a split but no label in 1 row(s)", "leave its split null"),
+        spoil=column("nodes", "label", [None, 1, 1, 0] + [0, 1, 1, 0] * (ROWS // 4 - 1)),
+        mended=put("task.split", {"kind": "random", "valid": 0.3}),
+    ),
+    "a split by dates of another form": Mistake(
+        ("column 'day' is text, not a time", "such as 2024-01-31"),
+        put("task.split", {"kind": "time", "column": "day"}),
+        column("nodes", "day", [f"{1 + number:02}.01.2024" for number in NUMBERS]),
     ),
     "more bad rows than are set aside": Mistake(
         ("4 of 20 rows (20 %) would be set aside", "column 'dst': dst is not an id", "graph.max_bad_rows: 0.2"),

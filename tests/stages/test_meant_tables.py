@@ -51,6 +51,12 @@ def _said(folder: Path, *, typed: bool, change: Change = same, spoil: Spoil = sa
         (False, same, renamed("nodes", "id", "nodename"), "By its values: `graph: {id: nodename}`"),
         (True, put(f"{_KEY}.dst", "zzz"), same, f"By its values: `{_KEY}.dst: category_id`"),
         (True, put(f"{_KEY}.src", "item_id"), renamed("item", "id", "item_id"), "`graph: {id: {item: item_id}}`"),
+        (
+            True,
+            put("graph.label", "stars"),
+            column("buys", "stars", [0, 1] * (ROWS // 2)),
+            "`task: {kind: edge}` and `graph: {target: user__buys__item}`",
+        ),
     ],
 )
 def test_a_name_that_values_or_names_show_is_proposed(tmp_path, typed, change, spoil, line):

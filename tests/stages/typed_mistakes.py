@@ -91,6 +91,11 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         _named("user_buys_item"),
         mended=both(left_out("graph.edges.user_buys_item"), put(f"graph.edges.{_BUYS}", "buys.parquet")),
     ),
+    "a relation with dashes": Mistake(
+        ("graph.edges.user-buys-item: 'user-buys-item' does not join", "Did you mean 'user__buys__item'?"),
+        _named("user-buys-item"),
+        mended=both(left_out("graph.edges.user-buys-item"), put(f"graph.edges.{_BUYS}", "buys.parquet")),
+    ),
     "relations as a list": Mistake(
         ("graph.edges: [['user', 'buys', 'item']] is not allowed", "{source__relation__target: path}"),
         put("graph.edges", [["user", "buys", "item"]]),
@@ -122,6 +127,11 @@ TYPED_MISTAKES: dict[str, Mistake] = {
     "no edges to the target": Mistake(
         ("no relation leads to user", "Set graph.reverse_edges: true"),
         left_out("graph.edges.user__knows__user"),
+        mended=put("graph.reverse_edges", value=True),
+    ),
+    "a word for true": Mistake(
+        ("graph.reverse_edges: 'yes please' is not allowed", "true or false"),
+        put("graph.reverse_edges", "yes please"),
         mended=put("graph.reverse_edges", value=True),
     ),
     # tables and keys
@@ -169,6 +179,16 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         ("has no column 'knd' (graph.edges.item__in__category.where)", "Did you mean 'kind'?"),
         put(f"{_KEY}.where", {"knd": "a"}),
         mended=put(f"{_KEY}.where", {"kind": "a"}),
+    ),
+    "a filter as an equation": Mistake(
+        ("item__in__category.where: \"kind = 'a'\" is not allowed: must be a mapping", "Write {kind: a}."),
+        put(f"{_KEY}.where", "kind = 'a'"),
+        mended=put(f"{_KEY}.where", {"kind": "a"}),
+    ),
+    "a misspelt value of a filter": Mistake(
+        ("item__in__category.where: no row has 'bb' in column 'kind'", "Did you mean 'b'? It has a, b."),
+        put(f"{_KEY}.where", {"kind": ["a", "bb"]}),
+        mended=put(f"{_KEY}.where", {"kind": ["a", "b"]}),
     ),
     "a filter that no target passes": Mistake(
         ("where: no row has 'view' in column 'kind'", "It has buy."),
@@ -246,6 +266,11 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         both(put("graph.features.item", ["kind"]), put("graph.columns", {"items.kind": {"kind": "categorical"}})),
         mended=put("graph.columns", {"item.kind": {"kind": "categorical"}}),
     ),
+    "a kind of one type's column": Mistake(
+        ("column 'age' is double, not dates or times", "Set graph: {columns: {user.age: {kind: numerical}}}."),
+        put("graph.columns", {"user.age": {"kind": "timestamp"}}),
+        mended=put("graph.columns", {"user.age": {"kind": "numerical"}}),
+    ),
     "a structure as a feature": Mistake(
         ("item.parquet: column 'box' is struct", "or leave it out"),
         put("graph.features.item", ["box"]),
@@ -320,6 +345,12 @@ TYPED_MISTAKES: dict[str, Mistake] = {
         ("buys.parquet", "column 'timestamp' is text, not a time", "2024-01-31"),
         _BY_TIME,
         column("buys", "timestamp", ["soon"] * ROWS),
+    ),
+    "times of another name": Mistake(
+        ("buys.parquet: has no column 'timestamp'", f"`graph: {{timestamp: {{{_BUYS}: paid_at}}}}`"),
+        _BY_TIME,
+        column("buys", "paid_at", [f"2024-01-{1 + number:02}" for number in NUMBERS]),
+        mended=put("graph.timestamp", {_BUYS: "paid_at"}),
     ),
     "one time for all": Mistake(
         ("buys.parquet: no edge is in split 'train'", "Rows of one time are in one split", "{kind: random}"),
