@@ -60,7 +60,7 @@ def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
 
 
 def _misspelt(table: SampledTable, graph: GraphConfig) -> Iterator[TableError]:
-    """Yield an error for values of a relation's `where` that no row has: one for all of them, or one for each."""
+    """Yield an error for values of a relation's `where` that no row has: for all of them, or each near one there is."""
     relation = list(graph.edge_tables)[table.number]
     own = graph.edge_table_of(relation)
     if own is None or not table.sample.is_whole:
@@ -85,10 +85,11 @@ def _misspelt(table: SampledTable, graph: GraphConfig) -> Iterator[TableError]:
             if near is not None:
                 found = f"no row has {value!r} in column {name!r}, and some have {near!r}"
                 fix = f"Values are compared letter by letter. Write {config_line(near)}."
-            else:
+            elif meant := nearest(value, [text for text in texts if text not in wanted]):
                 found = f"no row has {value!r} in column {name!r}"
-                meant = nearest(value, [text for text in texts if text not in wanted])
-                fix = f"{meant} It has {shown}. Or take the value out.".strip()
+                fix = f"{meant} It has {shown}. Or take the value out."
+            else:  # some of the values may have no rows today
+                continue
             yield TableError(found, where=f"graph.edges.{relation}.where", fix=fix)
 
 
