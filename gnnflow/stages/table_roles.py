@@ -81,11 +81,13 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
     _refuse_unknown(tables, ids, ends)
     said = {name for pair in ends for name in pair}
     found = {table.uri: _id_of(table, ids, tables, said) for table in tables}
-    candidates = [NodeRole(table, name) for table in tables if (name := found[table.uri]) is not None]
-    for table in tables:
-        if found[table.uri] is None and not _references(table, candidates, None):
-            found[table.uri] = _held_ids(table, tables, said)
-    candidates = [NodeRole(table, name) for table in tables if (name := found[table.uri]) is not None]
+    for may_refer in (False, True):  # first tables without foreign keys, whose ids may be keys of the others
+        candidates = _candidates(tables, found)
+        for table in tables:
+            keys = {each.column for each in _references(table, candidates, found[table.uri])}
+            if found[table.uri] is None and (may_refer or not keys):
+                found[table.uri] = _held_ids(table, tables, said, keys)
+    candidates = _candidates(tables, found)
     references = {table.uri: _references(table, candidates, found[table.uri]) for table in tables}
     said_nodes = {table.uri for table in tables for given in ids if table.named(given) not in (None, given)}
     edges = [
@@ -105,6 +107,8 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
     reached = used | {uri for key in keys for uri in (key.table.uri, key.dst.nodes.table.uri)}
     lost = [table for table in tables if table.uri not in of_edges and table.uri not in reached]
     for table in lost:
+        _refuse_same_ids(table, found[table.uri], candidates)
+    for table in lost:
         if found[table.uri] is None and find_ends(table.columns) is None:
             _ask_about(table, None)
     for table in lost:
@@ -119,6 +123,11 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
             fix="Give one more table, or name the columns of an edge's source and target: --ends SRC,DST.",
         )
     return Roles(tuple(nodes), tuple(edges), tuple(keys))
+
+
+def _candidates(tables: Sequence[GivenTable], ids: Mapping[str, str | None]) -> list[NodeRole]:
+    """Return the tables whose columns of ids are found."""
+    return [NodeRole(table, name) for table in tables if (name := ids[table.uri]) is not None]
 
 
 def _refuse_unknown(tables: Sequence[GivenTable], ids: Sequence[str], ends: Sequence[Pair]) -> None:
@@ -150,6 +159,23 @@ def _ask_for_nodes(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]
         where=_HERE,
         fix="Give the table of these nodes too, or name its column of ids: --id TABLE.COLUMN.",
     )
+
+
+def _refuse_same_ids(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> None:
+    """Raise ConfigError where another table has the ids of this one as its own, so that both describe the same nodes.
+
+    Numbers of two things are alike by chance, so that their columns must have one name.
+    """
+    values = pa.array([], pa.large_string()) if own is None else pc.unique(table.values(own))
+    for each in nodes if own is not None and len(values) else ():
+        is_alike = each.id == own or _is_text(values)
+        if each.table.uri != table.uri and is_alike and _share_among(values, each) >= _SURE:
+            raise ConfigError(
+                f"{each.table.uri} and {table.uri} hold the same ids (columns {each.id!r} and {own!r}), so that both "
+                "describe the same nodes",
+                where=_HERE,
+                fix="Join them into one table with one row for each id, and give that one instead of the two.",
+            )
 
 
 def _ask_about(table: GivenTable, own: str | None) -> None:
@@ -202,8 +228,9 @@ def _id_of(table: GivenTable, ids: Sequence[str], tables: Sequence[GivenTable], 
     named = [name for name, score in scores.items() if score]
     if not named:
         return None
-    if len(named) > 1 and max(scores.values()) < _BY_NAME:
-        named = [name for name in named if _is_referred_to(table, name, tables, ends)] or named
+    if len(scores) > 1 and max(scores.values()) < _BY_NAME:  # values show more than a name such as `name`
+        held = [name for name, score in scores.items() if _is_referred_to(table, name, tables, ends, sure=not score)]
+        named = [name for name in held if scores[name]] or held or named
     best = max(scores[name] for name in named)
     chosen = [name for name in named if scores[name] == best]
     if len(chosen) > 1:
@@ -221,26 +248,32 @@ def _different(table: GivenTable) -> list[str]:
     return [name for name, held in values.items() if 0 < len(pc.unique(held)) == len(held) == table.rows.num_rows]
 
 
-def _held_ids(table: GivenTable, tables: Sequence[GivenTable], ends: set[str]) -> str | None:
-    """Return the only column that holds the ends of another table, whatever it is called; None for other tables."""
+def _held_ids(table: GivenTable, tables: Sequence[GivenTable], ends: set[str], keys: set[str]) -> str | None:
+    """Return the only column that holds the ends of another table, whatever it is called; None for other tables.
+
+    keys: the columns that hold ids of another table, and so are none of this one.
+    """
     if find_ends(table.columns) is not None or ends & {*table.columns}:
         return None
-    held = [name for name in _different(table) if _is_referred_to(table, name, tables, ends)]
+    held = [name for name in _different(table) if name not in keys and _is_referred_to(table, name, tables, ends)]
     return held[0] if len(held) == 1 else None
 
 
-def _is_referred_to(table: GivenTable, name: str, tables: Sequence[GivenTable], said: set[str]) -> bool:
+def _is_referred_to(
+    table: GivenTable, name: str, tables: Sequence[GivenTable], said: set[str], *, sure: bool = False
+) -> bool:
     """Return whether another table has a column whose values this column holds.
 
     Integers are among others by chance, so their column must be named as ids, ends or this one are. said: columns that
-    the user names as ends.
+    the user names as ends. sure: a name as ids have it does not do.
     """
     values = table.values(name)
     is_text = _is_text(values)
     for other in tables:
         ends = {*(find_ends(other.columns) or ()), *said}
         for column in other.columns if other.uri != table.uri else ():
-            is_key = column in ends or (column == name != INDEX) or {*split_words(column)[-1:]} & _ID_WORDS
+            is_key = column in ends or (column == name != INDEX)
+            is_key |= not sure and bool({*split_words(column)[-1:]} & _ID_WORDS)
             held = pc.unique(other.values(column)) if is_key or is_text else ()
             if len(held) and pc.mean(pc.is_in(held, value_set=values).cast(pa.float64())).as_py() >= _SURE:
                 return True
@@ -286,11 +319,17 @@ def _reference(
     # small integers are among other ones by chance: category_id, house_number
     says_id = {*words[-1:]} <= (_ID_WORDS if is_text else _KEY_WORDS) and bool(words)
     says_id &= is_text or not subject or bool(RELATIVES & {*subject})
-    if nodes.table.uri == table.uri and not (says_id or (is_text and RELATIVES & {*words})):
+    if nodes.table.uri == table.uri and ((not is_text and not says_id) or _repeats_ids(name, nodes)):
         return (False, 0.0), None
     share = _share_among(values, nodes)
     least = _FOUND if is_named or says_id else _SURE if is_text else 2.0
     return (is_named, share), Reference(name, nodes, share) if share >= least else None
+
+
+def _repeats_ids(name: str, nodes: NodeRole) -> bool:
+    """Return whether a column holds each row's own id again, and so refers to no other row."""
+    own = nodes.table.values(nodes.id)
+    return bool(nodes.table.values(name).equals(own))
 
 
 def _is_text(values: pa.Array) -> bool:
@@ -314,12 +353,15 @@ def _edge_of(
     own = ids[table.uri]
     given = next((pair for pair in ends if {*pair} <= {*table.columns}), None)
     others = [each for each in nodes if each.table.uri != table.uri]
+    itself = [each.column for each in references[table.uri] if each.nodes.table.uri == table.uri]
+    if given is not None and given[0] == own and given[1] in itself:  # a foreign key, which is found anyway
+        return None
     if given is not None:
         return EdgeRole(table, _given_end(table, given[0], others), _given_end(table, given[1], others))
     is_referred_to = any(
         each.nodes.table.uri == table.uri for uri, held in references.items() if uri != table.uri for each in held
     )
-    if is_referred_to:
+    if is_referred_to or _refers_to_itself(table, references[table.uri]):
         return None
     pair = find_ends([name for name in table.columns if name != own])
     if pair is not None and others:
@@ -338,6 +380,11 @@ def _edge_of(
             fix=_of_several(table, own, held),
         )
     return None
+
+
+def _refers_to_itself(table: GivenTable, found: Sequence[Reference]) -> bool:
+    """Return whether a column holds text that is ids of its own table, as numbers are by chance."""
+    return any(each.nodes.table.uri == table.uri and _is_text(table.values(each.column)) for each in found)
 
 
 def _of_several(table: GivenTable, own: str | None, held: Sequence[Reference]) -> str:
