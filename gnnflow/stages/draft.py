@@ -106,10 +106,11 @@ def draft_config(
     ids, label, ends: the user's choices. form: keys of `graph.formats`, for the tables that cannot be read without.
     """
     said = _read_form(form) if form else None
-    given = [read_given(uri, form=said) for place in tables for uri in tables_of(place)]
+    places = {uri: place for place in tables for uri in tables_of(place)}
+    given = [read_given(uri, form=said) for uri in places]
     if twice := [each.name for each in given if [other.name for other in given].count(each.name) > 1]:
         raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
-    roles = find_roles(given, ids=ids, ends=ends)
+    roles = find_roles(given, ids=ids, ends=ends, unnamed=[uri for uri, place in places.items() if uri != place])
     graph = _chosen(roles, name=name, label=label)
     text = "\n".join(_comment(line) if line.strip().startswith("#") else line for line in _lines(graph)) + "\n"
     return Draft(text, tuple(_told(graph)), first_look(read_config(text)).stops)
@@ -147,6 +148,8 @@ def _told(graph: _Graph) -> Iterator[str]:
         yield f"{each.table.uri}: nodes, ids in {each.id!r}, about {each.table.num_rows:,} rows"
     for edge in (*graph.roles.edges, *graph.roles.keys):
         yield f"{edge.table.uri}: edges from {' to '.join(_end_told(end) for end in _ends(edge))}"
+    for table in graph.roles.left:
+        yield f"{table.uri}: left out, as it holds no ids of another table, and no other holds its own"
     if graph.label is not None:
         yield f"label: {graph.label.column!r} of {graph.label.table.name}, {graph.label.why}"
 
@@ -281,10 +284,12 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
             )
         yield f"features: {config_line([column.column for column in columns])}"
         kinds |= {each.column: each for each in columns if each.keys}
+    read = _attributes(graph, [each for each in graph.roles.edges if _are_scored(graph, each)])
+    kinds |= read.kinds
     if kinds:
         yield "columns:  # kinds that the types of columns do not say"
         yield from (f"  {_kind_line(name, role)}" for name, role in kinds.items())
-    yield from _attribute_lines(graph, has_columns=bool(kinds))
+    yield from _attribute_lines(graph, read, has_columns=bool(kinds))
     for table, _ in held:
         for name, why in graph.left[table.uri].items():
             yield f"# {table.name}.{name} is left out: {why}"
@@ -295,27 +300,55 @@ def _kind_line(name: str, role: FeatureRole) -> str:
     return f"{yaml_inline(name)}: {config_line(role.keys)}" + (f"  # {role.assumed}" if role.assumed else "")
 
 
-def _attribute_lines(graph: _Graph, *, has_columns: bool) -> Iterator[str]:
-    """Yield comments with the lines that read attributes of edges, which the model of the config does not."""
-    names: dict[str, list[str]] = {}
-    kinds: dict[str, FeatureRole] = {}
-    left: list[str] = []
-    for edge in graph.roles.edges:
+@dataclass(frozen=True)
+class _Attributes:
+    """The columns of edge tables that may be inputs. names: of each relation; kinds: in `columns`; left: comments.
+
+    A decoder reads those of the edges that it scores, with any model.
+    """
+
+    names: dict[str, list[str]]
+    kinds: dict[str, FeatureRole]
+    left: list[str]
+
+
+def _attributes(graph: _Graph, edges: Sequence[EdgeRole]) -> _Attributes:
+    found = _Attributes({}, {}, [])
+    for edge in edges:
         taken, relation = {edge.src.column, edge.dst.column} | graph.of_label(edge.table), _relation(edge)
-        found, others = find_features(edge.table, taken)
-        names |= {relation: [each.column for each in found]} if found else {}
+        columns, others = find_features(edge.table, taken)
+        found.names.update({relation: [each.column for each in columns]} if columns else {})
         before = f"{relation}." if graph.is_typed else ""
-        kinds |= {f"{before}{each.column}": each for each in found if each.keys}
-        left += [f"# {edge.table.name}.{name} is left out: {why}" for name, why in others.items()]
-    if kinds and not has_columns:
+        found.kinds.update({f"{before}{each.column}": each for each in columns if each.keys})
+        found.left.extend(f"# {edge.table.name}.{name} is left out: {why}" for name, why in others.items())
+    return found
+
+
+def _are_scored(graph: _Graph, edge: EdgeRole) -> bool:
+    """Return whether a decoder reads the attributes of a table's edges, which have the labels."""
+    return graph.kind == "edge" and graph.label is not None and graph.label.table.uri == edge.table.uri
+
+
+def _attribute_lines(graph: _Graph, read: _Attributes, *, has_columns: bool) -> Iterator[str]:
+    """Yield the lines of attributes that a decoder reads, and comments with those that the model does not read."""
+    unread = _attributes(graph, [each for each in graph.roles.edges if not _are_scored(graph, each)])
+    if unread.kinds and not has_columns:
         yield "# columns:"
-    yield from (f"#   {_kind_line(name, role)}" for name, role in kinds.items())
-    if names:
-        yield f"# edge_features: {config_line(names if graph.is_typed else next(iter(names.values())))}"
-        yield "# edge_normalize: standard"
-        above = "these lines and those of columns" if kinds else "these lines"
-        yield f"# {above} would read attributes of edges, with model: {{kind: gat_e, hidden: 64, layers: 2}}"
-    yield from left
+    yield from (f"#   {_kind_line(name, role)}" for name, role in unread.kinds.items())
+    if read.names:
+        yield f"edge_features: {_attribute_names(graph, read.names)}  # the decoder reads those of the scored edges"
+        yield "edge_normalize: standard"
+    if unread.names:
+        yield f"# edge_features: {_attribute_names(graph, read.names | unread.names)}"
+        yield from () if read.names else ("# edge_normalize: standard",)
+        above = "these lines and those of columns" if unread.kinds else "these lines"
+        instead = ", in place of those above" if read.names else ""
+        yield f"# {above} would read attributes of edges{instead}, with model: {{kind: gat_e, hidden: 64, layers: 2}}"
+    yield from (*read.left, *unread.left)
+
+
+def _attribute_names(graph: _Graph, names: dict[str, list[str]]) -> str:
+    return config_line(names if graph.is_typed else next(iter(names.values())))
 
 
 def _task_lines(graph: _Graph) -> Iterator[str]:

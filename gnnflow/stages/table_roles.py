@@ -6,7 +6,7 @@ ends are read as `gnnflow import` reads them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -66,16 +66,20 @@ class EdgeRole:
 
 @dataclass(frozen=True)
 class Roles:
-    """The tables of a graph, and the foreign keys of its node tables."""
+    """The tables of a graph, and the foreign keys of its node tables. left: tables that no other is joined with."""
 
     nodes: tuple[NodeRole, ...]
     edges: tuple[EdgeRole, ...]
     keys: tuple[EdgeRole, ...] = ()
+    left: tuple[GivenTable, ...] = ()
 
 
-def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequence[Pair]) -> Roles:
+def find_roles(
+    tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequence[Pair], unnamed: Collection[str] = ()
+) -> Roles:
     """Return the roles of tables. ids: columns that the user names, COLUMN or TABLE.COLUMN; ends: pairs of columns.
 
+    unnamed: the tables of a database that the user gave as a whole, which are left out where nothing joins them.
     Raises ConfigError where the names and values do not show a role.
     """
     _refuse_unknown(tables, ids, ends)
@@ -106,6 +110,10 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
     ]
     reached = used | {uri for key in keys for uri in (key.table.uri, key.dst.nodes.table.uri)}
     lost = [table for table in tables if table.uri not in of_edges and table.uri not in reached]
+    held = {each.nodes.table.uri for edge in edges for each in references[edge.table.uri]}
+    may_miss = {*unnamed} - held - said_nodes if edges or keys else set()
+    left = [each for each in lost if each.uri in may_miss and _is_apart(each, found[each.uri], candidates)]
+    lost = [each for each in lost if each not in left]
     for table in lost:
         _refuse_same_ids(table, found[table.uri], candidates)
     for table in lost:
@@ -122,7 +130,7 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
             where=_HERE,
             fix="Give one more table, or name the columns of an edge's source and target: --ends SRC,DST.",
         )
-    return Roles(tuple(nodes), tuple(edges), tuple(keys))
+    return Roles(tuple(each for each in nodes if each.table not in left), tuple(edges), tuple(keys), tuple(left))
 
 
 def _candidates(tables: Sequence[GivenTable], ids: Mapping[str, str | None]) -> list[NodeRole]:
@@ -161,21 +169,31 @@ def _ask_for_nodes(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]
     )
 
 
-def _refuse_same_ids(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> None:
-    """Raise ConfigError where another table has the ids of this one as its own, so that both describe the same nodes.
+def _is_apart(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> bool:
+    """Return whether neither names of ends nor ids of another table show that a table belongs to the graph."""
+    return find_ends([name for name in table.columns if name != own]) is None and _same_ids(table, own, nodes) is None
+
+
+def _same_ids(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> NodeRole | None:
+    """Return the table that has the ids of this one as its own, so that both describe the same nodes.
 
     Numbers of two things are alike by chance, so that their columns must have one name.
     """
-    values = pa.array([], pa.large_string()) if own is None else pc.unique(table.values(own))
-    for each in nodes if own is not None and len(values) else ():
-        is_alike = each.id == own or _is_text(values)
-        if each.table.uri != table.uri and is_alike and _share_among(values, each) >= _SURE:
-            raise ConfigError(
-                f"{each.table.uri} and {table.uri} hold the same ids (columns {each.id!r} and {own!r}), so that both "
-                "describe the same nodes",
-                where=_HERE,
-                fix="Join them into one table with one row for each id, and give that one instead of the two.",
-            )
+    if own is None:
+        return None
+    values = pc.unique(table.values(own))
+    alike = [each for each in nodes if each.table.uri != table.uri and (each.id == own or _is_text(values))]
+    return next((each for each in alike if len(values) and _share_among(values, each) >= _SURE), None)
+
+
+def _refuse_same_ids(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> None:
+    if (other := _same_ids(table, own, nodes)) is not None:
+        columns = f"column {own!r}" if own == other.id else f"columns {other.id!r} and {own!r}"
+        raise ConfigError(
+            f"{other.table.uri} and {table.uri} hold the same ids ({columns}), so that both describe the same nodes",
+            where=_HERE,
+            fix="Join them into one table with one row for each id, and give that one instead of the two.",
+        )
 
 
 def _ask_about(table: GivenTable, own: str | None) -> None:
@@ -451,10 +469,11 @@ def _best_end(table: GivenTable, name: str, nodes: Sequence[NodeRole]) -> Refere
 
 
 def _given_end(table: GivenTable, name: str, nodes: Sequence[NodeRole]) -> Reference:
-    if not nodes:
+    best = _best_end(table, name, nodes) if nodes else None
+    if best is None or not best.share:
         raise ConfigError(
             f"no table holds the nodes whose ids are in column {name!r} of {table.uri}",
             where=_HERE,
             fix="Give the table of nodes too, with the column of its ids: --id COLUMN.",
         )
-    return _best_end(table, name, nodes)
+    return best
