@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from gnnflow.config.environment import config_line
@@ -24,9 +26,12 @@ from gnnflow.stages.column_roles import (
 )
 from gnnflow.stages.first_look import first_look
 from gnnflow.stages.given_tables import GivenTable, read_given, type_name
+from gnnflow.stages.leaks import find_leaks
 from gnnflow.stages.resolve import SMALL_BYTES, bytes_in_memory, stamps_of_files
 from gnnflow.stages.table_roles import EdgeRole, NodeRole, Pair, Reference, Roles, find_roles
+from gnnflow.storage.columns import combine
 from gnnflow.storage.inner_tables import tables_of
+from gnnflow.storage.user_tables import holds_text, plain
 
 _MANY = 200_000  # nodes above which neighbours are sampled
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -290,9 +295,30 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
         yield "columns:  # kinds that the types of columns do not say"
         yield from (f"  {_kind_line(name, role)}" for name, role in kinds.items())
     yield from _attribute_lines(graph, read, has_columns=bool(kinds))
+    of_label = [each.column for table, found in held if _has_label(graph, table) for each in found]
+    yield from _leak_lines(graph, of_label + [name for names in read.names.values() for name in names])
     for table, _ in held:
         for name, why in graph.left[table.uri].items():
             yield f"# {table.name}.{name} is left out: {why}"
+
+
+def _has_label(graph: _Graph, table: GivenTable) -> bool:
+    return graph.label is not None and graph.label.table.uri == table.uri
+
+
+def _leak_lines(graph: _Graph, inputs: Sequence[str]) -> Iterator[str]:
+    """Yield a comment for each input of the labelled table that by itself tells the class."""
+    label = graph.label
+    if label is None or label.kind != "class" or not inputs:
+        return
+    named = combine(label.table.rows[label.column])
+    has_label = pc.is_valid(named)
+    if holds_text(plain(named.type)):
+        none = pa.array(["", *label.none], pa.large_string())
+        has_label = pc.and_(has_label, pc.invert(pc.is_in(named.cast(pa.large_string()), value_set=none)))
+    for leak in find_leaks(label.table.rows.filter(has_label), label.column, inputs):
+        name = f"{label.table.name}.{leak.column}"
+        yield f"# {name} {leak.text}: take it out where it is known only after the label"
 
 
 def _kind_line(name: str, role: FeatureRole) -> str:
@@ -326,7 +352,7 @@ def _attributes(graph: _Graph, edges: Sequence[EdgeRole]) -> _Attributes:
 
 def _are_scored(graph: _Graph, edge: EdgeRole) -> bool:
     """Return whether a decoder reads the attributes of a table's edges, which have the labels."""
-    return graph.kind == "edge" and graph.label is not None and graph.label.table.uri == edge.table.uri
+    return graph.kind == "edge" and _has_label(graph, edge.table)
 
 
 def _attribute_lines(graph: _Graph, read: _Attributes, *, has_columns: bool) -> Iterator[str]:

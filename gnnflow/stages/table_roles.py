@@ -371,15 +371,15 @@ def _edge_of(
     own = ids[table.uri]
     given = next((pair for pair in ends if {*pair} <= {*table.columns}), None)
     others = [each for each in nodes if each.table.uri != table.uri]
-    itself = [each.column for each in references[table.uri] if each.nodes.table.uri == table.uri]
-    if given is not None and given[0] == own and given[1] in itself:  # a foreign key, which is found anyway
-        return None
-    if given is not None:
+    to_itself = [each.column for each in references[table.uri] if each.nodes.table.uri == table.uri]
+    is_key = given is not None and given[0] == own and given[1] in to_itself  # found as a foreign key
+    if given is not None and not is_key:
         return EdgeRole(table, _given_end(table, given[0], others), _given_end(table, given[1], others))
     is_referred_to = any(
         each.nodes.table.uri == table.uri for uri, held in references.items() if uri != table.uri for each in held
     )
-    if is_referred_to or _refers_to_itself(table, references[table.uri]):
+    # text, as numbers are ids of their own table by chance
+    if is_key or is_referred_to or any(_is_text(table.values(name)) for name in to_itself):
         return None
     pair = find_ends([name for name in table.columns if name != own])
     if pair is not None and others:
@@ -387,7 +387,7 @@ def _edge_of(
         if min(src.share, dst.share) >= _FOUND:
             return _sure_edges(EdgeRole(table, src, dst), own)
     held = [each for each in references[table.uri] if each.nodes.table.uri != table.uri]
-    if own is not None and len(held) < len(references[table.uri]):  # manager_id: its rows are each other's ends
+    if own is not None and to_itself:  # manager_id: its rows are each other's ends
         return None
     if len(held) == _PAIR:
         return _sure_edges(EdgeRole(table, held[0], held[1]), own)
@@ -398,11 +398,6 @@ def _edge_of(
             fix=_of_several(table, own, held),
         )
     return None
-
-
-def _refers_to_itself(table: GivenTable, found: Sequence[Reference]) -> bool:
-    """Return whether a column holds text that is ids of its own table, as numbers are by chance."""
-    return any(each.nodes.table.uri == table.uri and _is_text(table.values(each.column)) for each in found)
 
 
 def _of_several(table: GivenTable, own: str | None, held: Sequence[Reference]) -> str:
