@@ -356,7 +356,7 @@ def _are_scored(graph: _Graph, edge: EdgeRole) -> bool:
 
 
 def _attribute_lines(graph: _Graph, read: _Attributes, *, has_columns: bool) -> Iterator[str]:
-    """Yield the lines of attributes that a decoder reads, and comments with those that the model does not read."""
+    """Yield the lines of attributes that a decoder reads, and comments for attributes that the model does not read."""
     unread = _attributes(graph, [each for each in graph.roles.edges if not _are_scored(graph, each)])
     if unread.kinds and not has_columns:
         yield "# columns:"

@@ -301,7 +301,7 @@ def _codes_as_numbers(preview: Preview, looks: Sequence[TableLook], graph: Graph
 def _label_notes(preview: Preview, looks: Sequence[TableLook], counted: Counted, graph: GraphConfig) -> Iterator[str]:
     """Yield a sentence for classes that are one word written in several ways, and for inputs that tell the class."""
     labelled = preview.labelled
-    if labelled is None or not counted.classes:
+    if labelled is None or labelled.schema is None or not counted.classes:
         return
     own = own_section(graph, labelled)
     look = next(each for each in looks if each.key == table_key(labelled.name))

@@ -1,4 +1,6 @@
-"""Finds columns that by themselves tell the label of a sample's rows, as columns do that are filled after the fact.
+"""Finds columns that by themselves tell the label of a sample's rows.
+
+Such columns are often filled after the fact.
 
 A rule is one of three: the column is filled or not, each of its values has one class, or its numbers lie below or above
 one bound. It is told where it is right in nearly every row, and wrong far less often than the most frequent class is.

@@ -378,7 +378,7 @@ def _edge_of(
     is_referred_to = any(
         each.nodes.table.uri == table.uri for uri, held in references.items() if uri != table.uri for each in held
     )
-    # text, as numbers are ids of their own table by chance
+    # text alone, as numbers are among the ids by chance
     if is_key or is_referred_to or any(_is_text(table.values(name)) for name in to_itself):
         return None
     pair = find_ends([name for name in table.columns if name != own])

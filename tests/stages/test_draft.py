@@ -539,7 +539,7 @@ def test_ends_that_the_user_names_and_no_table_holds_are_asked_about(tmp_path):
 
 def test_ids_of_tables_with_foreign_keys_are_found_by_the_tables_that_hold_them(tmp_path):
     """Finds the number of a building taken for the id of a department, and a course without an id."""
-    departments = {"dept_code": _ids("D", 8), "building_no": range(3, 27, 3)}
+    departments: dict[str, Sequence[Any]] = {"dept_code": _ids("D", 8), "building_no": range(3, 27, 3)}
     courses = {"course_code": _ids("C", 16), "title": _ids("T", 16), "dept_code": _ids("D", 8) * 2}
     students = {"student_id": _ids("S"), "dept_code": (_ids("D", 8) * 8)[:_ROWS], "label": ["x", "y"] * (_ROWS // 2)}
     marks = {"student_id": _ids("S") * 2, "course_code": (_ids("C", 16) * 8)[: 2 * _ROWS]}
