@@ -330,7 +330,7 @@ def _kind_line(name: str, role: FeatureRole) -> str:
 class _Attributes:
     """The columns of edge tables that may be inputs. names: of each relation; kinds: in `columns`; left: comments.
 
-    A decoder reads those of the edges that it scores, with any model.
+    A decoder reads the attributes of the edges that it scores, with any model.
     """
 
     names: dict[str, list[str]]

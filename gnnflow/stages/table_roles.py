@@ -110,8 +110,8 @@ def find_roles(
     ]
     reached = used | {uri for key in keys for uri in (key.table.uri, key.dst.nodes.table.uri)}
     lost = [table for table in tables if table.uri not in of_edges and table.uri not in reached]
-    held = {each.nodes.table.uri for edge in edges for each in references[edge.table.uri]}
-    may_miss = {*unnamed} - held - said_nodes if edges or keys else set()
+    held_by_edges = {each.nodes.table.uri for edge in edges for each in references[edge.table.uri]}
+    may_miss = {*unnamed} - held_by_edges - said_nodes if edges or keys else set()
     left = [each for each in lost if each.uri in may_miss and _is_apart(each, found[each.uri], candidates)]
     lost = [each for each in lost if each not in left]
     for table in lost:
