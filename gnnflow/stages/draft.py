@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from gnnflow.config.environment import config_line
@@ -24,9 +26,12 @@ from gnnflow.stages.column_roles import (
 )
 from gnnflow.stages.first_look import first_look
 from gnnflow.stages.given_tables import GivenTable, read_given, type_name
+from gnnflow.stages.leaks import find_leaks
 from gnnflow.stages.resolve import SMALL_BYTES, bytes_in_memory, stamps_of_files
 from gnnflow.stages.table_roles import EdgeRole, NodeRole, Pair, Reference, Roles, find_roles
+from gnnflow.storage.columns import combine
 from gnnflow.storage.inner_tables import tables_of
+from gnnflow.storage.user_tables import holds_text, plain
 
 _MANY = 200_000  # nodes above which neighbours are sampled
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -106,10 +111,11 @@ def draft_config(
     ids, label, ends: the user's choices. form: keys of `graph.formats`, for the tables that cannot be read without.
     """
     said = _read_form(form) if form else None
-    given = [read_given(uri, form=said) for place in tables for uri in tables_of(place)]
+    places = {uri: place for place in tables for uri in tables_of(place)}
+    given = [read_given(uri, form=said) for uri in places]
     if twice := [each.name for each in given if [other.name for other in given].count(each.name) > 1]:
         raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
-    roles = find_roles(given, ids=ids, ends=ends)
+    roles = find_roles(given, ids=ids, ends=ends, unnamed=[uri for uri, place in places.items() if uri != place])
     graph = _chosen(roles, name=name, label=label)
     text = "\n".join(_comment(line) if line.strip().startswith("#") else line for line in _lines(graph)) + "\n"
     return Draft(text, tuple(_told(graph)), first_look(read_config(text)).stops)
@@ -147,6 +153,8 @@ def _told(graph: _Graph) -> Iterator[str]:
         yield f"{each.table.uri}: nodes, ids in {each.id!r}, about {each.table.num_rows:,} rows"
     for edge in (*graph.roles.edges, *graph.roles.keys):
         yield f"{edge.table.uri}: edges from {' to '.join(_end_told(end) for end in _ends(edge))}"
+    for table in graph.roles.left:
+        yield f"{table.uri}: left out, as it holds no ids of another table, and no other holds its own"
     if graph.label is not None:
         yield f"label: {graph.label.column!r} of {graph.label.table.name}, {graph.label.why}"
 
@@ -281,13 +289,36 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
             )
         yield f"features: {config_line([column.column for column in columns])}"
         kinds |= {each.column: each for each in columns if each.keys}
+    read = _attributes(graph, [each for each in graph.roles.edges if _are_scored(graph, each)])
+    kinds |= read.kinds
     if kinds:
         yield "columns:  # kinds that the types of columns do not say"
         yield from (f"  {_kind_line(name, role)}" for name, role in kinds.items())
-    yield from _attribute_lines(graph, has_columns=bool(kinds))
+    yield from _attribute_lines(graph, read, has_columns=bool(kinds))
+    of_label = [each.column for table, found in held if _has_label(graph, table) for each in found]
+    yield from _leak_lines(graph, of_label + [name for names in read.names.values() for name in names])
     for table, _ in held:
         for name, why in graph.left[table.uri].items():
             yield f"# {table.name}.{name} is left out: {why}"
+
+
+def _has_label(graph: _Graph, table: GivenTable) -> bool:
+    return graph.label is not None and graph.label.table.uri == table.uri
+
+
+def _leak_lines(graph: _Graph, inputs: Sequence[str]) -> Iterator[str]:
+    """Yield a comment for each input of the labelled table that by itself tells the class."""
+    label = graph.label
+    if label is None or label.kind != "class" or not inputs:
+        return
+    named = combine(label.table.rows[label.column])
+    has_label = pc.is_valid(named)
+    if holds_text(plain(named.type)):
+        none = pa.array(["", *label.none], pa.large_string())
+        has_label = pc.and_(has_label, pc.invert(pc.is_in(named.cast(pa.large_string()), value_set=none)))
+    for leak in find_leaks(label.table.rows.filter(has_label), label.column, inputs):
+        name = f"{label.table.name}.{leak.column}"
+        yield f"# {name} {leak.text}: take it out where it is known only after the label"
 
 
 def _kind_line(name: str, role: FeatureRole) -> str:
@@ -295,27 +326,55 @@ def _kind_line(name: str, role: FeatureRole) -> str:
     return f"{yaml_inline(name)}: {config_line(role.keys)}" + (f"  # {role.assumed}" if role.assumed else "")
 
 
-def _attribute_lines(graph: _Graph, *, has_columns: bool) -> Iterator[str]:
-    """Yield comments with the lines that read attributes of edges, which the model of the config does not."""
-    names: dict[str, list[str]] = {}
-    kinds: dict[str, FeatureRole] = {}
-    left: list[str] = []
-    for edge in graph.roles.edges:
+@dataclass(frozen=True)
+class _Attributes:
+    """The columns of edge tables that may be inputs. names: of each relation; kinds: in `columns`; left: comments.
+
+    A decoder reads the attributes of the edges that it scores, with any model.
+    """
+
+    names: dict[str, list[str]]
+    kinds: dict[str, FeatureRole]
+    left: list[str]
+
+
+def _attributes(graph: _Graph, edges: Sequence[EdgeRole]) -> _Attributes:
+    found = _Attributes({}, {}, [])
+    for edge in edges:
         taken, relation = {edge.src.column, edge.dst.column} | graph.of_label(edge.table), _relation(edge)
-        found, others = find_features(edge.table, taken)
-        names |= {relation: [each.column for each in found]} if found else {}
+        columns, others = find_features(edge.table, taken)
+        found.names.update({relation: [each.column for each in columns]} if columns else {})
         before = f"{relation}." if graph.is_typed else ""
-        kinds |= {f"{before}{each.column}": each for each in found if each.keys}
-        left += [f"# {edge.table.name}.{name} is left out: {why}" for name, why in others.items()]
-    if kinds and not has_columns:
+        found.kinds.update({f"{before}{each.column}": each for each in columns if each.keys})
+        found.left.extend(f"# {edge.table.name}.{name} is left out: {why}" for name, why in others.items())
+    return found
+
+
+def _are_scored(graph: _Graph, edge: EdgeRole) -> bool:
+    """Return whether a decoder reads the attributes of a table's edges, which have the labels."""
+    return graph.kind == "edge" and _has_label(graph, edge.table)
+
+
+def _attribute_lines(graph: _Graph, read: _Attributes, *, has_columns: bool) -> Iterator[str]:
+    """Yield the lines of attributes that a decoder reads, and comments for attributes that the model does not read."""
+    unread = _attributes(graph, [each for each in graph.roles.edges if not _are_scored(graph, each)])
+    if unread.kinds and not has_columns:
         yield "# columns:"
-    yield from (f"#   {_kind_line(name, role)}" for name, role in kinds.items())
-    if names:
-        yield f"# edge_features: {config_line(names if graph.is_typed else next(iter(names.values())))}"
-        yield "# edge_normalize: standard"
-        above = "these lines and those of columns" if kinds else "these lines"
-        yield f"# {above} would read attributes of edges, with model: {{kind: gat_e, hidden: 64, layers: 2}}"
-    yield from left
+    yield from (f"#   {_kind_line(name, role)}" for name, role in unread.kinds.items())
+    if read.names:
+        yield f"edge_features: {_attribute_names(graph, read.names)}  # the decoder reads those of the scored edges"
+        yield "edge_normalize: standard"
+    if unread.names:
+        yield f"# edge_features: {_attribute_names(graph, read.names | unread.names)}"
+        yield from () if read.names else ("# edge_normalize: standard",)
+        above = "these lines and those of columns" if unread.kinds else "these lines"
+        instead = ", in place of those above" if read.names else ""
+        yield f"# {above} would read attributes of edges{instead}, with model: {{kind: gat_e, hidden: 64, layers: 2}}"
+    yield from (*read.left, *unread.left)
+
+
+def _attribute_names(graph: _Graph, names: dict[str, list[str]]) -> str:
+    return config_line(names if graph.is_typed else next(iter(names.values())))
 
 
 def _task_lines(graph: _Graph) -> Iterator[str]:

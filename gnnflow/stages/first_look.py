@@ -23,12 +23,14 @@ from gnnflow.config.root import Config
 from gnnflow.config.stages import stages_of
 from gnnflow.config.train_section import trains_from_shards
 from gnnflow.graph.errors import GnnflowError, printable
+from gnnflow.ingest.labels import is_labelled
 from gnnflow.ingest.preview_tables import Errors, own_section
 from gnnflow.ingest.preview_targets import Counted, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined, preview_before
+from gnnflow.stages.leaks import alike_names, find_leaks
 from gnnflow.stages.meant_tables import as_meant, unread_times, with_hint
 from gnnflow.stages.resolve import cluster_for, resolve_partly
 from gnnflow.stages.table_errors import preview_of
@@ -165,6 +167,7 @@ def first_look(read: PartialConfig) -> Look:
             *_empty_inputs(tables),
             *_codes_as_numbers(preview, tables, config.graph),
             *unread_times(preview, config.graph, seen.stops),
+            *_label_notes(preview, tables, counted, config.graph),
             *(() if preview.read is None or not preview.is_complete else alike_nodes(config, preview.read)),
         ),
         stages=tuple(stages_of(config)),
@@ -293,6 +296,30 @@ def _codes_as_numbers(preview: Preview, looks: Sequence[TableLook], graph: Graph
                     f"{look.key}: column {_on_one_line(name)} is read as numbers, without the leading zeros of "
                     f"{codes[0].as_py()!r}. Where they are codes, set graph: {line}."
                 )
+
+
+def _label_notes(preview: Preview, looks: Sequence[TableLook], counted: Counted, graph: GraphConfig) -> Iterator[str]:
+    """Yield a sentence for classes that are one word written in several ways, and for inputs that tell the class."""
+    labelled = preview.labelled
+    if labelled is None or labelled.schema is None or not counted.classes:
+        return
+    own = own_section(graph, labelled)
+    look = next(each for each in looks if each.key == table_key(labelled.name))
+    where = f"{look.key}: column"
+    for names in alike_names([*counted.classes]):
+        shown = ", ".join(f"{name!r} ({counted.classes[name]:,})" for name in names)
+        yield (
+            f"{where} {_on_one_line(own.label_column)}: {len(names)} classes differ in case and spaces alone: {shown}. "
+            "Where they are one, write them alike."
+        )
+    inputs = [each.name for each in look.columns if each.role.startswith(_INPUTS)]
+    rows = labelled.rows([own.label_column, *inputs])
+    rows = rows.filter(pa.array(is_labelled(rows, labelled.schema, own)))
+    for leak in find_leaks(rows, own.label_column, inputs):
+        yield (
+            f"{where} {_on_one_line(leak.column)} {leak.text}. Where it is known only after the label, take it out of "
+            f"{'graph.features' if labelled.is_nodes else 'graph.edge_features'}."
+        )
 
 
 def _column_look(name: str, table: SampledTable, role: str) -> ColumnLook:

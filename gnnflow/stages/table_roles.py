@@ -6,7 +6,7 @@ ends are read as `gnnflow import` reads them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -66,26 +66,32 @@ class EdgeRole:
 
 @dataclass(frozen=True)
 class Roles:
-    """The tables of a graph, and the foreign keys of its node tables."""
+    """The tables of a graph, and the foreign keys of its node tables. left: tables that no other is joined with."""
 
     nodes: tuple[NodeRole, ...]
     edges: tuple[EdgeRole, ...]
     keys: tuple[EdgeRole, ...] = ()
+    left: tuple[GivenTable, ...] = ()
 
 
-def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequence[Pair]) -> Roles:
+def find_roles(
+    tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequence[Pair], unnamed: Collection[str] = ()
+) -> Roles:
     """Return the roles of tables. ids: columns that the user names, COLUMN or TABLE.COLUMN; ends: pairs of columns.
 
+    unnamed: the tables of a database that the user gave as a whole, which are left out where nothing joins them.
     Raises ConfigError where the names and values do not show a role.
     """
     _refuse_unknown(tables, ids, ends)
     said = {name for pair in ends for name in pair}
     found = {table.uri: _id_of(table, ids, tables, said) for table in tables}
-    candidates = [NodeRole(table, name) for table in tables if (name := found[table.uri]) is not None]
-    for table in tables:
-        if found[table.uri] is None and not _references(table, candidates, None):
-            found[table.uri] = _held_ids(table, tables, said)
-    candidates = [NodeRole(table, name) for table in tables if (name := found[table.uri]) is not None]
+    for may_refer in (False, True):  # first tables without foreign keys, whose ids may be keys of the others
+        candidates = _candidates(tables, found)
+        for table in tables:
+            keys = {each.column for each in _references(table, candidates, found[table.uri])}
+            if found[table.uri] is None and (may_refer or not keys):
+                found[table.uri] = _held_ids(table, tables, said, keys)
+    candidates = _candidates(tables, found)
     references = {table.uri: _references(table, candidates, found[table.uri]) for table in tables}
     said_nodes = {table.uri for table in tables for given in ids if table.named(given) not in (None, given)}
     edges = [
@@ -104,6 +110,12 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
     ]
     reached = used | {uri for key in keys for uri in (key.table.uri, key.dst.nodes.table.uri)}
     lost = [table for table in tables if table.uri not in of_edges and table.uri not in reached]
+    held_by_edges = {each.nodes.table.uri for edge in edges for each in references[edge.table.uri]}
+    may_miss = {*unnamed} - held_by_edges - said_nodes if edges or keys else set()
+    left = [each for each in lost if each.uri in may_miss and _is_apart(each, found[each.uri], candidates)]
+    lost = [each for each in lost if each not in left]
+    for table in lost:
+        _refuse_same_ids(table, found[table.uri], candidates)
     for table in lost:
         if found[table.uri] is None and find_ends(table.columns) is None:
             _ask_about(table, None)
@@ -118,7 +130,12 @@ def find_roles(tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequen
             where=_HERE,
             fix="Give one more table, or name the columns of an edge's source and target: --ends SRC,DST.",
         )
-    return Roles(tuple(nodes), tuple(edges), tuple(keys))
+    return Roles(tuple(each for each in nodes if each.table not in left), tuple(edges), tuple(keys), tuple(left))
+
+
+def _candidates(tables: Sequence[GivenTable], ids: Mapping[str, str | None]) -> list[NodeRole]:
+    """Return the tables whose columns of ids are found."""
+    return [NodeRole(table, name) for table in tables if (name := ids[table.uri]) is not None]
 
 
 def _refuse_unknown(tables: Sequence[GivenTable], ids: Sequence[str], ends: Sequence[Pair]) -> None:
@@ -150,6 +167,33 @@ def _ask_for_nodes(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]
         where=_HERE,
         fix="Give the table of these nodes too, or name its column of ids: --id TABLE.COLUMN.",
     )
+
+
+def _is_apart(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> bool:
+    """Return whether neither names of ends nor ids of another table show that a table belongs to the graph."""
+    return find_ends([name for name in table.columns if name != own]) is None and _same_ids(table, own, nodes) is None
+
+
+def _same_ids(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> NodeRole | None:
+    """Return the table that has the ids of this one as its own, so that both describe the same nodes.
+
+    Numbers of two things are alike by chance, so that their columns must have one name.
+    """
+    if own is None:
+        return None
+    values = pc.unique(table.values(own))
+    alike = [each for each in nodes if each.table.uri != table.uri and (each.id == own or _is_text(values))]
+    return next((each for each in alike if len(values) and _share_among(values, each) >= _SURE), None)
+
+
+def _refuse_same_ids(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> None:
+    if (other := _same_ids(table, own, nodes)) is not None:
+        columns = f"column {own!r}" if own == other.id else f"columns {other.id!r} and {own!r}"
+        raise ConfigError(
+            f"{other.table.uri} and {table.uri} hold the same ids ({columns}), so that both describe the same nodes",
+            where=_HERE,
+            fix="Join them into one table with one row for each id, and give that one instead of the two.",
+        )
 
 
 def _ask_about(table: GivenTable, own: str | None) -> None:
@@ -202,8 +246,9 @@ def _id_of(table: GivenTable, ids: Sequence[str], tables: Sequence[GivenTable], 
     named = [name for name, score in scores.items() if score]
     if not named:
         return None
-    if len(named) > 1 and max(scores.values()) < _BY_NAME:
-        named = [name for name in named if _is_referred_to(table, name, tables, ends)] or named
+    if len(scores) > 1 and max(scores.values()) < _BY_NAME:  # values show more than a name such as `name`
+        held = [name for name, score in scores.items() if _is_referred_to(table, name, tables, ends, sure=not score)]
+        named = [name for name in held if scores[name]] or held or named
     best = max(scores[name] for name in named)
     chosen = [name for name in named if scores[name] == best]
     if len(chosen) > 1:
@@ -221,26 +266,32 @@ def _different(table: GivenTable) -> list[str]:
     return [name for name, held in values.items() if 0 < len(pc.unique(held)) == len(held) == table.rows.num_rows]
 
 
-def _held_ids(table: GivenTable, tables: Sequence[GivenTable], ends: set[str]) -> str | None:
-    """Return the only column that holds the ends of another table, whatever it is called; None for other tables."""
+def _held_ids(table: GivenTable, tables: Sequence[GivenTable], ends: set[str], keys: set[str]) -> str | None:
+    """Return the only column that holds the ends of another table, whatever it is called; None for other tables.
+
+    keys: the columns that hold ids of another table, and so are none of this one.
+    """
     if find_ends(table.columns) is not None or ends & {*table.columns}:
         return None
-    held = [name for name in _different(table) if _is_referred_to(table, name, tables, ends)]
+    held = [name for name in _different(table) if name not in keys and _is_referred_to(table, name, tables, ends)]
     return held[0] if len(held) == 1 else None
 
 
-def _is_referred_to(table: GivenTable, name: str, tables: Sequence[GivenTable], said: set[str]) -> bool:
+def _is_referred_to(
+    table: GivenTable, name: str, tables: Sequence[GivenTable], said: set[str], *, sure: bool = False
+) -> bool:
     """Return whether another table has a column whose values this column holds.
 
     Integers are among others by chance, so their column must be named as ids, ends or this one are. said: columns that
-    the user names as ends.
+    the user names as ends. sure: a name as ids have it does not do.
     """
     values = table.values(name)
     is_text = _is_text(values)
     for other in tables:
         ends = {*(find_ends(other.columns) or ()), *said}
         for column in other.columns if other.uri != table.uri else ():
-            is_key = column in ends or (column == name != INDEX) or {*split_words(column)[-1:]} & _ID_WORDS
+            is_key = column in ends or (column == name != INDEX)
+            is_key |= not sure and bool({*split_words(column)[-1:]} & _ID_WORDS)
             held = pc.unique(other.values(column)) if is_key or is_text else ()
             if len(held) and pc.mean(pc.is_in(held, value_set=values).cast(pa.float64())).as_py() >= _SURE:
                 return True
@@ -286,11 +337,17 @@ def _reference(
     # small integers are among other ones by chance: category_id, house_number
     says_id = {*words[-1:]} <= (_ID_WORDS if is_text else _KEY_WORDS) and bool(words)
     says_id &= is_text or not subject or bool(RELATIVES & {*subject})
-    if nodes.table.uri == table.uri and not (says_id or (is_text and RELATIVES & {*words})):
+    if nodes.table.uri == table.uri and ((not is_text and not says_id) or _repeats_ids(name, nodes)):
         return (False, 0.0), None
     share = _share_among(values, nodes)
     least = _FOUND if is_named or says_id else _SURE if is_text else 2.0
     return (is_named, share), Reference(name, nodes, share) if share >= least else None
+
+
+def _repeats_ids(name: str, nodes: NodeRole) -> bool:
+    """Return whether a column holds each row's own id again, and so refers to no other row."""
+    own = nodes.table.values(nodes.id)
+    return bool(nodes.table.values(name).equals(own))
 
 
 def _is_text(values: pa.Array) -> bool:
@@ -314,12 +371,15 @@ def _edge_of(
     own = ids[table.uri]
     given = next((pair for pair in ends if {*pair} <= {*table.columns}), None)
     others = [each for each in nodes if each.table.uri != table.uri]
-    if given is not None:
+    to_itself = [each.column for each in references[table.uri] if each.nodes.table.uri == table.uri]
+    is_key = given is not None and given[0] == own and given[1] in to_itself  # found as a foreign key
+    if given is not None and not is_key:
         return EdgeRole(table, _given_end(table, given[0], others), _given_end(table, given[1], others))
     is_referred_to = any(
         each.nodes.table.uri == table.uri for uri, held in references.items() if uri != table.uri for each in held
     )
-    if is_referred_to:
+    # text alone, as numbers are among the ids by chance
+    if is_key or is_referred_to or any(_is_text(table.values(name)) for name in to_itself):
         return None
     pair = find_ends([name for name in table.columns if name != own])
     if pair is not None and others:
@@ -327,7 +387,7 @@ def _edge_of(
         if min(src.share, dst.share) >= _FOUND:
             return _sure_edges(EdgeRole(table, src, dst), own)
     held = [each for each in references[table.uri] if each.nodes.table.uri != table.uri]
-    if own is not None and len(held) < len(references[table.uri]):  # manager_id: its rows are each other's ends
+    if own is not None and to_itself:  # manager_id: its rows are each other's ends
         return None
     if len(held) == _PAIR:
         return _sure_edges(EdgeRole(table, held[0], held[1]), own)
@@ -404,10 +464,11 @@ def _best_end(table: GivenTable, name: str, nodes: Sequence[NodeRole]) -> Refere
 
 
 def _given_end(table: GivenTable, name: str, nodes: Sequence[NodeRole]) -> Reference:
-    if not nodes:
+    best = _best_end(table, name, nodes) if nodes else None
+    if best is None or not best.share:
         raise ConfigError(
             f"no table holds the nodes whose ids are in column {name!r} of {table.uri}",
             where=_HERE,
             fix="Give the table of nodes too, with the column of its ids: --id COLUMN.",
         )
-    return _best_end(table, name, nodes)
+    return best

@@ -84,11 +84,14 @@ def _file_and_name(uri: str) -> tuple[str, str]:
 
 
 def tables_of(uri: str) -> list[str]:
-    """Return the places of all tables in a file of several; the place itself for another, and for one sheet."""
+    """Return the places of all tables in a file of several; the place itself for another, and for one sheet.
+
+    Views hold rows of tables again, so they are none of these where there are tables.
+    """
     kind = _kind_of(uri)
     if kind is None or not exists(uri):
         return [uri]
-    names = names_in(kind, uri)
+    names = names_in(kind, uri, views=False) or names_in(kind, uri)
     # a sheet's name says less than the file's: Sheet1
     return [uri] if kind == "excel" and len(names) == 1 else [f"{uri}{MARK}{name}" for name in names]
 
@@ -102,18 +105,19 @@ def _kind_of(place: str) -> LibraryFormat | None:
     return kind
 
 
-def names_in(kind: LibraryFormat, path: str) -> list[str]:
-    """Return the names of a file's tables, views or sheets."""
+def names_in(kind: LibraryFormat, path: str, *, views: bool = True) -> list[str]:
+    """Return the names of a file's tables, views or sheets. views: False leaves views out."""
     if kind == "sqlite":
-        query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+        query = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
         with _sqlite(path) as connection:
-            return [row[0] for row in connection.execute(query)]
+            return [name for name, of in connection.execute(query) if views or of != "view"]
     if kind == "duckdb":
         query = (
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY table_name"
+            "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = current_schema() "
+            "ORDER BY table_name"
         )
         with _duckdb(path) as connection:
-            return [row[0] for row in connection.execute(query).fetchall()]
+            return [name for name, of in connection.execute(query).fetchall() if views or of != "VIEW"]
     with _workbook(path) as book:
         return [sheet.title for sheet in book.worksheets]  # the other sheets are charts
 

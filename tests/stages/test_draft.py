@@ -490,3 +490,126 @@ def test_a_name_with_a_comma_and_quotes_is_proposed_as_it_is_read():
     pair = 'from, "old"', "it's"
     option, said = shlex.split(say_ends(*pair))
     assert (option, parse_ends(said)) == ("--ends", pair)
+
+
+def _posts(folder: Path, column: str) -> str:
+    ids = _ids("p")
+    replies = ["" if row < 9 or row % 5 == 0 else ids[row // 3] for row in range(_ROWS)]
+    columns = {"post_id": ids, "user_id": [f"u{row % 7:03d}" for row in range(_ROWS)], column: replies}
+    return _write(folder, "posts", columns | {"words": range(_ROWS), "label": ["x", "y"] * (_ROWS // 2)})
+
+
+@pytest.mark.parametrize("column", ["reply_to", "reply_to_id", "mgr", "successor"])
+def test_rows_that_hold_ids_of_their_own_table_are_nodes_whatever_the_column_is_called(tmp_path, column):
+    """Finds a self-reference that becomes a category, or that makes the rows edges to a type without a table."""
+    users = _write(tmp_path, "users", {"user_id": _ids("u", 7), "age": range(7)})
+    posts = _posts(tmp_path, column)
+    graph = _content(draft_config([users, posts]).text)["graph"]
+    assert {*graph["edges"]} == {f"posts__{column}__posts", "posts__user_id__users"}
+    assert graph["features"] == {"users": ["age"], "posts": ["words"]}
+    for ends in ([], [("post_id", column)]):
+        alone = _content(draft_config([posts], ends=ends).text)["graph"]
+        assert {*alone["edges"]} == {f"posts__{column}__posts"}
+
+
+def test_a_column_that_repeats_the_ids_refers_to_no_other_row(tmp_path):
+    copied = _accounts(tmp_path, IBAN=_ids("A"))
+    assert "edges" in (graph := _content(draft_config([copied, _payments(tmp_path)]).text)["graph"])
+    assert (graph["id"], graph["nodes"]) == ("account_id", copied)
+
+
+@pytest.mark.parametrize(
+    ("ids", "ends"),
+    [(_ids("X"), ("origin", "dest")), (_ids("X"), ("von_ort", "nach_ort")), (range(7, 67), ("origin", "dest"))],
+)
+def test_the_column_that_holds_the_ends_is_the_id_and_not_the_one_called_name(tmp_path, ids, ends):
+    names = [f"Airport {each}" for each in ids]
+    places = _write(tmp_path, "places", {"code": ids, "name": names, "land": ["D", "F"] * (_ROWS // 2)})
+    trips = dict(zip(ends, ([*ids], [*ids][::-1]), strict=True)) | {"label": ["x", "y"] * (_ROWS // 2)}
+    draft = draft_config([places, _write(tmp_path, "trips", trips)])
+    assert not draft.stops
+    assert _content(draft.text)["graph"]["id"] == "code"
+
+
+def test_ends_that_the_user_names_and_no_table_holds_are_asked_about(tmp_path):
+    links = _write(tmp_path, "links", {"a": _ids("N"), "b": _ids("N")[::-1]})
+    with pytest.raises(ConfigError, match="no table holds the nodes whose ids are in column 'a'"):
+        draft_config([_accounts(tmp_path), links], ends=[("a", "b")])
+
+
+def test_ids_of_tables_with_foreign_keys_are_found_by_the_tables_that_hold_them(tmp_path):
+    """Finds the number of a building taken for the id of a department, and a course without an id."""
+    departments: dict[str, Sequence[Any]] = {"dept_code": _ids("D", 8), "building_no": range(3, 27, 3)}
+    courses = {"course_code": _ids("C", 16), "title": _ids("T", 16), "dept_code": _ids("D", 8) * 2}
+    students = {"student_id": _ids("S"), "dept_code": (_ids("D", 8) * 8)[:_ROWS], "label": ["x", "y"] * (_ROWS // 2)}
+    marks = {"student_id": _ids("S") * 2, "course_code": (_ids("C", 16) * 8)[: 2 * _ROWS]}
+    tables = [
+        _write(tmp_path, name, columns)
+        for name, columns in (("stud", students), ("cour", courses), ("marks", marks), ("dept", departments))
+    ]
+    graph = _content(draft_config(tables).text)["graph"]
+    assert graph["id"] == {"stud": "student_id", "cour": "course_code", "dept": "dept_code"}
+    assert {*graph["edges"]} == {"stud__marks__cour", "stud__dept_code__dept", "cour__dept_code__dept"}
+    assert {*_content(draft_config([tables[0], tables[3]]).text)["graph"]["edges"]} == {"stud__dept_code__dept"}
+
+
+def test_two_tables_of_the_same_nodes_are_said_to_be_so(tmp_path):
+    numbers = range(100, 100 + _ROWS)
+    tables = [
+        _write(tmp_path, "sizes", {"txId": numbers, "size": range(_ROWS)}),
+        _write(tmp_path, "classes", {"txId": numbers, "class": ["a", "b"] * (_ROWS // 2)}),
+        _write(tmp_path, "flows", {"txId1": numbers, "txId2": [*numbers][::-1]}),
+    ]
+    with pytest.raises(
+        ConfigError, match=r"sizes.csv and .*classes.csv hold the same ids \(column 'txId'\).*Join them"
+    ):
+        draft_config(tables)
+
+
+def test_views_and_tables_that_nothing_joins_stay_out_of_a_database(tmp_path):
+    place = str(tmp_path / "shop.db")
+    with closing(sqlite3.connect(place)) as connection:
+        connection.execute("CREATE TABLE persons (person_id INTEGER, age INTEGER)")
+        connection.execute("CREATE TABLE claims (claim_id INTEGER, person_id INTEGER, sum REAL, fraud TEXT)")
+        connection.execute("CREATE TABLE schema_migrations (version TEXT)")
+        connection.execute("CREATE VIEW open_claims AS SELECT * FROM claims")
+        connection.executemany("INSERT INTO persons VALUES (?, ?)", [(row, row % 9) for row in range(20)])
+        claims = [(row, row % 20, row / 2, ("yes", "no")[row % 2]) for row in range(_ROWS)]
+        connection.executemany("INSERT INTO claims VALUES (?, ?, ?, ?)", claims)
+        connection.execute("INSERT INTO schema_migrations VALUES ('2021')")
+        connection.commit()
+    draft = draft_config([place])
+    assert not draft.stops
+    assert {*_content(draft.text)["graph"]["nodes"]} == {"persons", "claims"}
+    assert any("schema_migrations: left out" in line for line in draft.told)
+    with pytest.raises(ConfigError, match=r"no column of .*schema_migrations"):
+        draft_config([f"{place}#{name}" for name in ("persons", "claims", "schema_migrations")])
+
+
+def test_attributes_of_labelled_edges_are_inputs_and_those_of_others_comments(tmp_path):
+    ids, days = _ids("A"), [f"2024-01-{1 + row % 28:02d}" for row in range(_ROWS)]
+    ends = {"src": ids, "dst": ids[7:] + ids[:7]}
+    pays = _write(tmp_path, "pays", {**ends, "sum": range(_ROWS), "day": days, "label": ["x", "y"] * (_ROWS // 2)})
+    loans = _write(tmp_path, "loans", {**ends, "rate": range(_ROWS)})
+    nodes = _write(tmp_path, "accounts", {"id": ids, "age": range(_ROWS)})
+    graph = _content(text := draft_config([nodes, pays]).text)["graph"]
+    assert (graph["edge_features"], graph["edge_normalize"]) == (["sum", "day"], "standard")
+    assert graph["columns"] == {"day": {"kind": "timestamp"}}
+    assert "test.accuracy" in _run(text, tmp_path)
+    both = draft_config([nodes, pays, loans])
+    assert not both.stops
+    assert _content(both.text)["graph"]["edge_features"] == {"accounts__pays__accounts": ["sum", "day"]}
+    assert "# edge_features: {accounts__pays__accounts: [sum, day], accounts__loans__accounts: [rate]}" in both.text
+
+
+def test_a_column_that_tells_the_label_and_classes_written_alike_are_told(tmp_path):
+    """By the comment of a draft and by a note of the check."""
+    churn = [("Yes", "yes ", "No")[row // 2 % 3] for row in range(_ROWS)]
+    reasons = ["" if each == "No" else ("price", "moved")[row % 2] for row, each in enumerate(churn)]
+    text = draft_config([_accounts(tmp_path, is_fraud=churn, reason=reasons), _payments(tmp_path)]).text
+    assert text.count("by itself tells the label") == 1
+    assert "# accounts.reason by itself tells the label of 100.0% of the rows that were read, by being filled" in text
+    notes = "\n".join(first_look(read_config(text)).notes)
+    assert notes.count("\n") == 1
+    assert "column is_fraud: 2 classes differ in case and spaces alone: 'Yes' (20), 'yes ' (20)" in notes
+    assert "column reason by itself tells the label" in notes
