@@ -88,9 +88,9 @@ def find_roles(
     for may_refer in (False, True):  # first tables without foreign keys, whose ids may be keys of the others
         candidates = _candidates(tables, found)
         for table in tables:
-            keys = {each.column for each in _references(table, candidates, found[table.uri])}
-            if found[table.uri] is None and (may_refer or not keys):
-                found[table.uri] = _held_ids(table, tables, said, keys)
+            referring = {each.column for each in _references(table, candidates, found[table.uri])}
+            if found[table.uri] is None and (may_refer or not referring):
+                found[table.uri] = _held_ids(table, tables, said, referring)
     candidates = _candidates(tables, found)
     references = {table.uri: _references(table, candidates, found[table.uri]) for table in tables}
     said_nodes = {table.uri for table in tables for given in ids if table.named(given) not in (None, given)}
