@@ -207,7 +207,7 @@ def _resolve(
         near = near_id(unknown, _ids_of_type(inbox, job, node_type=part % job.graph.num_types))
     fault = replace(end_fault(missing, side=side, of=of, id_type=id_type, near=near), held_in=column)
     checked = separate_arrived(rows, fault, source=source, job=job)
-    local = local[checked.kept] if len(missing) else local
+    local = local[checked.kept]
     return CheckedEnds(take_kept(rows, checked.kept), checked, local + book.start(part), id_keys(ids)[local])
 
 
