@@ -75,11 +75,12 @@ class Fault:
 class Separated:
     """Rows of a table after its checks.
 
-    kept: numbers of the faultless rows [K]. bad: the other rows, with their reason and place. reasons: column, reason,
-    number of rows and of labelled rows of each fault, every row under its first.
+    kept: numbers of the faultless rows [K], or a slice where these are all rows. bad: the other rows, with their
+    reason and place. reasons: column, reason, number of rows and of labelled rows of each fault, every row under its
+    first.
     """
 
-    kept: IntArray
+    kept: IntArray | slice
     bad: pa.Table
     reasons: tuple[tuple[str, str, int, int], ...]
 
@@ -92,7 +93,8 @@ class Separated:
 def id_faults(table: pa.Table, column: str) -> list[Fault]:
     """Fault rows whose id is null or beyond int64, or a float that is no whole number."""
     ids = combine(table.column(column))
-    faults = [Fault("null id", column, np.flatnonzero(to_numpy(pc.is_null(ids))), "Give every row an id.")]
+    missing = np.flatnonzero(to_numpy(pc.is_null(ids))) if ids.null_count else np.zeros(0, np.int64)
+    faults = [Fault("null id", column, missing, "Give every row an id.")]
     if pa.types.is_uint64(ids.type):
         beyond = to_numpy(pc.fill_null(pc.greater(ids, pa.scalar(_INT64_MAX, pa.uint64())), fill_value=False))
         faults.append(Fault("id is beyond int64", column, np.flatnonzero(beyond), "Write such ids as strings."))
@@ -294,17 +296,16 @@ def separate(
 
     labelled: whether each row has a label [R]; None: none has.
     """
-    # number of the first fault of each row [R], -1 where there is none
-    reason = np.full(table.num_rows, -1)
+    # faulty rows [B], and the number of the first fault of each [B]
+    bad = np.unique(np.concatenate([np.zeros(0, np.int64), *(fault.rows for fault in faults)]))
+    reason = np.zeros(len(bad), np.int64)
     for code, fault in reversed(list(enumerate(faults))):
-        reason[fault.rows] = code
-    # faulty rows [B]
-    bad = np.flatnonzero(reason >= 0)
+        reason[np.searchsorted(bad, fault.rows)] = code
     if len(bad) and policy == "fail":
-        raise _error(table, faults[reason[bad[0]]], chunks, place, num_bad=len(bad))
+        raise _error(table, faults[reason[0]], chunks, place, num_bad=len(bad))
     texts = np.array([fault.reason for fault in faults] or [""], dtype=object)
     quarantined = _rename_reserved(take_rows(table, bad) if len(bad) else table.schema.empty_table())
-    quarantined = quarantined.append_column("reason", pa.array(texts[reason[bad]], pa.string()))
+    quarantined = quarantined.append_column("reason", pa.array(texts[reason], pa.string()))
     # file and first row of every chunk, and the number of each faulty row's chunk [B]
     files = np.array([chunk.uri for chunk in chunks] or [""], dtype=object)
     first = np.array([chunk.first_row for chunk in chunks] or [0], np.int64)
@@ -312,11 +313,12 @@ def separate(
     quarantined = quarantined.append_column("file", pa.array(files[number], pa.string()))
     # each faulty row's number within its file [B]
     row = first[number] + (place[bad] & ((1 << _PLACE_SHIFT) - 1))
-    counts = np.bincount(reason[bad], minlength=len(faults)).tolist()
-    targets = bad[:0] if labelled is None else bad[labelled[bad]]
-    lost = np.bincount(reason[targets], minlength=len(faults)).tolist()
+    counts = np.bincount(reason, minlength=len(faults)).tolist()
+    of_targets = reason[:0] if labelled is None else reason[labelled[bad]]
+    lost = np.bincount(of_targets, minlength=len(faults)).tolist()
     reasons = tuple((f.column, f.reason, *both) for f, *both in zip(faults, counts, lost, strict=True) if both[0])
-    return Separated(np.flatnonzero(reason < 0), quarantined.append_column("row", pa.array(row)), reasons)
+    kept = np.setdiff1d(np.arange(table.num_rows), bad) if len(bad) else slice(None)
+    return Separated(kept, quarantined.append_column("row", pa.array(row)), reasons)
 
 
 def _rename_reserved(rows: pa.Table) -> pa.Table:

@@ -207,7 +207,7 @@ def _resolve(
         near = near_id(unknown, _ids_of_type(inbox, job, node_type=part % job.graph.num_types))
     fault = replace(end_fault(missing, side=side, of=of, id_type=id_type, near=near), held_in=column)
     checked = separate_arrived(rows, fault, source=source, job=job)
-    local = local[checked.kept] if len(missing) else local
+    local = local[checked.kept]
     return CheckedEnds(take_kept(rows, checked.kept), checked, local + book.start(part), id_keys(ids)[local])
 
 
@@ -337,8 +337,8 @@ def build_edges(
             place = to_numpy(rows["place"])
             # the order by (destination, source, place in the input) [E]
             pair, order = _edge_order(_pairs(rows, book=book, part=part), place)
-            local = pair // max(book.num_nodes, 1)
-            src, dst = pair - local * book.num_nodes, local + book.start(part)
+            local, src = pair >> _node_bits(book), pair & (1 << _node_bits(book)) - 1
+            dst = local + book.start(part)
             columns = _edge_columns(src, dst, rows, order, schema=source.schema, relation=name)
             pieces.add(pa.table(columns))
             in_degree += np.bincount(local, minlength=len(in_degree))
@@ -359,7 +359,11 @@ def build_edges(
 
 def _pairs(rows: pa.Table, *, book: PartitionBook, part: int) -> IntArray:
     """Return both ends of edges into a part as one integer [E], in the order of (destination, source)."""
-    return (to_numpy(rows["dst"]) - book.start(part)) * book.num_nodes + to_numpy(rows["src"])
+    return (to_numpy(rows["dst"]) - book.start(part) << _node_bits(book)) | to_numpy(rows["src"])
+
+
+def _node_bits(book: PartitionBook) -> int:
+    return book.num_nodes.bit_length()
 
 
 def _add_weights(in_weight: WeightSums, local: IntArray, weight: FloatArray) -> None:

@@ -382,9 +382,9 @@ def count_encoded(rows: pa.Table, parts: Sequence[ColumnPart]) -> dict[str, Any]
     return {"encoded": found} if found else {}
 
 
-def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:
-    """Return the kept rows; the table itself where all rows are kept."""
-    return table if len(kept) == table.num_rows else take_rows(table.combine_chunks(), kept)
+def take_kept(table: pa.Table, kept: IntArray | slice) -> pa.Table:
+    """Return the kept rows; the table itself where all rows are kept, as by a slice."""
+    return table if isinstance(kept, slice) or len(kept) == table.num_rows else take_rows(table.combine_chunks(), kept)
 
 
 def _merged(counts: Sequence[Mapping[str, Any]], *, names: Sequence[str]) -> dict[str, Any]:
