@@ -148,6 +148,7 @@ def scored(chosen: Chosen) -> Found:
         job = job_of(chosen, neighbors_of(context_of(chosen)))
         for _ in range(chosen.repeats + 1):
             remove_tree(work)
+            time.sleep(chosen.rest)
             begin, cpu = time.perf_counter(), over_all(time.process_time)
             way(job, RoundRunner(work, cluster.scheduler()), chosen)
             times.append(time.perf_counter() - begin)
@@ -221,6 +222,7 @@ BENCH = Benchmark(
         "fanout": Option("", "a list such as 15,10; every in-edge by default"),
         "shard_size": Option(4096, "targets of a shard of GraphFeatures"),
         "repeats": 2,
+        "rest": Option(0.0, "seconds of rest before each repeat: a virtual machine may give freed memory back by then"),
         "rounds": 1,
         "dgl": DGL,
     },

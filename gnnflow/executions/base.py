@@ -176,16 +176,20 @@ def layer_rows(
     delivery: Delivery,
     map_first: bool,
     relu: bool = False,
+    own: Tensor | None = None,
     stages: Stages = UNTIMED,
 ) -> Tensor:
     """Return a layer's rows [T, W] from terms, before what the model does to them: its half at each target's owner.
 
     terms: source terms with at least the T targets' own as first rows; target terms of the T targets. map_first: as the
-    terms were made. relu: as `takes_relu` says.
+    terms were made. relu: as `takes_relu` says. own [T, W]: what `linear_update` makes of the target's term, where it
+    was made with the terms.
     """
     stages.enter("gather_sum", over=terms.source.values(), back="transform")
     aggregated = _aggregated(layer, terms, delivery)
     stages.enter("apply", over=[aggregated], back="gather_sum")
+    if own is not None:
+        return own + aggregated.flatten(1)
     return updated_rows(layer, target=terms.target, aggregated=aggregated, is_mapped=map_first, relu=relu)
 
 
@@ -277,7 +281,8 @@ def is_cheaper_first(layer: Layer, counts: PassCounts, *, needs_gradient: bool) 
 def is_narrower_first(layer: Layer) -> bool:
     """Return whether a layer's value_weight is applied before source terms travel, so that narrow rows do.
 
-    The layer alone decides it: all who send and receive must agree.
+    Of one width rows travel as they are: a target may keep the same ones. The layer alone decides it: all who send and
+    receive must agree.
     """
     weight = layer.value_weight
-    return weight is None or weight.shape[0] <= weight.shape[1]
+    return weight is None or weight.shape[0] < weight.shape[1]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.executions.sliced import Gathered, SliceTerms, kept_layout
+from gnnflow.executions.sliced import Gathered, kept_terms
 from gnnflow.infer.arrival import OwnRows, PartRows
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.sending import carried_layers
@@ -62,10 +62,10 @@ class ExchangedRows:
         carried = {number: to_matrix(own[f"output_{number}"]) for number in numbers}
         if not at.job.keeps_terms:
             return OwnRows(None, to_matrix(own["h"]), carried)
-        layout = kept_layout(at.model, at.layer - 1)
+        stays = kept_terms(at.model, at.layer - 1)
         # A layer without target terms keeps none: Arrow has no column of width zero.
-        target = layout.unpack(to_matrix(own["target"])) if layout.names else {}
-        return OwnRows(SliceTerms(self.at.plans[0].source.unpack(to_matrix(own["source"])), target), None, carried)
+        kept = stays.layout.unpack(to_matrix(own["target"])) if stays.layout.names else {}
+        return OwnRows(stays.whole(self.at.plans[0].source.unpack(to_matrix(own["source"])), kept), None, carried)
 
     def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
         """Return source terms [room + T + n]. Each piece is copied to its place while the next is fetched."""

@@ -35,7 +35,7 @@ def kept_reads(reads: Sequence[LayerReads], need_layer: int, *, by_pieces: Seque
     for number, (of, cut) in enumerate(zip(reads, by_pieces, strict=True)):
         found = {name: getattr(of.edges, name) for name in _COLUMNS}
         found |= {"rows": of.rows, "sources": of.edges.sources.astype(of.id_type)}
-        if cut and "in_pieces" in vars(of):
+        if cut and of.job.joins:
             found |= {f"pieces_{name}": array for name, array in of.in_pieces._asdict().items()}
         if of.is_grouped:
             found |= {f"by_owner_{name}": getattr(of.by_owner, name) for name in _GROUPED}
@@ -64,7 +64,7 @@ def read_kept(index: int, inbox: Inbox, job: InferJob, *, layer: int) -> tuple[L
                 asked[f"{number}.asked"],
                 asked[f"{number}.begin"],
                 None if grouped[0] is None else Grouped(*grouped),  # type: ignore[arg-type]
-                None if pieces[0] is None else PieceEdges(*pieces),  # type: ignore[arg-type]
+                None if pieces[1] is None else PieceEdges(*pieces),  # type: ignore[arg-type]
             )
         )
     return tuple(found)

@@ -19,9 +19,8 @@ import torch
 
 from gnnflow.executions.sliced import (
     Gathered,
-    SliceTerms,
     joined_states,
-    kept_layout,
+    kept_terms,
     partial_slice,
     reads_in_place,
     term_slice,
@@ -64,8 +63,9 @@ class MappedRows:
             rows + start if len(rows) < at.job.neighbors.store.book.size(at.index) else slice(start, start + len(rows))
         )
         terms = {name: of_all[places] for name, of_all in self._rows(0).items()}
-        target = {name: own[f"target_{name}"] for name in kept_layout(at.model, at.layer - 1).names}
-        return OwnRows(SliceTerms(terms, target), None, carried)
+        stays = kept_terms(at.model, at.layer - 1)
+        kept = {name: own[f"target_{name}"] for name in stays.layout.names}
+        return OwnRows(stays.whole(terms, kept), None, carried)
 
     def at_once(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int = 0) -> TermArrays:
         """Return source terms [room + T + n], each owner's copied behind the last one's; no copy of own rows alone."""

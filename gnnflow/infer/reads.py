@@ -22,16 +22,12 @@ from gnnflow.graph.batch import Block, sampled_block
 from gnnflow.graph.edges import InEdges, SourceArray
 from gnnflow.infer.choice import PairCounts
 from gnnflow.infer.hub_edges import split_edges
-from gnnflow.native import cut_pieces, find
+from gnnflow.native import CutPieces, NumberedSources, cut_pieces, number_sources
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.infer.hub_edges import HubEdges
     from gnnflow.infer.job import InferJob
-
-
-_NODES_PER_EDGE = 4
-"""Up to so many nodes of the graph per edge at hand, rows are looked up in a table of all nodes, else by search."""
 
 
 class OwnerEdges(NamedTuple):
@@ -46,13 +42,6 @@ class OwnerBlock(NamedTuple):
 
     block: Block
     targets: IntArray
-
-
-class _Numbered(NamedTuple):
-    """The sources that are no targets, ascending, each once, and the row of each edge's source [E]."""
-
-    others: IntArray
-    rows: IntArray
 
 
 @dataclass(frozen=True)
@@ -76,11 +65,12 @@ class Grouped:
 class PieceEdges(NamedTuple):
     """The edges of each target by the owner of their source, those from this partition first: its pieces.
 
-    order [E]: positions of the edges, piece by piece. bounds [T + 1]: which pieces a target has; this partition's is
-    always one, perhaps empty. begins [pieces + 1]: where the edges of each piece begin. sources [E]: dense ids.
+    order [E]: positions of the edges, piece by piece; None where edges have no column to bring in it. bounds [T + 1]:
+    which pieces a target has; this partition's is always one, perhaps empty. begins [pieces + 1]: where the edges of
+    each piece begin. sources [E]: dense ids.
     """
 
-    order: IntArray
+    order: IntArray | None
     bounds: IntArray
     begins: IntArray
     sources: SourceArray
@@ -147,13 +137,20 @@ class LayerReads:
     @cached_property
     def in_pieces(self) -> PieceEdges:
         """The edges in pieces."""
+        order, bounds, begins, _ = self._cut
+        columns = (self.edges.weight, self.edges.attributes, self.edges.next_arrival, self.whole.edge_scale)
+        kept = None if all(column is None for column in columns) else order
+        return PieceEdges(kept, bounds, begins, self.dense_ids[self.edges.sources[order]])
+
+    @cached_property
+    def _cut(self) -> CutPieces:
+        """The edges cut by the rank of their source's owner: zero is this partition, then ascending."""
         parts, targets = len(self.offsets) - 1, len(self.rows)
         # the rank of each row's owner [T + S]: zero of this partition
         ranks = np.arange(1, parts + 1)
         ranks[self.index] = 0
         ranks = np.concatenate([np.zeros(targets, np.int64), np.repeat(ranks, self.num_asked)])
-        order, bounds, begins = cut_pieces(self.edges.offsets, self.edges.sources, ranks, num_ranks=parts + 1)
-        return PieceEdges(order, bounds, begins, self.dense_ids[self.edges.sources[order]])
+        return cut_pieces(self.edges.offsets, self.edges.sources, ranks, num_ranks=parts + 1)
 
     @property
     def dense_ids(self) -> SourceArray:
@@ -176,24 +173,22 @@ class LayerReads:
 
     def block_of_pieces(self, pieces: PieceEdges) -> Block:
         """Return all edges, piece by piece, as a block of T targets whose sources are all nodes."""
-        whole, columns = self.whole, (self.edges.weight, self.edges.attributes, self.edges.next_arrival)
-        if all(column is None for column in columns):  # there is nothing to bring in order
-            edges = InEdges(self.edges.offsets, pieces.sources)
-        else:
-            edges = self.edges.take(pieces.order, offsets=self.edges.offsets, sources=pieces.sources)
+        whole, num_nodes = self.whole, self.job.neighbors.store.book.num_nodes
+        if pieces.order is None:
+            return Block(InEdges(self.edges.offsets, pieces.sources), num_nodes, whole.sample_scale)
+        edges = self.edges.take(pieces.order, offsets=self.edges.offsets, sources=pieces.sources)
         scale = None if whole.edge_scale is None else whole.edge_scale[pieces.order]
-        return Block(edges, self.job.neighbors.store.book.num_nodes, whole.sample_scale, scale)
+        return Block(edges, num_nodes, whole.sample_scale, scale)
 
     @property
     def _piece_counts(self) -> PairCounts:
         """The counts, read off the pieces."""
-        pieces, parts = self.in_pieces, len(self.offsets) - 1
-        owner = self.job.neighbors.store.book.owner(
-            pieces.sources[pieces.begins[:-1][pieces.begins[:-1] < pieces.begins[1:]]]
+        pieces, parts = self._cut, len(self.offsets) - 1
+        # of each owner [P], which is the rank less one; rank zero is this partition's, and not counted
+        targets, edges = (
+            np.bincount(pieces.ranks, weights, minlength=parts + 1)[1:].astype(np.int64)
+            for weights in (None, np.diff(pieces.begins))
         )
-        lengths = np.diff(pieces.begins)
-        lengths = lengths[lengths > 0]
-        targets, edges = (np.bincount(owner, weights, minlength=parts).astype(np.int64) for weights in (None, lengths))
         edges[self.index] = targets[self.index] = 0
         return PairCounts(self.num_asked, targets, edges)
 
@@ -305,27 +300,15 @@ def layer_reads(index: int, job: InferJob, *, layer: int, rows: IntArray) -> tup
     return tuple(found)
 
 
-def _numbered(sources: IntArray, targets: IntArray, *, num_nodes: int) -> _Numbered:
+def _numbered(sources: IntArray, targets: IntArray, *, num_nodes: int) -> NumberedSources:
     """Return the sources that are no targets, and the rows of all sources.
 
     sources [E] and targets [T], ascending, are dense ids. Rows are the T targets, then those sources.
     """
-    # few edges of a large graph: sorting them costs less than an array of all nodes
-    if num_nodes > _NODES_PER_EDGE * len(sources):
-        others = distinct(sources[~np.isin(sources, targets)])
-        every = np.concatenate([targets, others])
-        found = find(every, sources)
-        if found is None:
-            order = np.argsort(every, kind="stable")
-            found = order[np.searchsorted(every[order], sources)]
-        return _Numbered(others, found)
-    # else by one mark per node [N], without a sort
-    is_other = np.zeros(num_nodes, bool)
-    is_other[sources] = True
-    is_other[targets] = False
-    others = np.flatnonzero(is_other)
-    # the row of each target and other source [N]
-    row = np.empty(num_nodes, np.int64)
-    row[targets] = np.arange(len(targets))
-    row[others] = np.arange(len(targets), len(targets) + len(others))
-    return _Numbered(others, row[sources])
+    numbered = number_sources(sources, targets, num_nodes=num_nodes)
+    if numbered is not None:
+        return numbered
+    others = distinct(sources[~np.isin(sources, targets)])
+    every = np.concatenate([targets, others])
+    order = np.argsort(every, kind="stable")
+    return NumberedSources(others, order[np.searchsorted(every[order], sources)])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.executions.sliced import kept_layout, term_slice
+from gnnflow.executions.sliced import kept_terms, term_slice
 from gnnflow.graph.arrays import distinct
 from gnnflow.infer import hub_edges, hubs
 from gnnflow.infer.need import Sends, rows_among, rows_of_layer, sends_of
@@ -99,22 +99,22 @@ class Sending:
                 asked = rows if self.job.keeps_terms else distinct(np.concatenate([sends.rows, of_hubs]))
                 terms = terms_of(asked)
                 yield from hubs.send_targets(task, rows, terms_of)
-                layout = kept_layout(model, self.layer - 1) if self.job.keeps_terms else None
+                stays = kept_terms(model, self.layer - 1) if self.job.keeps_terms else None
                 if self.job.mapped:
                     yield self._kept(task.channel("source"), terms.source, asked)
                     of_kept = slice(None) if len(kept) == len(rows) else kept
-                    names = () if layout is None else layout.names
-                    own |= {f"target_{name}": terms.target[name][of_kept] for name in names}
+                    of_targets = {} if stays is None else stays.of(terms.target)
+                    own |= {f"target_{name}": each[of_kept] for name, each in of_targets.items()}
                     continue
                 # the terms side by side in one row for each row asked for [n, K]
                 packed = task.plan.source.pack(terms.source)
                 yield from task.send_sources(PackedRows(asked, packed), sends.among(rows))
                 yield from send_targets(task, terms_of)
                 yield from hubs.keep_sources(task, of_hubs, asked, packed)
-                if layout is not None:
+                if stays is not None:
                     own["source"] = packed[kept]
-                    if layout.names:
-                        own["target"] = layout.pack(terms.target)[kept]
+                    if stays.layout.names:
+                        own["target"] = stays.layout.pack(stays.of(terms.target))[kept]
             outputs = {**{number: rows[run] for number, rows in carried.items()}, self.layer - 2: h}
             own |= {f"output_{number}": outputs[number][kept] for number in numbers}
             yield self._own(own, len(kept))

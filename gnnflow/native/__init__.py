@@ -8,9 +8,11 @@ from __future__ import annotations
 from gnnflow.native.columns import Sorted, count_codes, find, stable_order, stable_sort, widen
 from gnnflow.native.keys import Texts, find_texts, hash_edges, hash_ids, hash_texts, number_pairs
 from gnnflow.native.library import core, remark
-from gnnflow.native.orders import Transposed, cut_pieces, number, transpose
+from gnnflow.native.orders import CutPieces, NumberedSources, Transposed, cut_pieces, number, number_sources, transpose
 
 __all__ = [
+    "CutPieces",
+    "NumberedSources",
     "Sorted",
     "Texts",
     "Transposed",
@@ -24,6 +26,7 @@ __all__ = [
     "hash_texts",
     "number",
     "number_pairs",
+    "number_sources",
     "remark",
     "stable_order",
     "stable_sort",

@@ -32,7 +32,8 @@ _FUNCTIONS = {
     "gnnflow_mixture_gradient": "NAANNAANAAAAANT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",
-    "gnnflow_pieces": "NAAAAAAAA",
+    "gnnflow_number_sources": "NANANAAAA",
+    "gnnflow_pieces": "NAAAAAAAAA",
     "gnnflow_walks": "NNAKAAAANNNAAAT",
     "gnnflow_visit_shares": "NNAAAAAAT",
     "gnnflow_occurrences": "NAA",
@@ -49,6 +50,7 @@ _FUNCTIONS = {
 _ANSWERS = {
     "gnnflow_transpose": ctypes.c_int,
     "gnnflow_number": ctypes.c_int64,
+    "gnnflow_number_sources": ctypes.c_int64,
     "gnnflow_pieces": ctypes.c_int64,
     "gnnflow_walks": ctypes.c_int,
 }  # the others return nothing

@@ -62,13 +62,56 @@ def number(found: RowArray, row_of: RowArray, *, first_row: int) -> tuple[IntArr
     return rows, fresh[:met]
 
 
-def cut_pieces(
-    offsets: IntArray, sources: IntArray, ranks: IntArray, *, num_ranks: int
-) -> tuple[IntArray, IntArray, IntArray]:
+class NumberedSources(NamedTuple):
+    """The sources that are no targets, ascending, each once, and the row of each edge's source [E].
+
+    Rows are the T targets, then those sources.
+    """
+
+    others: IntArray
+    rows: IntArray
+
+
+def number_sources(sources: IntArray, targets: IntArray, *, num_nodes: int) -> NumberedSources | None:
+    """Return rows of the sources of edges [E] behind the targets [T], ascending, nodes of N; None without the core.
+
+    Takes 16 bytes per 64 nodes, twice. Raises IndexError where a source or target is no node.
+    """
+    native = core()
+    if native is None:
+        return None
+    sources, targets = np.ascontiguousarray(sources, np.int64), np.ascontiguousarray(targets, np.int64)
+    if any(len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes for nodes in (sources, targets)):
+        raise IndexError("a node lies outside of the graph")
+    words = -(-num_nodes // 64)
+    bits, before = np.zeros(2 * words, np.uint64), np.empty(2 * words, np.int64)
+    given = (len(sources), sources.ctypes.data, len(targets), targets.ctypes.data, words)
+    of_sets = (bits.ctypes.data, before.ctypes.data)
+    made = NumberedSources(
+        np.empty(native.gnnflow_number_sources(*given, *of_sets, None, None), np.int64),
+        np.empty(len(sources), np.int64),
+    )
+    native.gnnflow_number_sources(*given, *of_sets, made.others.ctypes.data, made.rows.ctypes.data)
+    return made
+
+
+class CutPieces(NamedTuple):
+    """Edges in pieces of one rank each.
+
+    order [E]: positions of the edges. bounds [T + 1]: the pieces of each target. begins [pieces + 1]: where the edges
+    of each piece begin. ranks [pieces]: of each piece.
+    """
+
+    order: IntArray
+    bounds: IntArray
+    begins: IntArray
+    ranks: npt.NDArray[np.uint16]
+
+
+def cut_pieces(offsets: IntArray, sources: IntArray, ranks: IntArray, *, num_ranks: int) -> CutPieces:
     """Order each target's in-edges by the rank of their source, stably: a piece for rank 0 and each other one there is.
 
-    offsets [T + 1] and sources [E]: rows, whose ranks [S] are given. Needs the core. Returns the positions of the edges
-    [E], the pieces of each target as offsets [T + 1], and where the edges of each piece begin [pieces + 1].
+    offsets [T + 1] and sources [E]: rows, whose ranks [S] are given. Needs the core.
     """
     native = core()
     assert native is not None, "pieces are for kernels of the core"
@@ -78,6 +121,10 @@ def cut_pieces(
     num_targets, small = len(offsets) - 1, ranks.astype(np.uint16)
     count, met = np.zeros(num_ranks, np.int64), np.empty(num_ranks, np.int64)
     made = [np.empty(size, np.int64) for size in (len(sources), num_targets + 1, num_targets + len(sources) + 1)]
-    addresses = [array.ctypes.data for array in (offsets, sources, count, met, *made)]
-    pieces = native.gnnflow_pieces(num_targets, *addresses[:2], small.ctypes.data, *addresses[2:])
-    return made[0], made[1], made[2][: pieces + 1].copy()
+    of_pieces = np.empty(num_targets + len(sources), np.uint16)
+    addresses = (
+        [array.ctypes.data for array in (offsets, sources)],
+        [array.ctypes.data for array in (count, met, *made)],
+    )
+    pieces = native.gnnflow_pieces(num_targets, *addresses[0], small.ctypes.data, *addresses[1], of_pieces.ctypes.data)
+    return CutPieces(made[0], made[1], made[2][: pieces + 1].copy(), of_pieces[:pieces])

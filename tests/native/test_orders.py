@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graphfeature.blocks import _number
-from gnnflow.native import core, cut_pieces, find, number, remark, stable_order, stable_sort, transpose
+from gnnflow.infer.reads import _numbered
+from gnnflow.native import core, cut_pieces, find, number, number_sources, remark, stable_order, stable_sort, transpose
 
 needs_native = pytest.mark.skipif(core() is None, reason="the native core was not built: no C compiler")
 
@@ -97,7 +99,7 @@ def test_pieces_are_a_stable_sort_of_each_targets_edges(degrees, num_ranks, seed
     rng = np.random.default_rng(seed)
     ranks = rng.integers(0, num_ranks, 8)
     offsets, sources = offsets_of(np.array(degrees, np.int64)), rng.integers(0, 8, sum(degrees))
-    order, bounds, begins = cut_pieces(offsets, sources, ranks, num_ranks=num_ranks)
+    order, bounds, begins, of_pieces = cut_pieces(offsets, sources, ranks, num_ranks=num_ranks)
     targets = np.repeat(np.arange(len(degrees)), degrees)
     np.testing.assert_array_equal(order, np.lexsort((ranks[sources], targets)))
     found = [
@@ -108,3 +110,30 @@ def test_pieces_are_a_stable_sort_of_each_targets_edges(degrees, num_ranks, seed
         own = np.sort(ranks[sources[targets == target]])
         expected = [own[own == rank].tolist() for rank in dict.fromkeys([0, *own.tolist()])]
         assert pieces == expected
+    np.testing.assert_array_equal(np.repeat(of_pieces, np.diff(begins)), ranks[sources[order]])
+    assert not of_pieces[bounds[:-1]].any()
+
+
+@needs_native
+@given(
+    sources=st.lists(st.integers(0, 199), max_size=40),
+    targets=st.lists(st.integers(0, 199), max_size=40, unique=True),
+    beyond=st.integers(0, 70),
+)
+def test_sources_are_numbered_behind_the_targets_as_without_the_core(sources, targets, beyond):
+    given_sources, given_targets = np.array(sources, np.int64), np.array(sorted(targets), np.int64)
+    found = number_sources(given_sources, given_targets, num_nodes=200 + beyond)
+    assert found.others.tolist() == sorted(set(sources) - set(targets))
+    every = np.concatenate([given_targets, found.others])
+    np.testing.assert_array_equal(every[found.rows], given_sources)
+    with patch("gnnflow.infer.reads.number_sources", return_value=None):
+        again = _numbered(given_sources, given_targets, num_nodes=200 + beyond)
+    np.testing.assert_array_equal(found.others, again.others)
+    np.testing.assert_array_equal(found.rows, again.rows)
+
+
+@needs_native
+@pytest.mark.parametrize(("sources", "targets"), [([3], [0]), ([-1], []), ([0], [3])])
+def test_sources_outside_of_the_graph_are_refused(sources, targets):
+    with pytest.raises(IndexError):
+        number_sources(np.array(sources), np.array(targets, np.int64), num_nodes=3)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from gnnflow.executions.sliced.slices import (
     Gathered,
+    KeptTerms,
     embedding_slice,
     encode_slice,
     finish_slice,
     gathered_runs,
-    kept_layout,
+    kept_terms,
     layer_slice,
     partial_slice,
     prediction_slice,
@@ -22,6 +23,7 @@ from gnnflow.executions.sliced.term_arrays import SliceTerms
 
 __all__ = [
     "Gathered",
+    "KeptTerms",
     "MergedStates",
     "SliceTerms",
     "embedding_slice",
@@ -29,7 +31,7 @@ __all__ = [
     "finish_slice",
     "gathered_runs",
     "joined_states",
-    "kept_layout",
+    "kept_terms",
     "layer_slice",
     "partial_slice",
     "prediction_slice",

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from gnnflow.executions.base import (
     BlockPart,
@@ -41,7 +42,7 @@ from gnnflow.executions.base import (
 )
 from gnnflow.executions.levels import leaf_closing
 from gnnflow.executions.moving import Held, to_device
-from gnnflow.executions.plan import NO_COLUMNS, EdgeColumns, TermArrays, TermLayout
+from gnnflow.executions.plan import NO_COLUMNS, EdgeColumns, TermArrays, TermLayout, plan_relation
 from gnnflow.executions.relations import RelationPass, run_passes
 from gnnflow.executions.sliced.term_arrays import SliceTerms, arrays_to_terms, terms_to_arrays
 from gnnflow.executions.tensors import (
@@ -56,10 +57,13 @@ from gnnflow.graph.arrays import Array, FloatArray
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import Layer, Model, NodeContext, Terms
+from gnnflow.layers.terms import LinearUpdate
 from gnnflow.native import core
 
 _SHORTCUT = "model.shortcut"
 """Where the model has a residual, its part of a row: kept at the node's owner beside the layer's target terms."""
+_OWN = "layer.own"
+"""Where that is narrower, what a layer's `linear_update` makes of a target's term: kept in the term's place."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +101,39 @@ def term_slice(model: Model, index: int, relation: int = 0, *, h: FloatArray, no
     return _as_arrays(_terms(model, index, rows, context.of_relation(relation), relation=relation))
 
 
+@dataclass(frozen=True)
+class KeptTerms:
+    """What is kept of a target's terms where its source terms are at hand.
+
+    layout: of its target terms that are no source term's rows; it may have none. same: the source term whose rows each
+    other target term has, as GraphSAGE's h.
+    """
+
+    layout: TermLayout
+    same: Mapping[str, str]
+
+    def of(self, target: TermArrays) -> dict[str, FloatArray]:
+        """Return the target terms that are kept."""
+        return {name: target[name] for name in self.layout.names}
+
+    def whole(self, source: dict[str, FloatArray], kept: TermArrays) -> SliceTerms:
+        """Return all terms of targets from their source terms and what was kept."""
+        same = {name: source[of].reshape(len(source[of]), -1) for name, of in self.same.items()}
+        return SliceTerms(source, {**kept, **same})
+
+
 @torch.no_grad()
-def kept_layout(model: Model, index: int) -> TermLayout:
-    """Return the layout of the terms that `term_slice` keeps of a target; it may have no terms."""
-    none = torch.zeros(0, device=model.device)
-    h, nodes = none.new_zeros(0, model.relations(index).layer(0).in_width), NodeContext(none, none, none)
-    return TermLayout.of(_terms(model, index, h, nodes).target)
+def kept_terms(model: Model, index: int) -> KeptTerms:
+    """Return what is kept of a target's terms, as `term_slice` gives them."""
+    one = torch.ones(1, device=model.device)
+    terms = _terms(model, index, one.new_ones(1, model.relations(index).layer(0).in_width), NodeContext(one, one, one))
+    same = {
+        name: of
+        for name, rows in terms.target.items()
+        for of, sent in terms.source.items()
+        if rows.data_ptr() == sent.data_ptr() and rows.shape == sent.reshape(1, -1).shape
+    }
+    return KeptTerms(TermLayout.of({name: rows[:0] for name, rows in terms.target.items() if name not in same}), same)
 
 
 def reads_in_place(model: Model, index: int, block: Block) -> bool:
@@ -291,18 +322,35 @@ def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext, *, relation:
     layers = model.relations(index)
     layer = layers.layer(relation)
     terms = layer_terms(layer, h=model.pre(index, h), nodes=nodes, map_first=is_narrower_first(layer))
-    shortcut = None if layers.only is None else model.shortcut(index, h)
-    return terms if shortcut is None else Terms(terms.source, {**terms.target, _SHORTCUT: shortcut})
+    if layers.only is None:
+        return terms
+    target, linear, shortcut = dict(terms.target), _narrowing(layer), model.shortcut(index, h)
+    if linear is not None and linear.weight is not None:
+        target[_OWN] = functional.linear(target.pop(linear.term), linear.weight, linear.bias)
+    if shortcut is not None:
+        target[_SHORTCUT] = shortcut
+    return Terms(terms.source, target)
+
+
+def _narrowing(layer: Layer) -> LinearUpdate | None:
+    """Return the layer's update where it makes the row that a target keeps narrower, and no edge reads that row."""
+    linear = layer.linear_update
+    if layer.value_weight is None or linear is None or linear.weight is None or not is_narrower_first(layer):
+        return None
+    narrows = linear.weight.shape[0] < linear.weight.shape[1]
+    return (
+        linear if narrows and linear.term not in plan_relation(layer, NO_COLUMNS, map_first=True).target_reads else None
+    )
 
 
 def _rows(model: Model, index: int, terms: Terms, delivery: Delivery) -> FloatArray:
     own = dict(terms.target)
     # the residual of the targets' rows [T, W], which was kept with their terms
-    shortcut = own.pop(_SHORTCUT, None)
+    shortcut, mapped = own.pop(_SHORTCUT, None), own.pop(_OWN, None)
     layer = model.relations(index).layer(0)
     first = is_narrower_first(layer)
     relu = takes_relu(model, index, is_mapped=first)
-    rows = layer_rows(layer, terms=Terms(terms.source, own), delivery=delivery, map_first=first, relu=relu)
+    rows = layer_rows(layer, terms=Terms(terms.source, own), delivery=delivery, map_first=first, relu=relu, own=mapped)
     return float_array(model.post(index, rows, shortcut, is_activated=relu))
 
 

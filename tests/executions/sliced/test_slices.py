@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.config import GATConfig, GCNConfig
+from gnnflow.config import GATConfig, GCNConfig, SAGEConfig
 from gnnflow.executions import sliced
 from gnnflow.executions.plan import TermLayout, plan_layer
 from gnnflow.executions.sliced.term_arrays import arrays_to_terms, terms_to_arrays
@@ -35,11 +35,24 @@ def test_packed_terms_unpack_to_the_same_bits():
 
 
 def test_layouts_of_what_is_sent_and_of_what_is_kept():
-    sent, kept = plan_layer(MODEL, 0).relations[0].source, sliced.kept_layout(MODEL, 0)
+    sent, kept = plan_layer(MODEL, 0).relations[0].source, sliced.kept_terms(MODEL, 0)
     terms = sliced.term_slice(MODEL, 0, h=np.zeros((2, 5), np.float32), nodes=columns(2))
     assert sent.names == tuple(terms.source)
-    assert kept == TermLayout(("logit",), ((2,),))
-    assert np.array_equal(kept.unpack(kept.pack(terms.target))["logit"], terms.target["logit"])
+    assert kept == sliced.KeptTerms(TermLayout(("logit",), ((2,),)), {})
+    packed = kept.layout.pack(kept.of(terms.target))
+    assert np.array_equal(kept.layout.unpack(packed)["logit"], terms.target["logit"])
+
+
+def test_a_target_term_that_is_a_source_terms_rows_is_kept_once():
+    """Else GraphSAGE writes its rows twice; of rows that are mapped first, and so other ones, none is left out."""
+    h, nodes = np.random.default_rng(0).random((3, 4), np.float32), columns(3)
+    for hidden, same in ((4, {"h": "value"}), (3, {})):
+        config = SAGEConfig(hidden=hidden, layers=2)
+        model = build_model(config, ModelInputs(feature_width=4, num_outputs=hidden)).eval()
+        terms, kept = sliced.term_slice(model, 0, h=h, nodes=nodes), sliced.kept_terms(model, 0)
+        assert kept.same == same
+        whole = kept.whole(terms.source, kept.of(terms.target))
+        assert all(np.array_equal(whole.target[name], terms.target[name]) for name in terms.target)
 
 
 def test_terms_survive_the_way_through_arrays():
