@@ -27,7 +27,7 @@ from gnnflow.stages.column_roles import (
 from gnnflow.stages.first_look import first_look
 from gnnflow.stages.given_tables import GivenTable, read_given, type_name
 from gnnflow.stages.leaks import find_leaks
-from gnnflow.stages.resolve import SMALL_BYTES, bytes_in_memory, stamps_of_files
+from gnnflow.stages.resolve import SMALL_BYTES, bytes_of_tables, stamps_of_files
 from gnnflow.stages.table_roles import EdgeRole, NodeRole, Pair, Reference, Roles, find_roles
 from gnnflow.storage.columns import combine
 from gnnflow.storage.inner_tables import tables_of
@@ -409,7 +409,7 @@ def _training_lines(graph: _Graph) -> Iterator[str]:
 
 def _cluster_lines(graph: _Graph) -> Iterator[str]:
     tables = {each.uri: each for each in [*(e.table for e in graph.nodes), *(e.table for e in graph.roles.edges)]}
-    if bytes_in_memory({uri: stamps_of_files(table.sample.files) for uri, table in tables.items()}) <= SMALL_BYTES:
+    if bytes_of_tables({uri: stamps_of_files(table.sample.files) for uri, table in tables.items()}) <= SMALL_BYTES:
         yield "# no cluster section: a small graph needs no worker processes"
     else:
         yield "cluster: {kind: local, workers: 2, memory_limit: 2GiB}"

@@ -45,7 +45,8 @@ from gnnflow.graph.narrow import LEVELS
 from gnnflow.stages.start import find_start, start_of_version
 from gnnflow.storage.filesystem import Stamp, absolute, has_pattern, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
-from gnnflow.storage.table_files import find_table_files, format_of
+from gnnflow.storage.table_files import find_table_files
+from gnnflow.storage.table_sizes import OF_PACKED, bytes_in_memory, growth_of
 from gnnflow.storage.user_tables import first_schema, holds_times
 from gnnflow.storage.workspace import RUN, Workspace
 
@@ -252,14 +253,23 @@ def _fingerprints(run: ResolvedRun, start: FoundStart | None) -> dict[str, str]:
 def _with_partitions(config: Config, tables: Tables) -> Config:
     """Return the config with a number of partitions: the given one, or one that follows from the tables' bytes.
 
-    Text takes about its size in memory, Parquet and zipped files several times that. A task holds its partition several
-    times over, to sort and to send it. So a partition gets a sixteenth of a worker's memory, 2 GiB by default.
+    A task holds its partition several times over, to sort and to send it. So a partition gets a sixteenth of a worker's
+    memory, 2 GiB by default.
     """
     if config.graph.partitions is not None:
         return config
-    count = -(-bytes_in_memory(tables) * _PARTS_OF_MEMORY // memory_of_worker(config))
+    held = sum(bytes_in_memory(files, _growth(name, config.graph)) for name, files in tables.items())
+    count = -(-held * _PARTS_OF_MEMORY // memory_of_worker(config))
     graph = config.graph.model_copy(update={"partitions": min(max(count, FEWEST_PARTITIONS), MOST_PARTITIONS)})
     return config.model_copy(update={"graph": graph})
+
+
+def _growth(name: str, graph: GraphConfig) -> float:
+    """Return the bytes in memory of a byte of a table's Parquet; the usual ones where its files cannot be listed."""
+    with suppress(GnnflowError):
+        uri = tables_by_name(graph)[name]
+        return growth_of(find_table_files(absolute(uri), form=graph.format_at(uri)))
+    return OF_PACKED
 
 
 def memory_of_worker(config: Config) -> int:
@@ -272,13 +282,9 @@ def memory_limit(config: Config) -> int:
     return int(config.cluster.memory_limit) if isinstance(config.cluster, LocalCluster) else 0
 
 
-def bytes_in_memory(tables: Tables) -> int:
-    """Return about the bytes that tables take in memory: four times a compressed file's."""
-    return sum(
-        each.size * (4 if format_of(each.name) == "parquet" or each.name.lower().endswith(".gz") else 1)
-        for stamps in tables.values()
-        for each in stamps
-    )
+def bytes_of_tables(tables: Tables) -> int:
+    """Return about the bytes that tables take in memory, by the sizes of their files alone."""
+    return sum(map(bytes_in_memory, tables.values()))
 
 
 def cluster_for(run: ResolvedRun) -> ClusterConfig:
@@ -289,7 +295,7 @@ def cluster_for(run: ResolvedRun) -> ClusterConfig:
     config = run.config
     if _asks_for_cluster(config):
         return config.cluster
-    return SynchronousCluster() if bytes_in_memory(run.tables) <= SMALL_BYTES else config.cluster
+    return SynchronousCluster() if bytes_of_tables(run.tables) <= SMALL_BYTES else config.cluster
 
 
 def tasks_text(config: Config) -> str:
@@ -299,7 +305,7 @@ def tasks_text(config: Config) -> str:
         return f"{workers}, as {'the config says' if 'cluster' in config.model_fields_set else 'ranks need'}"
     least = f"{SMALL_BYTES // _MIB} MiB"
     try:
-        held = bytes_in_memory(stamps_of(config.graph))
+        held = bytes_of_tables(stamps_of(config.graph))
     except GnnflowError:
         return f"in this process where the tables take at most {least} in memory, else {workers}"
     size = f"the tables take about {-(-held // _MIB):,} MiB in memory"

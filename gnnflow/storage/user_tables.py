@@ -389,6 +389,14 @@ def null_counts(chunk: Chunk) -> dict[str, int] | None:
     return {name: found.null_count for name, found in held if found is not None and found.has_null_count}
 
 
+def parquet_columns(uri: str) -> list[pq.ColumnChunkMetaData]:
+    """Return what a Parquet file's footer says of each column of each row group. Raises TableError without one."""
+    with _decoding(uri, "parquet"), open_input(uri) as stream:
+        metadata = _parquet(stream).metadata
+        groups = list(map(metadata.row_group, range(metadata.num_row_groups)))
+        return [group.column(place) for group in groups for place in range(group.num_columns)]
+
+
 @contextmanager
 def _decoding(where: str, kind: str) -> Iterator[None]:
     """Turn Arrow's errors over a file into a TableError without the file's content."""

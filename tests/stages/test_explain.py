@@ -40,7 +40,7 @@ def test_edges_of_one_source_need_no_level_below_the_relation(config):
     assert "    leaf -> instance   none: an in-edge is its source's row\n" in text
     assert "    instance -> root   Mean: fused weighted sum (" in text
     assert "    source sends       value [N, 1, 16]\n" in text
-    assert "    map of values      [16 -> 16] where it is less work; in GraphInfer before the aggregation\n" in text
+    assert "    map of values      [16 -> 16] where it is less work; in GraphInfer after the aggregation\n" in text
     assert "  relation -> root     dense: sum over 1 relations into a type\n" in text
     assert "  on minibatch         yes (used by this config)\n" in text
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.stages.resolve import resolve
 from gnnflow.storage.filesystem import Stamp
+from gnnflow.storage.table_files import find_table_files
+from gnnflow.storage.table_sizes import OF_PACKED, bytes_in_memory, growth_of
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
@@ -39,6 +44,25 @@ def test_the_default_follows_from_bytes_and_memory(
 ) -> None:
     assert partitions(graph_config(tmp_path, graph={"partitions": None}, cluster=cluster), **sizes) == expected
     assert partitions(graph_config(tmp_path, graph={"partitions": 3}, cluster=cluster), **sizes) == 3
+
+
+def test_numbers_in_parquet_count_as_wide_as_they_are_and_repeated_text_as_packed(tmp_path: Path) -> None:
+    """Amounts hardly shrink in a file: four times their size made four times the partitions, and ingest slow."""
+    rows, rng = 4000, np.random.default_rng(0)
+    table = {
+        "id": np.arange(rows),
+        "x": rng.random(rows),
+        "kind": np.array(["a", "longer text", "b"])[rng.integers(3, size=rows)],
+    }
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("id\n1\n")
+    size = (tmp_path / "t.parquet").stat().st_size
+    growth = growth_of(find_table_files(str(tmp_path / "t.parquet")))
+    held = bytes_in_memory([Stamp("t.parquet", size, "")], growth)
+    assert 2 * 8 * rows + 8 * rows <= held <= 1.1 * 3 * 8 * rows
+    assert growth_of(find_table_files(str(tmp_path / "t.csv"))) == OF_PACKED
+    (tmp_path / "t.parquet").write_bytes(b"cut off")
+    assert growth_of(find_table_files(str(tmp_path / "t.parquet"))) == OF_PACKED
 
 
 def test_a_default_is_the_same_run_as_its_number(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""About how many bytes a table's rows take in memory, from the sizes of its files and the footer of one."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gnnflow.graph.errors import GnnflowError
+from gnnflow.storage.table_files import format_of
+from gnnflow.storage.user_tables import kind_of, parquet_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow.parquet as pq
+
+    from gnnflow.storage.filesystem import Stamp
+    from gnnflow.storage.table_parts import TableFiles
+
+OF_PACKED = 4
+"""Bytes in memory of a byte of a file that is packed in an unknown way: zipped, or text in a dictionary."""
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+_LEAST_OF_TEXT = 8  # bytes of a value: where it begins
+
+
+def bytes_in_memory(files: Iterable[Stamp], growth: float = OF_PACKED) -> int:
+    """Return about the bytes that the rows of a table's files take in memory: text as many as it has.
+
+    growth: those of a byte of Parquet, as `growth_of` tells them for this table.
+    """
+    return sum(int(each.size * _growth(each.name, growth)) for each in files)
+
+
+def _growth(name: str, of_parquet: float) -> float:
+    if format_of(name) == "parquet":
+        return of_parquet
+    return OF_PACKED if name.lower().endswith(".gz") else 1
+
+
+def growth_of(table: TableFiles) -> float:
+    """Return the bytes that a table's rows take in memory for a byte of a Parquet file, by the footer of its first one.
+
+    Where there is none, or it cannot be read, that of a packed file: ingest says why.
+    """
+    first = next((file for file in table.files if kind_of(file) == "parquet" and file.part is None), None)
+    if first is None:
+        return OF_PACKED
+    with suppress(GnnflowError):
+        columns = list(parquet_columns(first.uri))
+        stored = sum(each.total_compressed_size for each in columns)
+        return sum(map(_bytes_of, columns)) / stored if stored else OF_PACKED
+    return OF_PACKED
+
+
+def _bytes_of(column: pq.ColumnChunkMetaData) -> int:
+    """Return about the bytes of a column chunk in memory; nulls count as values."""
+    width = _WIDTHS.get(column.physical_type)
+    if width is not None:
+        return int(width * column.num_values)
+    if any("DICTIONARY" in each for each in column.encodings):  # a text is stored once, whoever has it
+        return max(int(column.total_compressed_size) * OF_PACKED, _LEAST_OF_TEXT * int(column.num_values))
+    return int(column.total_uncompressed_size) + _LEAST_OF_TEXT * int(column.num_values)
