@@ -94,22 +94,25 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Sort a part's nodes by id, set repeated ids aside, and count what the next rounds need."""
     partition, node_type = divmod(index, job.graph.num_types)
     source = job.tables.nodes[node_type]
-    rows = inbox.read("nodes", tasks=source.tasks).combine_chunks()
+    rows = inbox.read("nodes", tasks=source.tasks)
     # rows of one id stay in input order, in which they come
-    rows = take_rows(rows, _order_of(combine(rows["id"])))
+    order = _order_of(combine(rows["id"]))
+    rows = take_rows(rows, order)
     ids = combine(rows["id"])
     # rows with the same id as the row before them
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
     fault = replace(repeated_id_fault(repeated, column=source.config.id_column), held_in="id")
     if source.ends:
-        rows, repeated = take_kept(rows, np.setdiff1d(np.arange(len(ids)), repeated)), np.zeros(0, np.int64)
+        first = np.setdiff1d(np.arange(len(ids)), repeated)
+        rows, order, repeated = take_kept(rows, first), order[first], np.zeros(0, np.int64)
         fault = replace(fault, rows=repeated)
     found = separate_arrived(rows, fault, source=source, job=job)
     rows = take_kept(rows, found.kept).drop_columns(["place"])
     return TaskOutput(
         emits=(
             Emit("node_ids", rows.select(["id"]), np.full(rows.num_rows, index)),
-            Emit("node_rows", rows, np.full(rows.num_rows, index)),
+            # the part's rows are read again: an order is smaller than they are
+            Emit("node_order", pa.table({"row": order[found.kept]}), np.full(rows.num_rows, index)),
             count_rows(rows, source.schema, partitions=job.partitions, first=job.first_column(node_type)),
         ),
         files=job.set_aside(f"{source.stem}-sort-{partition:05d}", found.bad),
@@ -150,7 +153,9 @@ def write_nodes(
 ) -> TaskOutput:
     """Write a part's node rows with their degrees. scales: of dense features, by table. forms: of each type's rows."""
     partition, node_type = divmod(index, job.graph.num_types)
-    rows = inbox.read("node_rows", tasks=[index])
+    order = to_numpy(inbox.read("node_order", tasks=[index])["row"])
+    rows = inbox.read("nodes", tasks=job.tables.nodes[node_type].tasks).drop_columns(["place"])
+    rows = take_rows(rows, order)
     degrees = _degrees(index, inbox, job=job, book=book)
     columns: dict[str, Any] = {
         "id": combine(rows["id"]),

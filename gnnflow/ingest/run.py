@@ -68,7 +68,7 @@ def run_rounds(
         Round("nodes_read", job.tables.nodes[-1].tasks.stop, send, partial(node_rounds.read_nodes, job=job))
     )
     sort = partial(node_rounds.sort_nodes, job=job)
-    step = Round("nodes_sort", parts, send, sort, {"nodes": "nodes_read"}, frozenset({"nodes"}))
+    step = Round("nodes_sort", parts, send, sort, {"nodes": "nodes_read"})
     nodes = runner.run(step)
     if job.targets is None:
         rows = node_row_counts(job, read, nodes)
@@ -90,7 +90,7 @@ def run_rounds(
             parts,
             send,
             partial(node_rounds.write_nodes, job=job, book=book, scales=scales, forms=forms.rows),
-            {"node_rows": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
+            {"nodes": "nodes_read", "node_order": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
         )
     )
     steps = Records(job, read, nodes, edge_read, edges, written)
