@@ -90,7 +90,12 @@ def run_rounds(
             parts,
             send,
             partial(node_rounds.write_nodes, job=job, book=book, scales=scales, forms=forms.rows),
-            {"nodes": "nodes_read", "node_order": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
+            {
+                "nodes": "nodes_read",
+                "node_order": "nodes_sort",
+                "in_degree": _builder(job),
+                "out_degree": _builder(job),
+            },
         )
     )
     steps = Records(job, read, nodes, edge_read, edges, written)
