@@ -124,7 +124,7 @@ STAGES: dict[str, Stage] = {
             "Score nodes layer by layer and certify the scores (GraphInfer).",
             "gnnflow.stages.infer:work",
             needs=(STORE, "select", "train"),
-            version=7,
+            version=8,
             keys=stage_keys.infer,
             own_code=stage_keys.own_layers,
         ),
