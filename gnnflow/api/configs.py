@@ -102,7 +102,13 @@ class Given:
             return {name: value for name, value in held.items() if name in self.config.model_fields_set}
         if isinstance(self.config, Mapping):
             return json.loads(json.dumps(dict(self.config), default=_refuse_value))
-        return read_yaml(read_text(self.uri), source=self.uri)
+        if isinstance(self.config, str | os.PathLike):
+            return read_yaml(read_text(self.uri), source=self.uri)
+        raise ConfigError(
+            f"a {type(self.config).__name__} is not a config",
+            where="config",
+            fix="Give the path or URL of a YAML file, a dict, or a gnnflow.Config.",
+        )
 
     def _with_tables(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values with the given tables in their `graph` section."""

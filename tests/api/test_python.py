@@ -19,7 +19,9 @@ import torch
 import yaml
 
 import gnnflow as gf
+from gnnflow.config import config_from_dict
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError, TableError
+from gnnflow.remote.driver import run_here
 from gnnflow.storage import kept_tables
 from gnnflow.storage.workspace import Workspace
 from tests.command_line import printed, run_cli
@@ -99,6 +101,8 @@ def test_a_file_an_object_and_a_config_that_names_the_kept_tables_are_the_same_r
     named = {**config, "graph": {**config["graph"], **kept}}
     (tmp_path / "named.yaml").write_text(yaml.safe_dump(named))
     assert json.loads(printed(["run", str(tmp_path / "named.yaml"), "--json"]))["run"] == run.uri
+    by_operator = run_here("run", config_from_dict(named), say=lambda _: None)  # as Airflow's operators call it
+    assert (by_operator["run"], by_operator["metrics"]) == (run.uri, run.metrics)
     made = gf.Config.model_validate(named)
     assert gf.run(made, progress=False).uri == run.uri
     assert gf.run(made, **tables, overrides=["train.epochs=2"], progress=False).uri == run.uri
@@ -247,6 +251,8 @@ def test_what_is_no_table_or_no_value_is_refused(config: dict[str, Any], tables:
         gf.run(config, nodes=[1, 2], edges=tables["edges"])
     with pytest.raises(ConfigError, match=r"graph.edges.a__to__b: a int is not a table"):
         gf.check({**config, "graph": {"nodes": {"a": "x", "b": "y"}}}, edges={"a__to__b": 3})
+    with pytest.raises(ConfigError, match="a list is not a config"):
+        gf.run([config], **tables)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="is not a value of a config"):
         gf.run({**config, "train": {"lr": object()}}, **tables)
     with pytest.raises(TableError, match=r"graph.nodes: the table cannot be read as Arrow"):
