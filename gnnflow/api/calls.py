@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from gnnflow import registry
 from gnnflow.api.configs import ConfigSource, Given, Tables
 from gnnflow.api.performing import Listener, perform, perform_sweep, performing
-from gnnflow.api.results import Checked, Compared, Planned, Run, Scores
+from gnnflow.api.results import Checked, Compared, Planned, Run, Scores, Swept
 from gnnflow.config.deployment import default_workspace
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.stages.differences import find_differences
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from gnnflow.stages.pipeline import RunResult
     from gnnflow.stages.publish import PublishResult
     from gnnflow.stages.score import ScoreResult
-    from gnnflow.stages.sweep import SweepResult
 
 _MODEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})@(champion|candidate|[0-9]+)")
 _CONFIG = "config.json"
@@ -124,11 +123,12 @@ def sweep(
     overrides: Sequence[str] = (),
     workspace: str | None = None,
     progress: bool | Listener = True,
-) -> SweepResult:
+) -> Swept:
     """Run all combinations of the config's `matrix` and compare them; failed ones are listed, the others continue."""
     given = Given(experiment, nodes, edges, overrides, workspace)
     with locating(""):
-        return perform_sweep(given.read_experiment(), listener=Listener.of(progress), config_uri=given.uri)
+        result = perform_sweep(given.read_experiment(), listener=Listener.of(progress), config_uri=given.uri)
+        return Swept(**vars(result))
 
 
 def publish(run: Run, *, progress: bool | Listener = True) -> PublishResult:

@@ -16,6 +16,7 @@ from gnnflow.stages.differences import Differences
 from gnnflow.stages.first_look import Look
 from gnnflow.stages.forecast import Forecast
 from gnnflow.stages.report import report_of
+from gnnflow.stages.sweep import SweepResult
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import read_facts, read_manifest
@@ -198,6 +199,14 @@ class Planned(Lined, Forecast):
     """The forecast of a run's cost."""
 
     lines = Forecast.lines
+
+
+class Swept(Lined, SweepResult):
+    """The runs of a sweep and the errors of the others, by label, and the files of their comparison."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the table: runs best first, failed ones last."""
+        yield from self.comparison.lines
 
 
 class Compared(Lined, Differences):

@@ -355,7 +355,7 @@ def sweep(
     if as_json:
         show(result.summary(), as_json=True)
     else:
-        for line in result.comparison.lines:
+        for line in result.lines():
             typer.echo(line)
         typer.echo(f"\ntable  {result.comparison.table}")
         typer.echo(f"plot   {result.comparison.plot}")
