@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable
 
 import typer
 
-from gnnflow import __version__
+from gnnflow.api.bugs import bug_of
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.graph.secrets import mask_secrets
 from gnnflow.storage.refusals import refusal_of
@@ -28,16 +26,6 @@ _ArgumentError: type[Exception] = typer.BadParameter.__mro__[2]
 
 class UsageError(GnnflowError):
     """The command's arguments are wrong."""
-
-
-class BugError(GnnflowError):
-    """Our bug, with its traceback in a log."""
-
-
-def listed(error: Exception) -> GnnflowError:
-    """Return the error of one of several runs in the form that a list of results shows."""
-    refusal = _refusal(error)
-    return refusal if refusal is not None else _bug(error)
 
 
 def run_guarded(build_app: Callable[[], typer.Typer], *, as_json: bool) -> int:
@@ -66,7 +54,7 @@ def _tell(error: Exception, *, as_json: bool) -> int:
         sys.stderr.write(f"error: {_one_line(str(refusal))}\n")
         document, code = refusal.document(), _REFUSED
     else:
-        bug = _bug(error)
+        bug = bug_of(error)
         sys.stderr.write(f"error: {bug.problem}\n{bug.fix}\n")
         document, code = {**bug.document(), "kind": type(error).__name__}, _BUG
     if as_json:
@@ -85,27 +73,6 @@ def _refusal(error: Exception) -> GnnflowError | None:
     return refusal_of(error)
 
 
-def _bug(error: Exception) -> BugError:
-    """Write an error's traceback to a log and return the bug to print."""
-    return BugError(
-        f"this is a bug of gnnflow ({type(error).__name__}); what was finished is kept",
-        fix=f"The log to report it with: {_write_log(error)}",
-    )
-
-
 def _one_line(text: str) -> str:
     """Return the text without control characters other than line ends."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
-
-
-def _write_log(error: Exception) -> str:
-    """Write the traceback to a temporary file and return its path, or why there is none."""
-    head = f"gnnflow {__version__}, Python {platform.python_version()}, {platform.platform()}\n{sys.argv[1:]}\n\n"
-    content = mask_secrets(head + "".join(traceback.format_exception(error)))
-    try:
-        number, path = tempfile.mkstemp(prefix="gnnflow-", suffix=".log")
-        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(content)
-    except OSError:
-        return "none could be written (set GNNFLOW_DEBUG=1 to see it here)"
-    return path

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from gnnflow.cli.options import AsJson, ConfigPath, Overrides, WorkspaceOption, read_text
+from gnnflow.cli.options import AsJson, ConfigPath, Overrides, WorkspaceOption
 from gnnflow.cli.tables import parse_ends
-from gnnflow.config.loading import read_config
 from gnnflow.graph.errors import ConfigError
 
 _STOPPED = 2
@@ -26,10 +25,9 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Show the tables' columns, and everything that would stop the run, from schemas and first rows; start nothing."""
-    from gnnflow.stages.first_look import first_look
+    from gnnflow.api import calls
 
-    text = read_text(config)
-    look = first_look(read_config(text, overrides=overrides or (), workspace=workspace, source=config))
+    look = calls.check(config, overrides=overrides or (), workspace=workspace)
     if as_json:
         typer.echo(json.dumps(look.as_json(), sort_keys=True, default=str))
     else:

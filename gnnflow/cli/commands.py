@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gnnflow import __version__
-from gnnflow.cli.boundary import listed
 from gnnflow.cli.checking import check, init
 from gnnflow.cli.models import models_app
 from gnnflow.cli.options import (
@@ -23,21 +22,14 @@ from gnnflow.cli.options import (
     ConfigPath,
     Overrides,
     WorkspaceOption,
-    cluster_of,
-    load,
-    load_run,
+    listener,
     perform,
-    read_text,
-    refuse_own_code,
-    run_stages,
     show,
 )
 from gnnflow.cli.tables import generate_app, import_tables
 from gnnflow.config import STAGES, Config, config_from_dict
 from gnnflow.config.deployment import default_workspace, refuse_unusable
-from gnnflow.config.experiments import read_experiment
 from gnnflow.config.stages import stages_of
-from gnnflow.config.yaml_text import read_yaml
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.graph.labels import BOUNDS, is_bound, metric_text
 from gnnflow.graph.splits import SPLITS
@@ -46,14 +38,9 @@ from gnnflow.storage.filesystem import absolute
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gnnflow.cluster import Cluster
-    from gnnflow.config.experiments import Experiment
-    from gnnflow.stages.pipeline import RunResult
-    from gnnflow.stages.sweep import SweepResult
 
 _NAME_WIDTH = 28
 _FIGURE_WIDTH = 9
-_MOST_RUNS = 10_000
 _SOME_FAILED = 2
 _GRAPH_LINE = r"`graph: \{(\w+): ([^{}`]+)\}`"
 
@@ -87,6 +74,8 @@ def build_app() -> typer.Typer:
     app.command()(sweep)
     app.command(name="score-pairs")(score_pairs)
     app.command()(report)
+    app.command()(runs)
+    app.command()(compare)
     app.command()(costs)
     app.command()(inspect)
     app.command()(explain)
@@ -115,10 +104,7 @@ def _stage_command(stage: str) -> Callable[..., None]:
     def command(
         config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
     ) -> None:
-        show(
-            perform(load_run(config, overrides, workspace, stage=stage), stage, config_uri=config).summary(),
-            as_json=as_json,
-        )
+        show(perform(config, overrides, workspace, stage=stage).summary(), as_json=as_json)
 
     return command
 
@@ -127,7 +113,9 @@ def run(
     config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
 ) -> None:
     """Run all stages and print the run's metrics."""
-    summary = perform(load_run(config, overrides, workspace), "run", config_uri=config).summary()
+    from gnnflow.api import calls
+
+    summary = calls.run(config, overrides=overrides or (), workspace=workspace, progress=listener()).summary()
     if as_json:
         show(summary, as_json=True)
         return
@@ -140,7 +128,7 @@ def publish(
     config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
 ) -> None:
     """Publish a completed run and print the decision."""
-    summary = perform(load_run(config, overrides, workspace, stage="publish"), "publish", config_uri=config).summary()
+    summary = perform(config, overrides, workspace, stage="publish").summary()
     if as_json:
         show(summary, as_json=True)
         return
@@ -172,13 +160,13 @@ def explain(
     config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
 ) -> None:
     """Show how the model aggregates: levels, kernels, shapes, and which executions run it. Reads the config alone."""
-    from gnnflow.stages.explain import explain_model
+    from gnnflow.api import calls
 
-    plan = explain_model(load(config, overrides, workspace))
+    found = calls.explain(config, overrides=overrides or (), workspace=workspace)
     if as_json:
-        show(plan.as_json(), as_json=True)
+        show(found.as_json(), as_json=True)
         return
-    for line in plan.lines():
+    for line in found.lines():
         typer.echo(line)
 
 
@@ -242,13 +230,9 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Estimate the cost of a run per stage: time, bytes and memory, rehearsed on parts of the graph."""
-    from gnnflow.cli.progress import open_progress
-    from gnnflow.stages.base import StageContext
-    from gnnflow.stages.plan import plan_run
+    from gnnflow.api import calls
 
-    run = load_run(config, overrides, workspace)
-    with open_progress() as progress, cluster_of(run, progress) as cluster, refuse_own_code(run.config):
-        forecast = plan_run(StageContext(run, cluster, progress, config), limit=seconds)
+    forecast = calls.plan(config, overrides=overrides or (), workspace=workspace, seconds=seconds, progress=listener())
     if as_json:
         show(forecast.as_json(), as_json=True)
         return
@@ -297,20 +281,18 @@ def flat(
     """Cut the graph into k-hop neighbourhoods. With -n and -e earlier stages run first."""
     if config is not None:
         _refuse_with_config(tables=bool(nodes or edges), options=hops is not None or sampling is not None)
-        show(
-            perform(load_run(config, overrides, workspace, stage="flat"), "flat", config_uri=config).summary(),
-            as_json=as_json,
-        )
+        show(perform(config, overrides, workspace, stage="flat").summary(), as_json=as_json)
         return
     if not nodes or not edges:
         raise ConfigError("no tables were given", where="gnnflow flat", fix="Give CONFIG, or -n NODES and -e EDGES.")
     hops, sampling = 2 if hops is None else hops, "none" if sampling is None else sampling
+    from gnnflow.api import performing
     from gnnflow.stages.base import resolve_here
 
     parsed = _flat_config(nodes, edges, hops, sampling, overrides, workspace)
     stages = stages_of(parsed)
     try:
-        done = perform(resolve_here(parsed), *stages[: stages.index("flat") + 1])
+        done = performing.perform(resolve_here(parsed), *stages[: stages.index("flat") + 1], listener=listener())
     except GnnflowError as error:
         raise _with_option(error) from error
     show(done.summary(), as_json=as_json)
@@ -367,19 +349,13 @@ def sweep(
     config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
 ) -> None:
     """Run all combinations of the config's `matrix:` and compare them; failed runs are listed, the others continue."""
-    experiment = read_experiment(
-        read_yaml(read_text(config), source=config),
-        source=config,
-        overrides=overrides or (),
-        workspace=workspace,
-        most_runs=_MOST_RUNS,
-        strict=False,
-    )
-    result = _perform_sweep(experiment, config_uri=config)
+    from gnnflow.api import calls
+
+    result = calls.sweep(config, overrides=overrides or (), workspace=workspace, progress=listener())
     if as_json:
         show(result.summary(), as_json=True)
     else:
-        for line in result.comparison.lines:
+        for line in result.lines():
             typer.echo(line)
         typer.echo(f"\ntable  {result.comparison.table}")
         typer.echo(f"plot   {result.comparison.plot}")
@@ -388,26 +364,42 @@ def sweep(
         raise typer.Exit(_SOME_FAILED)
 
 
-def _perform_sweep(experiment: Experiment, *, config_uri: str) -> SweepResult:
-    """Run the sweep with progress on stderr. Runs with the same cluster share it."""
-    from gnnflow.cli.progress import open_progress
-    from gnnflow.stages.base import resolve_here
-    from gnnflow.stages.resolve import cluster_for
-    from gnnflow.stages.sweep import run_sweep
+def runs(workspace: WorkspaceOption = None, *, as_json: AsJson = False) -> None:
+    """List the completed runs of a workspace with their main score; damaged ones are named after the others."""
+    from gnnflow.api import calls
 
-    clusters: dict[str, Cluster] = {}
-    with open_progress() as progress, ExitStack() as stack:
+    with warnings.catch_warnings(record=True) as damaged:
+        warnings.simplefilter("always")
+        found = calls.runs(workspace)
+    if as_json:
+        show({"runs": [{**each.summary(), "name": each.name} for each in found]}, as_json=True)
+    elif found:
+        rows = [("NAME", "SCORE", "RUN"), *((each.name, each.score_text(), each.uri) for each in found)]
+        name_width, score_width = (max(len(row[place]) for row in rows) for place in range(2))
+        for name, score, uri in rows:
+            typer.echo(f"{name:<{name_width}}  {score:<{score_width}}  {uri}")
+    elif not damaged:
+        typer.echo("no runs; `gnnflow run CONFIG` makes one")
+    for each in damaged:
+        typer.echo(f"error: {each.message}", err=True)
+    if damaged:
+        raise typer.Exit(_SOME_FAILED)
 
-        def run(config: Config) -> RunResult:
-            try:
-                resolved = resolve_here(config)
-                named = cluster_for(resolved).model_dump_json()
-                if named not in clusters:
-                    clusters[named] = stack.enter_context(cluster_of(resolved, progress))
-                own = clusters[named]
-                result = run_stages(resolved, ("run",), cluster=own, progress=progress, config_uri=config_uri)
-            except Exception as error:
-                raise listed(error) from error
-            return cast("RunResult", result)
 
-        return run_sweep(experiment, run=run, say=progress.message)
+def compare(
+    compared: Annotated[
+        list[str], typer.Argument(metavar="RUN RUN...", help="Runs: their URIs, or their names in the workspace.")
+    ],
+    workspace: WorkspaceOption = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show the keys of config and the metrics that differ between completed runs."""
+    from gnnflow.api import calls
+
+    found = calls.compare(*compared, workspace=workspace)
+    if as_json:
+        show(found.as_json(), as_json=True)
+        return
+    for line in found.lines():
+        typer.echo(line)

@@ -7,7 +7,6 @@ fit.
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -21,31 +20,19 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from gnnflow.api.lines import STEPS, Lines, figures_text
 from gnnflow.graph.secrets import mask_secrets
-from gnnflow.progress import figure_text, round_text
+from gnnflow.progress import round_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.progress import TaskID
 
-_LINE_SECONDS = 5.0
 _NAME_WIDTH = 24
-_STEPS = "steps"
 _BAR_WIDTH = 12
 # Columns of a bar's other parts: spinner, bar, two times, and the gaps between all parts.
 _FIXED_WIDTH = 34
-
-
-def _figures(fields: Mapping[str, float], *, room: int | None = None) -> str:
-    """Return figures as text; with `room`, the first ones that fit that many columns."""
-    shown = ""
-    for name, value in fields.items():
-        longer = f"{shown}  {figure_text(name, value)}".lstrip()
-        if room is not None and len(longer) > room:
-            break
-        shown = longer
-    return shown
 
 
 def _one_line() -> Column:
@@ -108,9 +95,9 @@ class Terminal:
     def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
         """Draw progress inside one task."""
         if name not in self._open:
-            self._open[name] = self.bars.add_task(_short(name), total=total, figures="", unit=_STEPS)
-        taken = _FIXED_WIDTH + len(_short(name)) + 2 * len(str(total)) + len(_STEPS) + 1
-        figures = _figures(fields, room=max(0, self.console.width - taken))
+            self._open[name] = self.bars.add_task(_short(name), total=total, figures="", unit=STEPS)
+        taken = _FIXED_WIDTH + len(_short(name)) + 2 * len(str(total)) + len(STEPS) + 1
+        figures = figures_text(fields, room=max(0, self.console.width - taken))
         self.bars.update(self._open[name], completed=done, total=total, figures=figures)
 
     def message(self, text: str) -> None:
@@ -127,64 +114,6 @@ class Terminal:
     def _close(self, name: str) -> None:
         if name in self._open:
             self.bars.remove_task(self._open.pop(name))
-
-
-class Lines:
-    """Plain lines: each stage and round once, and long work every few seconds."""
-
-    def __init__(self) -> None:
-        self._last = 0.0
-        self._done, self._total = 0, 0
-
-    def __enter__(self) -> Self:
-        """Nothing to start."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to stop."""
-
-    def stage_started(self, stage: str) -> None:
-        """Print the stage's name."""
-        self.message(f"{stage}: started")
-
-    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
-        """Print the number of tasks that an earlier attempt finished."""
-        self._done, self._total = num_done, num_tasks
-        if num_done:
-            self.message(f"{round_text(name)}: {num_done} of {num_tasks} tasks were already done")
-
-    def task_finished(self, name: str, index: int, counts: Mapping[str, float]) -> None:
-        """Print a line, at most every few seconds."""
-        del index
-        self._done += 1
-        if self._due():
-            figures = _figures({key: value for key, value in counts.items() if isinstance(value, int)})
-            last = f", the last one with {figures}" if figures else ""
-            self.message(f"{round_text(name)}: {self._done} of {self._total} tasks done{last}")
-
-    def round_finished(self, name: str, seconds: float) -> None:
-        """Print the round's time."""
-        self.message(f"{round_text(name)}: {seconds:.2f} s")
-
-    def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
-        """Print a line, at most every few seconds, and the last."""
-        if self._due() or done == total:
-            self.message(f"{name}: {done}/{total} {_STEPS}  {_figures(fields)}")
-
-    def message(self, text: str) -> None:
-        """Print one line."""
-        sys.stderr.write(f"{mask_secrets(text)}\n")
-
-    def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
-        """Print the stage's time."""
-        self.message(f"{stage}: already done, reused" if reused else f"{stage}: done in {seconds:.1f} s")
-
-    def _due(self) -> bool:
-        now = time.monotonic()
-        if now - self._last < _LINE_SECONDS:
-            return False
-        self._last = now
-        return True
 
 
 def open_progress() -> Terminal | Lines:

@@ -81,11 +81,13 @@ def read_experiment(
     workspace: str | None = None,
     most_runs: int = MOST_TASKS,
     strict: bool = True,
+    environment: Mapping[str, str] | None = os.environ,
 ) -> Experiment:
     """Return the experiment of a parsed YAML file.
 
     overrides (`key.path=value`) and workspace apply to every run. Raises ConfigError for an invalid matrix, and where
-    one of its combinations is refused; without `strict`, where all of them are.
+    one of its combinations is refused; without `strict`, where all of them are. environment: the values of variables;
+    None leaves every text as it is.
     """
     if not isinstance(raw, Mapping):
         raise ConfigError("an experiment is a mapping of keys", where=source, fix="Start with `name:` and `matrix:`.")
@@ -98,7 +100,7 @@ def read_experiment(
     for label, choice in _labelled(_choices(matrix, source, most_runs), source).items():
         try:
             chosen = apply_overrides(values, [f"{key}={json.dumps(value)}" for key, value in choice])
-            config = config_from_dict(chosen, workspace=workspace, source=source, environment=os.environ)
+            config = config_from_dict(chosen, workspace=workspace, source=source, environment=environment)
         except ConfigError as error:
             if strict:
                 raise

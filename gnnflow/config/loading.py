@@ -15,7 +15,7 @@ from typing import Any
 from gnnflow.config.base import published_name
 from gnnflow.config.cluster_section import AddressCluster
 from gnnflow.config.collecting import read_all
-from gnnflow.config.deployment import Deployment, anchored
+from gnnflow.config.deployment import Deployment, anchored, default_workspace
 from gnnflow.config.edge_tables import EdgeTableConfig
 from gnnflow.config.environment import UnreadText, apply_overrides, expand, mask_values
 from gnnflow.config.graph_section import GraphConfig
@@ -41,14 +41,18 @@ def load_config(
     errors; `environment` replaces the process's own. Raises ConfigError naming the YAML path, the value and
     what is allowed.
     """
-    raw = _mapping_of(text, source=source)
+    raw = values_of(text, source=source)
     here = os.environ if environment is None else environment
     return config_from_dict(raw, overrides=overrides, workspace=workspace, source=source, environment=here)
 
 
-def _mapping_of(text: str, *, source: str) -> dict[str, Any]:
+def values_of(text: str, *, source: str) -> dict[str, Any]:
     """Return the keys of a YAML text. Raises ConfigError for another value, and for an experiment."""
-    raw = read_yaml(text, source=source or "config")
+    return refuse_experiment(read_yaml(text, source=source or "config"), source=source)
+
+
+def refuse_experiment(raw: Any, *, source: str) -> dict[str, Any]:
+    """Return the keys of one run's config. Raises ConfigError for another value, and for an experiment."""
     if not isinstance(raw, dict):
         found = "it is empty" if raw is None else f"it is {_KINDS.get(type(raw), 'something else')}"
         raise ConfigError(
@@ -75,7 +79,7 @@ def config_from_dict(
 
     environment: the values of variables, for values of a file; None leaves every text as it is.
     """
-    read = _read_as_far(raw, overrides=overrides, workspace=workspace, source=source, environment=environment)
+    read = read_values(raw, overrides=overrides, workspace=workspace, source=source, environment=environment)
     if read.config is None or read.errors:
         raise join_errors(read.errors, source=source)
     return read.config
@@ -100,19 +104,22 @@ def read_config(
 
     Raises ConfigError for a text that is no mapping of keys.
     """
-    raw = _mapping_of(text, source=source)
-    return _read_as_far(raw, overrides=overrides, workspace=workspace, source=source, environment=os.environ)
+    raw = values_of(text, source=source)
+    return read_values(raw, overrides=overrides, workspace=workspace, source=source, environment=os.environ)
 
 
-def _read_as_far(
+def read_values(
     raw: Mapping[str, Any],
     *,
-    overrides: Sequence[str],
-    workspace: str | None,
-    source: str,
-    environment: Mapping[str, str] | None,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    source: str = "",
+    environment: Mapping[str, str] | None = None,
 ) -> PartialConfig:
-    """Return the configuration of plain values without its wrong keys, and an error for each."""
+    """Return the configuration of plain values without its wrong keys, and an error for each.
+
+    environment: as of `config_from_dict`.
+    """
     refuse_oversized(raw, source=source or "config")
     unread: list[UnreadText] = []
     values = apply_overrides(dict(raw), overrides)
@@ -134,6 +141,28 @@ def _read_as_far(
         except ConfigError as error:
             config, errors = None, [*errors, mask_values(error, values)]
     return PartialConfig(config, tuple(errors), removed)
+
+
+def workspace_of(
+    raw: Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Return the workspace that plain values name, without reading their other keys.
+
+    Raises ConfigError for one that cannot be used here. environment: as of `config_from_dict`.
+    """
+    own = [each for each in overrides if each.partition("=")[0].strip() == "workspace"]
+    named = workspace or apply_overrides(dict(raw), own).get("workspace") or default_workspace()
+    if workspace is None and environment is not None:
+        named = expand(named, environment, where="workspace")
+    if not isinstance(named, str):
+        raise ConfigError(f"{named!r} is not a location", where="workspace", fix="Give a folder or a URL.")
+    deployment = Deployment.here()
+    deployment.check_location(named, where="workspace")
+    return anchored(named) if deployment.service else named
 
 
 def _apply_deployment(config: Config, deployment: Deployment) -> Config:

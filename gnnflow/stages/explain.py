@@ -84,7 +84,7 @@ class LayerSteps:
     placed: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A model's layers, the executions of its strategy, where tasks run, and how those that score get rows.
 
@@ -121,6 +121,9 @@ class Plan:
         if self.shards:
             yield f"{'shards':<23}{self.shards}"
         yield f"{'in infer':<23}{self.scoring}"
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
 
 
 @torch.no_grad()

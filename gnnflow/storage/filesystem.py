@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import stat
 import time
 from dataclasses import dataclass
@@ -28,11 +29,17 @@ _PATTERN = "*?["
 _MISSING = "Check the path, or run the stage that makes it."
 _KERNEL = ("/proc", "/sys")
 _TIMES = ("mtime", "created", "LastModified", "Last-Modified")
+CONTENT = "sha256-"
+"""The beginning of the name of a file that is named by its content."""
+_CONTENT_NAME = re.compile(rf"{CONTENT}[0-9a-f]{{64}}\.parquet")
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """The version of an input file, known without reading it: name, size, and ETag or modified time."""
+    """The version of an input file, known without reading it: name, size, and ETag or modified time.
+
+    A file that is named by its content (`sha256-<digest>.parquet`) has no other version: a copy of it is the same.
+    """
 
     name: str
     size: int
@@ -217,10 +224,13 @@ def stamp(uri: str) -> Stamp:
         found = fs.info(path)
     except FileNotFoundError as error:
         raise StorageError("no such file", where=uri, fix="Check the path in the config.") from error
+    name = path.rsplit("/", 1)[-1]
+    if _CONTENT_NAME.fullmatch(name):
+        return Stamp(name, int(found["size"]), "")
     tag = found.get("ETag") or found.get("etag")
     # a local file's `created` is the inode's last change, so a copy that keeps the time of change still differs
     version = str(tag) if tag else " ".join(str(found[key]) for key in _TIMES if found.get(key))
-    return Stamp(path.rsplit("/", 1)[-1], int(found["size"]), version)
+    return Stamp(name, int(found["size"]), version)
 
 
 def require_file(uri: str) -> None:

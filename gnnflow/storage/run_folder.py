@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
+
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.documents import read_document
-from gnnflow.storage.filesystem import absolute, exists, join, read_json
+from gnnflow.storage.filesystem import absolute, age_of, exists, join, list_names, read_json
 from gnnflow.storage.manifest import read_manifest
+from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.verified import check_file, entries_of, is_whole, read_verified, remedy
-from gnnflow.storage.workspace import RUN, Workspace
+from gnnflow.storage.workspace import MANIFEST, RUN, Workspace
 from gnnflow.storage.writing import FileEntry
 
 METRICS = "metrics.json"
@@ -34,6 +37,22 @@ def latest_run(workspace: Workspace, name: str) -> str | None:
     if not isinstance(held, dict) or not isinstance(held.get("run"), str):
         raise StorageError("does not name a run", where=where, fix=fix)
     return workspace.now_at(str(held["run"]))
+
+
+def list_runs(workspace: Workspace) -> list[str]:
+    """Return the folders of a workspace's completed runs: by name, runs of one name from the oldest on."""
+    above = join(workspace.uri, "runs")
+    found = [join(above, name, each) for name in list_names(above) for each in list_names(join(above, name))]
+    ages = [(uri, age_of(join(uri, RUN))) for uri in found if exists(join(uri, RUN))]
+    return [uri for uri, _ in sorted(ages, key=lambda each: (each[0].split("/")[-2], -(each[1] or 0.0)))]
+
+
+def read_predictions(folder: str) -> pa.Table:
+    """Return the predictions of a run, or of the artifact of a scoring. Raises StorageError for a damaged file."""
+    whole = exists(join(folder, MANIFEST))
+    files = read_manifest(folder).files if whole else files_of(folder, read_run(folder))
+    parts = [each.name for each in files if each.name.startswith(f"{PREDICTIONS}/")]
+    return pa.concat_tables([read_artifact_table(folder, name) for name in parts])
 
 
 def find_run(run: str, *, workspace: Workspace) -> str:

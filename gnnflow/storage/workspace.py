@@ -6,6 +6,7 @@ failed/<stage>/<fingerprint>/      files of a failed stage for a person to read;
 logs/<name>/<fingerprint>/         TensorBoard's event files of a training stage, where train.log asks for them
 runs/<name>/<fingerprint>/         one run's config, metrics, predictions and report
 runs/<name>/latest.json            the last completed run
+tables/sha256-<digest>.parquet     a table that was given in memory, named by its content; may be deleted with its runs
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import absolute, exists, has_pattern, is_below, join
+from gnnflow.storage.filesystem import CONTENT, absolute, exists, has_pattern, is_below, join
 
 # the documents that list the files of an artifact, a run and a published version; written last, they commit it
 MANIFEST = "manifest.json"
@@ -23,7 +24,7 @@ VERSION = "version.json"
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"
 MODEL_FILES = (WEIGHTS, DESCRIPTION)
-_AREAS = ("artifacts", "work", "failed", "logs", "runs", "registry", "comparisons")
+_AREAS = ("artifacts", "work", "failed", "logs", "runs", "registry", "comparisons", "tables")
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,10 @@ class Workspace:
     def run(self, name: str, fingerprint: str) -> str:
         """Return the folder of one run."""
         return join(self.uri, "runs", name, fingerprint)
+
+    def table(self, digest: str) -> str:
+        """Return the file of a table that was given in memory."""
+        return join(self.uri, "tables", f"{CONTENT}{digest}.parquet")
 
     def latest(self, name: str) -> str:
         """Return the pointer to the last completed run of a name."""

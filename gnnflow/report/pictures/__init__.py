@@ -12,7 +12,7 @@ from gnnflow.report.pictures.graph import blow_up_bars, in_degree_histogram
 from gnnflow.report.pictures.pipeline import pipeline_bars
 from gnnflow.report.pictures.quality import confusion_of, prediction_picture
 from gnnflow.report.pictures.timeline import stage_timeline
-from gnnflow.report.pictures.training import baseline_bars, learning_curves
+from gnnflow.report.pictures.training import baseline_bars, epoch_curves, learning_curves
 
 __all__ = [
     "Picture",
@@ -22,6 +22,7 @@ __all__ = [
     "blow_up_bars",
     "confusion_of",
     "embedding_map",
+    "epoch_curves",
     "in_degree_histogram",
     "learning_curves",
     "pipeline_bars",

@@ -39,19 +39,24 @@ def learning_curves(inputs: ReportInputs) -> tuple[Picture, ...]:
 
     The learning rate follows where it changed.
     """
-    rows = [row for row in inputs.curves if "epoch" in row]
+    return epoch_curves(inputs.curves, metric=inputs.metric, best_epoch=inputs.best_epoch)
+
+
+def epoch_curves(curves: Sequence[Mapping[str, float]], *, metric: str, best_epoch: int | None) -> tuple[Picture, ...]:
+    """Return the pictures of `learning_curves` from the figures of each epoch alone."""
+    rows = [row for row in curves if "epoch" in row]
     if not rows:
         words = "No epochs were recorded: the model was not trained in this run, or stopped before its first one."
         return (Picture(key="loss", title="Loss by epoch", missing=words),)
     keys = _score_keys(rows)
     losses = [key for key in keys if key.endswith("loss")]
-    scores = _metric_columns([key for key in keys if key not in losses], metric=inputs.metric)
-    loss = _curve(rows, losses, key="loss", label="loss", best_epoch=inputs.best_epoch)
+    scores = _metric_columns([key for key in keys if key not in losses], metric=metric)
+    loss = _curve(rows, losses, key="loss", label="loss", best_epoch=best_epoch)
     rate = _rate_curve(rows)
     if not scores:
         return (loss, *rate)
     label = metric_name(scores[0].partition("_")[2])
-    return (loss, _curve(rows, scores, key="metric", label=label, best_epoch=inputs.best_epoch, table=True), *rate)
+    return (loss, _curve(rows, scores, key="metric", label=label, best_epoch=best_epoch, table=True), *rate)
 
 
 def baseline_bars(inputs: ReportInputs) -> Picture:

@@ -1,0 +1,252 @@
+"""The functions of `import gnnflow`. Each raises a GnnflowError with the command line's words.
+
+config: a path or URL of a YAML file, a dict, or a `gnnflow.Config`. nodes, edges: tables that replace `graph.nodes` and
+`graph.edges`, or maps of tables by type and by relation. A table is a path, a URL, or anything with
+`__arrow_c_stream__` (a frame of pandas or Polars, a relation of DuckDB, a table of Arrow). overrides: `key=value`, as
+of `--set`. workspace: where artifacts and runs live. progress: whether lines are shown on stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from gnnflow import registry
+from gnnflow.api.configs import ConfigSource, Given, Tables
+from gnnflow.api.performing import Listener, perform, perform_sweep, performing
+from gnnflow.api.results import Checked, Compared, Planned, Run, Scores, Swept
+from gnnflow.config.deployment import default_workspace
+from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
+from gnnflow.stages.differences import find_differences
+from gnnflow.stages.first_look import first_look
+from gnnflow.storage.filesystem import exists
+from gnnflow.storage.refusals import locating
+from gnnflow.storage.run_folder import find_run, list_runs, read_run
+from gnnflow.storage.workspace import Workspace
+
+if TYPE_CHECKING:
+    from gnnflow.api.batches import Batch
+    from gnnflow.layers import Model
+    from gnnflow.stages.explain import Plan
+    from gnnflow.stages.pipeline import RunResult
+    from gnnflow.stages.publish import PublishResult
+    from gnnflow.stages.score import ScoreResult
+
+_MODEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})@(champion|candidate|[0-9]+)")
+_CONFIG = "config.json"
+
+
+def run(
+    config: ConfigSource,
+    *,
+    nodes: Tables = None,
+    edges: Tables = None,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    progress: bool | Listener = True,
+) -> Run:
+    """Run all stages of a config that are not done, and return the run.
+
+    The same config on the same tables is the same run, whether its tables are files or in memory.
+    """
+    given = Given(config, nodes, edges, overrides, workspace)
+    with locating(""):
+        result = perform(given.resolve(), "run", listener=Listener.of(progress), config_uri=given.uri)
+        return Run(cast("RunResult", result).uri, result=cast("RunResult", result))
+
+
+def check(
+    config: ConfigSource,
+    *,
+    nodes: Tables = None,
+    edges: Tables = None,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+) -> Checked:
+    """Return the tables' columns and everything that would stop the run, from first rows; start nothing.
+
+    Print it, or read `stops`: the errors, none where nothing was found.
+    """
+    with locating(""):
+        return Checked(**vars(first_look(Given(config, nodes, edges, overrides, workspace).read())))
+
+
+def plan(
+    config: ConfigSource,
+    *,
+    nodes: Tables = None,
+    edges: Tables = None,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    seconds: float | None = None,
+    progress: bool | Listener = True,
+) -> Planned:
+    """Estimate the cost of a run per stage: time, bytes and memory, rehearsed on parts of the graph.
+
+    seconds: about how long rehearsals may take; None for a tenth of the run, at most a minute.
+    """
+    from gnnflow.stages.plan import plan_run
+
+    given = Given(config, nodes, edges, overrides, workspace)
+    with locating(""), performing(given.resolve(), listener=Listener.of(progress), config_uri=given.uri) as context:
+        return Planned(**vars(plan_run(context, limit=seconds)))
+
+
+def explain(
+    config: ConfigSource,
+    *,
+    nodes: Tables = None,
+    edges: Tables = None,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+) -> Plan:
+    """Return how the config's model aggregates: levels, kernels, shapes, and which executions run it."""
+    from gnnflow.config.messages import join_errors
+    from gnnflow.stages.explain import explain_model
+
+    given = Given(config, nodes, edges, overrides, workspace)
+    with locating(""):
+        read = given.read()
+        if read.config is None or read.errors:
+            raise join_errors(read.errors, source=given.uri)
+        return explain_model(read.config)
+
+
+def sweep(
+    experiment: ConfigSource,
+    *,
+    nodes: Tables = None,
+    edges: Tables = None,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    progress: bool | Listener = True,
+) -> Swept:
+    """Run all combinations of the config's `matrix` and compare them; failed ones are listed, the others continue."""
+    given = Given(experiment, nodes, edges, overrides, workspace)
+    with locating(""):
+        result = perform_sweep(given.read_experiment(), listener=Listener.of(progress), config_uri=given.uri)
+        return Swept(**vars(result))
+
+
+def publish(run: Run, *, progress: bool | Listener = True) -> PublishResult:
+    """Publish a run's model as the next version of its name, in service where it is the better one.
+
+    Returns the decision: `version`, `in_service` and `reason`.
+    """
+    given = Given(_here(run.config, workspace=Workspace.of(run.uri).uri))
+    with locating(""):
+        result = perform(given.resolve(stage="publish"), "publish", listener=Listener.of(progress))
+        return cast("PublishResult", result)
+
+
+def score(
+    model: ConfigSource,
+    *,
+    nodes: Tables = None,
+    edges: Tables = None,
+    ids: Sequence[Any] | None = None,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    progress: bool | Listener = True,
+) -> Scores:
+    """Score tables with the model in service.
+
+    model: `NAME@champion`, whose config and tables are then the ones it was published with, except the tables given; or
+    a config that names the model. ids: return the predictions of these alone. Raises RegistryError where the version is
+    not in service.
+    """
+    given = Given(model, nodes, edges, overrides, workspace)
+    with locating(""):
+        if isinstance(model, str) and (named := _model_of(model)):
+            given = given.with_values(_config_of(*named, workspace=workspace or default_workspace()))
+        result = perform(given.resolve(stage="score"), "score", listener=Listener.of(progress), config_uri=given.uri)
+        return Scores(cast("ScoreResult", result), ids=ids)
+
+
+def runs(workspace: str | None = None) -> list[Run]:
+    """Return the completed runs of a workspace: by name, runs of one name from the oldest on.
+
+    A damaged run is left out, with a warning.
+    """
+    found = []
+    with locating(""):
+        for uri in list_runs(Workspace.at(workspace or default_workspace())):
+            each = Run(uri)
+            try:
+                each.headline()
+            except StorageError as error:
+                warnings.warn(str(error), stacklevel=2)
+            else:
+                found.append(each)
+    return found
+
+
+def compare(*compared: Run | str, workspace: str | None = None) -> Compared:
+    """Return the keys of config and the metrics that differ between completed runs.
+
+    compared: runs, their URIs, or names in the workspace.
+    """
+    with locating(""):
+        if len(compared) < 2:  # noqa: PLR2004
+            raise ConfigError("needs two runs or more", where="compare", fix="Name them by their URIs or names.")
+        return Compared(**vars(find_differences([_uri_of(each, workspace) for each in compared])))
+
+
+def load_model(model: Run | str, *, workspace: str | None = None) -> Model:
+    """Return a trained model in evaluation mode: a `torch.nn.Module`.
+
+    model: `NAME@champion`, `NAME@candidate` or `NAME@VERSION` of a published one; or a run, its URI or name.
+    """
+    from gnnflow.layers import saved
+
+    with locating(""):
+        if isinstance(model, str) and (named := _model_of(model)):
+            version = registry.find_version(workspace or default_workspace(), *named)
+            return saved.load_model(version.uri, read=version.read)
+        return saved.load_model(read_run(_uri_of(model, workspace))["artifacts"]["train"])
+
+
+def neighborhoods(
+    run: Run | str, ids: Sequence[Any], *, batch_size: int = 256, workspace: str | None = None
+) -> Iterator[Batch]:
+    """Yield the neighbourhoods of nodes in batches, in the order of the ids, as the run's training saw them.
+
+    run: a run, its URI or name. A batch has `tensors` for a gnnflow model and `to_pyg()` for one of PyG.
+    """
+    from gnnflow.api.batches import Batch
+    from gnnflow.stages.neighborhoods import cut_batches
+
+    with locating(""):
+        for cut in cut_batches(_uri_of(run, workspace), ids, batch_size=batch_size):
+            yield Batch(cut)
+
+
+def _uri_of(run: Run | str, workspace: str | None) -> str:
+    return run.uri if isinstance(run, Run) else find_run(run, workspace=Workspace.at(workspace or default_workspace()))
+
+
+def _model_of(text: str) -> tuple[str, str] | None:
+    """Return the name and version that NAME@VERSION names; None for another text, and for a file's name."""
+    found = _MODEL.fullmatch(text)
+    return None if found is None or exists(text) else (found[1], found[2])
+
+
+def _config_of(name: str, which: str, *, workspace: str) -> dict[str, Any]:
+    """Return the config of a version in service. Raises RegistryError for another version."""
+    version = registry.find_version(workspace, name, which)
+    if registry.read_aliases(workspace, name).champion != version.version:
+        raise RegistryError(
+            f"version {version.version} is not in service, and only the champion scores",
+            where=name,
+            fix=f"Name {name}@champion, or promote it: `gnnflow models promote {name} {version.version}`.",
+        )
+    held = _here(json.loads(version.read(_CONFIG)), workspace=workspace)
+    return {**held, "publish": {**held.get("publish", {}), "name": name}}
+
+
+def _here(config: Mapping[str, Any], *, workspace: str) -> dict[str, Any]:
+    """Return the config of a record for this process: its tasks run where this process would run them."""
+    return {**{key: value for key, value in config.items() if key != "cluster"}, "workspace": workspace}

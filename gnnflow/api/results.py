@@ -1,0 +1,223 @@
+"""The results of the calls: a run, scores, and results that show themselves as the command line prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.graph.errors import TableError
+from gnnflow.graph.labels import metric_text
+from gnnflow.graph.run_facts import TrainFacts
+from gnnflow.stages.differences import Differences
+from gnnflow.stages.first_look import Look
+from gnnflow.stages.forecast import Forecast
+from gnnflow.stages.report import report_of
+from gnnflow.stages.sweep import SweepResult
+from gnnflow.storage.columns import combine
+from gnnflow.storage.filesystem import join
+from gnnflow.storage.manifest import read_facts, read_manifest
+from gnnflow.storage.run_folder import PREDICTIONS, REPORT, read_metrics, read_predictions, read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gnnflow.layers import Model
+    from gnnflow.stages.pipeline import RunResult
+    from gnnflow.stages.score import ScoreResult
+
+
+class Run:
+    """A completed run. It reads its files when they are asked for.
+
+    uri: its folder. reused: whether the call found it complete; None for a run that no call of this process ran.
+    """
+
+    def __init__(self, uri: str, *, result: RunResult | None = None) -> None:
+        self.uri = uri
+        self._result = result
+
+    @property
+    def reused(self) -> bool | None:
+        """True if the call that returned this run found it complete."""
+        return None if self._result is None else self._result.reused
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The run's record: its name, config and artifacts."""
+        return read_run(self.uri)
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return str(self.record["name"])
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config that the run was made with, each key with its value."""
+        return dict(self.record["config"])
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """The run's metrics: `test.accuracy`, `baseline.test.accuracy` and others."""
+        return read_metrics(self.uri)
+
+    @cached_property
+    def predictions(self) -> pa.Table:
+        """The predictions, by the user's ids; `.to_pandas()` makes a frame of them."""
+        return read_predictions(self.uri)
+
+    @property
+    def report(self) -> str:
+        """The path or URL of the HTML report, which is made again where it is missing."""
+        return report_of(self.uri, workspace=self.uri)
+
+    @cached_property
+    def model(self) -> Model:
+        """The trained model, in evaluation mode: a `torch.nn.Module`."""
+        from gnnflow.layers.saved import load_model
+
+        return load_model(self.record["artifacts"]["train"])
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """The folder of each stage's artifact."""
+        return dict(self.record["artifacts"])
+
+    def summary(self) -> dict[str, Any]:
+        """Return plain values: the folder, metrics, places, and the stages where this process ran them."""
+        if self._result is not None:
+            return self._result.summary()
+        places = {"predictions": join(self.uri, PREDICTIONS), "report": join(self.uri, REPORT)}
+        return {"run": self.uri, "metrics": self.metrics, **places}
+
+    def headline(self) -> tuple[str, float] | None:
+        """Return the key and value of the metric that chose the model, on test or else on valid; None without one."""
+        wanted = self.config["train"]["metric"]
+        keys = [f"{split}.{wanted}" for split in ("test", "valid")]
+        keys += [key for key in self.metrics if key.startswith("test.") and not key.endswith("loss")]
+        return next(((key, self.metrics[key]) for key in keys if key in self.metrics), None)
+
+    def score_text(self) -> str:
+        """Return the headline as text; empty without one."""
+        found = self.headline()
+        return f"{found[0]} {metric_text(found[1])}" if found else ""
+
+    def __repr__(self) -> str:
+        return f"Run({self.name!r}, {self.score_text() or 'no score'}, {self.uri!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the run as a notebook shows it."""
+        from gnnflow.report.card import render_card
+
+        trained = self.record["artifacts"]["train"]
+        facts = read_facts(trained, read_manifest(trained), TrainFacts)
+        return render_card(
+            self.name,
+            metrics=self.metrics,
+            metric=self.config["train"]["metric"],
+            curves=facts.history,
+            best_epoch=facts.best_epoch,
+            report=join(self.uri, REPORT),
+        )
+
+
+class Scores:
+    """The scores of tables by a published model. ids: the only ones whose predictions are returned; None for all."""
+
+    def __init__(self, result: ScoreResult, *, ids: Sequence[Any] | None = None) -> None:
+        self._result = result
+        self._ids = ids
+
+    @property
+    def model(self) -> str:
+        """The published version that scored, as NAME/VERSION."""
+        return f"{self._result.name}/{self._result.version}"
+
+    @property
+    def uri(self) -> str:
+        """The folder of the predictions of all targets."""
+        return self._result.predictions
+
+    @property
+    def reused(self) -> bool:
+        """True if these scores were there already."""
+        return self._result.reused
+
+    @cached_property
+    def predictions(self) -> pa.Table:
+        """The predictions, of the given ids in their order, or of all targets. Raises TableError for an unknown id."""
+        held = read_predictions(self.uri.rstrip("/").removesuffix(f"/{PREDICTIONS}"))
+        return held if self._ids is None else _rows_of(held, self._ids)
+
+    def summary(self) -> dict[str, Any]:
+        """Return plain values."""
+        return self._result.summary()
+
+    def __repr__(self) -> str:
+        return f"Scores({self.model!r}, {self.uri!r})"
+
+
+def _rows_of(held: pa.Table, ids: Sequence[Any]) -> pa.Table:
+    try:
+        asked = pa.array(list(ids)).cast(held["id"].type)
+    except (pa.ArrowException, TypeError) as error:
+        kind, fix = held["id"].type, "Give them as the node table does."
+        raise TableError(f"the ids are not {kind}, as in the predictions", where="ids", fix=fix) from error
+    rows = pc.index_in(asked, value_set=combine(held["id"]))
+    if rows.null_count:
+        first = asked.filter(pc.is_null(rows))[0].as_py()
+        raise TableError(
+            f"id {first!r} has no prediction ({rows.null_count} such ids)",
+            where="ids",
+            fix="Give ids of the node table; infer.targets: all scores every node.",
+        )
+    return held.take(rows)
+
+
+class Lined:
+    """A result that shows itself as the command line prints it."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that a person reads."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+
+class Checked(Lined, Look):
+    """All that is known about a run before it begins: `stops`, `tables`, `notes` and others."""
+
+    lines = Look.lines
+
+
+class Planned(Lined, Forecast):
+    """The forecast of a run's cost."""
+
+    lines = Forecast.lines
+
+
+class Swept(Lined, SweepResult):
+    """The runs of a sweep and the errors of the others, by label, and the files of their comparison."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the table: runs best first, failed ones last."""
+        yield from self.comparison.lines
+
+
+class Compared(Lined, Differences):
+    """The differences between runs: `config` and `metrics`, each a row of values by key."""
+
+    lines = Differences.lines
+
+    def _repr_html_(self) -> str:
+        """Return the table as a notebook shows it."""
+        from html import escape
+
+        head = "".join(f"<th>{escape(label)}</th>" for label in ("", *self.runs))
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
