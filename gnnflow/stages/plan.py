@@ -20,13 +20,13 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.subsample import read_subsample
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
+from gnnflow.mapreduce.way import machine_memory
 from gnnflow.progress import Silent
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.check import check_run
 from gnnflow.stages.forecast import Forecast, StageForecast, error_of, full_cost, growth_of, seconds_at, shard_memory
 from gnnflow.stages.infer import planned_way
-from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.pipeline import is_quick
 from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal, memory_here, rehearsal_config, rehearse
 from gnnflow.stages.train import model_inputs
