@@ -31,7 +31,8 @@ from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined, preview_before
 from gnnflow.stages.leaks import alike_names, find_leaks
-from gnnflow.stages.meant_tables import as_meant, unread_times, with_hint
+from gnnflow.stages.meant_run import find_meant
+from gnnflow.stages.meant_tables import unread_times
 from gnnflow.stages.resolve import cluster_for, resolve_partly
 from gnnflow.stages.table_errors import preview_of
 from gnnflow.stages.target_checks import alike_nodes
@@ -192,22 +193,16 @@ def _see(read: PartialConfig, given: Config, *, here: Sequence[str] | None = Non
 
     Tables are sampled before all stages of a run; before some of them, where they are not ingested yet.
     """
-    errors: list[GnnflowError] = [*read.errors]
-    run, unresolved = resolve_partly(given)
 
-    def sample() -> Preview | None:
+    def sample(run: ResolvedRun) -> Preview | None:
         return preview_of(run.config, states=run.states) if here is None else preview_before(run, here and run.stages)
 
-    preview = sample()
-    while preview is not None and (meant := as_meant(preview, given.graph)) is not None:
-        errors = [error for error in errors if not meant.explains(error)] + _own_mistakes(meant.errors, read)
-        given = given.model_copy(update={"graph": meant.graph})
-        run, unresolved = resolve_partly(given)
-        preview = sample()
-    found = [] if here is not None and not here else errors_of_run(run, here=here, preview=preview)
-    found += unresolved if preview is None else [with_hint(each, preview, run.config.graph) for each in unresolved]
-    errors += _own_mistakes(found, read)
-    return _Seen(run, preview, _stops_of(errors), bool(unresolved))
+    run, unresolved = resolve_partly(given)
+    meant = find_meant(run, sample, unresolved=unresolved)
+    found = [] if here is not None and not here else errors_of_run(meant.run, here=here, preview=meant.preview)
+    told: list[GnnflowError] = [error for error in read.errors if not meant.explains(error)]
+    told += _own_mistakes([*meant.errors, *found, *meant.unresolved], read)
+    return _Seen(meant.run, meant.preview, _stops_of(told), bool(meant.unresolved))
 
 
 def _own_mistakes(errors: Sequence[GnnflowError], read: PartialConfig) -> list[GnnflowError]:
