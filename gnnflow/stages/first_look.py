@@ -30,7 +30,7 @@ from gnnflow.ingest.schema import EdgeSchema, NodeSchema
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined, preview_before
-from gnnflow.stages.leaks import alike_names, find_leaks
+from gnnflow.stages.leaks import Leak, alike_names, find_leaks
 from gnnflow.stages.meant_run import find_meant
 from gnnflow.stages.meant_tables import unread_times
 from gnnflow.stages.resolve import cluster_for, resolve_partly
@@ -90,8 +90,9 @@ class TableLook:
 class Look:
     """All that is known about a run before it begins.
 
-    stops: what would stop it. notes: what would make its scores poor. kinds: what was chosen where a
-    section has several, such as `model sage`. keys: for each section the keys that apply, with its kind.
+    stops: what would stop it. notes: what would make its scores poor. leaks: the inputs that tell the class, which
+    notes say too. kinds: what was chosen where a section has several, such as `model sage`. keys: for each section the
+    keys that apply, with its kind.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Look:
     splits_text: str = ""
     times: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    leaks: tuple[Leak, ...] = ()
     stages: tuple[str, ...] = ()
     cluster: str = ""
     kinds: tuple[str, ...] = ()
@@ -156,6 +158,7 @@ def first_look(read: PartialConfig) -> Look:
     assert preview is not None, "tables are sampled before all stages of a run"
     counted = count_targets(preview, config.graph)
     tables = tuple(_table_look(table, config, preview) for table in preview.tables if table.parts)
+    leaks = _leaks_of(preview, tables, counted, config.graph)
     return Look(
         name=config.name,
         stops=tuple(seen.stops),
@@ -168,9 +171,10 @@ def first_look(read: PartialConfig) -> Look:
             *_empty_inputs(tables),
             *_codes_as_numbers(preview, tables, config.graph),
             *unread_times(preview, config.graph, seen.stops),
-            *_label_notes(preview, tables, counted, config.graph),
+            *_label_notes(preview, leaks, counted, config.graph),
             *(() if preview.read is None or not preview.is_complete else alike_nodes(config, preview.read)),
         ),
+        leaks=leaks,
         stages=tuple(stages_of(config)),
         cluster="" if seen.is_unresolved else _cluster_text(seen.run),
         kinds=tuple(_kinds_of(config)),
@@ -293,24 +297,32 @@ def _codes_as_numbers(preview: Preview, looks: Sequence[TableLook], graph: Graph
                 )
 
 
-def _label_notes(preview: Preview, looks: Sequence[TableLook], counted: Counted, graph: GraphConfig) -> Iterator[str]:
-    """Yield a sentence for classes that are one word written in several ways, and for inputs that tell the class."""
+def _leaks_of(preview: Preview, looks: Sequence[TableLook], counted: Counted, graph: GraphConfig) -> tuple[Leak, ...]:
+    """Return the inputs of the labelled table that by themselves tell the class."""
     labelled = preview.labelled
     if labelled is None or labelled.schema is None or not counted.classes:
-        return
+        return ()
     own = own_section(graph, labelled)
     look = next(each for each in looks if each.key == table_key(labelled.name))
-    where = f"{look.key}: column"
-    for names in alike_names([*counted.classes]):
-        shown = ", ".join(f"{name!r} ({counted.classes[name]:,})" for name in names)
-        yield (
-            f"{where} {_on_one_line(own.label_column)}: {len(names)} classes differ in case and spaces alone: {shown}. "
-            "Where they are one, write them alike."
-        )
     inputs = [each.name for each in look.columns if each.role.startswith(_INPUTS)]
     rows = labelled.rows([own.label_column, *inputs])
     rows = rows.filter(pa.array(is_labelled(rows, labelled.schema, own)))
-    for leak in find_leaks(rows, own.label_column, inputs):
+    return tuple(find_leaks(rows, own.label_column, inputs))
+
+
+def _label_notes(preview: Preview, leaks: Sequence[Leak], counted: Counted, graph: GraphConfig) -> Iterator[str]:
+    """Yield a sentence for classes that are one word written in several ways, and for inputs that tell the class."""
+    labelled = preview.labelled
+    if labelled is None:
+        return
+    where = f"{table_key(labelled.name)}: column"
+    for names in alike_names([*counted.classes]):
+        shown = ", ".join(f"{name!r} ({counted.classes[name]:,})" for name in names)
+        yield (
+            f"{where} {_on_one_line(own_section(graph, labelled).label_column)}: {len(names)} classes differ in case "
+            f"and spaces alone: {shown}. Where they are one, write them alike."
+        )
+    for leak in leaks:
         yield (
             f"{where} {_on_one_line(leak.column)} {leak.text}. Where it is known only after the label, take it out of "
             f"{'graph.features' if labelled.is_nodes else 'graph.edge_features'}."
