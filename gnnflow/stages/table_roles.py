@@ -7,7 +7,7 @@ ends are read as `gnnflow import` reads them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -74,6 +74,21 @@ class Roles:
     left: tuple[GivenTable, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """The roles that names and values show of each table alone, by its place.
+
+    ids: the column of ids, None where none is shown. nodes: the tables with one. references: the columns that hold ids
+    of a table. named: the tables whose ids the user names.
+    """
+
+    tables: Sequence[GivenTable]
+    ids: Mapping[str, str | None]
+    nodes: Sequence[NodeRole]
+    references: Mapping[str, Sequence[Reference]]
+    named: Collection[str]
+
+
 def find_roles(
     tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequence[Pair], unnamed: Collection[str] = ()
 ) -> Roles:
@@ -83,54 +98,80 @@ def find_roles(
     Raises ConfigError where the names and values do not show a role.
     """
     _refuse_unknown(tables, ids, ends)
+    shown = _look_at(tables, ids, ends)
+    roles = _joined_roles(shown, ends)
+    lost = _lost_tables(shown, roles)
+    left = _left_tables(lost, shown, roles, unnamed)
+    _ask_about_lost([each for each in lost if each not in left], shown, roles)
+    return replace(roles, nodes=tuple(each for each in roles.nodes if each.table not in left), left=tuple(left))
+
+
+def _look_at(tables: Sequence[GivenTable], ids: Sequence[str], ends: Sequence[Pair]) -> _Shown:
+    """Return what names and values show of tables."""
     said = {name for pair in ends for name in pair}
     found = {table.uri: _id_of(table, ids, tables, said) for table in tables}
     for may_refer in (False, True):  # first tables without foreign keys, whose ids may be keys of the others
-        candidates = _candidates(tables, found)
+        nodes = _candidates(tables, found)
         for table in tables:
-            referring = {each.column for each in _references(table, candidates, found[table.uri])}
+            referring = {each.column for each in _references(table, nodes, found[table.uri])}
             if found[table.uri] is None and (may_refer or not referring):
                 found[table.uri] = _held_ids(table, tables, said, referring)
-    candidates = _candidates(tables, found)
-    references = {table.uri: _references(table, candidates, found[table.uri]) for table in tables}
-    said_nodes = {table.uri for table in tables for given in ids if table.named(given) not in (None, given)}
-    edges = [
-        edge
-        for table in tables
-        if table.uri not in said_nodes and (edge := _edge_of(table, found, references, ends, candidates)) is not None
-    ]
+    nodes = _candidates(tables, found)
+    references = {table.uri: _references(table, nodes, found[table.uri]) for table in tables}
+    named = {table.uri for table in tables for given in ids if table.named(given) not in (None, given)}
+    return _Shown(tables, found, nodes, references, named)
+
+
+def _joined_roles(shown: _Shown, ends: Sequence[Pair]) -> Roles:
+    """Return the tables of edges, the tables of nodes, and the foreign keys of the latter."""
+    able = [table for table in shown.tables if table.uri not in shown.named]
+    edges = tuple(edge for table in able if (edge := _edge_of(table, shown, ends)) is not None)
     of_edges = {edge.table.uri for edge in edges}
-    used = {end.nodes.table.uri for edge in edges for end in (edge.src, edge.dst)}
-    nodes = [each for each in candidates if each.table.uri not in of_edges]
-    keys = [
+    nodes = tuple(each for each in shown.nodes if each.table.uri not in of_edges)
+    keys = tuple(
         EdgeRole(each.table, Reference(each.id, each, 1.0), reference, is_key=True)
         for each in nodes
-        for reference in references[each.table.uri]
+        for reference in shown.references[each.table.uri]
         if reference.nodes.table.uri not in of_edges
-    ]
-    reached = used | {uri for key in keys for uri in (key.table.uri, key.dst.nodes.table.uri)}
-    lost = [table for table in tables if table.uri not in of_edges and table.uri not in reached]
-    held_by_edges = {each.nodes.table.uri for edge in edges for each in references[edge.table.uri]}
-    may_miss = {*unnamed} - held_by_edges - said_nodes if edges or keys else set()
-    left = [each for each in lost if each.uri in may_miss and _is_apart(each, found[each.uri], candidates)]
-    lost = [each for each in lost if each not in left]
+    )
+    return Roles(nodes, edges, keys)
+
+
+def _lost_tables(shown: _Shown, roles: Roles) -> list[GivenTable]:
+    """Return the tables that no edges and no foreign key join with another."""
+    joins = (*roles.edges, *roles.keys)
+    reached = {end.nodes.table.uri for each in joins for end in (each.src, each.dst)}
+    reached |= {each.table.uri for each in joins}
+    return [table for table in shown.tables if table.uri not in reached]
+
+
+def _left_tables(lost: Sequence[GivenTable], shown: _Shown, roles: Roles, unnamed: Collection[str]) -> list[GivenTable]:
+    """Return the lost tables that nobody named and nothing shows to belong to the graph."""
+    if not roles.edges and not roles.keys:
+        return []
+    held_by_edges = {each.nodes.table.uri for edge in roles.edges for each in shown.references[edge.table.uri]}
+    may_miss = {*unnamed} - held_by_edges - {*shown.named}
+    return [each for each in lost if each.uri in may_miss and _is_apart(each, shown.ids[each.uri], shown.nodes)]
+
+
+def _ask_about_lost(lost: Sequence[GivenTable], shown: _Shown, roles: Roles) -> None:
+    """Raise ConfigError where a table is joined with no other, by the question that says most about it."""
     for table in lost:
-        _refuse_same_ids(table, found[table.uri], candidates)
+        _refuse_same_ids(table, shown.ids[table.uri], shown.nodes)
     for table in lost:
-        if found[table.uri] is None and find_ends(table.columns) is None:
+        if shown.ids[table.uri] is None and find_ends(table.columns) is None:
             _ask_about(table, None)
     for table in lost:
-        _ask_for_nodes(table, found[table.uri], candidates)
+        _ask_for_nodes(table, shown.ids[table.uri], shown.nodes)
     for table in lost:
-        _ask_about_unnamed(table, edges, found, references)
-        _ask_about(table, found[table.uri])
-    if not edges and not keys:
+        _ask_about_unnamed(table, shown, roles)
+        _ask_about(table, shown.ids[table.uri])
+    if not roles.edges and not roles.keys:
         raise ConfigError(
-            f"no table of edges is among {listed([table.name for table in tables])}",
+            f"no table of edges is among {listed([table.name for table in shown.tables])}",
             where=_HERE,
             fix="Give one more table, or name the columns of an edge's source and target: --ends SRC,DST.",
         )
-    return Roles(tuple(each for each in nodes if each.table not in left), tuple(edges), tuple(keys), tuple(left))
 
 
 def _candidates(tables: Sequence[GivenTable], ids: Mapping[str, str | None]) -> list[NodeRole]:
@@ -210,13 +251,11 @@ def _ask_about(table: GivenTable, own: str | None) -> None:
     )
 
 
-def _ask_about_unnamed(
-    lost: GivenTable, edges: Sequence[EdgeRole], ids: Mapping[str, str | None], ends: Mapping[str, Sequence[Reference]]
-) -> None:
+def _ask_about_unnamed(lost: GivenTable, shown: _Shown, roles: Roles) -> None:
     """Raise ConfigError where a table of edges holds the ids of a table in a column that is no end."""
-    for table in (edge.table for edge in edges):
-        for column in (each.column for each in ends[table.uri] if each.nodes.table.uri == lost.uri):
-            own = ids[table.uri]
+    for table in (edge.table for edge in roles.edges):
+        for column in (each.column for each in shown.references[table.uri] if each.nodes.table.uri == lost.uri):
+            own = shown.ids[table.uri]
             nodes = f"Make its rows nodes: {say_id(table, own)}. Or leave" if own else "Leave"
             raise ConfigError(
                 f"column {column!r} of {table.uri} holds the ids of {lost.uri}, and is no end of its edges",
@@ -360,17 +399,11 @@ def _share_among(values: pa.Array, nodes: NodeRole) -> float:
     return float(pc.mean(pc.is_in(values, value_set=all_values(nodes.table, nodes.id)).cast(pa.float64())).as_py() or 0)
 
 
-def _edge_of(
-    table: GivenTable,
-    ids: Mapping[str, str | None],
-    references: Mapping[str, Sequence[Reference]],
-    ends: Sequence[Pair],
-    nodes: Sequence[NodeRole],
-) -> EdgeRole | None:
+def _edge_of(table: GivenTable, shown: _Shown, ends: Sequence[Pair]) -> EdgeRole | None:
     """Return a table's role as edges; None where it holds nodes."""
-    own = ids[table.uri]
+    own, references = shown.ids[table.uri], shown.references
     given = next((pair for pair in ends if {*pair} <= {*table.columns}), None)
-    others = [each for each in nodes if each.table.uri != table.uri]
+    others = [each for each in shown.nodes if each.table.uri != table.uri]
     to_itself = [each.column for each in references[table.uri] if each.nodes.table.uri == table.uri]
     is_key = given is not None and given[0] == own and given[1] in to_itself  # found as a foreign key
     if given is not None and not is_key:
