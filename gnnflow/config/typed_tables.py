@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from pydantic_core import PydanticCustomError
 
@@ -14,6 +15,14 @@ from gnnflow.graph.schema import NAME, Relation
 
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 _SEPARATORS, _ALL_SEPARATORS = re.compile(r"[^A-Za-z0-9-]+"), re.compile(r"[^A-Za-z0-9]+")
+
+
+class _Parted(NamedTuple):
+    """A name of words with `_` between. sources, targets: the types that it begins and ends with."""
+
+    words: str
+    sources: list[str]
+    targets: list[str]
 
 
 def typed_table_problems(
@@ -83,26 +92,25 @@ def _nearest_relation(name: str, relation: Relation | None, nodes: Iterable[str]
     """Return the name that a relation with misspelt types or other separators should have; "" where none is near."""
     types = {each.lower(): each for each in nodes}
     if relation is not None:
-        close = [get_close_matches(end.lower(), types, n=1) for end in (relation.source, relation.target)]
-        middle = relation.name
-    else:
-        words, close = _parted(name, types)
-        middle = words[len(max(close[0], key=len, default="")) :]
-        middle = middle[: len(middle) - len(max(close[1], key=len, default=""))].strip("_") or "to"
-    if not all(close):
+        near = [get_close_matches(end.lower(), types, n=1) for end in (relation.source, relation.target)]
+        return f"{types[near[0][0]]}__{relation.name}__{types[near[1][0]]}" if all(near) else ""
+    parted = _parted(name, types)
+    if not (parted.sources and parted.targets):
         return ""
-    source, target = (types[max(each, key=len)] for each in close)
-    return f"{source}__{middle}__{target}"
+    source, target = max(parted.sources, key=len), max(parted.targets, key=len)
+    middle = parted.words[len(source) :]
+    middle = middle[: len(middle) - len(target)].strip("_") or "to"
+    return f"{types[source]}__{middle}__{types[target]}"
 
 
-def _parted(name: str, types: Iterable[str]) -> tuple[str, list[list[str]]]:
-    """Return a name of words with `_` between, and the types that it begins and ends with; `-` may be in a type."""
+def _parted(name: str, types: Iterable[str]) -> _Parted:
+    """Return the parts of a name that does not tell them; `-` may be in a type."""
     found = []
     for separators in (_SEPARATORS, _ALL_SEPARATORS):
         words = separators.sub("_", name).strip("_")
         begins = [each for each in types if words.lower().startswith(f"{each}_")]
-        found.append((words, [begins, [each for each in types if words.lower().endswith(f"_{each}")]]))
-    return next((each for each in found if all(each[1])), found[0])
+        found.append(_Parted(words, begins, [each for each in types if words.lower().endswith(f"_{each}")]))
+    return next((each for each in found if each.sources and each.targets), found[0])
 
 
 def _missing_tables(

@@ -9,7 +9,7 @@ Shapes: T targets, E edges, S sources asked for, P partitions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,14 @@ _COLUMNS = ("offsets", "sources", "weight", "attributes", "next_arrival", "time"
 _GROUPED = ("positions", "bounds", "first")
 
 
-def kept_reads(reads: Sequence[LayerReads], need_layer: int, *, by_pieces: Sequence[bool]) -> tuple[Kept, Kept]:
+class KeptReads(NamedTuple):
+    """The arrays that a need round keeps of a partition. edges: its in-edges; asked: the rows it asks of owners."""
+
+    edges: Kept
+    asked: Kept
+
+
+def kept_reads(reads: Sequence[LayerReads], need_layer: int, *, by_pieces: Sequence[bool]) -> KeptReads:
     """Return what a need round keeps of a partition's reads. by_pieces: whether a layer reads a relation in pieces."""
     edges: dict[str, Array] = {}
     asked: dict[str, Array] = {}
@@ -41,7 +48,7 @@ def kept_reads(reads: Sequence[LayerReads], need_layer: int, *, by_pieces: Seque
             found |= {f"by_owner_{name}": getattr(of.by_owner, name) for name in _GROUPED}
         edges |= {f"{number}.{name}": array for name, array in found.items() if array is not None}
         asked |= {f"{number}.asked": of.asked.astype(of.id_type), f"{number}.begin": of.offsets}
-    return Kept(f"edges_{need_layer}", edges), Kept(f"asked_{need_layer}", asked)
+    return KeptReads(Kept(f"edges_{need_layer}", edges), Kept(f"asked_{need_layer}", asked))
 
 
 def read_kept(index: int, inbox: Inbox, job: InferJob, *, layer: int) -> tuple[LayerReads, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +28,7 @@ from gnnflow.ingest.preview_targets import count_labels
 from gnnflow.neighbors.own import load_function
 from gnnflow.sampling import priorities
 from gnnflow.stages.bad_rows import check_bad_rows
-from gnnflow.stages.meant_tables import as_meant, swapped_tables
+from gnnflow.stages.meant_run import find_meant
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.partition import refuse_large_graph
 from gnnflow.stages.start import check_start
@@ -74,15 +73,15 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     stages: those that are about to run, by default all of the run. Where one of them is stopped, the error tells the
     mistakes of later ones too: by then the tables would be ingested.
     """
-    names = Errors()
-    run, preview = _as_meant(run, stages or run.stages, names)
-    errors = errors_of_run(run, stages, preview=preview)
-    if (errors or names.found) and stages is not None:
-        errors = errors_of_run(run, here=stages, preview=preview)
-    for error in errors:
-        names.add(error)
-    if names.found:
-        raise joined([*names.found.values()])
+    meant = find_meant(run, partial(preview_before, stages=stages or run.stages))
+    errors = errors_of_run(meant.run, stages, preview=meant.preview)
+    if (errors or meant.errors) and stages is not None:
+        errors = errors_of_run(meant.run, here=stages, preview=meant.preview)
+    told = Errors()
+    for error in (*meant.errors, *errors, *meant.unresolved):
+        told.add(error)
+    if told.found:
+        raise joined([*told.found.values()])
 
 
 def errors_of_run(
@@ -103,8 +102,6 @@ def errors_of_run(
     missing = errors.attempt(partial(_missing, run, stages))
     for error in () if preview is None else errors_of_tables(preview, config):
         errors.add(error)
-    if preview is not None and swapped_tables(preview, config.graph) is not None:
-        preview = replace(preview, read=None)
     of_rows = None if preview is None or _are_told(errors.found.values(), preview, config) else preview
     if missing is None:
         return list(errors.found.values())
@@ -134,22 +131,6 @@ def preview_before(run: ResolvedRun, stages: Sequence[str]) -> Preview | None:
     except GnnflowError:  # of the workspace, which `errors_of_run` tells
         return None
     return preview_of(run.config, states=run.states) if needs_tables else None
-
-
-def _as_meant(run: ResolvedRun, stages: Sequence[str], errors: Errors) -> tuple[ResolvedRun, Preview | None]:
-    """Return the run with the columns that its config means, and `preview_before` of it; keep the errors of names.
-
-    Tables in each other's place stay there: what follows from their columns is resolved already.
-    """
-    while (preview := preview_before(run, stages)) is not None:
-        is_swapped = swapped_tables(preview, run.config.graph) is not None
-        meant = None if is_swapped else as_meant(preview, run.config.graph)
-        if meant is None:
-            break
-        for error in meant.errors:
-            errors.add(error)
-        run = replace(run, config=run.config.model_copy(update={"graph": meant.graph}))
-    return run, preview
 
 
 def _lack_labels(preview: Preview | None, config: Config) -> bool:

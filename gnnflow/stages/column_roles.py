@@ -18,7 +18,7 @@ from gnnflow.datasets.edge_headers import split_words
 from gnnflow.graph.errors import ConfigError, listed
 from gnnflow.graph.splits import SPLITS
 from gnnflow.stages.given_tables import GivenTable
-from gnnflow.stages.table_roles import INDEX
+from gnnflow.stages.table_ids import INDEX
 from gnnflow.storage.columns import combine
 from gnnflow.storage.user_tables import holds_lists, holds_numbers, holds_text, holds_times, plain
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from gnnflow.config.environment import config_line
@@ -26,12 +24,10 @@ from gnnflow.stages.column_roles import (
 )
 from gnnflow.stages.first_look import first_look
 from gnnflow.stages.given_tables import GivenTable, read_given, type_name
-from gnnflow.stages.leaks import find_leaks
+from gnnflow.stages.leaks import Leak
 from gnnflow.stages.resolve import SMALL_BYTES, bytes_of_tables, stamps_of_files
 from gnnflow.stages.table_roles import EdgeRole, NodeRole, Pair, Reference, Roles, find_roles
-from gnnflow.storage.columns import combine
 from gnnflow.storage.inner_tables import tables_of
-from gnnflow.storage.user_tables import holds_text, plain
 
 _MANY = 200_000  # nodes above which neighbours are sampled
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -117,8 +113,15 @@ def draft_config(
         raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
     roles = find_roles(given, ids=ids, ends=ends, unnamed=[uri for uri, place in places.items() if uri != place])
     graph = _chosen(roles, name=name, label=label)
-    text = "\n".join(_comment(line) if line.strip().startswith("#") else line for line in _lines(graph)) + "\n"
-    return Draft(text, tuple(_told(graph)), first_look(read_config(text)).stops)
+    inputs, rest = [*_input_lines(graph)], [*_other_lines(graph)]
+    look = first_look(read_config(_text(inputs, rest)))
+    return Draft(_text(inputs, _leak_lines(graph, look.leaks), rest), tuple(_told(graph)), look.stops)
+
+
+def _text(*parts: Iterable[str]) -> str:
+    """Return lines as a text whose comments are of one line each."""
+    lines = (line for part in parts for line in part)
+    return "".join(f"{_comment(line) if line.strip().startswith('#') else line}\n" for line in lines)
 
 
 def _read_form(form: Mapping[str, str]) -> CsvFormat:
@@ -179,13 +182,28 @@ def _relation(edge: EdgeRole) -> str:
     return f"{type_name(edge.src.nodes.name)}__{middle}__{type_name(edge.dst.nodes.name)}"
 
 
-def _lines(graph: _Graph) -> Iterator[str]:
-    """Yield the lines of the YAML."""
+def _input_lines(graph: _Graph) -> Iterator[str]:
+    """Yield the lines of the YAML up to a model's inputs."""
     yield f"name: {config_line(graph.name)}"
     yield "graph:"
     yield from (f"  {line}" for line in (*_table_lines(graph), *_weight_line(graph), *_format_lines(graph)))
     yield from (f"  {line}" for line in _label_lines(graph))
     yield from (f"  {line}" for line in _feature_lines(graph))
+
+
+def _leak_lines(graph: _Graph, leaks: Sequence[Leak]) -> Iterator[str]:
+    """Yield a comment for each input of the labelled table that by itself tells the class."""
+    for leak in leaks:
+        assert graph.label is not None, "columns tell a label"
+        name = f"{graph.label.table.name}.{leak.column}"
+        yield f"  # {name} {leak.text}: take it out where it is known only after the label"
+
+
+def _other_lines(graph: _Graph) -> Iterator[str]:
+    """Yield the lines of the YAML after a model's inputs."""
+    for each in graph.nodes:
+        for name, why in graph.left[each.table.uri].items():
+            yield f"  # {each.table.name}.{name} is left out: {why}"
     yield "  normalize: standard  # numbers of different sizes are made comparable"
     yield "  reverse_edges: true  # information flows along edges in both directions"
     yield from _task_lines(graph)
@@ -295,30 +313,10 @@ def _feature_lines(graph: _Graph) -> Iterator[str]:
         yield "columns:  # kinds that the types of columns do not say"
         yield from (f"  {_kind_line(name, role)}" for name, role in kinds.items())
     yield from _attribute_lines(graph, read, has_columns=bool(kinds))
-    of_label = [each.column for table, found in held if _has_label(graph, table) for each in found]
-    yield from _leak_lines(graph, of_label + [name for names in read.names.values() for name in names])
-    for table, _ in held:
-        for name, why in graph.left[table.uri].items():
-            yield f"# {table.name}.{name} is left out: {why}"
 
 
 def _has_label(graph: _Graph, table: GivenTable) -> bool:
     return graph.label is not None and graph.label.table.uri == table.uri
-
-
-def _leak_lines(graph: _Graph, inputs: Sequence[str]) -> Iterator[str]:
-    """Yield a comment for each input of the labelled table that by itself tells the class."""
-    label = graph.label
-    if label is None or label.kind != "class" or not inputs:
-        return
-    named = combine(label.table.rows[label.column])
-    has_label = pc.is_valid(named)
-    if holds_text(plain(named.type)):
-        none = pa.array(["", *label.none], pa.large_string())
-        has_label = pc.and_(has_label, pc.invert(pc.is_in(named.cast(pa.large_string()), value_set=none)))
-    for leak in find_leaks(label.table.rows.filter(has_label), label.column, inputs):
-        name = f"{label.table.name}.{leak.column}"
-        yield f"# {name} {leak.text}: take it out where it is known only after the label"
 
 
 def _kind_line(name: str, role: FeatureRole) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,16 +22,17 @@ from gnnflow.config.messages import show
 from gnnflow.config.root import Config
 from gnnflow.config.stages import stages_of
 from gnnflow.config.train_section import trains_from_shards
-from gnnflow.graph.errors import GnnflowError, printable
+from gnnflow.graph.errors import GnnflowError
 from gnnflow.ingest.labels import is_labelled
 from gnnflow.ingest.preview_tables import Errors, own_section
 from gnnflow.ingest.preview_targets import Counted, count_targets
 from gnnflow.ingest.schema import EdgeSchema, NodeSchema
-from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import resolve_here
 from gnnflow.stages.check import errors_of_run, joined, preview_before
-from gnnflow.stages.leaks import alike_names, find_leaks
-from gnnflow.stages.meant_tables import as_meant, unread_times, with_hint
+from gnnflow.stages.leaks import Leak, alike_names, find_leaks
+from gnnflow.stages.look import ColumnLook, Look, TableLook, on_one_line
+from gnnflow.stages.meant_run import find_meant
+from gnnflow.stages.meant_tables import unread_times
 from gnnflow.stages.resolve import cluster_for, resolve_partly
 from gnnflow.stages.table_errors import preview_of
 from gnnflow.stages.target_checks import alike_nodes
@@ -50,100 +51,6 @@ _EXAMPLES, _LETTERS, _LIST = 3, 24, 3
 _OF_SHARDS = ("shard_size", "layout", "targets")
 _INPUTS = ("feature", "attribute")
 _NUMERICAL = tuple(f"{what} (numerical)" for what in _INPUTS)
-_LEAST = 0.001  # the least share that one decimal shows
-_WIDTHS = (24, 14, 28, 9)
-
-
-@dataclass(frozen=True)
-class ColumnLook:
-    """One column. role: its part in the run, or its kind where it is not read. missing: the share of nulls."""
-
-    name: str
-    type: str
-    role: str
-    missing: float
-    examples: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TableLook:
-    """One table. rows: all of them, estimated where is_exact is false. sampled: the rows that were read.
-
-    form: its version, or the form of its files of CSV; "" for the usual one.
-    edges: of these, the edges of a relation that takes some rows of the table; None for another table.
-    """
-
-    key: str
-    uri: str
-    files: int
-    num_bytes: int
-    rows: int
-    is_exact: bool
-    sampled: int
-    columns: tuple[ColumnLook, ...]
-    form: str = ""
-    edges: int | None = None
-
-
-@dataclass(frozen=True)
-class Look:
-    """All that is known about a run before it begins.
-
-    stops: what would stop it. notes: what would make its scores poor. kinds: what was chosen where a
-    section has several, such as `model sage`. keys: for each section the keys that apply, with its kind.
-    """
-
-    name: str
-    stops: tuple[GnnflowError, ...]
-    tables: tuple[TableLook, ...] = ()
-    targets: Counted = field(default_factory=Counted)
-    target_text: str = ""
-    splits_text: str = ""
-    times: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    stages: tuple[str, ...] = ()
-    cluster: str = ""
-    kinds: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        stops = [error.document() for error in self.stops]
-        held = {name: getattr(self, name) for name in ("name", "times", "notes", "stages", "cluster", "keys")}
-        return {
-            **held,
-            "stops": stops,
-            "tables": [asdict(table) for table in self.tables],
-            "targets": asdict(self.targets),
-        }
-
-    def lines(self, *, keys: bool = False) -> Iterator[str]:
-        """Yield the lines that a person reads. keys: also the keys that apply in each section."""
-        for table in self.tables:
-            yield from _table_lines(table)
-            yield ""
-        for name, text in (
-            ("targets", self.target_text),
-            ("classes", _counts_text(self.targets.classes)),
-            ("splits", self.splits_text or _counts_text(self.targets.splits)),
-            ("times", "; ".join(self.times)),
-            ("stages", ", ".join(self.stages)),
-            ("cluster", self.cluster),
-            ("kinds", f"{', '.join(self.kinds)} (check --keys shows the keys of each)" if self.kinds else ""),
-        ):
-            if text:
-                yield f"{name:10}{text}"
-        for line in self.keys if keys else ():
-            yield f"{'keys':10}{line}"
-        for line in self.notes:
-            yield f"{'note':10}{line}"
-        yield ""
-        if not self.stops:
-            yield "Nothing that can be seen in the config and in these rows stops the run."
-            return
-        yield f"{len(self.stops)} thing{'s' * (len(self.stops) > 1)} would stop the run:"
-        for number, error in enumerate(self.stops, 1):
-            yield f"{number:3}. {error}"
 
 
 def first_look(read: PartialConfig) -> Look:
@@ -155,6 +62,7 @@ def first_look(read: PartialConfig) -> Look:
     assert preview is not None, "tables are sampled before all stages of a run"
     counted = count_targets(preview, config.graph)
     tables = tuple(_table_look(table, config, preview) for table in preview.tables if table.parts)
+    leaks = _leaks_of(preview, tables, counted, config.graph)
     return Look(
         name=config.name,
         stops=tuple(seen.stops),
@@ -167,9 +75,10 @@ def first_look(read: PartialConfig) -> Look:
             *_empty_inputs(tables),
             *_codes_as_numbers(preview, tables, config.graph),
             *unread_times(preview, config.graph, seen.stops),
-            *_label_notes(preview, tables, counted, config.graph),
+            *_label_notes(preview, leaks, counted, config.graph),
             *(() if preview.read is None or not preview.is_complete else alike_nodes(config, preview.read)),
         ),
+        leaks=leaks,
         stages=tuple(stages_of(config)),
         cluster="" if seen.is_unresolved else _cluster_text(seen.run),
         kinds=tuple(_kinds_of(config)),
@@ -192,22 +101,16 @@ def _see(read: PartialConfig, given: Config, *, here: Sequence[str] | None = Non
 
     Tables are sampled before all stages of a run; before some of them, where they are not ingested yet.
     """
-    errors: list[GnnflowError] = [*read.errors]
-    run, unresolved = resolve_partly(given)
 
-    def sample() -> Preview | None:
+    def sample(run: ResolvedRun) -> Preview | None:
         return preview_of(run.config, states=run.states) if here is None else preview_before(run, here and run.stages)
 
-    preview = sample()
-    while preview is not None and (meant := as_meant(preview, given.graph)) is not None:
-        errors = [error for error in errors if not meant.explains(error)] + _own_mistakes(meant.errors, read)
-        given = given.model_copy(update={"graph": meant.graph})
-        run, unresolved = resolve_partly(given)
-        preview = sample()
-    found = [] if here is not None and not here else errors_of_run(run, here=here, preview=preview)
-    found += unresolved if preview is None else [with_hint(each, preview, run.config.graph) for each in unresolved]
-    errors += _own_mistakes(found, read)
-    return _Seen(run, preview, _stops_of(errors), bool(unresolved))
+    run, unresolved = resolve_partly(given)
+    meant = find_meant(run, sample, unresolved=unresolved)
+    found = [] if here is not None and not here else errors_of_run(meant.run, here=here, preview=meant.preview)
+    told: list[GnnflowError] = [error for error in read.errors if not meant.explains(error)]
+    told += _own_mistakes([*meant.errors, *found, *meant.unresolved], read)
+    return _Seen(meant.run, meant.preview, _stops_of(told), bool(meant.unresolved))
 
 
 def _own_mistakes(errors: Sequence[GnnflowError], read: PartialConfig) -> list[GnnflowError]:
@@ -275,7 +178,7 @@ def _empty_inputs(tables: Sequence[TableLook]) -> Iterator[str]:
     for table in tables:
         for column in table.columns:
             if table.sampled and column.missing >= 1 and column.role.startswith(_INPUTS):
-                name = _on_one_line(column.name)
+                name = on_one_line(column.name)
                 yield f"{table.key}: column {name} has no value in the rows that were read: it tells a model nothing."
 
 
@@ -293,31 +196,39 @@ def _codes_as_numbers(preview: Preview, looks: Sequence[TableLook], graph: Graph
             if len(codes):
                 line = config_line({"columns": {name: {"kind": "categorical"}}})
                 yield (
-                    f"{look.key}: column {_on_one_line(name)} is read as numbers, without the leading zeros of "
+                    f"{look.key}: column {on_one_line(name)} is read as numbers, without the leading zeros of "
                     f"{codes[0].as_py()!r}. Where they are codes, set graph: {line}."
                 )
 
 
-def _label_notes(preview: Preview, looks: Sequence[TableLook], counted: Counted, graph: GraphConfig) -> Iterator[str]:
-    """Yield a sentence for classes that are one word written in several ways, and for inputs that tell the class."""
+def _leaks_of(preview: Preview, looks: Sequence[TableLook], counted: Counted, graph: GraphConfig) -> tuple[Leak, ...]:
+    """Return the inputs of the labelled table that by themselves tell the class."""
     labelled = preview.labelled
     if labelled is None or labelled.schema is None or not counted.classes:
-        return
+        return ()
     own = own_section(graph, labelled)
     look = next(each for each in looks if each.key == table_key(labelled.name))
-    where = f"{look.key}: column"
-    for names in alike_names([*counted.classes]):
-        shown = ", ".join(f"{name!r} ({counted.classes[name]:,})" for name in names)
-        yield (
-            f"{where} {_on_one_line(own.label_column)}: {len(names)} classes differ in case and spaces alone: {shown}. "
-            "Where they are one, write them alike."
-        )
     inputs = [each.name for each in look.columns if each.role.startswith(_INPUTS)]
     rows = labelled.rows([own.label_column, *inputs])
     rows = rows.filter(pa.array(is_labelled(rows, labelled.schema, own)))
-    for leak in find_leaks(rows, own.label_column, inputs):
+    return tuple(find_leaks(rows, own.label_column, inputs))
+
+
+def _label_notes(preview: Preview, leaks: Sequence[Leak], counted: Counted, graph: GraphConfig) -> Iterator[str]:
+    """Yield a sentence for classes that are one word written in several ways, and for inputs that tell the class."""
+    labelled = preview.labelled
+    if labelled is None:
+        return
+    where = f"{table_key(labelled.name)}: column"
+    for names in alike_names([*counted.classes]):
+        shown = ", ".join(f"{name!r} ({counted.classes[name]:,})" for name in names)
         yield (
-            f"{where} {_on_one_line(leak.column)} {leak.text}. Where it is known only after the label, take it out of "
+            f"{where} {on_one_line(own_section(graph, labelled).label_column)}: {len(names)} classes differ in case "
+            f"and spaces alone: {shown}. Where they are one, write them alike."
+        )
+    for leak in leaks:
+        yield (
+            f"{where} {on_one_line(leak.column)} {leak.text}. Where it is known only after the label, take it out of "
             f"{'graph.features' if labelled.is_nodes else 'graph.edge_features'}."
         )
 
@@ -481,39 +392,3 @@ def _key_text(section: Section, key: str) -> str:
     if key not in section.model_fields_set or isinstance(value, dict) or hasattr(value, "model_fields_set"):
         return key
     return f"{key}={show(value)}"
-
-
-def _table_lines(table: TableLook) -> Iterator[str]:
-    rows = f"{table.rows:,} rows" if table.is_exact else f"about {table.rows:,} rows"
-    files = f"{table.files} file{'s' * (table.files != 1)}"
-    read = "" if table.is_exact and table.sampled == table.rows else f", the first {table.sampled:,} rows read"
-    form = f"; {table.form}" if table.form else ""
-    read += "" if table.edges is None else f", {table.edges:,} of them edges of this relation"
-    yield f"{table.key}  {table.uri}: {rows}, {bytes_text(table.num_bytes)}, {files}{read}{form}"
-    heads = ("column", "type", "role", "missing")
-    yield "  " + "".join(f"{head:{width}}" for head, width in zip(heads, _WIDTHS, strict=True)) + "examples"
-    for column in table.columns:
-        cells = (_on_one_line(column.name), column.type, column.role, _share_text(column.missing))
-        line = "".join(f"{_fit(cell, width):{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))
-        yield f"  {line}{', '.join(column.examples)}".rstrip()
-
-
-def _on_one_line(name: str) -> str:
-    return printable(name).replace("\n", "\\n")
-
-
-def _fit(text: str, width: int) -> str:
-    return text if len(text) < width else f"{text[: width - 4]}... "
-
-
-def _share_text(share: float) -> str:
-    if not share:
-        return "-"
-    return "<0.1 %" if share < _LEAST else f"{share:.1%}".replace("%", " %")
-
-
-def _counts_text(counts: Any) -> str:
-    shown: Sequence[tuple[str, int]] = list(counts.items())[:10]
-    more = f" and {len(counts) - len(shown)} more" if len(counts) > len(shown) else ""
-    text = ", ".join(f"{_on_one_line(name)} {count:,}" for name, count in shown)
-    return f"{text}{more} (in the rows that were read)" if text else ""

@@ -22,7 +22,7 @@ _SCATTER = 0.1  # of the seconds of rehearsals, by which they differ from a line
 _PER_BYTE = 3.0  # bytes of memory for a byte of a partition's files, which a task holds several times over
 _PER_SHARD_BYTE = {"flat": 9.0, "train": 9.0}  # bytes of memory for a byte of a shard's file
 _KEPT = 24 << 20  # bytes that a process keeps of earlier work, more or less
-_FAR = 16  # ratio of the graph to the largest rehearsal, which multiplies the error of a second
+_SMALL_PART = 16  # ratio of the graph to the largest rehearsal, which multiplies the error of a second
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Forecast:
         shares = ", ".join("all" if one_in == 1 else f"1/{one_in}" for one_in in self.one_in)
         yield f"rehearsed on {shares} of the nodes in {seconds_text(self.rehearsed_seconds)}"
         yield f"the time may be wrong by {seconds_text(self.error_seconds)}, as far as rehearsals differ"
-        if self.one_in[-1] > _FAR:
+        if self.one_in[-1] > _SMALL_PART:
             longer = int(10 * np.ceil(STEP * self.rehearsed_seconds / 10))
             yield f"that is a small part of them: --seconds {longer} gives a better forecast"
         if self.scoring:

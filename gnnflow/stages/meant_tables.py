@@ -71,7 +71,7 @@ class _Wrong(NamedTuple):
 
 def as_meant(preview: Preview, graph: GraphConfig) -> MeantGraph | None:
     """Return the section with names that are there; None where it has no wrong ones, or nobody knows what they mean."""
-    if (swapped := swapped_tables(preview, graph)) is not None:
+    if (swapped := _swapped_tables(preview, graph)) is not None:
         return MeantGraph(graph.model_copy(update={"nodes": graph.edges, "edges": graph.nodes}), (swapped,))
     errors: list[GnnflowError] = []
     meant = graph
@@ -139,7 +139,7 @@ def unread_times(preview: Preview, graph: GraphConfig, stops: Sequence[GnnflowEr
             yield f"graph.timestamp: no edge table has a column {name!r}, and no stage reads times. {near}".strip()
 
 
-def swapped_tables(preview: Preview, graph: GraphConfig) -> TableError | None:
+def _swapped_tables(preview: Preview, graph: GraphConfig) -> TableError | None:
     """Return the error of a graph without types whose two tables are each other's; None for another graph."""
     if graph.schema.is_typed or len(preview.tables) < len(("nodes", "edges")):
         return None

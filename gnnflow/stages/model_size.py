@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
-from pathlib import Path
 
 from gnnflow.config import Config, ModelConfig, OwnLayerConfig, PGNNConfig
 from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.errors import LayerError
+from gnnflow.mapreduce.way import machine_memory
 from gnnflow.report.formats import bytes_text
 
 _BYTES = 4  # float32
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
 # Numbers per weight: itself, its gradient, and the optimiser's state.
 _TRAINED = {"sgd": 2, "adam": 4, "adamw": 4}
 
@@ -62,13 +60,3 @@ def least_weights(model: ModelConfig, *, features: int, outputs: int) -> int:
     if isinstance(model, PGNNConfig) and model.anchor_sets is not None:
         del widths[-1]  # its last layer has a column per anchor set, from one map to a number
     return sum(width * after for width, after in pairwise(widths))
-
-
-def machine_memory() -> int:
-    """Return the bytes of memory of this machine, or of this process's container."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = _CGROUP.read_text().strip()
-    except OSError:  # not in a container of this kind
-        return memory
-    return min(memory, int(limit)) if limit.isdecimal() else memory

@@ -8,6 +8,7 @@ from gnnflow.config.neighbors_section import MetapathNeighbors, relation_of
 from gnnflow.config.partition_section import PARTITIONERS
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import GraphFacts
+from gnnflow.mapreduce.way import machine_memory
 from gnnflow.partition.balance import EvenCosts
 from gnnflow.partition.costs import CostModel, DirectInstances, PathInstances
 from gnnflow.partition.ldg import Ldg
@@ -18,7 +19,6 @@ from gnnflow.partition.ranges import Ranges
 from gnnflow.partition.run import run_rounds
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import Made
-from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.resolve import memory_limit
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.subsample import read_subsample
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
+from gnnflow.mapreduce.way import machine_memory
 from gnnflow.progress import Silent
 from gnnflow.report.formats import bytes_text
 from gnnflow.stages.base import StageContext, neighbors_of
 from gnnflow.stages.check import check_run
 from gnnflow.stages.forecast import Forecast, StageForecast, error_of, full_cost, growth_of, seconds_at, shard_memory
 from gnnflow.stages.infer import planned_way
-from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.pipeline import is_quick
 from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal, memory_here, rehearsal_config, rehearse
 from gnnflow.stages.train import model_inputs
@@ -46,7 +46,7 @@ _LONGEST = 60.0  # seconds of such a limit
 _MOST_PARTITIONS = 16  # of a rehearsal: with many more, most of its time would be the overhead of tasks
 _TASKS_PER_WORKER = 2
 _FEWEST = 2  # rehearsals, since a line needs two points
-_FAR = 16  # least K of a second rehearsal that skips a size
+_LEAST_SKIP = 16  # least K of a second rehearsal that skips a size
 _NOT_PLANNED = (
     "train.memory is planned only for one process on the CPU: with several ranks, or on a GPU, training checks it "
     "before it writes the graph"
@@ -187,7 +187,7 @@ def _second(levels: Sequence[int]) -> int:
     The longer the line through the first two, the less their scatter matters, and both take little but fixed costs.
     """
     far = levels[_FEWEST] if len(levels) > _FEWEST else 1
-    return far if far >= _FAR else levels[1]
+    return far if far >= _LEAST_SKIP else levels[1]
 
 
 def _rehearsed_partitions(context: StageContext) -> int:

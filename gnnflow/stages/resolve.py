@@ -78,12 +78,13 @@ SMALL_BYTES = 64 * _MIB
 class ResolvedRun:
     """One config on its tables at the time when it was resolved.
 
-    fingerprints: of its strategy's stages, in order. scales, states, ranges: of columns, if a published model gives
-    them.
-    code: a hash of the source of the user's classes and functions, by their names in the config.
+    given: the config before that, without what follows from its tables and from published models; two of these may be
+    one run. fingerprints: of its strategy's stages, in order. scales, states, ranges: of columns, if a published model
+    gives them. code: a hash of the source of the user's classes and functions, by their names in the config.
     """
 
     config: Config
+    given: Config = field(compare=False)
     tables: Tables
     fingerprints: Mapping[str, str]
     scales: Scales = field(default_factory=dict)
@@ -144,6 +145,7 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     Raises StorageError for missing tables, ConfigError for configs that no stage supports, RegistryError if the model
     that `train.start` or `graph.scaled_as` names is not published.
     """
+    given = config
     if tables is None:
         tables = stamps_of(config.graph)
         _refuse_own_files(config)
@@ -157,7 +159,7 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
         config, scales, states = config.model_copy(update={"graph": graph}), scaled.scales, scaled.states
         ranges = scaled.ranges if graph.storage in LEVELS else {}
     code = {name: source_digest(name) for stage in stages_of(config) for name in STAGES[stage].own_code(config)}
-    run = ResolvedRun(config, tables, {}, scales, states, code, ranges)
+    run = ResolvedRun(config, given, tables, {}, scales, states, code, ranges)
     start = find_start(config)
     # The alias may by now stand for a version that this very run gave: the run is still the same one.
     if start is not None and start.version is not None and (earlier := start_of_version(config, start.version)):
@@ -178,7 +180,7 @@ def resolve_partly(config: Config) -> tuple[ResolvedRun, list[GnnflowError]]:
         return resolve(config), []
     except GnnflowError as error:
         errors = [error]
-    tables: Tables = {}
+    given, tables = config, Tables()
     for name, uri in tables_by_name(config.graph).items():
         try:
             tables[name] = stamps_of_files(find_table_files(absolute(uri)))
@@ -191,7 +193,7 @@ def resolve_partly(config: Config) -> tuple[ResolvedRun, list[GnnflowError]]:
             find()
         except GnnflowError as error:
             errors.append(error)
-    return ResolvedRun(config, tables, dict.fromkeys(stages_of(config), _UNKNOWN)), errors
+    return ResolvedRun(config, given, tables, dict.fromkeys(stages_of(config), _UNKNOWN)), errors
 
 
 def find_scales(config: Config) -> Version | None:

@@ -13,7 +13,7 @@ from gnnflow.ingest.classes import label_text, plain_values
 from gnnflow.ingest.preview import preview_schemas
 from gnnflow.ingest.preview_rows import row_errors
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
-from gnnflow.stages.meant_tables import swapped_tables, with_hint
+from gnnflow.stages.meant_tables import with_hint
 from gnnflow.stages.resolve import FEWEST_PARTITIONS
 from gnnflow.storage.columns import combine
 
@@ -40,9 +40,6 @@ def preview_of(config: Config, *, states: States) -> Preview:
 def errors_of_tables(preview: Preview, config: Config) -> list[GnnflowError]:
     """Return the errors of the tables' files, columns and sampled rows."""
     found = [with_hint(error, preview, config.graph) for error in (*preview.errors, *row_errors(preview, config.graph))]
-    if (swapped := swapped_tables(preview, config.graph)) is not None:
-        places = {chunk.uri for table in preview.tables for chunk in table.source.chunks}
-        found = [swapped, *(error for error in found if error.where not in places)]
     for table in preview.tables:
         if not table.is_nodes and (misfit := [*_misspelt(table, config.graph)]):
             # which leave splits without edges

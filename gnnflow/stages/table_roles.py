@@ -7,7 +7,7 @@ ends are read as `gnnflow import` reads them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,16 +15,11 @@ import pyarrow.compute as pc
 from gnnflow.datasets.edge_headers import RELATIVES, find_ends, find_types, split_words
 from gnnflow.graph.errors import ConfigError, listed
 from gnnflow.stages.given_tables import GivenTable, all_values, say_ends, say_id
+from gnnflow.stages.table_ids import ID_WORDS, INDEX, KEY_WORDS, SURE, are_text, held_ids, id_of, stems_of
 
 Pair = tuple[str, str]
 
-_KEY_WORDS = frozenset(("id", "ids", "uid", "key"))
-_ID_WORDS = _KEY_WORDS | {"idx", "index", "nr", "no", "number"}
-INDEX = "Unnamed: 0"  # as pandas calls the index that it writes without a name
-_BY_NAME = 3  # the score of a column that is called as the table's ids are
 _FOUND = 0.5  # share of a column's values among a table's ids that makes it an end, with a name that says so
-_SURE = 0.9  # the same without such a name, for text
-_INTEGER = r"^-?(0|[1-9][0-9]*)$"  # without leading zeros
 _HERE = "gnnflow init"
 _PAIR = 2
 _MANY_FOR_EACH = 50
@@ -74,6 +69,21 @@ class Roles:
     left: tuple[GivenTable, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """The roles that names and values show of each table alone, by its place.
+
+    ids: the column of ids, None where none is shown. nodes: the tables with one. references: the columns that hold ids
+    of a table. named: the tables whose ids the user names.
+    """
+
+    tables: Sequence[GivenTable]
+    ids: Mapping[str, str | None]
+    nodes: Sequence[NodeRole]
+    references: Mapping[str, Sequence[Reference]]
+    named: Collection[str]
+
+
 def find_roles(
     tables: Sequence[GivenTable], *, ids: Sequence[str], ends: Sequence[Pair], unnamed: Collection[str] = ()
 ) -> Roles:
@@ -83,54 +93,80 @@ def find_roles(
     Raises ConfigError where the names and values do not show a role.
     """
     _refuse_unknown(tables, ids, ends)
+    shown = _look_at(tables, ids, ends)
+    roles = _joined_roles(shown, ends)
+    lost = _lost_tables(shown, roles)
+    left = _left_tables(lost, shown, roles, unnamed)
+    _ask_about_lost([each for each in lost if each not in left], shown, roles)
+    return replace(roles, nodes=tuple(each for each in roles.nodes if each.table not in left), left=tuple(left))
+
+
+def _look_at(tables: Sequence[GivenTable], ids: Sequence[str], ends: Sequence[Pair]) -> _Shown:
+    """Return what names and values show of tables."""
     said = {name for pair in ends for name in pair}
-    found = {table.uri: _id_of(table, ids, tables, said) for table in tables}
+    found = {table.uri: id_of(table, ids, tables, said) for table in tables}
     for may_refer in (False, True):  # first tables without foreign keys, whose ids may be keys of the others
-        candidates = _candidates(tables, found)
+        nodes = _candidates(tables, found)
         for table in tables:
-            referring = {each.column for each in _references(table, candidates, found[table.uri])}
+            referring = {each.column for each in _references(table, nodes, found[table.uri])}
             if found[table.uri] is None and (may_refer or not referring):
-                found[table.uri] = _held_ids(table, tables, said, referring)
-    candidates = _candidates(tables, found)
-    references = {table.uri: _references(table, candidates, found[table.uri]) for table in tables}
-    said_nodes = {table.uri for table in tables for given in ids if table.named(given) not in (None, given)}
-    edges = [
-        edge
-        for table in tables
-        if table.uri not in said_nodes and (edge := _edge_of(table, found, references, ends, candidates)) is not None
-    ]
+                found[table.uri] = held_ids(table, tables, said, referring)
+    nodes = _candidates(tables, found)
+    references = {table.uri: _references(table, nodes, found[table.uri]) for table in tables}
+    named = {table.uri for table in tables for given in ids if table.named(given) not in (None, given)}
+    return _Shown(tables, found, nodes, references, named)
+
+
+def _joined_roles(shown: _Shown, ends: Sequence[Pair]) -> Roles:
+    """Return the tables of edges, the tables of nodes, and the foreign keys of the latter."""
+    able = [table for table in shown.tables if table.uri not in shown.named]
+    edges = tuple(edge for table in able if (edge := _edge_of(table, shown, ends)) is not None)
     of_edges = {edge.table.uri for edge in edges}
-    used = {end.nodes.table.uri for edge in edges for end in (edge.src, edge.dst)}
-    nodes = [each for each in candidates if each.table.uri not in of_edges]
-    keys = [
+    nodes = tuple(each for each in shown.nodes if each.table.uri not in of_edges)
+    keys = tuple(
         EdgeRole(each.table, Reference(each.id, each, 1.0), reference, is_key=True)
         for each in nodes
-        for reference in references[each.table.uri]
+        for reference in shown.references[each.table.uri]
         if reference.nodes.table.uri not in of_edges
-    ]
-    reached = used | {uri for key in keys for uri in (key.table.uri, key.dst.nodes.table.uri)}
-    lost = [table for table in tables if table.uri not in of_edges and table.uri not in reached]
-    held_by_edges = {each.nodes.table.uri for edge in edges for each in references[edge.table.uri]}
-    may_miss = {*unnamed} - held_by_edges - said_nodes if edges or keys else set()
-    left = [each for each in lost if each.uri in may_miss and _is_apart(each, found[each.uri], candidates)]
-    lost = [each for each in lost if each not in left]
+    )
+    return Roles(nodes, edges, keys)
+
+
+def _lost_tables(shown: _Shown, roles: Roles) -> list[GivenTable]:
+    """Return the tables that no edges and no foreign key join with another."""
+    joins = (*roles.edges, *roles.keys)
+    reached = {end.nodes.table.uri for each in joins for end in (each.src, each.dst)}
+    reached |= {each.table.uri for each in joins}
+    return [table for table in shown.tables if table.uri not in reached]
+
+
+def _left_tables(lost: Sequence[GivenTable], shown: _Shown, roles: Roles, unnamed: Collection[str]) -> list[GivenTable]:
+    """Return the lost tables that nobody named and nothing shows to belong to the graph."""
+    if not roles.edges and not roles.keys:
+        return []
+    held_by_edges = {each.nodes.table.uri for edge in roles.edges for each in shown.references[edge.table.uri]}
+    may_miss = {*unnamed} - held_by_edges - {*shown.named}
+    return [each for each in lost if each.uri in may_miss and _is_apart(each, shown.ids[each.uri], shown.nodes)]
+
+
+def _ask_about_lost(lost: Sequence[GivenTable], shown: _Shown, roles: Roles) -> None:
+    """Raise ConfigError where a table is joined with no other, by the question that says most about it."""
     for table in lost:
-        _refuse_same_ids(table, found[table.uri], candidates)
+        _refuse_same_ids(table, shown.ids[table.uri], shown.nodes)
     for table in lost:
-        if found[table.uri] is None and find_ends(table.columns) is None:
+        if shown.ids[table.uri] is None and find_ends(table.columns) is None:
             _ask_about(table, None)
     for table in lost:
-        _ask_for_nodes(table, found[table.uri], candidates)
+        _ask_for_nodes(table, shown.ids[table.uri], shown.nodes)
     for table in lost:
-        _ask_about_unnamed(table, edges, found, references)
-        _ask_about(table, found[table.uri])
-    if not edges and not keys:
+        _ask_about_unnamed(table, shown, roles)
+        _ask_about(table, shown.ids[table.uri])
+    if not roles.edges and not roles.keys:
         raise ConfigError(
-            f"no table of edges is among {listed([table.name for table in tables])}",
+            f"no table of edges is among {listed([table.name for table in shown.tables])}",
             where=_HERE,
             fix="Give one more table, or name the columns of an edge's source and target: --ends SRC,DST.",
         )
-    return Roles(tuple(each for each in nodes if each.table not in left), tuple(edges), tuple(keys), tuple(left))
 
 
 def _candidates(tables: Sequence[GivenTable], ids: Mapping[str, str | None]) -> list[NodeRole]:
@@ -182,8 +218,8 @@ def _same_ids(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> 
     if own is None:
         return None
     values = pc.unique(table.values(own))
-    alike = [each for each in nodes if each.table.uri != table.uri and (each.id == own or _is_text(values))]
-    return next((each for each in alike if len(values) and _share_among(values, each) >= _SURE), None)
+    alike = [each for each in nodes if each.table.uri != table.uri and (each.id == own or are_text(values))]
+    return next((each for each in alike if len(values) and _share_among(values, each) >= SURE), None)
 
 
 def _refuse_same_ids(table: GivenTable, own: str | None, nodes: Sequence[NodeRole]) -> None:
@@ -210,104 +246,17 @@ def _ask_about(table: GivenTable, own: str | None) -> None:
     )
 
 
-def _ask_about_unnamed(
-    lost: GivenTable, edges: Sequence[EdgeRole], ids: Mapping[str, str | None], ends: Mapping[str, Sequence[Reference]]
-) -> None:
+def _ask_about_unnamed(lost: GivenTable, shown: _Shown, roles: Roles) -> None:
     """Raise ConfigError where a table of edges holds the ids of a table in a column that is no end."""
-    for table in (edge.table for edge in edges):
-        for column in (each.column for each in ends[table.uri] if each.nodes.table.uri == lost.uri):
-            own = ids[table.uri]
+    for table in (edge.table for edge in roles.edges):
+        for column in (each.column for each in shown.references[table.uri] if each.nodes.table.uri == lost.uri):
+            own = shown.ids[table.uri]
             nodes = f"Make its rows nodes: {say_id(table, own)}. Or leave" if own else "Leave"
             raise ConfigError(
                 f"column {column!r} of {table.uri} holds the ids of {lost.uri}, and is no end of its edges",
                 where=_HERE,
                 fix=f"{nodes} {lost.uri} out.",
             )
-
-
-def _stems(name: str) -> set[tuple[str, ...]]:
-    """Return the words of a table's name, and of its singular."""
-    lower = name.lower()
-    forms = {lower, lower.removesuffix("s"), lower.removesuffix("es")}
-    forms |= {f"{lower.removesuffix('ies')}y"} if lower.endswith("ies") else set()
-    return {split_words(form) for form in forms}
-
-
-def _id_of(table: GivenTable, ids: Sequence[str], tables: Sequence[GivenTable], ends: set[str]) -> str | None:
-    """Return the column of a table's ids, by the user's option or else by names and values.
-
-    tables: all that are given; of several columns one that holds the ends of another is preferred. ends: columns that
-    the user names as ends.
-    """
-    for given in ids:
-        if (column := table.named(given)) is not None:
-            return column
-    scores = {name: _id_score(name, table.name) for name in _different(table)}
-    named = [name for name, score in scores.items() if score]
-    if not named:
-        return None
-    if len(scores) > 1 and max(scores.values()) < _BY_NAME:  # values show more than a name such as `name`
-        held = [name for name, score in scores.items() if _is_referred_to(table, name, tables, ends, sure=not score)]
-        named = [name for name in held if scores[name]] or held or named
-    best = max(scores[name] for name in named)
-    chosen = [name for name in named if scores[name] == best]
-    if len(chosen) > 1:
-        raise ConfigError(
-            f"{listed(chosen)} may each be the ids of {table.uri}",
-            where=_HERE,
-            fix=f"Name one: {say_id(table, chosen[0])}",
-        )
-    return chosen[0]
-
-
-def _different(table: GivenTable) -> list[str]:
-    """Return the columns that differ in each row, and so can be ids."""
-    values = {name: table.values(name) for name in table.columns}
-    return [name for name, held in values.items() if 0 < len(pc.unique(held)) == len(held) == table.rows.num_rows]
-
-
-def _held_ids(table: GivenTable, tables: Sequence[GivenTable], ends: set[str], keys: set[str]) -> str | None:
-    """Return the only column that holds the ends of another table, whatever it is called; None for other tables.
-
-    keys: the columns that hold ids of another table, and so are none of this one.
-    """
-    if find_ends(table.columns) is not None or ends & {*table.columns}:
-        return None
-    held = [name for name in _different(table) if name not in keys and _is_referred_to(table, name, tables, ends)]
-    return held[0] if len(held) == 1 else None
-
-
-def _is_referred_to(
-    table: GivenTable, name: str, tables: Sequence[GivenTable], said: set[str], *, sure: bool = False
-) -> bool:
-    """Return whether another table has a column whose values this column holds.
-
-    Integers are among others by chance, so their column must be named as ids, ends or this one are. said: columns that
-    the user names as ends. sure: a name as ids have it does not do.
-    """
-    values = table.values(name)
-    is_text = _is_text(values)
-    for other in tables:
-        ends = {*(find_ends(other.columns) or ()), *said}
-        for column in other.columns if other.uri != table.uri else ():
-            is_key = column in ends or (column == name != INDEX)
-            is_key |= not sure and bool({*split_words(column)[-1:]} & _ID_WORDS)
-            held = pc.unique(other.values(column)) if is_key or is_text else ()
-            if len(held) and pc.mean(pc.is_in(held, value_set=values).cast(pa.float64())).as_py() >= _SURE:
-                return True
-    return False
-
-
-def _id_score(name: str, table: str) -> int:
-    words = split_words(name)
-    if not words or name == INDEX:
-        return int(name == INDEX)
-    subject = words[:-1] if words[-1] in _ID_WORDS else words
-    if words[-1] in _ID_WORDS and (not subject or subject in _stems(table)):
-        return _BY_NAME
-    if words in _stems(table) or words in {("node",), ("name",)}:
-        return 2
-    return 1 if words[-1] in _ID_WORDS else 0
 
 
 def _references(table: GivenTable, nodes: Sequence[NodeRole], own: str | None) -> list[Reference]:
@@ -331,16 +280,16 @@ def _reference(
     name: str, values: pa.Array, nodes: NodeRole, table: GivenTable
 ) -> tuple[tuple[bool, float], Reference | None]:
     words = split_words(name)
-    subject = tuple(word for word in words if word not in _ID_WORDS)
-    is_named = subject in _stems(nodes.table.name) or (bool(subject) and words == split_words(nodes.id))
-    is_text = _is_text(values)
+    subject = tuple(word for word in words if word not in ID_WORDS)
+    is_named = subject in stems_of(nodes.table.name) or (bool(subject) and words == split_words(nodes.id))
+    is_text = are_text(values)
     # small integers are among other ones by chance: category_id, house_number
-    says_id = {*words[-1:]} <= (_ID_WORDS if is_text else _KEY_WORDS) and bool(words)
+    says_id = {*words[-1:]} <= (ID_WORDS if is_text else KEY_WORDS) and bool(words)
     says_id &= is_text or not subject or bool(RELATIVES & {*subject})
     if nodes.table.uri == table.uri and ((not is_text and not says_id) or _repeats_ids(name, nodes)):
         return (False, 0.0), None
     share = _share_among(values, nodes)
-    least = _FOUND if is_named or says_id else _SURE if is_text else 2.0
+    least = _FOUND if is_named or says_id else SURE if is_text else 2.0
     return (is_named, share), Reference(name, nodes, share) if share >= least else None
 
 
@@ -350,27 +299,16 @@ def _repeats_ids(name: str, nodes: NodeRole) -> bool:
     return bool(nodes.table.values(name).equals(own))
 
 
-def _is_text(values: pa.Array) -> bool:
-    """Return whether ids are text, and no integers, of whatever type these are."""
-    return not pc.all(pc.match_substring_regex(values, _INTEGER)).as_py()
-
-
 def _share_among(values: pa.Array, nodes: NodeRole) -> float:
     """Return the share of different values that are among a node table's ids."""
     return float(pc.mean(pc.is_in(values, value_set=all_values(nodes.table, nodes.id)).cast(pa.float64())).as_py() or 0)
 
 
-def _edge_of(
-    table: GivenTable,
-    ids: Mapping[str, str | None],
-    references: Mapping[str, Sequence[Reference]],
-    ends: Sequence[Pair],
-    nodes: Sequence[NodeRole],
-) -> EdgeRole | None:
+def _edge_of(table: GivenTable, shown: _Shown, ends: Sequence[Pair]) -> EdgeRole | None:
     """Return a table's role as edges; None where it holds nodes."""
-    own = ids[table.uri]
+    own, references = shown.ids[table.uri], shown.references
     given = next((pair for pair in ends if {*pair} <= {*table.columns}), None)
-    others = [each for each in nodes if each.table.uri != table.uri]
+    others = [each for each in shown.nodes if each.table.uri != table.uri]
     to_itself = [each.column for each in references[table.uri] if each.nodes.table.uri == table.uri]
     is_key = given is not None and given[0] == own and given[1] in to_itself  # found as a foreign key
     if given is not None and not is_key:
@@ -379,7 +317,7 @@ def _edge_of(
         each.nodes.table.uri == table.uri for uri, held in references.items() if uri != table.uri for each in held
     )
     # text alone, as numbers are among the ids by chance
-    if is_key or is_referred_to or any(_is_text(table.values(name)) for name in to_itself):
+    if is_key or is_referred_to or any(are_text(table.values(name)) for name in to_itself):
         return None
     pair = find_ends([name for name in table.columns if name != own])
     if pair is not None and others:
@@ -443,7 +381,7 @@ def _apart(table: GivenTable, pair: Pair, nodes: Sequence[NodeRole]) -> tuple[Re
     if types is None or types[0] == types[1] or sum(sure) != 1:
         return ends[0], ends[1]
     other = sure.index(False)
-    is_text = _is_text(table.values(pair[other]))
+    is_text = are_text(table.values(pair[other]))
     is_other_thing = not is_text and ends[0].nodes == ends[1].nodes
     if is_other_thing or ends[other].share < _FOUND:
         ends[other] = Reference(pair[other], NodeRole(table, pair[other], bare=types[other]), 1.0)
@@ -452,9 +390,9 @@ def _apart(table: GivenTable, pair: Pair, nodes: Sequence[NodeRole]) -> tuple[Re
 
 def _is_named(end: Reference) -> bool:
     """Return whether a column is called as the node table or its column of ids."""
-    subject = {word for word in split_words(end.column) if word not in _ID_WORDS}
-    by_id = {word for word in split_words(end.nodes.id) if word not in _ID_WORDS}
-    return any({*stem} <= subject for stem in _stems(end.nodes.table.name)) or (bool(by_id) and by_id <= subject)
+    subject = {word for word in split_words(end.column) if word not in ID_WORDS}
+    by_id = {word for word in split_words(end.nodes.id) if word not in ID_WORDS}
+    return any({*stem} <= subject for stem in stems_of(end.nodes.table.name)) or (bool(by_id) and by_id <= subject)
 
 
 def _best_end(table: GivenTable, name: str, nodes: Sequence[NodeRole]) -> Reference:

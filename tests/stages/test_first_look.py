@@ -20,7 +20,8 @@ from gnnflow.progress import Silent
 from gnnflow.remote.driver import run_here
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.entry import perform
-from gnnflow.stages.first_look import Look, first_look, refuse_first
+from gnnflow.stages.first_look import first_look, refuse_first
+from gnnflow.stages.look import Look
 from gnnflow.stages.resolve import cluster_for, resolve
 from gnnflow.storage.samples import MOST_ROWS
 from tests.hearing import Heard

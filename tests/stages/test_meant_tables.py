@@ -8,7 +8,7 @@ import pytest
 
 from gnnflow.config.loading import load_config, read_config
 from gnnflow.graph.errors import GnnflowError
-from gnnflow.stages.check import check_run
+from gnnflow.stages.check import check_run, joined
 from gnnflow.stages.first_look import first_look
 from gnnflow.stages.resolve import resolve
 from tests.stages.mistakes import (
@@ -70,6 +70,22 @@ def test_a_run_says_what_a_wrong_name_would_hide(tmp_path):
     run = resolve(load_config(written(tmp_path, tables, content), environment={}))
     with pytest.raises(GnnflowError, match=r"(?s)`graph: \{src: payer\}`.*dst is not an id"):
         check_run(run)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [put("graph.label", "lable"), both(put("graph.nodes", "edges.parquet"), put("graph.edges", "nodes.parquet"))],
+    ids=["a label", "swapped tables"],
+)
+def test_a_run_is_resolved_anew_by_the_names_that_were_meant(tmp_path, change):
+    """Finds a missing split column where the label's wrong name hides that the split is drawn."""
+    tables, content = plain_graph()
+    both(renamed("nodes", "split", "part"), renamed("nodes", "label", "labels"))(tables)
+    both(put("graph.label", "labels"), change)(content)
+    text = written(tmp_path, tables, content)
+    with pytest.raises(GnnflowError) as raised:
+        check_run(resolve(load_config(text, environment={})))
+    assert str(raised.value) == str(joined(first_look(read_config(text)).stops))
 
 
 def test_numbers_are_not_taken_for_ids(tmp_path):
