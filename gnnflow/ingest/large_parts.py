@@ -29,13 +29,15 @@ _STEP = 1 << 10
 
 def runs_of(pieces: Iterable[pa.Table], most_bytes: int) -> Iterator[pa.Table]:
     """Yield rows joined to runs of about `most_bytes`, at least one; a piece is never divided."""
-    held: list[pa.Table] = []
+    held, held_bytes = list[pa.Table](), 0
     for piece in pieces:
-        if held and sum(each.nbytes for each in held) + piece.nbytes > most_bytes:
+        if held and held_bytes + piece.nbytes > most_bytes:
             yield pa.concat_tables(held).combine_chunks()
-            held = []
+            held, held_bytes = [], 0
         # the schema of the first piece serves where no piece has rows
-        held = [*held, piece] if piece.num_rows or not held else held
+        if piece.num_rows or not held:
+            held.append(piece)
+            held_bytes += piece.nbytes
     yield pa.concat_tables(held).combine_chunks()
 
 
