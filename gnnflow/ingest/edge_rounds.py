@@ -60,12 +60,12 @@ if TYPE_CHECKING:
 WeightSums = npt.NDArray[np.float64]
 _ROW_GROUP = 1 << 20
 _ALL = sys.maxsize  # bytes of a run that has all edges
-_COUNTERS = 4
+_COUNTERS = 2
 """Nodes for each edge of a run, up to which counting at every node is faster than sorting the sources."""
 
 
 class CheckedEnds(NamedTuple):
-    """Edges with a known end [E], all rows after the check, and that end's place among the ids of its part [E]."""
+    """Edges with a known end [E], all rows after the check, and the end's place in its part [E]."""
 
     rows: pa.Table
     checked: Separated
