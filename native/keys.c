@@ -48,6 +48,21 @@ void gnnflow_edge_keys(int64_t count, const uint64_t *dst_keys, const uint64_t *
         keys[i] = mix(mix(mix(mix(dst_keys[i]) ^ src_keys[i])) ^ (numbers[i] ^ word));
 }
 
+/* keys [count]: the key of each edge as gnnflow_edge_keys gives it, where edges of one pair lie together: pairs [count]
+   in order. order [count]: the row of each edge, among which the keys of its ends lie. */
+void gnnflow_pair_keys(int64_t count, const int64_t *pairs, const int64_t *order, const uint64_t *dst_keys,
+                       const uint64_t *src_keys, uint64_t word, uint64_t *keys) {
+    uint64_t number = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (i + AHEAD < count) {
+            __builtin_prefetch(&dst_keys[order[i + AHEAD]]);
+            __builtin_prefetch(&src_keys[order[i + AHEAD]]);
+        }
+        number = i && pairs[i] == pairs[i - 1] ? number + 1 : 0;
+        keys[i] = mix(mix(mix(mix(dst_keys[order[i]]) ^ src_keys[order[i]])) ^ (number ^ word));
+    }
+}
+
 /* The place of each wanted text among distinct texts, -1 for one that is not there.
 
    keys, wanted_keys: of the texts. slots [2^bits]: -1 each, more than there are texts. found [wanted_count]. */

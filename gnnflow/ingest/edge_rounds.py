@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.hashing import seed_word
 from gnnflow.ingest.checks import Fault, Separated, first_rows, near_id, place_of
 from gnnflow.ingest.classes import label_text, plain_values
 from gnnflow.ingest.large_parts import EdgeRuns, runs_of
@@ -38,7 +39,7 @@ from gnnflow.ingest.source import (
 )
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.native import Sorted, find, find_texts, hash_texts, number_pairs, stable_sort
+from gnnflow.native import Sorted, find, find_texts, hash_pairs, hash_texts, number_pairs, stable_sort
 from gnnflow.sampling import edge_keys
 from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, texts_of, to_matrix, to_numpy
 from gnnflow.storage.graph_store import ENDS, edges_file
@@ -59,15 +60,16 @@ if TYPE_CHECKING:
 WeightSums = npt.NDArray[np.float64]
 _ROW_GROUP = 1 << 20
 _ALL = sys.maxsize  # bytes of a run that has all edges
+_COUNTERS = 2
+"""Nodes for each edge of a run, up to which counting at every node is faster than sorting the sources."""
 
 
 class CheckedEnds(NamedTuple):
-    """Edges with a known end [E], all rows after the check, and that end's dense ids and keys [E]."""
+    """Edges with a known end [E], all rows after the check, and the end's place in its part [E]."""
 
     rows: pa.Table
     checked: Separated
-    dense: IntArray
-    keys: KeyArray
+    local: IntArray
 
 
 class KnownEdges(NamedTuple):
@@ -137,7 +139,8 @@ def source_runs(
 ) -> Generator[Emit, None, TaskOutput]:
     """Send a partition's edges to their destinations, run by run, and return the task's files and counts.
 
-    at_once: all edges are one run.
+    Integers are sent as the ids of the sources, of which their keys follow (`with_source_keys`): an id takes half the
+    bytes of its key. at_once: all edges are one run.
     """
     partition, number = divmod(index, len(job.tables.edges))
     source = job.tables.edges[number]
@@ -147,15 +150,23 @@ def source_runs(
     # numbers are counted in the order of all of them
     most = _ALL if at_once or is_counted else job.run_bytes
     for arrived in runs_of(inbox.files("edges_by_src", tasks=source.tasks), most):
-        rows, found, dense, keys = _resolve(arrived, ids, inbox, job, book, source=source, part=part, column="src_id")
-        rows = rows.drop_columns(["src_id"])
-        rows = rows.append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
+        rows, found, local = _resolve(arrived, ids, inbox, job, source=source, part=part, column="src_id")
+        keys = None if pa.types.is_integer(ids.type) else id_keys(ids)[local]
+        rows = rows.append_column("src", pa.array(local + book.start(part)))
+        rows = rows if keys is None else rows.drop_columns(["src_id"]).append_column("src_key", pa.array(keys))
         home = job.home_of(combine(rows["dst_id"])) * len(job.tables.edges) + number
         done.add(found, rows.num_rows)
         if is_counted:
             counts = count_numbers(rows["attributes"], job.config.edge_normalize, in_order=False)
         yield Emit("edges_by_dst", rows, home)
     return TaskOutput(files=done.files(job), counts={**done.counts, **counts})
+
+
+def with_source_keys(rows: pa.Table) -> pa.Table:
+    """Return edges that `source_runs` sent with the keys of their sources."""
+    if "src_id" not in rows.column_names:
+        return rows
+    return rows.drop_columns(["src_id"]).append_column("src_key", pa.array(id_keys(rows["src_id"])))
 
 
 class SetAside:
@@ -188,7 +199,6 @@ def _resolve(
     ids: pa.Array,
     inbox: Inbox,
     job: IngestJob,
-    book: PartitionBook,
     *,
     source: EdgeTable,
     part: int,
@@ -207,8 +217,7 @@ def _resolve(
         near = near_id(unknown, _ids_of_type(inbox, job, node_type=part % job.graph.num_types))
     fault = replace(end_fault(missing, side=side, of=of, id_type=id_type, near=near), held_in=column)
     checked = separate_arrived(rows, fault, source=source, job=job)
-    local = local[checked.kept]
-    return CheckedEnds(take_kept(rows, checked.kept), checked, local + book.start(part), id_keys(ids)[local])
+    return CheckedEnds(take_kept(rows, checked.kept), checked, local[checked.kept])
 
 
 def _places(ids: pa.Array, wanted: pa.Array) -> IntArray:
@@ -282,10 +291,12 @@ def known_runs(
     tasks = range(number, job.partitions * num_tables, num_tables)
     part = partition * job.graph.num_types + source.target
     ids, scale = part_ids(inbox, part), scales.get(job.table_names.edges[number])
-    for arrived in runs_of(inbox.files("edges_by_dst", tasks=tasks), most_bytes):
-        rows, found, dense, keys = _resolve(arrived, ids, inbox, job, book, source=source, part=part, column="dst_id")
+    for sent in runs_of(inbox.files("edges_by_dst", tasks=tasks), most_bytes):
+        arrived = with_source_keys(sent)
+        rows, found, local = _resolve(arrived, ids, inbox, job, source=source, part=part, column="dst_id")
+        keys = id_keys(rows["dst_id"]) if pa.types.is_integer(ids.type) else id_keys(ids)[local]
         rows = rows.drop_columns(["dst_id"])
-        rows = rows.append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
+        rows = rows.append_column("dst", pa.array(local + book.start(part))).append_column("dst_key", pa.array(keys))
         if scale is not None:
             column = rows.column_names.index("attributes")
             rows = rows.set_column(column, "attributes", scaled(rows["attributes"], scale))
@@ -339,16 +350,14 @@ def build_edges(
             pair, order = _edge_order(_pairs(rows, book=book, part=part), place)
             local, src = pair >> _node_bits(book), pair & (1 << _node_bits(book)) - 1
             dst = local + book.start(part)
-            columns = _edge_columns(src, dst, rows, order, schema=source.schema, relation=name)
+            columns = {"dst": dst, "src": src, "edge_key": ordered_keys(pair, order, rows, relation=name)}
+            columns |= _other_columns(rows, order, source.schema)
             pieces.add(pa.table(columns))
             in_degree += np.bincount(local, minlength=len(in_degree))
             if (weight := columns.get("weight")) is not None:
                 _add_weights(in_weight, local, weight)
                 _refuse_overflow(in_weight, local, weight, place=place[order], source=source)
-            # the sources of these edges, anywhere in the graph, and how many of the edges each has
-            ascending, _ = stable_sort(src)
-            begins = np.flatnonzero(np.diff(ascending, prepend=-1))
-            nodes, out = ascending[begins], np.diff(begins, append=len(src))
+            nodes, out = _out_degrees(src, book.num_nodes)
             yield Emit("out_degree", pa.table({"node": nodes, "count": out}), book.owner(nodes))
         entry = pieces.commit(job.artifact, file, row_group_size=_ROW_GROUP, ascending=ENDS)
     weights = in_weight if source.schema.has_weight else in_degree
@@ -374,13 +383,30 @@ def _add_weights(in_weight: WeightSums, local: IntArray, weight: FloatArray) -> 
         in_weight[local[0] : len(begun)] = begun[local[0] :]
 
 
-def _edge_columns(
-    src: IntArray, dst: IntArray, rows: pa.Table, order: IntArray, *, schema: EdgeSchema, relation: str
-) -> dict[str, Any]:
-    """Return the columns of edges in the store. src, dst: in the order of the store, rows [E]: in the given `order`."""
-    # what identifies each edge, whatever the partitioning [E]
-    ends, number = (to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order]), occurrences(dst, src)
-    columns = {"dst": dst, "src": src, "edge_key": edge_keys(*ends, number, relation=relation)}
+def _out_degrees(src: IntArray, num_nodes: int) -> tuple[IntArray, IntArray]:
+    """Return the sources of edges, anywhere in the graph, ascending, and how many of the edges each has."""
+    if num_nodes <= _COUNTERS * len(src):
+        counts = np.bincount(src, minlength=num_nodes)
+        nodes = np.flatnonzero(counts)
+        return nodes, counts[nodes]
+    ascending, _ = stable_sort(src)
+    begins = np.flatnonzero(np.diff(ascending, prepend=-1))
+    return ascending[begins], np.diff(begins, append=len(src))
+
+
+def ordered_keys(pair: IntArray, order: IntArray, rows: pa.Table, *, relation: str) -> KeyArray:
+    """Return what identifies each edge, whatever the partitioning [E]. pair: in order, rows [E]: in the given order."""
+    ends = (to_numpy(rows["dst_key"]), to_numpy(rows["src_key"]))
+    native = hash_pairs(pair, order, *ends, seed_word(relation))
+    if native is not None:
+        return native
+    # a pair as one integer stands for both of its ends
+    return edge_keys(ends[0][order], ends[1][order], occurrences(pair, pair), relation=relation)
+
+
+def _other_columns(rows: pa.Table, order: IntArray, schema: EdgeSchema) -> dict[str, Any]:
+    """Return the columns of edges in the store besides ends and keys. rows [E]: in the given `order`."""
+    columns: dict[str, Any] = {}
     if schema.has_weight:
         columns["weight"] = to_numpy(rows["weight"])[order]
     if schema.attributes:

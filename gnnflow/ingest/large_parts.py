@@ -29,17 +29,15 @@ _STEP = 1 << 10
 
 def runs_of(pieces: Iterable[pa.Table], most_bytes: int) -> Iterator[pa.Table]:
     """Yield rows joined to runs of about `most_bytes`, at least one; a piece is never divided."""
-    held: list[pa.Table] = []
-    held_bytes = 0
+    held, held_bytes = list[pa.Table](), 0
     for piece in pieces:
-        size = piece.nbytes
-        if held and held_bytes + size > most_bytes:
+        if held and held_bytes + piece.nbytes > most_bytes:
             yield pa.concat_tables(held).combine_chunks()
             held, held_bytes = [], 0
         # the schema of the first piece serves where no piece has rows
         if piece.num_rows or not held:
             held.append(piece)
-            held_bytes += size
+            held_bytes += piece.nbytes
     yield pa.concat_tables(held).combine_chunks()
 
 

@@ -58,7 +58,7 @@ def send_ranks(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook)
     if index % len(job.tables.edges) != job.targets.table:
         return edge_rounds.resolve_sources(index, inbox, job=job, book=book)
     (sent,), done = drained(edge_rounds.source_runs(index, inbox, job=job, book=book, at_once=True))
-    rows = sent.rows
+    rows = edge_rounds.with_source_keys(sent.rows)
     source, target = to_numpy(rows["src_key"]), id_keys(rows["dst_id"])
     is_target = _are_targets(rows, source, target, tables=job.tables)
     keyed = rows.append_column("dst_key", pa.array(target))

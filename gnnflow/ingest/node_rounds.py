@@ -33,7 +33,7 @@ from gnnflow.ingest.statistics import count_rows
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.native import stable_order
-from gnnflow.storage.columns import combine, from_rows, id_keys, take_rows, to_matrix, to_numpy
+from gnnflow.storage.columns import combine, from_rows, id_keys, order_rows, to_matrix, to_numpy
 from gnnflow.storage.graph_store import degree_column, nodes_file
 from gnnflow.storage.tables import commit_table
 from gnnflow.storage.user_tables import read_chunk
@@ -91,27 +91,28 @@ def _read_ids(number: int, source: NodeTable, node_type: int, *, job: IngestJob)
 
 
 def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
-    """Sort a part's nodes by id, set repeated ids aside, and count what the next rounds need."""
+    """Sort a part's nodes by id, set repeated ids aside, and count what the next rounds need.
+
+    Only ids and the order are sent on: `write_nodes` reads the rows where they lie.
+    """
     partition, node_type = divmod(index, job.graph.num_types)
     source = job.tables.nodes[node_type]
     rows = inbox.read("nodes", tasks=source.tasks)
     # rows of one id stay in input order, in which they come
     order = _order_of(combine(rows["id"]))
-    rows = take_rows(rows, order)
+    rows = order_rows(rows, order)
     ids = combine(rows["id"])
     # rows with the same id as the row before them
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
     fault = replace(repeated_id_fault(repeated, column=source.config.id_column), held_in="id")
     if source.ends:
-        first = np.setdiff1d(np.arange(len(ids)), repeated)
-        rows, order, repeated = take_kept(rows, first), order[first], np.zeros(0, np.int64)
-        fault = replace(fault, rows=repeated)
+        kept = np.setdiff1d(np.arange(len(ids)), repeated)
+        rows, order, fault = take_kept(rows, kept), order[kept], replace(fault, rows=np.zeros(0, np.int64))
     found = separate_arrived(rows, fault, source=source, job=job)
     rows = take_kept(rows, found.kept).drop_columns(["place"])
     return TaskOutput(
         emits=(
             Emit("node_ids", rows.select(["id"]), np.full(rows.num_rows, index)),
-            # the part's rows are read again: an order is smaller than they are
             Emit("node_order", pa.table({"row": order[found.kept]}), np.full(rows.num_rows, index)),
             count_rows(rows, source.schema, partitions=job.partitions, first=job.first_column(node_type)),
         ),
@@ -154,8 +155,7 @@ def write_nodes(
     """Write a part's node rows with their degrees. scales: of dense features, by table. forms: of each type's rows."""
     partition, node_type = divmod(index, job.graph.num_types)
     order = to_numpy(inbox.read("node_order", tasks=[index])["row"])
-    rows = inbox.read("nodes", tasks=job.tables.nodes[node_type].tasks).drop_columns(["place"])
-    rows = take_rows(rows, order)
+    rows = order_rows(inbox.read("nodes", tasks=job.tables.nodes[node_type].tasks).drop_columns(["place"]), order)
     degrees = _degrees(index, inbox, job=job, book=book)
     columns: dict[str, Any] = {
         "id": combine(rows["id"]),

@@ -68,8 +68,7 @@ def run_rounds(
         Round("nodes_read", job.tables.nodes[-1].tasks.stop, send, partial(node_rounds.read_nodes, job=job))
     )
     sort = partial(node_rounds.sort_nodes, job=job)
-    step = Round("nodes_sort", parts, send, sort, {"nodes": "nodes_read"})
-    nodes = runner.run(step)
+    nodes = runner.run(Round("nodes_sort", parts, send, sort, {"nodes": "nodes_read"}))
     if job.targets is None:
         rows = node_row_counts(job, read, nodes)
         check_rows(rows)
@@ -84,20 +83,10 @@ def run_rounds(
     held = [table.schema.parts for table in job.tables.nodes]
     scales = scales_of(job.table_names.nodes, nodes, parts=held, given=job.given_scales)
     forms = forms_of(job, nodes, scales)
-    written = runner.run(
-        Round(
-            "nodes_write",
-            parts,
-            send,
-            partial(node_rounds.write_nodes, job=job, book=book, scales=scales, forms=forms.rows),
-            {
-                "nodes": "nodes_read",
-                "node_order": "nodes_sort",
-                "in_degree": _builder(job),
-                "out_degree": _builder(job),
-            },
-        )
-    )
+    write = partial(node_rounds.write_nodes, job=job, book=book, scales=scales, forms=forms.rows)
+    degrees = dict.fromkeys(("in_degree", "out_degree"), _builder(job))
+    reads = {"nodes": "nodes_read", "node_order": "nodes_sort", **degrees}
+    written = runner.run(Round("nodes_write", parts, send, write, reads))
     steps = Records(job, read, nodes, edge_read, edges, written)
     check_rows(steps.tables)
     if job.targets is not None:

@@ -117,6 +117,38 @@ def _taken(column: Any, rows: Array) -> Any:
     return column.take(pa.array(rows))
 
 
+def order_rows(table: pa.Table, order: IntArray) -> pa.Table:
+    """Return what `take_rows` returns for rows none of which is asked for twice.
+
+    A row of a matrix in pieces is copied once, from its piece to its place: the pieces are never joined.
+    """
+    columns = [
+        _placed(column, order)
+        if column.num_chunks > 1 and all(map(_is_matrix, column.chunks))
+        else _taken(combine(column), order)
+        for column in table.columns
+    ]
+    return pa.table(columns, schema=table.schema)
+
+
+def _placed(column: pa.ChunkedArray, order: IntArray) -> Any:
+    parts = [_matrix(chunk) for chunk in column.chunks]
+    taken = np.empty((len(order), column.type.list_size), parts[0].dtype)
+    # the place of each row, -1 of one that nobody asks for [R]
+    place = np.full(len(column), -1)
+    place[order] = np.arange(len(order))
+    begin = 0
+    for part in parts:
+        to = place[begin : begin + len(part)]
+        asked = to >= 0
+        if asked.all():
+            taken[to] = part
+        else:
+            taken[to[asked]] = part[asked]
+        begin += len(part)
+    return from_matrix(taken)
+
+
 def _is_matrix(array: Any) -> bool:
     if not pa.types.is_fixed_size_list(array.type) or pa.types.is_decimal(array.type.value_type):
         return False  # NumPy has no decimals

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnflow.ingest.edge_rounds import _places, occurrences
-from gnnflow.native import core
+from gnnflow.ingest.edge_rounds import _places, occurrences, ordered_keys
+from gnnflow.native import core, crc32
 from gnnflow.sampling import edge_keys
 from gnnflow.storage.columns import id_keys
 
@@ -22,6 +24,13 @@ def _numbers_and_keys(ends, ids, texts):
     dst, src = np.array(sorted(ends), np.int64).reshape(-1, 2).T
     number = occurrences(dst, src)
     keys = edge_keys(id_keys(pa.array(dst)), id_keys(pa.array(src)), number, relation="a__b__c")
+    # the same edges in another order, joined to integers, have the same keys
+    order, rows = (
+        np.arange(len(dst))[::-1],
+        pa.table({"dst_key": id_keys(pa.array(dst)), "src_key": id_keys(pa.array(src))}),
+    )
+    turned = rows.take(pa.array(order)).combine_chunks()
+    assert ordered_keys(dst << 2 | src, order, turned, relation="a__b__c").tolist() == keys.tolist()
     sliced = pa.array(["before", *texts, "after"]).slice(1, len(texts))
     return [each.tolist() for each in (number, keys, id_keys(pa.array(ids, pa.int64())), id_keys(sliced))]
 
@@ -37,6 +46,11 @@ def test_keys_are_the_same_without_the_core(ends, ids, texts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gnnflow.native.keys.core", lambda: None)
         assert _numbers_and_keys(ends, ids, texts) == native
+
+
+@given(content=st.binary(max_size=300), times=st.integers(0, 60), begun=st.integers(0, 2**32 - 1))
+def test_the_checksum_is_that_of_zlib_for_every_length(content, times, begun):
+    assert crc32(content * times, begun) == zlib.crc32(content * times, begun)
 
 
 @given(ids=TEXTS, wanted=TEXTS, alike=st.booleans())
