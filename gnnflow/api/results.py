@@ -13,8 +13,8 @@ from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import metric_text
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.stages.differences import Differences
-from gnnflow.stages.first_look import Look
 from gnnflow.stages.forecast import Forecast
+from gnnflow.stages.look import Look
 from gnnflow.stages.report import report_of
 from gnnflow.stages.sweep import SweepResult
 from gnnflow.storage.columns import combine

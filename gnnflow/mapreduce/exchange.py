@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -30,7 +31,6 @@ import pyarrow as pa
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import StorageError
 from gnnflow.mapreduce.mapped import ArrayWriter, Kept, map_arrays
-from gnnflow.native import crc32
 from gnnflow.storage.columns import combine, take_rows
 from gnnflow.storage.filesystem import join, open_arrow
 from gnnflow.storage.writing import open_output
@@ -127,7 +127,7 @@ class _Checked(io.RawIOBase):
         return True
 
     def write(self, content: Any) -> int:
-        self.checksum = crc32(content, self.checksum)
+        self.checksum = zlib.crc32(content, self.checksum)
         self._sink.write(content)
         return len(content)
 
@@ -208,7 +208,7 @@ def _place(uri: str) -> bytes:
 
 def _checksum(place: bytes, content: bytes | pa.Buffer) -> int:
     # no cryptography for files that live for minutes: CRC-32 is several times as fast as SHA-256
-    return crc32(content, crc32(place))
+    return zlib.crc32(content, zlib.crc32(place))
 
 
 @dataclass(frozen=True)

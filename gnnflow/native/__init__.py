@@ -6,7 +6,7 @@ The package's build compiles it (`native/build.py`); where that was not possible
 from __future__ import annotations
 
 from gnnflow.native.columns import Sorted, count_codes, find, stable_order, stable_sort, widen
-from gnnflow.native.keys import Texts, crc32, find_texts, hash_edges, hash_ids, hash_pairs, hash_texts, number_pairs
+from gnnflow.native.keys import Texts, find_texts, hash_edges, hash_ids, hash_pairs, hash_texts, number_pairs
 from gnnflow.native.library import core, remark
 from gnnflow.native.orders import CutPieces, NumberedSources, Transposed, cut_pieces, number, number_sources, transpose
 
@@ -18,7 +18,6 @@ __all__ = [
     "Transposed",
     "core",
     "count_codes",
-    "crc32",
     "cut_pieces",
     "find",
     "find_texts",

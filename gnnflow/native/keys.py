@@ -5,9 +5,7 @@ Shapes: V values, I ids, E edges.
 
 from __future__ import annotations
 
-import ctypes
-import zlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -92,17 +90,6 @@ def hash_pairs(
     keys = np.empty(len(order), np.uint64)
     native.gnnflow_pair_keys(len(keys), *(each.ctypes.data for each in (*places, *ends)), int(word), keys.ctypes.data)
     return keys
-
-
-def crc32(content: Any, begun: int = 0) -> int:
-    """Return the checksum that `zlib.crc32` returns, several times as fast where the core knows the processor."""
-    native = core()
-    if native is None or len(content) < _FEW_BYTES:
-        return zlib.crc32(content, begun)
-    held = np.frombuffer(content, np.uint8)
-    found = ctypes.c_uint32(begun)
-    taken = native.gnnflow_crc32(len(held), held.ctypes.data, ctypes.addressof(found))
-    return zlib.crc32(held[taken:], found.value)
 
 
 def find_texts(ids: Texts, wanted: Texts) -> IntArray | None:

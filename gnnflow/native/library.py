@@ -45,12 +45,10 @@ _FUNCTIONS = {
     "gnnflow_number_pairs": "NAAA",
     "gnnflow_edge_keys": "NAAAKA",
     "gnnflow_pair_keys": "NAAAAKA",
-    "gnnflow_crc32": "NAA",
     "gnnflow_find_texts": "NAAANANAAAA",
     "gnnflow_widen": "NNANNAAAAT",
 }
 _ANSWERS = {
-    "gnnflow_crc32": ctypes.c_int64,
     "gnnflow_transpose": ctypes.c_int,
     "gnnflow_number": ctypes.c_int64,
     "gnnflow_number_sources": ctypes.c_int64,

@@ -1,4 +1,4 @@
-"""About how many bytes a table's rows take in memory, from the sizes of its files and the footer of one."""
+"""Estimates how many bytes the rows of a table take in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEAST_OF_TEXT = 8  # bytes of a value: where it begins
 def bytes_in_memory(files: Iterable[Stamp], growth: float = OF_PACKED) -> int:
     """Return about the bytes that the rows of a table's files take in memory: text as many as it has.
 
-    growth: those of a byte of Parquet, as `growth_of` tells them for this table.
+    growth: bytes in memory of a byte of Parquet, from `growth_of`.
     """
     return sum(int(each.size * _growth(each.name, growth)) for each in files)
 
@@ -38,9 +38,9 @@ def _growth(name: str, of_parquet: float) -> float:
 
 
 def growth_of(table: TableFiles) -> float:
-    """Return the bytes that a table's rows take in memory for a byte of a Parquet file, by the footer of its first one.
+    """Return how many bytes in memory a byte of the table's Parquet becomes.
 
-    Where there is none, or it cannot be read, that of a packed file: ingest says why.
+    The footer of the first file says it. Without one that can be read the table counts as packed: ingest says why.
     """
     first = next((file for file in table.files if kind_of(file) == "parquet" and file.part is None), None)
     if first is None:

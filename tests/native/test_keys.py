@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnflow.ingest.edge_rounds import _places, occurrences, ordered_keys
-from gnnflow.native import core, crc32
+from gnnflow.native import core
 from gnnflow.sampling import edge_keys
 from gnnflow.storage.columns import id_keys
 
@@ -46,11 +44,6 @@ def test_keys_are_the_same_without_the_core(ends, ids, texts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gnnflow.native.keys.core", lambda: None)
         assert _numbers_and_keys(ends, ids, texts) == native
-
-
-@given(content=st.binary(max_size=300), times=st.integers(0, 60), begun=st.integers(0, 2**32 - 1))
-def test_the_checksum_is_that_of_zlib_for_every_length(content, times, begun):
-    assert crc32(content * times, begun) == zlib.crc32(content * times, begun)
 
 
 @given(ids=TEXTS, wanted=TEXTS, alike=st.booleans())

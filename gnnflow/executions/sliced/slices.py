@@ -103,7 +103,7 @@ def term_slice(model: Model, index: int, relation: int = 0, *, h: FloatArray, no
 
 @dataclass(frozen=True)
 class KeptTerms:
-    """What is kept of a target's terms where its source terms are at hand.
+    """The terms of targets that are kept along with their source terms.
 
     layout: of its target terms that are no source term's rows; it may have none. same: the source term whose rows each
     other target term has, as GraphSAGE's h.
