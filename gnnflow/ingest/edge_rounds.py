@@ -350,8 +350,8 @@ def build_edges(
             pair, order = _edge_order(_pairs(rows, book=book, part=part), place)
             local, src = pair >> _node_bits(book), pair & (1 << _node_bits(book)) - 1
             dst = local + book.start(part)
-            columns = {"dst": dst, "src": src, "edge_key": ordered_keys(pair, order, rows, relation=name)}
-            columns |= _other_columns(rows, order, source.schema)
+            keys = ordered_keys(pair, order, rows, relation=name)
+            columns = {"dst": dst, "src": src, "edge_key": keys, **_other_columns(rows, order, source.schema)}
             pieces.add(pa.table(columns))
             in_degree += np.bincount(local, minlength=len(in_degree))
             if (weight := columns.get("weight")) is not None:

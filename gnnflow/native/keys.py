@@ -102,7 +102,7 @@ def crc32(content: Any, begun: int = 0) -> int:
     held = np.frombuffer(content, np.uint8)
     found = ctypes.c_uint32(begun)
     taken = native.gnnflow_crc32(len(held), held.ctypes.data, ctypes.addressof(found))
-    return zlib.crc32(held[taken:], found.value)
+    return zlib.crc32(held[taken:].data, found.value)
 
 
 def find_texts(ids: Texts, wanted: Texts) -> IntArray | None:
