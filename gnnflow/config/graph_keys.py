@@ -120,8 +120,8 @@ class GraphKeys(Section):
         description="Names of the classes, in the order of their numbers: what a label column of text holds, and what "
         "the report and predictions call them. distinct: every label that the column holds is a class, up to 1,000, "
         "numbers too; in sorted order, of two the rarer one as class 1. whole: distinct for floats that are whole "
-        "numbers, 20 different ones at most. null: distinct for text, whole for floats where train.metric is of "
-        "classes; else integers are class numbers and floats numbers to predict.",
+        "numbers, 20 different ones at most. null: distinct for text, whole for floats where train.metric is not "
+        "of numbers; else integers are class numbers and floats numbers to predict.",
     )
     unlabelled: tuple[ColumnValue, ...] | None = Field(
         None, description="Values of the label column, text or numbers, that mean no label, as null does."

@@ -142,8 +142,10 @@ def train(config: Config) -> Keys:
     model = config.model.model_dump(mode="json")
     fanouts = _fanouts(config, config.model.layers)
     keys: Keys = {"model": model, "train": train, "fanouts": fanouts, "seed": config.seed}
+    if config.task.kind != "link" and config.task.decide.kind != "auto":
+        keys["decide"] = config.task.decide.model_dump(mode="json")
     if config.task.kind != "node":
-        keys["task"] = config.task.model_dump(mode="json")
+        keys["task"] = config.task.model_dump(mode="json", exclude={"decide"})
         if config.task.decoder.kind != "mlp" and _has_bare_type(config.graph):
             keys["first_weights"] = _DEGREES_FROM_ZERO
         return keys

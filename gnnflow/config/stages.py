@@ -113,7 +113,7 @@ STAGES: dict[str, Stage] = {
             "Train the model; a run that was killed continues at its checkpoint.",
             "gnnflow.stages.train:work",
             needs=(STORE, "select", "flat"),
-            version=4,
+            version=5,
             keys=stage_keys.train,
             own_code=stage_keys.own_training_code,
             starts_from_model=True,

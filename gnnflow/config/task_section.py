@@ -255,6 +255,63 @@ NodeSplitConfig = Annotated[
 ]
 
 
+class AutoDecision(Section):
+    """The threshold with the highest F1 where labels are of two classes, else none."""
+
+    kind: Literal["auto"] = Field("auto", description="f1 where labels are of two classes; others have no decision.")
+
+
+class F1Decision(Section):
+    """The threshold with the highest F1 on valid."""
+
+    kind: Literal["f1"] = Field(
+        "f1",
+        description="The threshold with the highest F1 of class 1 on valid. Of equally good thresholds the highest.",
+    )
+
+
+class CostDecision(Section):
+    """The threshold with the lowest cost on valid."""
+
+    kind: Literal["cost"] = Field(
+        "cost", description="The threshold with the lowest cost of misses and false alarms on valid."
+    )
+    miss: Number = Field(gt=0, description="Cost of a target of class 1 that is decided against.")
+    false_alarm: Number = Field(1.0, gt=0, description="Cost of a target of class 0 that is decided for.")
+
+
+class PrecisionDecision(Section):
+    """The threshold that finds most targets of class 1 at a precision."""
+
+    kind: Literal["precision"] = Field(
+        "precision",
+        description="The threshold that finds most targets of class 1 on valid at a precision; none where no threshold "
+        "has it.",
+    )
+    at_least: Number = Field(gt=0, le=1, description="Lowest precision: share of class 1 among those decided for.")
+
+
+class TopDecision(Section):
+    """The threshold that a number of targets of valid reach."""
+
+    kind: Literal["top_k"] = Field(
+        "top_k",
+        description="The threshold that the k likeliest targets of valid reach, and those as likely as the last of "
+        "them.",
+    )
+    k: Integer = Field(ge=1, description="Labelled targets of valid that are decided for.")
+
+
+DecideConfig = Annotated[
+    AutoDecision | F1Decision | CostDecision | PrecisionDecision | TopDecision, Field(discriminator="kind")
+]
+
+_DECIDE = (
+    "How the threshold of class 1 is chosen on valid, where labels are of two classes. Of equally good ones it is the "
+    "highest. It is stored with the model, and predictions have the column decision."
+)
+
+
 class NodeTask(Section):
     """Labels of nodes."""
 
@@ -262,6 +319,7 @@ class NodeTask(Section):
     split: NodeSplitConfig = Field(
         NodeAutoSplit(), description="Division of the labelled nodes into train, valid and test."
     )
+    decide: DecideConfig = Field(AutoDecision(), description=_DECIDE)
 
 
 class LinkTask(Section):
@@ -290,6 +348,7 @@ class EdgeTask(Section):
         description="Whether an edge carries messages where it is scored. false: each edge is scored as if it were not "
         "in the graph yet, so edges of valid and test carry no messages, and an edge of train none for its own score.",
     )
+    decide: DecideConfig = Field(AutoDecision(), description=_DECIDE)
 
 
 def _tag(value: Any) -> str | None:

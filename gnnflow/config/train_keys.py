@@ -262,11 +262,12 @@ class TrainKeys(Section):
         le=604800,
         description="Seconds that a step, or scoring a split, may take on a rank of several; else the run stops.",
     )
-    metric: Metric = Field(
-        "accuracy",
-        description="Validation metric that picks the best epoch: mae or rmse where labels are numbers, "
-        "roc_auc_micro only where a node has several labels, mrr and hits_at_k of links (with roc_auc), loss for all, "
-        "the others where labels are classes.",
+    metric: Literal["auto", Metric] = Field(
+        "auto",
+        description="Validation metric that picks the best epoch. auto: average_precision where a class is rare (of "
+        "two under 20 % of the labels), else accuracy; micro_f1 where a node has several labels, mae of "
+        "numbers, mrr of links. mae and rmse are for numbers, roc_auc_micro for several labels, brier for one, mrr and "
+        "hits_at_k for links (with roc_auc), loss for all, the others where labels are classes.",
     )
     checkpoint_steps: Integer = Field(
         0, ge=0, description="Steps between checkpoints; 0 writes one after an epoch, at most once per second."

@@ -172,7 +172,8 @@ class GraphFacts:
     scales: the scale of each table with scaled columns.
     columns_read: the columns of each table's features or attributes, in their order.
     class_counts: the labelled targets of each class, where there are not too many classes. train_class_counts: the
-    train targets of each class, or with each label where a target has several.
+    train targets of each class, or with each label where a target has several. valid_class_counts: the valid targets of
+    each class; empty in older stores.
     encodings: the fitted columns of each table, empty where it has none.
     split_times: the first time of valid and of test as text, where the split is by time.
     column_errors: of each table whose features are stored in fewer bytes than float32, by its name.
@@ -213,6 +214,7 @@ class GraphFacts:
     encodings: dict[str, tuple[EncodedColumn, ...]] = field(default_factory=dict)
     split_times: dict[str, str] = field(default_factory=dict)
     column_errors: dict[str, ColumnErrors] = field(default_factory=dict)
+    valid_class_counts: tuple[int, ...] = ()
 
     @property
     def ranges(self) -> Ranges:

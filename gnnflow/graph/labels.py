@@ -8,9 +8,12 @@ column (`ingest/label_schema.py`), checks and reading (`ingest/labels.py`), loss
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gnnflow.graph.errors import TrainingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LabelKind = Literal["single", "multi", "regression", "link", "none"]
 Metric = Literal[
@@ -19,6 +22,8 @@ Metric = Literal[
     "macro_f1",
     "roc_auc",
     "roc_auc_micro",
+    "average_precision",
+    "brier",
     "mae",
     "rmse",
     "mrr",
@@ -66,10 +71,13 @@ class LabelTraits:
 
 
 _SCORES = ("accuracy", "micro_f1", "macro_f1", "roc_auc")
+_OF_ONE_CLASS = (*_SCORES, "average_precision", "brier")
 _CLASS_LOSSES = ("standard", "focal")
 _CLASS_COLUMNS = ("prediction", "probabilities")
 CLASS_COLUMN = "class"
 """The column with the name of the predicted class, where classes have names."""
+DECISION_COLUMN = "decision"
+"""The column that says whether the probability of class 1 reaches the threshold, where there are two classes."""
 
 LABEL_KINDS: dict[LabelKind, LabelTraits] = {
     "single": LabelTraits(
@@ -77,7 +85,7 @@ LABEL_KINDS: dict[LabelKind, LabelTraits] = {
         has_classes=True,
         is_class=True,
         is_list=False,
-        metrics=_SCORES,
+        metrics=_OF_ONE_CLASS,
         losses=_CLASS_LOSSES,
         columns=_CLASS_COLUMNS,
     ),
@@ -86,7 +94,7 @@ LABEL_KINDS: dict[LabelKind, LabelTraits] = {
         has_classes=True,
         is_class=False,
         is_list=True,
-        metrics=(*_SCORES, "roc_auc_micro"),
+        metrics=(*_SCORES, "roc_auc_micro", "average_precision"),
         losses=_CLASS_LOSSES,
         columns=_CLASS_COLUMNS,
     ),
@@ -114,7 +122,18 @@ LABEL_KINDS: dict[LabelKind, LabelTraits] = {
     ),
 }
 
-_LOWER_IS_BETTER = frozenset({"loss", "mae", "mse", "rmse"})
+AUTO = "auto"
+"""The value of `train.metric` that chooses a metric by the labels."""
+RARE = 0.4
+"""A class is rare below this part of an equal share of the targets: of two classes under 20 %, of ten under 4 %."""
+_USUAL_METRIC: dict[LabelKind, Metric] = {
+    "single": "accuracy",
+    "multi": "micro_f1",
+    "regression": "mae",
+    "link": "mrr",
+    "none": "loss",
+}
+_LOWER_IS_BETTER = frozenset({"loss", "mae", "mse", "rmse", "brier", "calibration_error"})
 BOUNDS = ("_low", "_high")
 """The suffixes of a metric's name for the ends of its confidence interval: `test.accuracy_low`."""
 
@@ -130,14 +149,33 @@ def selection_metrics(label_kind: LabelKind) -> tuple[str, ...]:
 
 
 def check_metric(metric: str, label_kind: LabelKind, *, where: str = "train.metric") -> None:
-    """Raise TrainingError where labels of a kind do not define the metric of a key."""
+    """Raise TrainingError where labels of a kind do not define the metric of a key; `auto` chooses one that they do."""
     allowed = selection_metrics(label_kind)
-    if metric not in allowed:
+    if metric not in (AUTO, *allowed):
         raise TrainingError(
             f"{metric} is not defined for {label_kind} labels",
             where=where,
             fix=f"Set it to {' or '.join(allowed)}.",
         )
+
+
+def choose_metric(metric: str, label_kind: LabelKind, *, train: Sequence[int] = (), valid: Sequence[int] = ()) -> str:
+    """Return the metric that `train.metric` stands for on labels of a kind.
+
+    train, valid: the targets of each class in these splits, empty where they were not counted. `auto` is average
+    precision where a class is rare and valid has two classes, without which that is undefined.
+    """
+    if metric != AUTO:
+        return metric
+    if label_kind == "single" and _has_rare_class(train) and (not valid or sum(map(bool, valid)) > 1):
+        return "average_precision"
+    return _USUAL_METRIC[label_kind]
+
+
+def _has_rare_class(counts: Sequence[int]) -> bool:
+    """Return whether a class that occurs has less than RARE of an equal share of the targets."""
+    held = [count for count in counts if count]
+    return len(held) > 1 and min(held) * len(held) < RARE * sum(held)
 
 
 def lower_is_better(metric: str) -> bool:
@@ -163,6 +201,20 @@ def check_class_weight(class_weight: str, label_kind: LabelKind) -> None:
             f"{class_weight} needs classes, and the labels are numbers",
             where="train.class_weight",
             fix="Set it to none.",
+        )
+
+
+def check_decide(rule: str, label_kind: LabelKind, num_classes: int | None) -> None:
+    """Raise TrainingError where a rule of `task.decide` meets labels that are not of two classes.
+
+    num_classes: None where it is not known yet.
+    """
+    found = f"{label_kind} labels" if label_kind != "single" else f"labels of {num_classes} classes"
+    if label_kind != "single" or num_classes not in (None, 2):
+        raise TrainingError(
+            f"{rule} is a threshold between two classes, and does not support {found}",
+            where="task.decide.kind",
+            fix="Leave task.decide out.",
         )
 
 

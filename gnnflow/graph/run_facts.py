@@ -93,13 +93,34 @@ class LinkFacts:
 
 
 @dataclass(frozen=True)
+class Decision:
+    """The threshold above which a target counts as class 1, chosen on the valid split.
+
+    rule: how it was chosen, in words. threshold: the lowest probability of class 1 that is decided for, a float32
+    number between two probabilities of valid; None where there is none, and `why` says so.
+    """
+
+    rule: str
+    threshold: float | None
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """The threshold as a sentence without a full stop."""
+        if self.threshold is None:
+            return f"no threshold: {self.why}"
+        return f"class 1 is decided from a probability of {self.threshold:.4g}, chosen on valid for {self.rule}"
+
+
+@dataclass(frozen=True)
 class TrainFacts:
     """The course of training: metrics, one row of figures per epoch, and confusion counts by split.
 
     Epochs count from 1. attempts: of several ranks, in order; empty where training was one process. profiles: for each
     rank, the seconds per epoch of each part of its work (`<part>_seconds`), without the first epoch. device: the name
     of the card; empty for the CPU. constant: as half a sentence, the one prediction for every target of the last split,
-    where their labels differ; otherwise empty.
+    where their labels differ; otherwise empty. metric: the one that chose the best epoch, also where
+    `train.metric` is auto; empty in older manifests. decision: the threshold, where labels are of two classes.
     """
 
     metrics: Figures
@@ -111,6 +132,8 @@ class TrainFacts:
     device: str = ""
     constant: str = ""
     link_facts: LinkFacts | None = None
+    metric: str = ""
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True)

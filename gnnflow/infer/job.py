@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Device
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.graph.run_facts import Decision
     from gnnflow.graph.sampling import Fanout
     from gnnflow.infer.choice import LayerBytes
     from gnnflow.neighbors.selected import Neighbors
@@ -34,6 +35,7 @@ class InferJob:
     label_kind: of what the model learned, class_names: of its classes, where they have names. scores_edges: targets are
     edges, scored from the embeddings of their ends; all nodes are then computed.
     device: where slices are computed, see `infer.device`. A device of the model that it loads computes its slices.
+    decision: the model's threshold between two classes, if any.
     exchange: how partitions send to each other. hub_threshold: in-edges of a target above which `hubs.py` splits them;
     None: never.
     """
@@ -52,6 +54,7 @@ class InferJob:
     device: Device = "cpu"
     exchange: Exchange = field(default_factory=Exchange)
     hub_threshold: int | None = None
+    decision: Decision | None = None
 
     @property
     def mapped(self) -> bool:

@@ -66,7 +66,8 @@ def score_edges(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     if broken := count_broken(logits, ids):
         return TaskOutput(counts=broken)
     scores = scores_of(torch.from_numpy(logits), job.label_kind)
-    table = pa.table({"src": ids[0], "dst": ids[1], **prediction_columns(scores, job.label_kind, job.class_names)})
+    columns = prediction_columns(scores, job.label_kind, job.class_names, job.decision)
+    table = pa.table({"src": ids[0], "dst": ids[1], **columns})
     return TaskOutput(files=(commit_predictions(index, table, job.artifact),), counts={"rows": len(logits)})
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from gnnflow.graph.labels import CLASS_COLUMN, LABEL_KINDS
+from gnnflow.graph.labels import CLASS_COLUMN, DECISION_COLUMN, LABEL_KINDS
 from gnnflow.storage.columns import from_matrix
 from gnnflow.storage.tables import commit_table
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from gnnflow.graph.arrays import FloatArray
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.graph.run_facts import Decision
     from gnnflow.storage.writing import FileEntry
 
 _THRESHOLD = 0.5  # a label is predicted where it is likelier than not
@@ -32,17 +33,29 @@ def scores_of(logits: torch.Tensor, label_kind: LabelKind) -> FloatArray:
     return scores
 
 
-def prediction_columns(scores: FloatArray, label_kind: LabelKind, class_names: Sequence[str]) -> dict[str, Any]:
+def prediction_columns(
+    scores: FloatArray, label_kind: LabelKind, class_names: Sequence[str], decision: Decision | None = None
+) -> dict[str, Any]:
     """Return the columns of a predictions file for scores [n, C], named as LABEL_KINDS says.
 
     One more column has the names of predicted classes, and the number where only other classes have names.
+    decision: of two classes; its column says whether the probability of class 1 reaches the threshold, and is null
+    where there is none.
     """
     traits = LABEL_KINDS[label_kind]
     columns = dict(zip(traits.columns, _PUBLISHED[label_kind].columns(scores), strict=True))
     if traits.is_class and class_names:
         every = [*class_names, *map(str, range(len(class_names), scores.shape[1]))]
         columns[CLASS_COLUMN] = pa.array(every, pa.string()).take(pa.array(columns[traits.columns[0]]))
+    if decision is not None:
+        columns[DECISION_COLUMN] = _decided(scores, decision)
     return columns
+
+
+def _decided(scores: FloatArray, decision: Decision) -> pa.Array:
+    if decision.threshold is None:
+        return pa.nulls(len(scores), pa.bool_())
+    return pa.array(scores[:, 1] >= np.float32(decision.threshold))
 
 
 def count_broken(computed: FloatArray, ids: Sequence[pa.Array]) -> dict[str, Any]:

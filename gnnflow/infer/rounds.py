@@ -92,7 +92,8 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     computed = logits if embedding is None else np.concatenate([logits, embedding], axis=1)
     if broken := count_broken(computed, [names["id"]]):
         return TaskOutput(counts=broken)
-    table = pa.table({**names, **prediction_columns(scores, job.row_kind, job.class_names)})
+    decision = None if job.scores_edges else job.decision
+    table = pa.table({**names, **prediction_columns(scores, job.row_kind, job.class_names, decision)})
     if embedding is not None:
         table = table.append_column("embedding", from_matrix(embedding))
     # which of the scored rows the parity certificate samples, and their dense ids

@@ -185,6 +185,7 @@ def facts_of(
         columns_read=columns_read(job),
         class_counts=class_counts_of(steps.targets, job),
         train_class_counts=split_class_counts_of("train", steps.targets, job),
+        valid_class_counts=split_class_counts_of("valid", steps.targets, job),
         encodings=steps.encodings,
         split_times=split_times,
         column_errors=errors_of(job, steps.written),

@@ -1,7 +1,8 @@
 """Saving and loading of trained models: the only place that knows the content of these files.
 
     model.safetensors   the weights
-    model.json          format, the model section of the config, and the part that the graph decided (`ModelInputs`)
+    model.json          format, the model section of the config, the part that the graph decided (`ModelInputs`), and
+                        the threshold between two classes (`Decision`)
 
 Nothing is unpickled, and the manifest or version of a folder lists its files. Callers may pass a function from name to
 bytes, so that plain folders and a registry, which verifies files, use one loader.
@@ -13,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors import SafetensorError
 from safetensors import torch as safetensors_torch
@@ -22,6 +23,7 @@ from torch import Tensor
 from gnnflow.config import ModelConfig, model_from_dict
 from gnnflow.graph.errors import ConfigError, StorageError
 from gnnflow.graph.labels import LabelUnit
+from gnnflow.graph.run_facts import Decision
 from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.model import Model, ModelInputs, ModelSpec
 from gnnflow.layers.typed import TypedInputs
@@ -34,20 +36,25 @@ FORMAT = 1
 _AGAIN = "Train again and, for a published model, publish the new run."
 
 ReadFile = Callable[[str], bytes]
+_Part = TypeVar("_Part")
 
 
 class ModelFormatError(StorageError):
     """A saved model has a format that this version of gnnflow does not read."""
 
 
-def save_model(folder: str, config: ModelConfig, inputs: ModelInputs, *, weights: bytes) -> tuple[FileEntry, ...]:
+def save_model(
+    folder: str, config: ModelConfig, inputs: ModelInputs, *, weights: bytes, decision: Decision | None = None
+) -> tuple[FileEntry, ...]:
     """Write a model to a folder and return its files; equal models give equal bytes.
 
-    weights: the result of `encode_weights`.
+    weights: the result of `encode_weights`. decision: where labels are of two classes.
     """
     # A model of nodes omits the decoder, and one of an untyped graph omits the types.
     held = {name: value for name, value in asdict(inputs).items() if value is not None}
     description = {"format": FORMAT, "model": config.model_dump(mode="json"), "inputs": held}
+    if decision is not None:
+        description["decision"] = asdict(decision)
     documents = {WEIGHTS: weights, DESCRIPTION: encode_json(description)}
     return tuple(write_atomic(join(folder, name), content) for name, content in documents.items())
 
@@ -58,13 +65,26 @@ def read_description(folder: str, *, read: ReadFile | None = None) -> ModelSpec:
     read: replaces reading the folder's files. Raises StorageError for a damaged description, ModelFormatError for
     another format.
     """
+    return _read(folder, read, lambda held: ModelSpec(model_from_dict(held["model"]), _inputs(held["inputs"])))
+
+
+def read_decision(folder: str, *, read: ReadFile | None = None) -> Decision | None:
+    """Return the threshold of the model in a folder; None where its labels are not of two classes, or it is older.
+
+    read and errors: as for `read_description`.
+    """
+    return _read(folder, read, lambda held: Decision(**held["decision"]) if "decision" in held else None)
+
+
+def _read(folder: str, read: ReadFile | None, part: Callable[[dict[str, Any]], _Part]) -> _Part:
+    """Return a part of the description in a folder."""
     where = join(folder, DESCRIPTION)
     content = (read or partial(_read_file, folder))(DESCRIPTION)
     try:
         document = json.loads(content)
         found = document.get("format")
         if found == FORMAT:
-            return ModelSpec(model_from_dict(document["model"]), _inputs(document["inputs"]))
+            return part(document)
     except (ValueError, TypeError, KeyError, AttributeError, ConfigError) as error:
         why = str(error).rstrip(".")
         raise StorageError(

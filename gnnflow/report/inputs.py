@@ -20,7 +20,7 @@ from gnnflow.graph.encodings import EncodedColumn
 from gnnflow.graph.facts import RowCounts
 from gnnflow.graph.labels import BOUNDS, LabelKind
 from gnnflow.graph.narrow import ColumnErrors
-from gnnflow.graph.run_facts import Compared, LinkFacts
+from gnnflow.graph.run_facts import Compared, Decision, LinkFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
 
 Array = npt.NDArray[Any]
@@ -175,7 +175,8 @@ class ReportInputs:
     metrics, baseline: with the flat keys of metrics.json (`test.accuracy`, `test.accuracy_low`); baseline is the same
     classifier trained without edges. curves: one mapping per epoch: `epoch`, `train_loss`, `valid_<metric>`...,
     `seconds`. profiles: one per rank: `seconds` per epoch and of its parts (`wait_seconds` and others). metric: the
-    configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the first test metric is the headline.
+    one that chose the best epoch; where it is empty the first test metric is the headline. decision: the threshold
+    between two classes.
     task: the `task.kind`. streamed: training read the graph from files (`train.memory`). unread: columns of edge
     attributes that the model does not read. large: columns of large numbers, by the key that would scale them. tables:
     the rows of each table, with the quarantined ones by reason. unlearnable: labels of no or every training target.
@@ -193,6 +194,7 @@ class ReportInputs:
     label_kind: LabelKind = "single"
     task: str = "node"
     metric: str = ""
+    decision: Decision | None = None
     blow_up: BlowUp | None = None
     curves: Sequence[Mapping[str, float]] = ()
     best_epoch: int | None = None

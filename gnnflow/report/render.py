@@ -138,6 +138,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     filters: dict[str, Any] = {
+        "sentence": formats.sentence,
         "count": formats.count_text,
         "duration": formats.seconds_text,
         "mark_keys": mark_keys,

@@ -8,7 +8,10 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from gnnflow.graph.labels import AUTO
+from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.report.comparison import (
     ComparedRun,
     choose_columns,
@@ -19,6 +22,7 @@ from gnnflow.report.comparison import (
 )
 from gnnflow.report.formats import score_text
 from gnnflow.storage.filesystem import absolute, join
+from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.run_folder import read_metrics, read_run
 from gnnflow.storage.writing import write_atomic
 
@@ -49,8 +53,8 @@ def compare_runs(
     complete.
     """
     found = [ComparedRun(label, uri, read_metrics(uri)) for label, uri in runs.items()]
-    first = read_run(found[0].uri)["config"]
-    metric = _metric(found, first["train"]["metric"])
+    first = read_run(found[0].uri)
+    metric = _metric(found, _trained_by(first))
     # failed runs are on the page too
     content = json.dumps([sorted(runs.items()), sorted(failed or {})])
     key = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -62,6 +66,15 @@ def compare_runs(
     write_atomic(page, render_comparison(found, name=name, metric=metric, failed=others).encode())
     order = tuple(run.label for run in rank_runs(found, metric))
     return ComparisonResult(page, table, plot, metric, order, tuple(_lines(found, metric, others)))
+
+
+def _trained_by(record: Mapping[str, Any]) -> str:
+    """Return the metric that chose a run's best epoch; the facts have the one that `auto` stood for."""
+    metric: str = record["config"]["train"]["metric"]
+    if metric != AUTO:
+        return metric
+    trained = record["artifacts"]["train"]
+    return read_facts(trained, read_manifest(trained), TrainFacts).metric
 
 
 def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:

@@ -123,7 +123,7 @@ def _check_targets(run: StageRun) -> None:
 
 def _job(run: StageRun, model: str, learned: Learned) -> InferJob:
     from gnnflow.infer.job import InferJob
-    from gnnflow.layers.saved import read_description
+    from gnnflow.layers.saved import read_decision, read_description
 
     infer, neighbors = run.config.infer, run.neighbors
     if infer.sampling == "none":
@@ -136,6 +136,7 @@ def _job(run: StageRun, model: str, learned: Learned) -> InferJob:
         num_layers=read_description(model).config.layers,
         label_kind=learned.label_kind,
         class_names=learned.class_names,
+        decision=read_decision(model),
         targets="all" if infer.targets == "all" else tuple(SPLITS.index(split) for split in infer.targets),
         embeddings=infer.embeddings,
         parity_samples=infer.parity_samples,

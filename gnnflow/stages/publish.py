@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow import registry
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.labels import metric_text
-from gnnflow.graph.run_facts import InferFacts
+from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.registry.mlflow import log_version
 from gnnflow.stages.base import StageResult
 from gnnflow.stages.champion import Comparison, compare
@@ -161,7 +161,8 @@ def _completed_run(context: StageContext) -> str:
 
 
 def _metric(context: StageContext) -> str:
-    return context.config.publish.metric or context.config.train.metric
+    trained = context.artifact("train").facts(TrainFacts)
+    return context.config.publish.metric or trained.metric or context.config.train.metric
 
 
 @dataclass(frozen=True)

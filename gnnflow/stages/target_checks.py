@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING
 from gnnflow.config import DirectNeighbors, MAGNNConfig, MiniBatchConfig, PlateauSchedule
 from gnnflow.config.train_section import is_hybrid
 from gnnflow.graph.errors import TableError, TrainingError
-from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric, selection_metrics
+from gnnflow.graph.labels import (
+    AUTO,
+    LABEL_KINDS,
+    check_class_weight,
+    check_decide,
+    check_loss,
+    check_metric,
+    selection_metrics,
+)
 from gnnflow.graph.splits import SPLITS, check_splits, too_few_targets
 from gnnflow.graph.train_labels import check_train_labels
 from gnnflow.ingest.preview_tables import Errors
+from gnnflow.ingest.preview_targets import count_labels
 from gnnflow.ingest.schema import NodeSchema, node_table
 from gnnflow.stages.model_size import check_trained_size
 
@@ -119,6 +128,8 @@ def check_targets(config: Config, facts: GraphFacts, *, trains: bool) -> None:
         return
     if trains:
         check_train_labels(facts)
+        if (rule := _rule(config)) is not None:
+            check_decide(rule, facts.label_kind, facts.num_classes)
     train, outputs = config.train, facts.num_classes if config.task.kind == "node" else config.task.width
     check_trained_size(config, features=1 if facts.types else facts.features.width, outputs=outputs)
     check_splits(filled, patience=train.patience, on_plateau=isinstance(train.schedule, PlateauSchedule))
@@ -152,7 +163,22 @@ def choice_errors(config: Config, preview: Preview) -> list[GnnflowError]:
     errors = Errors()
     for check in _choice_checks(config, kind):
         errors.attempt(check)
+    if (rule := _rule(config)) is not None:
+        errors.attempt(partial(_check_sampled_decide, rule, config, kind, preview))
     return list(errors.found.values())
+
+
+def _rule(config: Config) -> str | None:
+    """Return the rule of decisions that the config asks for, if any."""
+    return None if config.task.kind == "link" or config.task.decide.kind == "auto" else config.task.decide.kind
+
+
+def _check_sampled_decide(rule: str, config: Config, kind: LabelKind, preview: Preview) -> None:
+    """Raise TrainingError where a sample shows labels that are not of two classes, and decisions need them."""
+    counted = count_labels(preview, config.graph)
+    # classes that occur; fewer than two, or numbers with gaps, have other messages
+    held = 0 if counted is None else sum(map(bool, counted.class_counts))
+    check_decide(rule, kind, config.graph.num_classes or max(held, 2))
 
 
 def _targets_of_store(config: Config, facts: GraphFacts) -> _Targets:
@@ -198,7 +224,7 @@ def _row_width(config: Config, features: int, *, is_sparse: bool) -> int:
 def check_label_metric(config: Config, labelled: NodeTable | EdgeTable) -> None:
     """Raise TableError for a metric that the labels do not define, before ingest computes anything."""
     metric, kind = config.train.metric, labelled.schema.label_kind
-    if not labelled.schema.has_labels or metric in selection_metrics(kind):
+    if not labelled.schema.has_labels or metric in (AUTO, *selection_metrics(kind)):
         return
     label, choices = labelled.config.label_column, " or ".join(selection_metrics(kind))
     if kind == "regression":

@@ -80,7 +80,7 @@ def work(run: StageRun) -> Made:
     result, attempts = _train_model(run, job)
     remove_tree(run.failed)
     return Made(
-        save_model(run.folder, config.model, inputs, weights=result.weights),
+        save_model(run.folder, config.model, inputs, weights=result.weights, decision=result.decision),
         rows_in=num_targets,
         rows_out=num_targets,
         facts=_facts(result, attempts, links),
@@ -184,6 +184,8 @@ def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...], links: LinkFa
         device=result.device,
         constant=result.constant,
         link_facts=links,
+        metric=result.metric,
+        decision=result.decision,
     )
 
 

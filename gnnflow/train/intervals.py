@@ -2,8 +2,9 @@
 
 Targets count as drawn independently of each other. They are nodes of one graph, so the intervals are rather too narrow
 where the labels of neighbours depend on each other. Shares of targets: Wilson (1927). Areas under the ROC curve: DeLong
-et al. (1988), on the scale of log odds. What is computed from sums over targets: bias-corrected percentiles of a
-bootstrap (Efron, 1981), whose seed is fixed, so equal scores give equal intervals.
+et al. (1988), on the scale of log odds. Average precision likewise, with the variance of the infinitesimal jackknife
+(Jaeckel, 1972). Metrics computed from sums over targets: bias-corrected percentiles of a bootstrap (Efron, 1981), whose
+seed is fixed, so equal scores give equal intervals.
 
 Shapes: N targets, C classes, G groups of targets, B resamples, K sums.
 """
@@ -18,6 +19,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.labels import LabelKind
+from gnnflow.train.decisions import positive_probability
 
 Interval = tuple[float, float]
 Values = dict[str, float]
@@ -31,12 +33,17 @@ _NORMAL = NormalDist()
 _Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
 
 
-def intervals_of(values: Values, logits: FloatArray, labels: Array, *, label_kind: LabelKind) -> dict[str, Interval]:
+def intervals_of(
+    values: Values, logits: FloatArray, labels: Array, *, label_kind: LabelKind, threshold: float | None = None
+) -> dict[str, Interval]:
     """Return low and high of each metric in `values`, the metrics of these targets, which are all labelled.
 
-    A metric is left out where the targets show no spread of it, or F1 has more than MOST_CLASSES classes.
+    A metric is left out where the targets show no spread of it, or F1 has more than MOST_CLASSES classes. threshold: of
+    decisions between two classes.
     """
     found = _INTERVALS[label_kind](values, logits, labels) if len(labels) > 1 else {}
+    if threshold is not None and len(labels) > 1:
+        found |= _of_decisions(values, logits, labels, threshold)
     return {name: found[name] for name in values if name in found and found[name][0] < found[name][1]}
 
 
@@ -59,6 +66,15 @@ def ranks_of(logits: FloatArray) -> Array:
     return np.asarray(1 + (others > own).sum(axis=1) + (others == own).sum(axis=1) / 2)
 
 
+def squared_errors(logits: FloatArray, labels: Array) -> FloatArray:
+    """Return the squared error of each target's probabilities [N]: of class 1, or summed over more than two classes."""
+    if logits.shape[1] == 2:  # noqa: PLR2004 - binary
+        return np.asarray(np.square(positive_probability(logits).astype(np.float64) - labels))
+    share, _ = one_against_rest(logits, labels)
+    own = share[np.arange(len(labels)), labels].astype(np.float64)
+    return np.asarray(np.einsum("nc,nc->n", share, share, dtype=np.float64) + 1 - 2 * own)
+
+
 def _of_classes(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
     share = _wilson(values["accuracy"], len(labels))
     found = {"accuracy": share, "micro_f1": share}  # with one class per target these two are one number
@@ -72,7 +88,29 @@ def _of_classes(values: Values, logits: FloatArray, labels: Array) -> dict[str, 
         counts = [np.bincount(key, minlength=size).reshape(num_groups, -1) for key in keys]
         found["macro_f1"] = _percentiles(_macro_f1(*_resampled(counts)), values["macro_f1"])
     if "roc_auc" in values:
-        found["roc_auc"] = _area(values["roc_auc"], _mean_influence(*one_against_rest(logits, labels)))
+        found["roc_auc"] = _area(values["roc_auc"], _mean_influence(*one_against_rest(logits, labels), _influence))
+    if "average_precision" in values:
+        influence = _mean_influence(*one_against_rest(logits, labels), _precision_influence)
+        found["average_precision"] = _area(values["average_precision"], influence)
+    if "brier" in values:
+        group, num_groups = _groups(len(labels))
+        errors = squared_errors(logits, labels)
+        sums = [np.bincount(group, weights, minlength=num_groups)[:, None] for weights in (errors, None)]
+        total, count = (each[:, 0] for each in _resampled(sums))
+        found["brier"] = _percentiles(total / count, values["brier"])
+    return found
+
+
+def _of_decisions(values: Values, logits: FloatArray, labels: Array, threshold: float) -> dict[str, Interval]:
+    truth, flagged = labels == 1, positive_probability(logits) >= np.float32(threshold)
+    counts = {"precision": int(flagged.sum()), "recall": int(truth.sum())}
+    found = {name: _wilson(values[name], count) for name, count in counts.items() if count}
+    if "f1" in values:
+        group, num_groups = _groups(len(labels))
+        parts = (truth & flagged, truth, flagged)
+        sums = [np.bincount(group[part], minlength=num_groups)[:, None] for part in parts]
+        hits, true, guessed = (each[:, 0] for each in _resampled(sums))
+        found["f1"] = _percentiles(_ratio(2 * hits, true + guessed), values["f1"])
     return found
 
 
@@ -91,7 +129,10 @@ def _of_labels(values: Values, logits: FloatArray, labels: Array) -> dict[str, I
             micro = _ratio(2 * hits.sum(axis=1), true.sum(axis=1) + guessed.sum(axis=1))
             found["micro_f1"] = _percentiles(micro, values["micro_f1"])
     if "roc_auc" in values:
-        found["roc_auc"] = _area(values["roc_auc"], _mean_influence(logits, truth))
+        found["roc_auc"] = _area(values["roc_auc"], _mean_influence(logits, truth, _influence))
+    if "average_precision" in values:
+        influence = _mean_influence(logits, truth, _precision_influence)
+        found["average_precision"] = _area(values["average_precision"], influence)
     if "roc_auc_micro" in values:
         # the entries of one target are not independent, so each target's are added up [N]
         influence = _influence(logits.ravel(), truth.ravel()).reshape(labels.shape).sum(axis=1)
@@ -192,13 +233,13 @@ def _area(value: float, influence: Array) -> Interval:
     return (1 + math.tanh((odds - margin) / 2)) / 2, (1 + math.tanh((odds + margin) / 2)) / 2
 
 
-def _mean_influence(scores: Array, truth: Array) -> Array:
+def _mean_influence(scores: Array, truth: Array, influence_of: Callable[[Array, Array], Array]) -> Array:
     """Return the influence of each target [N] on the mean area over the columns that have both kinds of target."""
     positives = truth.sum(axis=0)
     defined = np.flatnonzero((positives > 0) & (positives < len(truth)))
     total = np.zeros(len(truth))
     for column in defined:
-        total += _influence(scores[:, column], truth[:, column])
+        total += influence_of(scores[:, column], truth[:, column])
     return total / len(defined)
 
 
@@ -216,6 +257,31 @@ def _influence(scores: Array, truth: Array) -> Array:
         right[kind] = (right[kind] - right[kind].mean()) / math.sqrt(count * max(count - 1, 1))
     influence = np.empty(len(scores))
     influence[order] = right
+    return influence
+
+
+def _precision_influence(scores: Array, truth: Array) -> Array:
+    """Return the derivative of average precision by the weight of each target [N]; the sum of squares is its variance.
+
+    Of positive i with A_i positives and B_i targets down to its score it is A_i / B_i on average, so a target moves its
+    own part, and A and B of every positive that it is not below.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ordered, positive = scores[order], truth[order]
+    # the place of the last target with the score of each, which equal scores share [N]
+    ends = np.append(np.flatnonzero(np.diff(ordered)), len(order) - 1)
+    last = ends[np.searchsorted(ends, np.arange(len(order)))]
+    hits, flagged = np.cumsum(positive)[last], last + 1.0
+    precision = hits / flagged
+    # sums of dA / B and of A / B^2 over the positives that are not above each target [N]
+    firsts = np.append(0, ends[:-1] + 1)[np.searchsorted(ends, np.arange(len(order)))]
+    by_hit, by_target = (
+        np.cumsum((positive * each)[::-1])[::-1][firsts] for each in (1 / flagged, precision / flagged)
+    )
+    total = positive.sum()
+    average = precision[positive].sum() / total
+    influence = np.empty(len(order))
+    influence[order] = (positive * (precision - average + by_hit) - by_target) / total
     return influence
 
 

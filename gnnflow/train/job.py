@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gnnflow.config import NodeTask, PlateauSchedule, TaskConfig, TrainConfig
+from gnnflow.config import LinkTask, NodeTask, PlateauSchedule, TaskConfig, TrainConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
+from gnnflow.config.task_section import AutoDecision, DecideConfig
 from gnnflow.config.train_keys import RANKS_PLACE_ONLY
 from gnnflow.config.train_section import rank_keys, result_keys
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.graph.labels import LabelKind, check_class_weight, check_loss, check_metric
+from gnnflow.graph.labels import LabelKind, check_class_weight, check_decide, check_loss, check_metric, choose_metric
 from gnnflow.graph.sampling import EVERY_EDGE, Sampling
 from gnnflow.graph.splits import SPLITS, check_splits
 from gnnflow.layers.model import ModelSpec
@@ -147,6 +148,23 @@ class TrainJob:
         return replace(self, share=replace(self.share, rank=rank, num_ranks=num_ranks))
 
     @property
+    def decide(self) -> DecideConfig:
+        """The config's rule for the threshold."""
+        return AutoDecision() if isinstance(self.task, LinkTask) else self.task.decide
+
+    @property
+    def decides(self) -> bool:
+        """True if labels are of two classes, between which a threshold decides."""
+        return self.label_kind == "single" and self.num_classes == 2  # noqa: PLR2004 two classes
+
+    def with_metric(self) -> TrainJob:
+        """Return the job with the metric that `auto` stands for on the labels of its graph."""
+        facts = None if self.graph.store is None else self.graph.store.facts
+        counts = {} if facts is None else {"train": facts.train_class_counts, "valid": facts.valid_class_counts}
+        metric = choose_metric(self.train.metric, self.label_kind, **counts)
+        return replace(self, train=self.train.model_copy(update={"metric": metric}))
+
+    @property
     def splits(self) -> tuple[str, ...]:
         """Names of the splits that have targets."""
         found = {entry.split for entry in self.graph.entries if entry.num_samples}
@@ -161,6 +179,8 @@ def check_job(job: TrainJob) -> None:
     check_class_weight(job.train.class_weight, job.label_kind)
     if "valid" in job.splits:
         check_metric(job.train.metric, job.label_kind)
+    if job.decide.kind != "auto":
+        check_decide(job.decide.kind, job.label_kind, job.num_classes)
 
 
 def fit_digest(job: TrainJob, name: str) -> str:
@@ -180,7 +200,7 @@ def fit_digest(job: TrainJob, name: str) -> str:
         "seed": job.seed,
     }
     if job.task.kind != "node":
-        content["task"] = job.task.model_dump(mode="json")
+        content["task"] = job.task.model_dump(mode="json", exclude={"decide"})
     if job.start is not None:
         content["start"] = job.start.digest
     if isinstance(job.graph, StoredGraph):

@@ -17,14 +17,19 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, BoolArray, FloatArray, IntArray
 from gnnflow.graph.errors import listed
-from gnnflow.graph.labels import BOUNDS, LABEL_KINDS, UNLABELLED, LabelKind
-from gnnflow.train.intervals import Interval, intervals_of, one_against_rest, ranks_of
+from gnnflow.graph.labels import BOUNDS, UNLABELLED, LabelKind
+from gnnflow.train.decisions import (
+    Deciding,
+    UndefinedMetricError,
+    calibration_error,
+    decision_metrics,
+    positive_probability,
+    steps_of,
+)
+from gnnflow.train.intervals import Interval, intervals_of, one_against_rest, ranks_of, squared_errors
 
+_TWO = 2
 _CONFUSION_CLASSES = 200  # more make a table too large to read: 200 x 200 counts are 320 kB
-
-
-class UndefinedMetricError(ValueError):
-    """The labels at hand do not define the metric; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +70,13 @@ def metrics_of(
     label_kind: LabelKind,
     names: Sequence[str] | None = None,
     intervals: bool = False,
+    deciding: Deciding | None = None,
 ) -> Metrics:
     """Score logits [N, C] against labels (int64 [N], float32 [N, C] multi-label, float32 [N] regression).
 
     `names` limits the work to some metrics; without it every metric of the label kind and the confusion counts are
-    computed. With `intervals` each has its 95 % confidence interval.
+    computed. With `intervals` each has its 95 % confidence interval. deciding: how decisions between two classes are
+    measured; None measures none.
     """
     kept = labelled_rows(labels)
     if not kept.all():  # they may be most of what a process holds
@@ -77,13 +84,24 @@ def metrics_of(
     values: dict[str, float] = {}
     notes: list[str] = []
     measures = _MEASURES[label_kind]
-    for name in LABEL_KINDS[label_kind].metrics if names is None else names:
+    computed = {**measures.metrics, **measures.further}
+    for name in computed if names is None else names:
         try:
-            values[name] = measures.metrics[name](logits, labels, notes)
+            values[name] = computed[name](logits, labels, notes)
         except UndefinedMetricError as reason:
             notes.append(f"{name} is undefined: {reason}")
+    if deciding is not None and label_kind == "single" and logits.shape[1] == _TWO and len(labels):
+        of_decisions, told = decision_metrics(logits, labels, deciding)
+        values |= of_decisions
+        notes += told
     counts = measures.confusion(logits, labels) if names is None and len(labels) else None
-    bounds = intervals_of(values, logits, labels, label_kind=label_kind) if intervals else {}
+    bounds = (
+        intervals_of(
+            values, logits, labels, label_kind=label_kind, threshold=None if deciding is None else deciding.threshold
+        )
+        if intervals
+        else {}
+    )
     constant = measures.constant(logits) if names is None and _differ(labels, label_kind) else ""
     return Metrics(values, tuple(notes), counts, bounds, constant)
 
@@ -136,19 +154,51 @@ def _macro_f1(logits: FloatArray, labels: Array, _: list[str]) -> float:
 
 def _roc_auc(logits: FloatArray, labels: Array, notes: list[str]) -> float:
     """Two classes: the area for class 1. More: the mean over classes of one against the rest (softmax)."""
-    return _macro_auc(*one_against_rest(logits, labels), notes)
+    return _class_mean(_area, *one_against_rest(logits, labels), notes, name="roc_auc")
 
 
-def _macro_auc(scores: FloatArray, truth: Array, notes: list[str]) -> float:
-    """Return the mean area over the classes with both positives and negatives; a note names the others."""
+def _average_precision(logits: FloatArray, labels: Array, notes: list[str]) -> float:
+    """Two classes: of class 1. More: the mean over classes of one against the rest (softmax)."""
+    return _class_mean(_precision_area, *one_against_rest(logits, labels), notes, name="average_precision")
+
+
+def _multi_precision(logits: FloatArray, labels: Array, notes: list[str]) -> float:
+    return _class_mean(_precision_area, logits, labels > 0, notes, name="average_precision")
+
+
+def _precision_area(scores: FloatArray, truth: Array) -> float:
+    """Return the precision at each positive's score, on average; equal scores are one step."""
+    _, flagged, hits = steps_of(scores, truth)
+    return float((np.diff(hits, prepend=0) * (hits / flagged)).sum() / hits[-1])
+
+
+def _brier(logits: FloatArray, labels: Array, _: list[str]) -> float:
+    """Return the mean squared error of probabilities (Brier, 1950): of class 1, or summed over more classes."""
+    _predicted_class(logits, labels)
+    return float(squared_errors(logits, labels).mean())
+
+
+def _calibration(logits: FloatArray, labels: Array, _: list[str]) -> float:
+    """Two classes: of class 1's probability. More: of the predicted class's."""
+    guess = _predicted_class(logits, labels)
+    if logits.shape[1] == _TWO:
+        return calibration_error(positive_probability(logits), labels == 1)
+    share, _truth = one_against_rest(logits, labels)
+    return calibration_error(share.max(axis=1), guess == labels)
+
+
+def _class_mean(
+    measure: Callable[[FloatArray, Array], float], scores: FloatArray, truth: Array, notes: list[str], *, name: str
+) -> float:
+    """Return the mean of a measure over the classes with both positives and negatives; a note names the others."""
     positives = truth.sum(axis=0)
     defined = (positives > 0) & (positives < len(truth))
     if not defined.any():
         raise UndefinedMetricError("the labels hold one class only" if len(truth) else "no target has a label")
     if not defined.all():
         left_out = ", ".join(map(str, np.flatnonzero(~defined)[:10]))
-        notes.append(f"roc_auc leaves out {int((~defined).sum())} classes without both kinds of target: {left_out}")
-    return float(np.mean([_area(scores[:, column], truth[:, column]) for column in np.flatnonzero(defined)]))
+        notes.append(f"{name} leaves out {int((~defined).sum())} classes without both kinds of target: {left_out}")
+    return float(np.mean([measure(scores[:, column], truth[:, column]) for column in np.flatnonzero(defined)]))
 
 
 def _area(scores: FloatArray, truth: Array) -> float:
@@ -180,11 +230,11 @@ def _multi_f1(average: Literal["micro", "macro"]) -> Callable[[FloatArray, Array
 
 
 def _multi_auc(logits: FloatArray, labels: Array, notes: list[str]) -> float:
-    return _macro_auc(logits, labels > 0, notes)
+    return _class_mean(_area, logits, labels > 0, notes, name="roc_auc")
 
 
 def _multi_auc_micro(logits: FloatArray, labels: Array, _: list[str]) -> float:
-    return _macro_auc(logits.reshape(-1, 1), (labels > 0).reshape(-1, 1), [])
+    return _class_mean(_area, logits.reshape(-1, 1), (labels > 0).reshape(-1, 1), [], name="roc_auc_micro")
 
 
 def _mae(logits: FloatArray, labels: Array, _: list[str]) -> float:
@@ -221,7 +271,7 @@ def _hits(most: int) -> Callable[[FloatArray, Array, list[str]], float]:
 def _link_auc(logits: FloatArray, labels: Array, _: list[str]) -> float:
     truth = np.zeros(logits.shape, bool)
     truth[:, 0] = True
-    return _macro_auc(logits.reshape(-1, 1), truth.reshape(-1, 1), [])
+    return _class_mean(_area, logits.reshape(-1, 1), truth.reshape(-1, 1), [], name="roc_auc")
 
 
 def _class_confusion(logits: FloatArray, labels: Array) -> IntArray | None:
@@ -250,19 +300,29 @@ def _no_confusion(logits: FloatArray, labels: Array) -> None:
 class _Measures:
     """Measures for predictions of one label kind: its metrics by name, and its confusion counts.
 
-    constant: names the prediction that all targets [N > 0] have; empty where predictions differ.
+    constant: names the prediction that all targets [N > 0] have; empty where predictions differ. further: metrics that
+    choose no epoch.
     """
 
     metrics: dict[str, Callable[[FloatArray, Array, list[str]], float]]
     constant: Callable[[FloatArray], str]
     confusion: Callable[[FloatArray, Array], IntArray | None] = _no_confusion
+    further: dict[str, Callable[[FloatArray, Array, list[str]], float]] = field(default_factory=dict)
 
 
 _MEASURES: dict[LabelKind, _Measures] = {
     "single": _Measures(
-        {"accuracy": _accuracy, "micro_f1": _accuracy, "macro_f1": _macro_f1, "roc_auc": _roc_auc},
+        {
+            "accuracy": _accuracy,
+            "micro_f1": _accuracy,
+            "macro_f1": _macro_f1,
+            "roc_auc": _roc_auc,
+            "average_precision": _average_precision,
+            "brier": _brier,
+        },
         _constant_class,
         _class_confusion,
+        {"calibration_error": _calibration},
     ),
     "multi": _Measures(
         {
@@ -271,6 +331,7 @@ _MEASURES: dict[LabelKind, _Measures] = {
             "macro_f1": _multi_f1("macro"),
             "roc_auc": _multi_auc,
             "roc_auc_micro": _multi_auc_micro,
+            "average_precision": _multi_precision,
         },
         _constant_labels,
         _multi_confusion,

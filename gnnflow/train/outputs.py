@@ -10,10 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from gnnflow.config.task_section import DecideConfig
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.labels import LabelKind
-from gnnflow.train.metrics import Metrics, metrics_of
+from gnnflow.graph.run_facts import Decision
+from gnnflow.train.decisions import Deciding, choose_threshold
+from gnnflow.train.metrics import Metrics, labelled_rows, metrics_of
 from gnnflow.train.objective import Objective
 
 # what to do where the numbers of a model grow beyond all bounds
@@ -43,9 +46,17 @@ class Outputs:
         """Return the mean loss over all labelled targets, however they were batched."""
         return float(objective.loss(torch.from_numpy(self.logits), self.labels)[0])
 
-    def metrics(self, label_kind: LabelKind, *, intervals: bool = False) -> Metrics:
-        """Return every metric that the labels define, its interval if asked for, and the confusion counts."""
-        return metrics_of(self.logits, self.labels, label_kind=label_kind, intervals=intervals)
+    def metrics(self, label_kind: LabelKind, *, intervals: bool = False, deciding: Deciding | None = None) -> Metrics:
+        """Return every metric that the labels define, its interval if asked for, and the confusion counts.
+
+        deciding: see `metrics_of`.
+        """
+        return metrics_of(self.logits, self.labels, label_kind=label_kind, intervals=intervals, deciding=deciding)
+
+    def decision(self, decide: DecideConfig) -> Decision:
+        """Return the threshold between two classes that these outputs, of valid, give."""
+        kept = labelled_rows(self.labels)
+        return choose_threshold(decide, self.logits[kept], self.labels[kept])
 
     def metric(self, name: str, label_kind: LabelKind) -> float:
         """Return one metric. Raises TrainingError where the labels do not define it."""

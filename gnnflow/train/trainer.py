@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from gnnflow.config.pipelines import load_named
 from gnnflow.config.train_section import is_streamed, pipeline_of
 from gnnflow.graph.arrays import IntArray
-from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS, has_reader, has_stages
+from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS, Decision, has_reader, has_stages
 from gnnflow.kernels.device import described, find_device
 from gnnflow.layers.saved import encode_weights
 from gnnflow.layers.start import start_from
@@ -20,11 +20,13 @@ from gnnflow.native import remark
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train.curves import EpochLog
+from gnnflow.train.decisions import Deciding, no_decision
 from gnnflow.train.failed_batch import FailureFolder
 from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.job import TrainJob, fit_digest
 from gnnflow.train.metrics import Metrics
 from gnnflow.train.objective import Objective, balanced_weights
+from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import mean_profile
 from gnnflow.train.rank import OnlyRank, Rank
 from gnnflow.train.reproducible import compute_settings
@@ -39,7 +41,8 @@ class TrainResult:
     Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds, also by part of the epoch (see
     `profile.py`), and, with a validation split, valid_loss and valid_<metric>. Epochs count from 1, in rows as in
     best_epoch. Metrics are `<split>.<name>`, `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see
-    `Metrics`. profiles: of each rank, the mean over epochs. device, constant: see `TrainFacts`.
+    `Metrics`. profiles: of each rank, the mean over epochs. device, constant, metric, decision: see
+    `TrainFacts`.
     """
 
     weights: bytes
@@ -50,6 +53,8 @@ class TrainResult:
     profiles: tuple[Row, ...] = ()
     device: str = ""
     constant: str = ""
+    metric: str = ""
+    decision: Decision | None = None
 
 
 def train(
@@ -72,15 +77,15 @@ def train(
     open_source = open_source or load_named(row.streamed if is_streamed(job.train) else row.source)
     rank = rank or OnlyRank()
     device = find_device(job.train.device, where="train.device", number=rank.card)
-    job = replace(job, share=replace(job.share, device=str(device)))
+    job = replace(job.with_metric(), share=replace(job.share, device=str(device)))
     with compute_settings(job.train.threads, device):
         with rank.open(open_source, job, edges=True) as source:
-            fitted, found = _train_one(job, "train", source=source, rank=rank, progress=progress, log=log)
+            fitted, found, decision = _train_one(job, "train", source=source, rank=rank, progress=progress, log=log)
         profiles = rank.of_all(mean_profile(fitted.state.history))
         metrics = _figures(fitted) | _waits(profiles) | _named(found)
         if job.train.baseline:
             with rank.open(open_source, job, edges=False) as source:
-                _, without_edges = _train_one(job, "baseline", source=source, rank=rank, progress=progress, log=log)
+                _, without_edges, _ = _train_one(job, "baseline", source=source, rank=rank, progress=progress, log=log)
             metrics |= {f"baseline.{name}": value for name, value in _named(without_edges).items()}
     return TrainResult(
         weights=encode_weights(fitted.weights),
@@ -91,12 +96,15 @@ def train(
         confusion={split: each.confusion for split, each in found.items() if each.confusion is not None},
         device=described(device),
         constant=_constant(found),
+        metric=job.train.metric,
+        decision=decision,
     )
 
 
 def _train_one(
     job: TrainJob, name: str, *, source: Source, rank: Rank, progress: Progress, log: EpochLog | None
-) -> tuple[Fitted, dict[str, Metrics]]:
+) -> tuple[Fitted, dict[str, Metrics], Decision | None]:
+    """Return the fit of the model, or of the baseline, its metrics by split, and the threshold between two classes."""
     model = job.model.build(seed=job.seed)
     # A baseline shows what the graph adds, so it must not begin with what another model learned from a graph.
     if job.start is not None and name == "train":
@@ -112,16 +120,31 @@ def _train_one(
         log=log,
     )
     model.load_state_dict(fitted.weights)
+    # of two classes, so small; the outputs of other splits are held one after the other
+    held = {"valid": source.outputs(model, "valid")} if job.decides and "valid" in source.splits else {}
+    decision = _decide(job, held.get("valid"))
+    deciding = None if decision is None else Deciding.of(job.decide, decision.threshold)
     found = {
-        split: source.outputs(model, split).metrics(job.label_kind, intervals=split == "test" and name == "train")
+        split: (held.get(split) or source.outputs(model, split)).metrics(
+            job.label_kind, intervals=split == "test" and name == "train", deciding=deciding
+        )
         for split in source.splits
     }
+    if decision is not None and name == "train":
+        progress.message(f"{name}: {decision.text}")
     for split, each in found.items():
         for note in each.notes:
             progress.message(f"{name}: {split}: {note}")
     if said := _constant(found):
         progress.message(f"{name}: {said}. Try train.class_weight, more epochs or another train.lr.")
-    return fitted, found
+    return fitted, found, decision
+
+
+def _decide(job: TrainJob, valid: Outputs | None) -> Decision | None:
+    """Return the threshold that the outputs of valid give; None where labels are not of two classes."""
+    if not job.decides:
+        return None
+    return no_decision(job.decide, "no target is in valid") if valid is None else valid.decision(job.decide)
 
 
 def _constant(found: dict[str, Metrics]) -> str:

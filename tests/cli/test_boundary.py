@@ -29,7 +29,7 @@ def config(tmp_path: Path) -> Path:
         "name": "small",
         "workspace": str(tmp_path / "runs"),
         "graph": {"nodes": str(tmp_path / "nodes.parquet"), "edges": str(tmp_path / "edges.parquet"), "partitions": 2},
-        "train": {"epochs": 2},
+        "train": {"epochs": 2, "metric": "accuracy"},
         "cluster": {"kind": "synchronous"},
     }
     file = tmp_path / "config.yaml"

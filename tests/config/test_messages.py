@@ -445,7 +445,7 @@ def test_across_is_refused_where_nothing_is_joined():
     [
         ("train.epochs=${STAGE}", "'${STAGE}' is not allowed: must be a whole number"),
         ("train.lr=${UNSET:-must}", "'${UNSET:-must}' is not allowed: must be a number"),
-        ("train.metric=${STAGE}/x", "'${STAGE}/x' is not allowed: must be 'accuracy'"),
+        ("train.metric=${STAGE}/x", "'${STAGE}/x' is not allowed: must be 'auto'"),
     ],
 )
 def test_a_message_keeps_its_own_words_where_a_variable_holds_one_of_them(override, problem):

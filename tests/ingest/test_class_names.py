@@ -201,7 +201,10 @@ def test_numbers_are_those_of_scikit_learn(labels: list[str]) -> None:
     ],
 )
 def test_what_is_no_class_is_refused(tmp_path: Path, labels: list[Any], classes: Any, words: list[str]) -> None:
-    shown = run_cli(inputs_of(tmp_path, labels, classes=classes).arguments())
+    inputs = inputs_of(tmp_path, labels, classes=classes)
+    inputs.config.setdefault("train", {})["metric"] = "accuracy"  # floats are numbers to predict by default
+    inputs.write()
+    shown = run_cli(inputs.arguments())
     assert shown.code == 2
     assert all(word in shown.message for word in words), shown.message
 

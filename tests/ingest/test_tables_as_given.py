@@ -341,7 +341,8 @@ def test_whole_floats_are_classes_by_the_metric_or_the_number_of_classes(tmp_pat
     with pytest.raises(TableError, match=r"no class number.*row 1: 1\.5"):
         ingest(tmp_path, broken, edges, graph={"num_classes": 3})
     with pytest.raises(TableError, match=r"train\.metric is accuracy.*graph\.classes: distinct"):
-        ingest(tmp_path, broken, edges)
+        ingest(tmp_path, broken, edges, train={"metric": "accuracy"})
+    assert ingest(tmp_path, broken, edges).facts(GraphFacts).label_kind == "regression"
 
 
 @pytest.mark.parametrize("partitions", [13, 300])

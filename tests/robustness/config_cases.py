@@ -155,7 +155,8 @@ def _links() -> Iterator[Case]:
     link = {"kind": "link"}
     for value in ("link", 5, {"kind": "edges"}, {"kind": "node", "width": 8}):
         yield refused(f"config task is {value}", key("task", value), "task")
-    yield refused("config links by accuracy", key("task", link), "train.metric", "mrr")
+    by_accuracy = both(key("task", link), key("train.metric", "accuracy"))
+    yield refused("config links by accuracy", by_accuracy, "train.metric", "mrr")
     for name, value in (
         ("decoder", "dot"),
         ("decoder", {"kind": "cosine"}),

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 # no answer can know the second: a table, its rows, its target or its labels cannot be read
 UNKNOWN: tuple[tuple[str, str], ...] = (
+    (
+        (
+            "a file of another program | a folder of two formats | a folder of two tables | a folder without tables | "
+            "a missing file | a secret in a URL | a separator that is not there | a variable that is not set"
+        ),
+        "decisions between numbers | decisions between three classes",
+    ),
+    # labels are counted by split
+    (
+        "decisions between three classes",
+        "a split by dates of another form | another word for a split | numbers of splits",
+    ),
     # a table that cannot be read, which later also shows these
     (
         (
@@ -130,6 +142,19 @@ UNKNOWN: tuple[tuple[str, str], ...] = (
 # the second is a consequence, or no mistake beside the first; or the task does not read what it is about; or both
 # together make a third
 FOLLOWS: tuple[tuple[str, str], ...] = (
+    # links have no decisions, and what both mistakes say of the labels is one mistake or a third
+    (
+        "a split by a time that is not there | edges too few to hold out",
+        "decisions by a part of the costs | decisions by no rule | decisions between three classes",
+    ),
+    (
+        "decisions between numbers",
+        "a metric of other labels | a number of classes for numbers",
+    ),
+    (
+        "decisions by no rule",
+        "numbers as labels of classes",
+    ),
     # the task reads no such labels, splits, weights or kinds
     (
         "times of another name",

@@ -119,6 +119,27 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         put("train.metric", "mae"),
         mended=put("train.metric", "accuracy"),
     ),
+    "decisions by no rule": Mistake(
+        ("task.decide.kind: 'topk' is not allowed", "top_k"),
+        put("task.decide", {"kind": "topk", "k": 3}),
+        mended=put("task.decide.kind", "top_k"),
+    ),
+    "decisions by a part of the costs": Mistake(
+        ("task.decide.miss: required but missing", "Cost of a target of class 1 that is decided against"),
+        put("task.decide", {"kind": "cost", "false_alarm": 2}),
+    ),
+    "decisions between three classes": Mistake(
+        ("task.decide.kind: precision is a threshold between two classes, and does not support labels of 3 classes",),
+        put("task.decide", {"kind": "precision", "at_least": 0.9}),
+        column("nodes", "label", [0, 1, 2, 1] * (ROWS // 4)),
+        mended=left_out("task.decide"),
+    ),
+    "decisions between numbers": Mistake(
+        ("task.decide.kind: top_k is a threshold between two classes, and does not support regression labels",),
+        both(put("train.metric", "mae"), put("task.decide", {"kind": "top_k", "k": 3})),
+        column("nodes", "label", HALVES),
+        mended=left_out("task.decide"),
+    ),
     "classes as a key of the task": Mistake(
         ("task.classes: unknown key", "elsewhere: graph.classes"), put("task.classes", 2), mended=left_out("task")
     ),
@@ -336,6 +357,7 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
     ),
     "numbers as labels of classes": Mistake(
         ("column 'label' holds floats, numbers to predict", "set train.metric: mae"),
+        put("train.metric", "accuracy"),
         spoil=column("nodes", "label", HALVES),
         mended=put("train.metric", "mae"),
     ),

@@ -76,7 +76,7 @@ def test_a_run_learns_labels_of_edges_and_writes_a_row_for_each(done: tuple[Conf
     assert result.metrics["test.accuracy"] > 0.85
     assert result.metrics["infer.parity_max_difference"] < 1e-4
     found, given = predictions(result), pq.read_table(folder / "edges.parquet")
-    assert found.column_names == ["src", "dst", "prediction", "probabilities", "class"]
+    assert found.column_names == ["src", "dst", "prediction", "probabilities", "class", "decision"]
     names = {0: "legal", 1: "illicit"}
     assert found["class"].to_pylist() == [names[number] for number in found["prediction"].to_pylist()]
     pairs = [sorted(zip(each["src"].to_pylist(), each["dst"].to_pylist(), strict=True)) for each in (found, given)]

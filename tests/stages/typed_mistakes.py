@@ -325,7 +325,7 @@ TYPED_MISTAKES: dict[str, Mistake] = {
     ),
     "links by the metric of nodes": Mistake(
         ("train.metric: accuracy is not defined for links", "mrr"),
-        both(_LINKS_OF_BUYS, left_out("train.metric")),
+        both(_LINKS_OF_BUYS, put("train.metric", "accuracy")),
         mended=put("train.metric", "mrr"),
     ),
     "links of a relation without edges": Mistake(
@@ -378,6 +378,7 @@ TYPED_MISTAKES: dict[str, Mistake] = {
     ),
     "numbers of a type as classes": Mistake(
         ("user.parquet: column 'label' holds floats, numbers to predict", "for numbers set train.metric: mae"),
+        put("train.metric", "accuracy"),
         spoil=column("user", "label", HALVES),
         mended=put("train.metric", "mae"),
     ),

@@ -113,7 +113,7 @@ def run(source: WholeGraph, *, uri: str = "", steps: int | None = None) -> Fitte
     job = job_for(GRAPH, epochs=6, checkpoint_steps=1)
     model = job.model.build(seed=job.seed)
     updater = LocalUpdater(model, job.train) if steps is None else Interrupted(model, job.train, steps=steps)
-    options = FitOptions("fit", job.train, checkpoint_uri=uri)
+    options = FitOptions("fit", job.with_metric().train, checkpoint_uri=uri)
     objective = Objective("single")
     return fit(model, options, source=source, updater=updater, objective=objective, progress=Recording())
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binomtest
-from sklearn.metrics import f1_score
+from sklearn.metrics import average_precision_score, f1_score
 
 from gnnflow.graph.labels import LabelKind
 from gnnflow.train import intervals
@@ -60,6 +60,19 @@ def test_areas_have_delongs_variance() -> None:
     assert np.square(intervals._influence(found, truth)).sum() == pytest.approx(variance)
 
 
+def test_average_precision_moves_by_its_influence() -> None:
+    rng = np.random.default_rng(4)
+    truth = rng.random(60) < 0.3
+    found = np.round(rng.normal(size=60) + truth, 1)  # rounded, so that some tie
+    step, weights = 1e-6, np.ones(60)
+    moved = [
+        average_precision_score(truth, found, sample_weight=weights + step * (np.arange(60) == each))
+        for each in range(60)
+    ]
+    derivative = (np.array(moved) - average_precision_score(truth, found)) / step
+    assert intervals._precision_influence(found, truth) == pytest.approx(derivative, abs=1e-6)
+
+
 @pytest.mark.table(2)
 @pytest.mark.parametrize("label_kind", ["single", "multi"])
 def test_f1_has_the_interval_of_a_bootstrap_over_targets(label_kind: LabelKind) -> None:
@@ -77,7 +90,8 @@ def test_f1_has_the_interval_of_a_bootstrap_over_targets(label_kind: LabelKind) 
 @pytest.mark.parametrize("label_kind", ["single", "multi", "regression"])
 def test_intervals_hold_the_metric_and_narrow_with_the_root_of_the_targets(label_kind: LabelKind) -> None:
     few, many = scores(label_kind, 900), scores(label_kind, 90_000)
-    assert set(few.intervals) == set(few.values) == set(many.intervals)
+    # few targets make the calibration error too large, so no interval around it holds the true one
+    assert set(few.intervals) == set(few.values) - {"calibration_error"} == set(many.intervals)
     for name, (low, high) in many.intervals.items():
         assert low < many.values[name] < high
         width = few.intervals[name][1] - few.intervals[name][0]
@@ -92,7 +106,7 @@ def test_about_95_of_100_intervals_hold_the_true_metric(label_kind: LabelKind) -
     for seed in range(1, 101):
         found = scores(label_kind, 400, seed=seed).intervals
         held.update(name for name, (low, high) in found.items() if low <= true[name] <= high)
-    assert set(held) == set(true)
+    assert set(held) == set(true) - {"calibration_error"}
     for name, count in held.items():
         assert 88 <= count <= 100, name
 

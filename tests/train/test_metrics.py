@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from sklearn import metrics as sk
+from sklearn.calibration import calibration_curve
 
 from gnnflow.train.metrics import metrics_of
 
@@ -73,20 +74,27 @@ def test_one_prediction_for_labels_that_differ_is_named(
 def test_one_class_leaves_the_area_out_with_a_reason() -> None:
     found = metrics_of(one_hot([0, 1], 2), np.array([1, 1]), label_kind="single")
     assert "roc_auc" not in found.values
-    assert found.notes == ("roc_auc is undefined: the labels hold one class only",)
+    assert "average_precision" not in found.values
+    assert found.notes == (
+        "roc_auc is undefined: the labels hold one class only",
+        "average_precision is undefined: the labels hold one class only",
+    )
     assert found.values["accuracy"] == 0.5
 
 
 def test_a_missing_class_is_named() -> None:
     found = metrics_of(one_hot([0, 1, 0], 3), np.array([0, 1, 0]), label_kind="single")
     assert found.values["roc_auc"] == 1.0
-    assert found.notes == ("roc_auc leaves out 1 classes without both kinds of target: 2",)
+    assert found.notes == (
+        "roc_auc leaves out 1 classes without both kinds of target: 2",
+        "average_precision leaves out 1 classes without both kinds of target: 2",
+    )
 
 
 def test_no_labels_define_nothing() -> None:
     found = metrics_of(one_hot([0, 1], 2), np.array([-1, -1]), label_kind="single")
     assert found.values == {}
-    assert len(found.notes) == 4
+    assert len(found.notes) == 7
     assert found.confusion is None
 
 
@@ -127,6 +135,13 @@ def test_flat_names() -> None:
     assert found.named("test") == {"test.accuracy": 1.0}
 
 
+def reference_error(probability: np.ndarray, truth: np.ndarray) -> float:
+    """Return the calibration error from scikit-learn's curve, whose bins are weighed by their targets."""
+    share, expected = calibration_curve(truth, probability, n_bins=10)
+    counts = np.bincount(np.searchsorted(np.linspace(0, 1, 11)[1:-1], probability), minlength=10)
+    return float((abs(share - expected) * counts[counts > 0]).sum() / len(truth))
+
+
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("num_classes", [2, 5])
 def test_metrics_of_classes_are_those_of_scikit_learn(seed: int, num_classes: int) -> None:
@@ -136,13 +151,20 @@ def test_metrics_of_classes_are_those_of_scikit_learn(seed: int, num_classes: in
     logits = rng.integers(-2, 3, (60, num_classes)).astype(np.float32) - np.eye(num_classes, dtype=np.float32)[0] * 9
     found, guess = metrics_of(logits, labels, label_kind="single"), logits.argmax(axis=1)
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    scores = logits[:, 1] - logits[:, 0] if num_classes == 2 else shifted / shifted.sum(axis=1, keepdims=True)
+    shares = shifted / shifted.sum(axis=1, keepdims=True)
+    scores = logits[:, 1] - logits[:, 0] if num_classes == 2 else shares
     assert found.values == pytest.approx(
         {
             "accuracy": sk.accuracy_score(labels, guess),
             "micro_f1": sk.f1_score(labels, guess, average="micro"),
             "macro_f1": sk.f1_score(labels, guess, average="macro"),
             "roc_auc": sk.roc_auc_score(labels, scores, multi_class="ovr"),
+            "average_precision": sk.average_precision_score(labels, scores, average="macro"),
+            "brier": sk.brier_score_loss(labels, shares[:, 1] if num_classes == 2 else shares),
+            "calibration_error": reference_error(
+                shares[:, 1] if num_classes == 2 else shares.max(axis=1),
+                labels == 1 if num_classes == 2 else guess == labels,
+            ),
         }
     )
     assert found.confusion is not None
@@ -163,6 +185,7 @@ def test_metrics_of_several_labels_are_those_of_scikit_learn(seed: int) -> None:
             "macro_f1": sk.f1_score(truth, guess, average="macro", zero_division=np.nan),
             "roc_auc": sk.roc_auc_score(truth[:, :5], logits[:, :5]),
             "roc_auc_micro": sk.roc_auc_score(truth, logits, average="micro"),
+            "average_precision": sk.average_precision_score(truth[:, :5], logits[:, :5]),
         }
     )
     assert found.confusion is not None

@@ -39,7 +39,8 @@ def test_neighbours_are_learned_and_beat_the_baseline() -> None:
 def test_the_test_metrics_have_intervals() -> None:
     metrics = run(epochs=3, baseline=True)[0].metrics
     bounded = {key.rpartition("_")[0] for key in metrics if key.endswith("_low")}
-    assert bounded == {"test.accuracy", "test.micro_f1", "test.macro_f1", "test.roc_auc"}
+    names = ("accuracy", "micro_f1", "macro_f1", "roc_auc", "average_precision", "brier")
+    assert bounded == {f"test.{name}" for name in names}
     for key in bounded:
         assert metrics[f"{key}_low"] < metrics[key] < metrics[f"{key}_high"]
 
@@ -212,7 +213,7 @@ def test_a_model_that_predicts_one_class_says_so_once_of_the_test_split() -> Non
     [
         (
             "regression",
-            {},
+            {"metric": "accuracy"},
             "train.metric: accuracy is not defined for regression labels. Set it to mae or rmse or loss",
         ),
         ("single", {"metric": "mae"}, "mae is not defined for single labels. Set it to accuracy or micro_f1"),

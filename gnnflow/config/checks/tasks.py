@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gnnflow.config.base import problem
 from gnnflow.config.messages import show
 from gnnflow.config.neighbors_section import DirectNeighbors
-from gnnflow.graph.labels import LABEL_KINDS, selection_metrics
+from gnnflow.graph.labels import AUTO, LABEL_KINDS, selection_metrics
 
 if TYPE_CHECKING:
     from gnnflow.config.sections import Sections
@@ -19,7 +19,7 @@ def check_link_keys(config: Sections) -> None:
     """Raise where links are predicted with keys of nodes."""
     if config.task.kind != "link":
         return
-    if config.train.metric not in selection_metrics("link"):
+    if config.train.metric not in (AUTO, *selection_metrics("link")):
         raise problem(
             f"{config.train.metric} is not defined for links",
             key="train.metric",

@@ -1,0 +1,129 @@
+"""Rare classes through every stage: the metric that is chosen, the threshold, and the decisions of predictions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn import metrics as sk
+
+from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.run_facts import TrainFacts
+from gnnflow.stages import pipeline, publish, score
+from gnnflow.stages.base import StageContext
+from tests.hearing import Heard
+from tests.small_graphs import graph_config, write_graph
+
+TRAIN = {"epochs": 4, "batch_size": 32, "threads": 1}
+
+
+def write_rare(folder: Path, *, num_nodes: int = 240, seed: int = 0, labelled: bool = True) -> pa.Table:
+    """Write a graph in which one of eight nodes or so has class 1, which a feature tells in part."""
+    write_graph(folder, num_nodes=num_nodes, num_edges=900, seed=seed)
+    nodes = pq.read_table(folder / "nodes.parquet")
+    x = np.stack(nodes["x"].to_numpy())[:, 0] + np.random.default_rng(seed).normal(size=num_nodes) / 2
+    nodes = nodes.set_column(2, "label", pa.array((x > 1.3).astype(np.int64)))
+    pq.write_table(nodes if labelled else nodes.drop_columns(["label", "split"]), folder / "nodes.parquet")
+    return nodes
+
+
+def read_parts(uri: str) -> pa.Table:
+    return pa.concat_tables([pq.read_table(path) for path in sorted(Path(uri).glob("*.parquet"))])
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[StageContext, Any, pa.Table]:
+    folder = tmp_path_factory.mktemp("rare")
+    nodes = write_rare(folder)
+    context = StageContext.of(graph_config(folder, train=TRAIN, publish={"incomparable": "promote"}))
+    return context, pipeline.run(context), nodes
+
+
+def facts_of(context: StageContext) -> TrainFacts:
+    return context.artifact("train").facts(TrainFacts)
+
+
+def decided(table: pa.Table, threshold: float) -> np.ndarray:
+    probability = np.stack(table["probabilities"].to_numpy())[:, 1]
+    assert probability.dtype == np.float32
+    # as a reader compares them: in float32, or in float64
+    np.testing.assert_array_equal(probability >= np.float32(threshold), probability.astype(np.float64) >= threshold)
+    return np.asarray(probability >= threshold)
+
+
+def test_a_rare_class_is_judged_by_average_precision(done: tuple[StageContext, Any, pa.Table]) -> None:
+    context, result, nodes = done
+    assert 0.05 < np.mean(nodes["label"].to_numpy()) < 0.2
+    facts = facts_of(context)
+    assert context.config.train.metric == "auto"
+    assert facts.metric == "average_precision"
+    assert facts.history[facts.best_epoch - 1]["valid_average_precision"] == result.metrics["valid.average_precision"]
+    page = Path(result.report).read_text()
+    assert "Test average precision is" in page
+    assert "chosen on valid for the highest F1" in page
+
+
+def test_decisions_of_a_run_are_scores_from_the_threshold(done: tuple[StageContext, Any, pa.Table]) -> None:
+    context, result, nodes = done
+    decision, found = facts_of(context).decision, read_parts(result.predictions)
+    assert decision is not None
+    assert decision.threshold is not None
+    saved = json.loads((Path(context.artifact("train").uri) / "model.json").read_text())
+    assert saved["decision"] == {"rule": "the highest F1", "threshold": decision.threshold, "why": ""}
+    assert found.column_names[-1] == "decision"
+    np.testing.assert_array_equal(found["decision"].to_numpy(), decided(found, decision.threshold))
+    rows = found.select(["id", "decision"]).join(nodes.select(["id", "label", "split"]), "id").to_pydict()
+    for split in ("train", "valid", "test"):
+        own = [place for place, name in enumerate(rows["split"]) if name == split]
+        truth, guess = (np.array(rows[name])[own] for name in ("label", "decision"))
+        for name, measure in (
+            ("precision", sk.precision_score),
+            ("recall", sk.recall_score),
+            ("f1", sk.f1_score),
+        ):
+            assert result.metrics[f"{split}.{name}"] == pytest.approx(measure(truth, guess)), (split, name)
+
+
+def test_a_published_model_decides_on_later_tables_by_its_own_threshold(
+    done: tuple[StageContext, Any, pa.Table], tmp_path: Path
+) -> None:
+    context, _, _ = done
+    publish.run(context)
+    write_rare(tmp_path, num_nodes=80, seed=3, labelled=False)
+    graph = {side: str(tmp_path / f"{side}.parquet") for side in ("nodes", "edges")}
+    later = graph_config(tmp_path, workspace=context.config.workspace, train=TRAIN, graph=graph)
+    found = read_parts(score.run(StageContext.of(later)).predictions)
+    decision = facts_of(context).decision
+    assert decision is not None
+    assert decision.threshold is not None
+    assert found.num_rows == 80
+    np.testing.assert_array_equal(found["decision"].to_numpy(), decided(found, decision.threshold))
+
+
+def test_a_threshold_that_does_not_exist_decides_nothing_and_says_so(tmp_path: Path) -> None:
+    write_rare(tmp_path)
+    heard = Heard()
+    config = graph_config(tmp_path, train=TRAIN, task={"decide": {"kind": "top_k", "k": 1000}})
+    result = pipeline.run(StageContext.of(config, progress=heard))
+    assert read_parts(result.predictions)["decision"].null_count == 240
+    assert any(
+        "no threshold: valid has 60 labelled targets, and task.decide.k is 1,000" in each for each in heard.messages
+    )
+    assert "test.precision" not in result.metrics
+
+
+def test_another_rule_is_another_model_and_no_rule_is_for_four_classes(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    rule = {"decide": {"kind": "cost", "miss": 5}}
+    usual, other = (StageContext.of(graph_config(tmp_path, train=TRAIN, task=task)) for task in ({}, rule))
+    assert usual.run.fingerprints["select"] == other.run.fingerprints["select"]
+    assert usual.run.fingerprints["train"] != other.run.fingerprints["train"]
+    with pytest.raises(TrainingError, match=r"cost is a threshold between two classes, .* labels of 4 classes"):
+        pipeline.run(other)
+    pipeline.run(usual)
+    assert facts_of(usual).decision is None

@@ -1,0 +1,158 @@
+"""Thresholds between two classes: chosen on planted cases, and measured as scikit-learn measures them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+from gnnflow.config.task_section import (
+    AutoDecision,
+    CostDecision,
+    DecideConfig,
+    F1Decision,
+    PrecisionDecision,
+    TopDecision,
+)
+from gnnflow.train.decisions import Deciding, choose_threshold, decision_metrics, positive_probability
+from gnnflow.train.metrics import metrics_of
+
+ZEROS = np.zeros(4, np.int64)
+
+
+def logits_of(probabilities: Any) -> np.ndarray:
+    """Return raw outputs [N, 2] of which class 1 has these probabilities."""
+    shares = np.asarray(probabilities, np.float64)
+    return np.column_stack([np.zeros(len(shares)), np.log(shares / (1 - shares))]).astype(np.float32)
+
+
+PLANTED = logits_of([0.9, 0.8, 0.7, 0.6, 0.4, 0.2, 0.1, 0.1])
+LABELS = np.array([1, 0, 1, 1, 0, 1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("rule", "between"),
+    [
+        (AutoDecision(), (0.1, 0.2)),  # 4 of 4 in 6: F1 8/10; 3 in 4 are 6/8
+        (F1Decision(), (0.1, 0.2)),
+        (CostDecision(miss=1), (0.4, 0.6)),
+        (CostDecision(miss=10), (0.1, 0.2)),
+        (CostDecision(miss=1, false_alarm=10), (0.8, 0.9)),
+        (PrecisionDecision(at_least=0.75), (0.4, 0.6)),
+        (PrecisionDecision(at_least=1), (0.8, 0.9)),
+        (PrecisionDecision(at_least=0.5), (0.1, 0.2)),
+        (TopDecision(k=1), (0.8, 0.9)),
+        (TopDecision(k=3), (0.6, 0.7)),
+        (TopDecision(k=7), (0, 0.1)),  # two share the seventh place
+    ],
+)
+def test_a_planted_threshold_is_found(rule: DecideConfig, between: tuple[float, float]) -> None:
+    found = choose_threshold(rule, PLANTED, LABELS)
+    assert found.threshold == pytest.approx(sum(between) / 2)
+
+
+def test_deciding_for_nobody_can_cost_least() -> None:
+    found = choose_threshold(CostDecision(miss=1, false_alarm=100), PLANTED, 1 - LABELS)
+    assert found.threshold == pytest.approx(0.95)
+    sure = np.array([[-90.0, 0], [0, 0]], np.float32)  # a probability of 1 has none above it
+    found = choose_threshold(CostDecision(miss=1, false_alarm=100), sure, np.array([0, 1]))
+    assert found.threshold is not None
+    assert found.threshold > 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "labels", "why"),
+    [
+        (F1Decision(), ZEROS, "every labelled target of valid has class 0"),
+        (CostDecision(miss=2), ZEROS + 1, "every labelled target of valid has class 1"),
+        (PrecisionDecision(at_least=0.9), ZEROS[:0], "no target of valid has a label"),
+        (PrecisionDecision(at_least=0.9), [0, 1, 0, 0], "precision is 0.500 at most, and task.decide.at_least is 0.9"),
+        (TopDecision(k=5), ZEROS, "valid has 4 labelled targets, and task.decide.k is 5"),
+    ],
+)
+def test_a_threshold_that_does_not_exist_has_a_reason(rule: DecideConfig, labels: Any, why: str) -> None:
+    found = choose_threshold(rule, logits_of([0.9, 0.8, 0.2, 0.1])[: len(labels)], np.asarray(labels))
+    assert (found.threshold, found.why) == (None, why)
+    assert found.text == f"no threshold: {why}"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_best_f1_and_recall_are_those_of_scikit_learn(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = rng.random(80) < 0.3
+    # a few values only, so that many are equal
+    logits = np.column_stack([np.zeros(80), rng.integers(-3, 4, 80) + labels]).astype(np.float32)
+    precision, recall, _ = sk.precision_recall_curve(labels, positive_probability(logits))
+    least = labels.mean()
+    best = np.max(2 * precision * recall / np.maximum(precision + recall, 1e-9))
+    for rule, name, reference in (
+        (F1Decision(), "f1", best),
+        (PrecisionDecision(at_least=least), "recall", recall[precision >= least].max()),
+    ):
+        chosen = choose_threshold(rule, logits, labels.astype(np.int64))
+        assert chosen.threshold is not None
+        values, notes = decision_metrics(logits, labels.astype(np.int64), Deciding(chosen.threshold))
+        assert values[name] == pytest.approx(reference)
+        guess = positive_probability(logits) >= chosen.threshold
+        assert values == pytest.approx(
+            {
+                "precision": sk.precision_score(labels, guess),
+                "recall": sk.recall_score(labels, guess),
+                "f1": sk.f1_score(labels, guess),
+            }
+        )
+        assert notes == []
+
+
+def test_the_order_of_targets_changes_no_threshold() -> None:
+    rng = np.random.default_rng(0)
+    labels, logits = rng.integers(0, 2, 200), rng.integers(-4, 5, (200, 2)).astype(np.float32)
+    order = rng.permutation(200)
+    for rule in (F1Decision(), CostDecision(miss=3), PrecisionDecision(at_least=0.5), TopDecision(k=30)):
+        assert choose_threshold(rule, logits, labels) == choose_threshold(rule, logits[order], labels[order])
+
+
+def test_a_threshold_lies_between_neighbouring_float32_numbers() -> None:
+    """Halfway rounds to the lower one, which is decided against."""
+    low = np.float32(0.25)
+    near = np.array([[0, 0], [0, 0]], np.float32)
+    near[:, 1] = np.log(1 / 3)
+    near[1, 1] = np.nextafter(near[1, 1], np.float32(9))
+    found = choose_threshold(F1Decision(), near, np.array([0, 1]))
+    first, second = positive_probability(near)
+    assert first < second or first == second == low
+    if first < second:
+        assert found.threshold is not None
+        assert first < np.float32(found.threshold) <= second
+
+
+def test_equal_scores_share_the_last_places_of_the_top() -> None:
+    logits, labels = logits_of([0.9, 0.5, 0.5, 0.5, 0.1]), np.array([1, 1, 0, 0, 1])
+    values, notes = decision_metrics(logits, labels, Deciding(top=2, is_asked=True))
+    assert values == pytest.approx({"precision_at_2": (1 + 1 / 3) / 2, "recall_at_2": (1 + 1 / 3) / 3})
+    assert notes == []
+
+
+def test_an_undefined_figure_of_decisions_has_a_reason() -> None:
+    logits = logits_of([0.4, 0.3])
+    values, notes = decision_metrics(logits, ZEROS[:2], Deciding(0.5, top=3, is_asked=True))
+    assert values == {}
+    assert notes == [
+        "precision is undefined: no target reaches the threshold",
+        "recall is undefined: no target is of class 1",
+        "f1 is undefined: no target is of class 1 and none reaches the threshold",
+        "precision_at_3 and recall_at_3 are undefined: the split has 2 labelled targets",
+    ]
+    assert decision_metrics(logits, ZEROS[:2], Deciding()) == ({}, [])  # nobody asked for the first hundred
+
+
+def test_intervals_of_rare_classes_hold_their_metric() -> None:
+    rng = np.random.default_rng(1)
+    labels = (rng.random(2000) < 0.05).astype(np.int64)
+    logits = np.column_stack([np.zeros(2000), rng.standard_normal(2000) + 2 * labels]).astype(np.float32)
+    found = metrics_of(logits, labels, label_kind="single", intervals=True, deciding=Deciding(0.8))
+    for name in ("average_precision", "brier", "precision", "recall", "f1"):
+        low, high = found.intervals[name]
+        assert low < found.values[name] < high
