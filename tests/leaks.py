@@ -20,8 +20,8 @@ _SHARED = Path("/dev/shm")
 _LASTING_THREADS = ("fsspecIO", "Dask-Offload", "Profile", "asyncio_", "AsyncProcess", "pymp-", "QueueFeeder")
 # The tracker of named semaphores and the server that forks processes: one a process, both end with it.
 _LASTING_PROCESSES = (b"resource_tracker", b"forkserver")
-# Set when a library is first used: by pytest, OpenMP, torch's compiler, Dask's workers, matplotlib where HOME cannot be
-# written to and, as our docs say, for MLflow's client.
+# Set when a library is first used: by pytest, OpenMP, torch's compiler, Dask's workers, Polars' allocator, matplotlib
+# where HOME cannot be written to and, as our docs say, for MLflow's client.
 _LASTING_VARIABLES = (
     "PYTEST_",
     "KMP_",
@@ -30,6 +30,7 @@ _LASTING_VARIABLES = (
     "MLFLOW_HTTP_",
     "MLFLOW_SUPPRESS_",
     "MPLCONFIGDIR",
+    "_RJEM_MALLOC_CONF",
 )
 # Written or opened once by a library: PyG's functions and their bytecode, what torch compiles, matplotlib's fonts and
 # folder, and archives on Python's path, which stay open for those who look for packages. Dask keeps the folder of its
