@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from gnnflow.config.base import Fraction, Integer, Number, Section, problem
 
@@ -302,13 +302,29 @@ class TopDecision(Section):
     k: Integer = Field(ge=1, description="Labelled targets of valid that are decided for.")
 
 
+def _as_section(value: Any) -> Any:
+    """Return the section that a word stands for: its kind, or precision>=0.9."""
+    if not isinstance(value, str):
+        return value
+    kind, found, least = (part.strip() for part in value.partition(">="))
+    if not found:
+        return {"kind": kind}
+    try:
+        return {"kind": kind, "at_least": float(least)}
+    except ValueError:
+        return value
+
+
 DecideConfig = Annotated[
-    AutoDecision | F1Decision | CostDecision | PrecisionDecision | TopDecision, Field(discriminator="kind")
+    AutoDecision | F1Decision | CostDecision | PrecisionDecision | TopDecision,
+    Field(discriminator="kind"),
+    BeforeValidator(_as_section),
 ]
 
 _DECIDE = (
-    "How the threshold of class 1 is chosen on valid, where labels are of two classes. Of equally good ones it is the "
-    "highest. It is stored with the model, and predictions have the column decision."
+    "How the threshold of class 1 is chosen on valid, where labels are of two classes. A word stands for its kind, and "
+    "precision>=0.9 for that precision. Of equally good thresholds it is the highest. It is stored with the model, and "
+    "predictions have the column decision."
 )
 
 

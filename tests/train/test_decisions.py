@@ -13,6 +13,7 @@ from gnnflow.config.task_section import (
     CostDecision,
     DecideConfig,
     F1Decision,
+    NodeTask,
     PrecisionDecision,
     TopDecision,
 )
@@ -51,6 +52,20 @@ LABELS = np.array([1, 0, 1, 1, 0, 1, 0, 0])
 def test_a_planted_threshold_is_found(rule: DecideConfig, between: tuple[float, float]) -> None:
     found = choose_threshold(rule, PLANTED, LABELS)
     assert found.threshold == pytest.approx(sum(between) / 2)
+
+
+@pytest.mark.parametrize(
+    ("word", "rule"),
+    [("f1", F1Decision()), ("auto", AutoDecision()), ("precision >= 0.9", PrecisionDecision(at_least=0.9))],
+)
+def test_a_word_stands_for_a_rule(word: str, rule: DecideConfig) -> None:
+    assert NodeTask.model_validate({"decide": word}).decide == rule
+
+
+@pytest.mark.parametrize("word", ["best", "precision>=high", "f1>=0.3", "precision"])
+def test_a_word_for_no_rule_is_refused(word: str) -> None:
+    with pytest.raises(ValueError, match="decide"):
+        NodeTask.model_validate({"decide": word})
 
 
 def test_deciding_for_nobody_can_cost_least() -> None:
