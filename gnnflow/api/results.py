@@ -20,7 +20,7 @@ from gnnflow.stages.sweep import SweepResult
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import read_facts, read_manifest
-from gnnflow.storage.run_folder import PREDICTIONS, REPORT, read_metrics, read_predictions, read_run
+from gnnflow.storage.run_folder import PREDICTIONS, REPORT, metric_of, read_metrics, read_predictions, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ class Run:
 
     def headline(self) -> tuple[str, float] | None:
         """Return the key and value of the metric that chose the model, on test or else on valid; None without one."""
-        wanted = self.config["train"]["metric"]
+        wanted = metric_of(self.record)
         keys = [f"{split}.{wanted}" for split in ("test", "valid")]
         keys += [key for key in self.metrics if key.startswith("test.") and not key.endswith("loss")]
         return next(((key, self.metrics[key]) for key in keys if key in self.metrics), None)
@@ -118,7 +118,7 @@ class Run:
         return render_card(
             self.name,
             metrics=self.metrics,
-            metric=self.config["train"]["metric"],
+            metric=metric_of(self.record),
             curves=facts.history,
             best_epoch=facts.best_epoch,
             report=join(self.uri, REPORT),

@@ -13,9 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from gnnflow.graph.errors import StorageError
+from gnnflow.graph.labels import AUTO
+from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.storage.documents import read_document
 from gnnflow.storage.filesystem import absolute, age_of, exists, join, list_names, read_json
-from gnnflow.storage.manifest import read_manifest
+from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.verified import check_file, entries_of, is_whole, read_verified, remedy
 from gnnflow.storage.workspace import MANIFEST, RUN, Workspace
@@ -92,6 +94,13 @@ def read_metrics(run: str) -> dict[str, float]:
     if not isinstance(held, dict):
         raise StorageError("does not hold metrics", where=where, fix=fix)
     return held
+
+
+def metric_of(record: dict[str, Any]) -> str:
+    """Return the metric that chose a run's best epoch: the facts have the one that `auto` stood for."""
+    metric: str = record["config"]["train"]["metric"]
+    trained = record["artifacts"]["train"]
+    return metric if metric != AUTO else read_facts(trained, read_manifest(trained), TrainFacts).metric
 
 
 def files_of(run: str, record: dict[str, Any]) -> tuple[FileEntry, ...]:

@@ -78,7 +78,7 @@ def test_importing_gnnflow_loads_no_library() -> None:
     "held_by",
     [
         of_pandas,
-        pytest.param(of_polars, marks=pytest.mark.keeps("variables")),  # polars sets one of its allocator
+        of_polars,
         of_duckdb,
         of_reader,
     ],
@@ -269,6 +269,8 @@ class Broken:
 
 def test_a_run_shows_itself(run: gf.Run, config: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"Run\('small', test\.\w+ 0\.\d+, '.*'\)", repr(run))
+    assert run.config["train"]["metric"] == "auto"
+    assert run.headline() == ("test.accuracy", run.metrics["test.accuracy"])
     page = run._repr_html_()
     assert page.count("<svg") >= 1
     assert f'href="file://{run.report}"' in page
