@@ -212,8 +212,8 @@ TOYS = {
             "gnnflow/graph/labels.py": (
                 _before('    "mae",\n    "rmse",\n    "mrr",', '    "toy",\n'),
                 (
-                    "is_class=True,\n        is_list=False,\n        metrics=_SCORES,",
-                    'is_class=True,\n        is_list=False,\n        metrics=(*_SCORES, "toy"),',
+                    "is_class=True,\n        is_list=False,\n        metrics=_OF_ONE_CLASS,",
+                    'is_class=True,\n        is_list=False,\n        metrics=(*_OF_ONE_CLASS, "toy"),',
                 ),
             ),
             "gnnflow/train/metrics.py": (
@@ -222,11 +222,7 @@ TOYS = {
                     "def _toy(logits, labels, _):\n"
                     "    return float((_predicted_class(logits, labels) != labels).mean())\n\n\n",
                 ),
-                _before('{"accuracy": _accuracy, "micro_f1": _accuracy', "\n            "),
-                (
-                    '"accuracy": _accuracy, "micro_f1": _accuracy',
-                    '"toy": _toy, "accuracy": _accuracy, "micro_f1": _accuracy',
-                ),
+                _before('            "accuracy": _accuracy,\n', '            "toy": _toy,\n'),
             ),
         },
     ),
