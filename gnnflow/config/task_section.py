@@ -378,3 +378,8 @@ TaskConfig = Annotated[
 ]
 PairTask = LinkTask | EdgeTask
 """The tasks whose targets are pairs of nodes."""
+
+
+def decide_of(task: NodeTask | LinkTask | EdgeTask) -> DecideConfig:
+    """Return the rule for the threshold between two classes; links have no classes."""
+    return AutoDecision() if isinstance(task, LinkTask) else task.decide

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.config import STAGES, MiniBatchConfig, PairTask
 from gnnflow.config.columns_section import is_pattern
 from gnnflow.config.own_code import source_digest
+from gnnflow.config.task_section import decide_of
 from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, SelectFacts
@@ -190,6 +191,8 @@ def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | 
 
 
 def _score(version: Version, *, context: StageContext, targets: _TestTargets, metric: str) -> dict[str, float]:
+    from gnnflow.layers.saved import read_decision
+    from gnnflow.train.decisions import Deciding
     from gnnflow.train.objective import Objective
     from gnnflow.train.reproducible import compute_settings
 
@@ -199,7 +202,10 @@ def _score(version: Version, *, context: StageContext, targets: _TestTargets, me
     with compute_settings(train.threads):
         model = load_model(version, num_hops=targets.num_hops)
         outputs = targets.outputs(model)
-    scores = outputs.metrics(kind, intervals=True)
+    decision = read_decision(version.uri, read=version.read)
+    # each version decides by its own threshold
+    deciding = None if decision is None else Deciding.of(decide_of(context.config.task), decision.threshold)
+    scores = outputs.metrics(kind, intervals=True, deciding=deciding)
     objective = Objective(kind, config=train.loss, unit=graph.label_unit)
     named = {**scores.named("test"), "test.loss": outputs.loss(objective)}
     if f"test.{metric}" not in named:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gnnflow.config import LinkTask, NodeTask, PlateauSchedule, TaskConfig, TrainConfig
+from gnnflow.config import NodeTask, PlateauSchedule, TaskConfig, TrainConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
-from gnnflow.config.task_section import AutoDecision, DecideConfig
+from gnnflow.config.task_section import DecideConfig, decide_of
 from gnnflow.config.train_keys import RANKS_PLACE_ONLY
 from gnnflow.config.train_section import rank_keys, result_keys
 from gnnflow.graph.facts import ShardEntry
@@ -150,7 +150,7 @@ class TrainJob:
     @property
     def decide(self) -> DecideConfig:
         """The config's rule for the threshold."""
-        return AutoDecision() if isinstance(self.task, LinkTask) else self.task.decide
+        return decide_of(self.task)
 
     @property
     def decides(self) -> bool:

@@ -150,7 +150,7 @@ def test_a_model_of_edges_is_published_compared_and_scores_the_graph(done: tuple
         run_pipeline(context)
         assert publish.run(context).promoted == promoted
     scored = pq.read_table(score.run(context).predictions)
-    assert scored.column_names == ["src", "dst", "prediction", "probabilities"]
+    assert scored.column_names == ["src", "dst", "prediction", "probabilities", "decision"]
     # a model of edges is not asked for labels of nodes
     nodes = pq.read_table(folder / "nodes.parquet")
     split = np.array(["train", "valid"])[np.arange(nodes.num_rows) % 2]
