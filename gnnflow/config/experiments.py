@@ -6,9 +6,9 @@
     seeds: 3
 
 gives four variants of three runs each. A value that is a map sets the keys in it and leaves the section's other keys as
-they are, so a run may set keys that only its kind has. `matrix.py` has the forms of a matrix. Stages whose keys are
-equal in several runs are one task: with this matrix ingest and what does not draw by the seed happen once. `gnnflow
-sweep` and the experiments' DAGs read this.
+they are, without those that only the file's kind has; so a run may set keys that only its kind has. `matrix.py` has the
+forms of a matrix. Stages whose keys are equal in several runs are one task: with this matrix ingest and what does not
+draw by the seed happen once. `gnnflow sweep` and the experiments' DAGs read this.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gnnflow.config.base import Section, default_kind, tag_name, tagged_members
 from gnnflow.config.environment import apply_overrides
 from gnnflow.config.loading import config_from_dict
 from gnnflow.config.matrix import SEED, Choice, RunRow, read_matrix, sets_part
@@ -101,7 +102,8 @@ def read_experiment(
     refused: dict[str, ConfigError] = {}
     for choice in choices:
         try:
-            chosen = apply_overrides(values, [f"{key}={json.dumps(value)}" for key, value in choice.values.items()])
+            own = [f"{key}={json.dumps(value)}" for key, value in choice.values.items()]
+            chosen = apply_overrides(_drop_unfit(Sections, values, apply_overrides({}, own)), own)
             config = config_from_dict(chosen, workspace=workspace, source=source, environment=os.environ)
         except ConfigError as error:
             if strict:
@@ -125,3 +127,28 @@ def _refuse_set_twice(choices: Sequence[Choice], overrides: Sequence[str]) -> No
                 raise ConfigError(
                     f"{override!r} sets what the matrix varies ({key})", where="--set", fix="Leave one of the two out."
                 )
+
+
+def _drop_unfit(section: type[Section], held: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's values without keys that only its own kind has, where the chosen values name another kind.
+
+    So a file may hold `model: {kind: gat, heads: 4}` and `matrix: {model: [{kind: gcn}]}`. A key that both kinds lack
+    stays, to be refused.
+    """
+    kept = dict(held)
+    for name, value in held.items():
+        own, field = chosen.get(name), section.model_fields.get(name)
+        if field is None or not isinstance(value, Mapping) or not isinstance(own, Mapping):
+            continue
+        below: Any = field.annotation
+        unfit: set[str] = set()
+        if members := tagged_members(field):
+            tag = tag_name(members)
+            before = str(value.get(tag, default_kind(field)))
+            old, below = members.get(before), members.get(str(own.get(tag, before)))
+            if old and below:
+                unfit = old.model_fields.keys() - below.model_fields.keys()
+        kept[name] = {key: each for key, each in value.items() if key not in unfit}
+        if isinstance(below, type) and issubclass(below, Section):
+            kept[name] = _drop_unfit(below, kept[name], own)
+    return kept

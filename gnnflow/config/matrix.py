@@ -27,7 +27,7 @@ from gnnflow.graph.errors import ConfigError
 SEED = "seed"
 AS_WRITTEN = "as written"
 """The label of a variant that no key tells from others."""
-_COLUMNS = ("run", "variant", SEED, "seeds", "uri", "failed")  # of a comparison's tables, beside the keys that vary
+_COLUMNS = ("run", "variant", SEED, "seeds", "uri", "failed")  # a comparison's other columns
 
 
 @dataclass(frozen=True)

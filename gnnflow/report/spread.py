@@ -50,7 +50,7 @@ class PairedDifference:
 
     @property
     def beyond_noise(self) -> bool | None:
-        """Whether the difference is larger than the noise of seeds; None where that cannot be judged."""
+        """True where the difference is larger than the noise of seeds; None where no spread can be estimated."""
         return None if self.p is None else self.p < LEVEL
 
 

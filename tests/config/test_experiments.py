@@ -130,6 +130,23 @@ def test_a_bundle_names_itself_by_what_varies():
     assert {run.config.model.hidden for run in found.runs} == {8}
 
 
+def test_a_kind_in_the_matrix_leaves_out_keys_that_only_the_kind_of_the_file_has():
+    file = {
+        "model": {"kind": "gat", "heads": 4, "hidden": 8},
+        "neighbors": {"sampling": {"kind": "uniform", "fanout": [5, 5]}},
+    }
+    matrix = {"model": [{"kind": "gcn"}, {"hidden": 16}], "neighbors.sampling.kind": ["none", "top_k"]}
+    found = read_experiment(values(matrix, **file), source="a.yaml")
+    assert [(run.values["model"], run.config.fanouts) for run in found.runs] == [
+        ({"kind": "gcn", "hidden": 8}, None),
+        ({"kind": "gcn", "hidden": 8}, (5, 5)),
+        ({"kind": "gat", "heads": 4, "hidden": 16}, None),
+        ({"kind": "gat", "heads": 4, "hidden": 16}, (5, 5)),
+    ]
+    with pytest.raises(ConfigError, match="hedas"):
+        read_experiment(values(matrix, model={"kind": "gat", "hedas": 4}), source="a.yaml")
+
+
 def test_two_axes_of_one_section_are_no_mistake_where_they_set_other_keys():
     matrix = {"model": [{"kind": "gcn"}, {"kind": "sage"}], "model.layers": [1, 2]}
     assert len(read_experiment(values(matrix), source="a.yaml").runs) == 4
