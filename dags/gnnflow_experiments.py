@@ -1,7 +1,8 @@
 """DAGs gnnflow_experiments.<name>: one for each YAML file in configs/experiments.
 
-A file is a config with a `matrix:` of keys. Its runs share the stages whose keys are equal, and the last task compares
-them. A file that cannot be read shows as its own import error; the others are untouched.
+A file is a config with a `matrix:` of keys, `seeds:` or both. Its runs share the stages whose keys are equal, and the
+last task compares the variants over their seeds. A file that cannot be read shows as its own import error; the others
+are untouched.
 
 GNNFLOW_EXPERIMENTS   another folder (path or URL)
 """
@@ -9,6 +10,7 @@ GNNFLOW_EXPERIMENTS   another folder (path or URL)
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 from airflow.sdk import DAG
@@ -30,7 +32,7 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
     """Return an experiment's DAG: one chain per run, which share equal stages, and a comparison at the end."""
     with DAG(
         dag_id=dag_id,
-        description=f"{experiment.name}: {len(experiment.variants)} runs.",
+        description=f"{experiment.name}: {len(experiment.runs)} runs.",
         doc_md=doc,
         schedule=None,
         default_args=default_args(),
@@ -39,12 +41,12 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
         known: dict[str, StageOperator] = {}
         runs: dict[str, str] = {}
         last: list[StageOperator] = []
-        labels = {"labels": experiment.labels, "digest": experiment.digest}
-        for number, variant in enumerate(experiment.variants, 1):
-            prepare = PrepareOperator(task_id=f"prepare_{number}", values=variant.values, experiment=labels, retries=0)
+        told = {"rows": [asdict(row) for row in experiment.rows], "digest": experiment.digest}
+        for number, run in enumerate(experiment.runs, 1):
+            prepare = PrepareOperator(task_id=f"prepare_{number}", values=run.values, experiment=told, retries=0)
             before: PrepareOperator | StageOperator = prepare
-            for stage in variant.stages:
-                key = variant.key(stage)
+            for stage in run.stages:
+                key = run.key(stage)
                 if key not in known:
                     task = operator_of(stage)(
                         task_id=f"{stage}_{number}",
@@ -56,13 +58,13 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
                 if before is not known[key]:
                     before >> known[key]
                 before = known[key]
-            last.append(known[variant.key("run")])
+            last.append(known[run.key("run")])
             runs[prepare.task_id] = last[-1].task_id
         compare = CompareOperator(
             task_id="compare",
             name=experiment.name,
             runs=runs,
-            workspace=experiment.variants[0].config.workspace,
+            workspace=experiment.runs[0].config.workspace,
             trigger_rule="all_done",
         )
         last >> compare

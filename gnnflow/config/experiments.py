@@ -1,28 +1,31 @@
-"""Experiments: a config with a `matrix:` of keys, expanded into runs that share their common stages.
+"""Experiments: a config with a `matrix:` of keys and `seeds:`, expanded into runs that share their common stages.
 
     matrix:
       model: [{kind: gcn}, {kind: gat, heads: 4}]
       train.lr: [0.01, 0.02]
+    seeds: 3
 
-gives four runs. A value that is a map sets the keys in it and leaves the section's other keys as they are, so a run may
-set keys that only its kind has. Stages whose keys are equal in several runs are one task: with this matrix ingest,
-select and GraphFlat happen once. `gnnflow sweep` and the experiments' DAGs read this.
+gives four variants of three runs each. A value that is a map sets the keys in it and leaves the section's other keys as
+they are, without those that only the file's kind has; so a run may set keys that only its kind has. `matrix.py` has the
+forms of a matrix. Stages whose keys are equal in several runs are one task: with this matrix ingest and what does not
+draw by the seed happen once. `gnnflow sweep` and the experiments' DAGs read this.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gnnflow.config.base import Section, default_kind, tag_name, tagged_members
 from gnnflow.config.environment import apply_overrides
 from gnnflow.config.loading import config_from_dict
+from gnnflow.config.matrix import SEED, Choice, RunRow, read_matrix, sets_part
 from gnnflow.config.root import Config
+from gnnflow.config.sections import Sections
 from gnnflow.config.stages import STAGES, run_chain
 from gnnflow.config.yaml_text import refuse_oversized
 from gnnflow.graph.errors import ConfigError
@@ -32,12 +35,17 @@ MOST_TASKS = 100
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One run of an experiment: the file's values with its part of the matrix, and their config."""
+class PlannedRun:
+    """One run of an experiment: its row, the file's values with its part of the matrix, and their config."""
 
-    label: str
+    row: RunRow
     values: Mapping[str, Any]
     config: Config
+
+    @property
+    def label(self) -> str:
+        """The label of the run, unique in its experiment."""
+        return self.row.label
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -55,21 +63,17 @@ class Variant:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A config with a matrix: its name, its runs, and the error of each refused combination by label."""
+    """A config with a matrix: its name, its runs, the rows of all combinations, and the errors of refused ones."""
 
     name: str
-    variants: tuple[Variant, ...]
+    runs: tuple[PlannedRun, ...]
+    rows: tuple[RunRow, ...]
     refused: Mapping[str, ConfigError] = field(default_factory=dict)
-
-    @property
-    def labels(self) -> list[str]:
-        """The labels of its runs, in order."""
-        return [variant.label for variant in self.variants]
 
     @property
     def digest(self) -> str:
         """A hash over its runs, in order: equal digests mean the same experiment."""
-        held = [[variant.label, variant.values] for variant in self.variants]
+        held = [[run.label, run.values] for run in self.runs]
         return hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -92,86 +96,61 @@ def read_experiment(
     if not isinstance(raw, Mapping):
         raise ConfigError("an experiment is a mapping of keys", where=source, fix="Start with `name:` and `matrix:`.")
     refuse_oversized(raw, source=source)
-    matrix = raw.get("matrix", {})
-    _refuse_set_twice(matrix, overrides)
     values = apply_overrides({key: value for key, value in raw.items() if key != "matrix"}, overrides)
-    variants: list[Variant] = []
+    seeds, first_seed = values.pop("seeds", None), values.get(SEED, Sections.model_fields[SEED].default)
+    choices = read_matrix(raw.get("matrix", {}), seeds=seeds, first_seed=first_seed, source=source, most_runs=most_runs)
+    _refuse_set_twice(choices, overrides)
+    runs: list[PlannedRun] = []
     refused: dict[str, ConfigError] = {}
-    for label, choice in _labelled(_choices(matrix, source, most_runs), source).items():
+    for choice in choices:
         try:
-            chosen = apply_overrides(values, [f"{key}={json.dumps(value)}" for key, value in choice])
+            own = [f"{key}={json.dumps(value)}" for key, value in choice.values.items()]
+            chosen = apply_overrides(_drop_unfit(Sections, values, apply_overrides({}, own)), own)
             config = config_from_dict(chosen, workspace=workspace, source=source, environment=environment)
         except ConfigError as error:
             if strict:
                 raise
-            refused[label] = error
+            refused[choice.row.label] = error
         else:
-            variants.append(Variant(label, chosen, config))
-    if not variants:
+            # a seed may be a variable
+            runs.append(PlannedRun(replace(choice.row, seed=config.seed), chosen, config))
+    if not runs:
         raise next(iter(refused.values()))
-    return Experiment(variants[0].config.name, tuple(variants), refused)
+    rows = {choice.row.label: choice.row for choice in choices} | {run.label: run.row for run in runs}
+    return Experiment(runs[0].config.name, tuple(runs), tuple(rows.values()), refused)
 
 
-def _refuse_set_twice(matrix: Any, overrides: Sequence[str]) -> None:
+def _refuse_set_twice(choices: Sequence[Choice], overrides: Sequence[str]) -> None:
     """Raise ConfigError where an override sets what the matrix varies: one of the two would be lost."""
+    varied = dict.fromkeys(key for choice in choices for key in choice.values)
     for override in overrides:
-        own = override.partition("=")[0]
-        for key in matrix if isinstance(matrix, Mapping) else ():
-            if f"{own}.".startswith(f"{key}.") or f"{key}.".startswith(f"{own}."):
+        for key in varied:
+            if sets_part(override.partition("=")[0], key):
                 raise ConfigError(
                     f"{override!r} sets what the matrix varies ({key})", where="--set", fix="Leave one of the two out."
                 )
 
 
-def _labelled(choices: Iterable[list[tuple[str, Any]]], source: str) -> dict[str, list[tuple[str, Any]]]:
-    """Return the values of each run by its label. Raises ConfigError where two labels are equal.
+def _drop_unfit(section: type[Section], held: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's values without keys that only its own kind has, where the chosen values name another kind.
 
-    A label names a key by its last part where that is clear, and in full where the matrix has another key like it.
+    So a file may hold `model: {kind: gat, heads: 4}` and `matrix: {model: [{kind: gcn}]}`. A key that both kinds lack
+    stays, to be refused.
     """
-    found: dict[str, list[tuple[str, Any]]] = {}
-    choices = list(choices)
-    keys = {key for choice in choices for key, _ in choice}
-    ends = Counter(key.rsplit(".", 1)[-1] for key in keys)
-    names = {key: end if ends[end := key.rsplit(".", 1)[-1]] == 1 else key for key in keys}
-    for choice in choices:
-        texts = [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in choice]
-        label = " ".join(f"{names[key]}={text}" for key, text in texts) or "as written"
-        if label in found:
-            raise ConfigError(
-                f"matrix has two runs `{label}`", where=source, fix="Leave one out, or set keys of other names."
-            )
-        found[label] = choice
-    return found
-
-
-def _choices(matrix: Any, source: str, most_runs: int) -> Iterator[list[tuple[str, Any]]]:
-    """Yield the keys and values of each run."""
-    if not isinstance(matrix, Mapping) or not all(isinstance(held, list) and held for held in matrix.values()):
-        raise ConfigError(
-            "matrix is not a map of keys to lists of values",
-            where=source,
-            fix="Write `matrix: {model.kind: [gcn, sage]}`.",
-        )
-    for key, other in itertools.permutations(matrix, 2):
-        if f"{other}.".startswith(f"{key}."):
-            raise ConfigError(
-                f"matrix varies {key} and {other}, which is part of it: one of the two would be lost",
-                where=source,
-                fix=f"Write the values of {key} with all of its keys, or vary its keys one by one.",
-            )
-    combinations = list(itertools.product(*matrix.values()))
-    if len(combinations) > most_runs:
-        raise ConfigError(
-            f"matrix has {len(combinations)} runs, over {most_runs}", where=source, fix="Split it into several files."
-        )
-    for values in combinations:
-        yield [leaf for key, value in zip(matrix, values, strict=True) for leaf in _leaves(key, value)]
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the keys that a value of the matrix sets: its own key, or the keys of a map, at every depth."""
-    if not isinstance(value, Mapping):
-        yield key, value
-        return
-    for name, held in value.items():
-        yield from _leaves(f"{key}.{name}", held)
+    kept = dict(held)
+    for name, value in held.items():
+        own, field = chosen.get(name), section.model_fields.get(name)
+        if field is None or not isinstance(value, Mapping) or not isinstance(own, Mapping):
+            continue
+        below: Any = field.annotation
+        unfit: set[str] = set()
+        if members := tagged_members(field):
+            tag = tag_name(members)
+            before = str(value.get(tag, default_kind(field)))
+            old, below = members.get(before), members.get(str(own.get(tag, before)))
+            if old and below:
+                unfit = old.model_fields.keys() - below.model_fields.keys()
+        kept[name] = {key: each for key, each in value.items() if key not in unfit}
+        if isinstance(below, type) and issubclass(below, Section):
+            kept[name] = _drop_unfit(below, kept[name], own)
+    return kept

@@ -24,6 +24,8 @@ from gnnflow.config.root import Config
 from gnnflow.config.yaml_text import read_yaml, refuse_oversized
 from gnnflow.graph.errors import ConfigError
 
+EXPERIMENT_KEYS = ("matrix", "seeds")
+"""The keys of an experiment (`experiments.py`) that the config of one run lacks."""
 _KINDS = {str: "text", list: "a list", int: "a number", float: "a number", bool: "true or false"}
 
 
@@ -58,11 +60,11 @@ def refuse_experiment(raw: Any, *, source: str) -> dict[str, Any]:
         raise ConfigError(
             f"a config is a mapping of keys and {found}", where=source, fix="Start with `name:` and `graph:`."
         )
-    if "matrix" in raw:
+    if own := [key for key in EXPERIMENT_KEYS if key in raw]:
         raise ConfigError(
-            "matrix is a key of experiments, which are several runs",
+            f"{own[0]} is a key of experiments, which are several runs",
             where=source,
-            fix="Run them with `gnnflow sweep CONFIG`, or leave matrix out.",
+            fix=f"Run them with `gnnflow sweep CONFIG`, or leave {own[0]} out.",
         )
     return raw
 

@@ -1,4 +1,4 @@
-"""Compare completed runs: a table, a plot and a page in the workspace."""
+"""Compare the runs of an experiment: tables, a plot and a page in the workspace."""
 
 from __future__ import annotations
 
@@ -6,75 +6,95 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from gnnflow.graph.labels import AUTO
-from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.report.comparison import (
     ComparedRun,
+    ComparedVariant,
     choose_columns,
+    compare_best,
     comparison_bars,
-    rank_runs,
+    name_columns,
+    rank_variants,
     render_comparison,
+    spread_text,
+    tell_verdict,
     test_metric,
 )
-from gnnflow.report.formats import score_text
 from gnnflow.storage.filesystem import absolute, join
-from gnnflow.storage.manifest import read_facts, read_manifest
-from gnnflow.storage.run_folder import read_metrics, read_run
+from gnnflow.storage.run_folder import metric_of, read_metrics, read_run
 from gnnflow.storage.writing import write_atomic
+
+if TYPE_CHECKING:
+    from gnnflow.config.matrix import RunRow
+    from gnnflow.report.spread import PairedDifference
 
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """The files of a comparison, the metric that ranks, and the labels of completed runs, best first.
+    """The files of a comparison, the metric that ranks, and the variants, best first.
 
-    lines: the table for a log, failed runs last.
+    table: a row for each variant, with mean and standard deviation. runs_table: a row for each run, with its seed.
+    difference: the best against the second by their seeds. verdict: the same in words. lines: the table for a log,
+    failed runs and the verdict last.
     """
 
     page: str
     table: str
+    runs_table: str
     plot: str
     metric: str
-    order: tuple[str, ...]
+    variants: tuple[ComparedVariant, ...]
+    difference: PairedDifference | None
+    verdict: str
     lines: tuple[str, ...]
 
 
 def compare_runs(
-    runs: Mapping[str, str], *, name: str, workspace: str, failed: Mapping[str, str] | None = None
+    rows: Sequence[RunRow],
+    runs: Mapping[str, str],
+    *,
+    name: str,
+    workspace: str,
+    failed: Mapping[str, str] | None = None,
 ) -> ComparisonResult:
-    """Write comparisons/<name>/<runs' hash>/ with comparison.csv, comparison.svg and comparison.html.
+    """Write comparisons/<name>/<runs' hash>/ with comparison.csv, runs.csv, comparison.svg and comparison.html.
 
-    runs maps labels to URIs of completed runs; failed maps the other labels to reasons, and these are listed last. The
-    runs' metric on the validation split ranks them; the test score is only reported, since a score that chooses is no
-    longer one on unseen targets. Without validation scores no run is called best. Raises StorageError if a run is not
-    complete.
+    rows: the runs of an experiment. Each is in runs, which maps labels to URIs of completed runs, or in failed, which
+    maps labels to reasons. The mean over seeds of the metric on the validation split ranks variants; the test score is
+    only reported, since a score that chooses is no longer one on unseen targets. Without validation scores no variant
+    is called best. Raises StorageError if a run is not complete.
     """
-    found = [ComparedRun(label, uri, read_metrics(uri)) for label, uri in runs.items()]
-    first = read_run(found[0].uri)
-    metric = _metric(found, _trained_by(first))
-    # failed runs are on the page too
-    content = json.dumps([sorted(runs.items()), sorted(failed or {})])
+    others = failed or {}
+    told = [ComparedRun(row, "", {}, others[row.label]) for row in rows if row.label in others]
+    found = [ComparedRun(row, runs[row.label], read_metrics(runs[row.label])) for row in rows if row.label in runs]
+    metric = _metric(found, metric_of(read_run(found[0].uri)))
+    compared = [*found, *told]
+    # rows: names of bundles are on the page too
+    content = json.dumps([sorted(runs.items()), sorted(others), [asdict(row) for row in rows]])
     key = hashlib.sha256(content.encode()).hexdigest()[:16]
     folder = join(absolute(workspace), "comparisons", name, key)
     page, table, plot = (join(folder, f"comparison.{kind}") for kind in ("html", "csv", "svg"))
-    others = dict(failed or {})
-    write_atomic(table, _csv(found, metric, others).encode())
-    write_atomic(plot, comparison_bars(found, metric).svg.encode())
-    write_atomic(page, render_comparison(found, name=name, metric=metric, failed=others).encode())
-    order = tuple(run.label for run in rank_runs(found, metric))
-    return ComparisonResult(page, table, plot, metric, order, tuple(_lines(found, metric, others)))
-
-
-def _trained_by(record: Mapping[str, Any]) -> str:
-    """Return the metric that chose a run's best epoch; the facts have the one that `auto` stood for."""
-    metric: str = record["config"]["train"]["metric"]
-    if metric != AUTO:
-        return metric
-    trained = record["artifacts"]["train"]
-    return read_facts(trained, read_manifest(trained), TrainFacts).metric
+    runs_table = join(folder, "runs.csv")
+    variants, columns = rank_variants(compared, metric), choose_columns(found, metric)
+    write_atomic(table, _variants_csv(variants, columns).encode())
+    write_atomic(runs_table, _runs_csv(variants, columns).encode())
+    write_atomic(plot, comparison_bars(variants, metric).svg.encode())
+    write_atomic(page, render_comparison(compared, name=name, metric=metric).encode())
+    verdict = tell_verdict(variants, metric)
+    return ComparisonResult(
+        page,
+        table,
+        runs_table,
+        plot,
+        metric,
+        tuple(variants),
+        compare_best(variants, metric),
+        verdict,
+        (*_lines(variants, metric), *(f"{run.row.label}  failed: {run.failed}" for run in told), "", verdict),
+    )
 
 
 def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:
@@ -86,24 +106,48 @@ def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:
     )
 
 
-def _csv(runs: Sequence[ComparedRun], metric: str, failed: Mapping[str, str]) -> str:
-    columns, text = choose_columns(runs, metric), io.StringIO()
+def _variants_csv(variants: Sequence[ComparedVariant], metrics: Sequence[str]) -> str:
+    """Return a row for each variant: its keys, the seeds that completed and failed, and mean and deviation."""
+    figures = [column for key in metrics for column in (key, f"{key} deviation")]
+    rows = []
+    for variant in variants:
+        spreads = [variant.spread(key) for key in metrics]
+        cells = [cell for each in spreads for cell in ((each.mean, each.deviation) if each else (None, None))]
+        done = len(variant.completed)
+        rows.append([variant.label, *variant.keys.values(), done, len(variant.runs) - done, *cells])
+    return _csv(["variant", *variants[0].keys, "seeds", "failed", *figures], rows)
+
+
+def _runs_csv(variants: Sequence[ComparedVariant], metrics: Sequence[str]) -> str:
+    """Return a row for each run, in the order of variants: its keys and seed, its metrics, and why it failed."""
+    rows = [
+        [
+            *(run.row.label, run.row.variant, *run.row.keys.values(), run.row.seed),
+            *(run.metrics.get(key) for key in metrics),
+            *(run.uri, run.failed),
+        ]
+        for variant in variants
+        for run in variant.runs
+    ]
+    return _csv(["run", "variant", *variants[0].keys, "seed", *metrics, "uri", "failed"], rows)
+
+
+def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", *columns, "uri", "failed"])
-    writer.writerows(
-        [run.label, *(run.metrics.get(key, "") for key in columns), run.uri, ""] for run in rank_runs(runs, metric)
-    )
-    writer.writerows([label, *[""] * len(columns), "", why] for label, why in failed.items())
+    writer.writerow(head)
+    writer.writerows(rows)
     return text.getvalue()
 
 
-def _lines(runs: Sequence[ComparedRun], metric: str, failed: Mapping[str, str]) -> list[str]:
-    width = max(map(len, ["run", *failed, *(run.label for run in runs)]))
-    keys = [metric, test_metric(metric)]
-    rows = [
-        (run.label, [score_text(run.metrics[key]) if key in run.metrics else "" for key in keys])
-        for run in rank_runs(runs, metric)
+def _lines(variants: Sequence[ComparedVariant], metric: str) -> list[str]:
+    """Return the variants as a table for a log."""
+    columns = name_columns(variants)
+    for key in (metric, test_metric(metric)):
+        columns[key] = [spread_text(variant.spread(key), sign="+-") for variant in variants]
+    columns["seeds"] = [variant.seeds_text for variant in variants]
+    widths = {name: max(map(len, [name, *cells])) for name, cells in columns.items()}
+    rows = [list(columns), *map(list, zip(*columns.values(), strict=True))]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths.values(), strict=True)).rstrip() for row in rows
     ]
-    body = [f"{label:<{width}}  {chosen:<{len(metric)}}  {test}".rstrip() for label, (chosen, test) in rows]
-    broken = [f"{label:<{width}}  failed: {why}" for label, why in failed.items()]
-    return [f"{'run':<{width}}  {'  '.join(keys)}", *body, *broken]

@@ -1,4 +1,4 @@
-"""The last task of an experiment: one table and one plot of all its runs."""
+"""The last task of an experiment: tables and a plot of all its runs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from gnnflow_airflow.links import ComparisonLink, web_address
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from gnnflow.config.matrix import RunRow
+
 EXPERIMENT = "gnnflow_experiment"
-"""XCom key of the first task of a run: the labels of all runs as that task read them, and a digest of the file."""
+"""XCom key of the first task of a run: the rows of all runs as that task read them, and a digest of the file."""
 
 
 class CompareOperator(BaseOperator):
     """Write a comparison of completed runs into their workspace and return its URIs.
 
     runs maps the task that prepares a run to the task that completes it, in the experiment's order. Each task's process
-    reads the experiment's file again, so the labels of the runs come from the tasks that prepared them. Failed runs are
+    reads the experiment's file again, so the rows of the runs come from the tasks that prepared them. Failed runs are
     listed last, and fail this task after the comparison: as the last task of the DAG, it decides the state of the DAG.
     """
 
@@ -36,27 +38,35 @@ class CompareOperator(BaseOperator):
         self.links: dict[str, str] = {}
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the URIs of table, plot and page."""
+        """Return the URIs of tables, plot and page."""
         from gnnflow.graph.errors import GnnflowError
         from gnnflow.stages.comparison import compare_runs
 
         ti, completed, failed = context["ti"], dict[str, str](), dict[str, str]()
-        for label, task in zip(self._labels(ti), self.runs.values(), strict=True):
+        rows = self._rows(ti)
+        for row, task in zip(rows, self.runs.values(), strict=True):
             if uri := (ti.xcom_pull(task_ids=task) or {}).get("run"):
-                completed[label] = uri
+                completed[row.label] = uri
             else:
-                failed[label] = "see the log of its tasks"
+                failed[row.label] = "see the log of its tasks"
         if not completed:
             raise AirflowException("no run of this experiment completed")
         try:
-            result = compare_runs(completed, name=self.name, workspace=self.workspace, failed=failed)
+            result = compare_runs(rows, completed, name=self.name, workspace=self.workspace, failed=failed)
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from error
         for line in result.lines:
             self.log.info(line)
         self.links[ComparisonLink.xcom_key] = result.page
         ti.xcom_push(key=ComparisonLink.xcom_key, value=web_address(result.page))
-        outcome = {"page": result.page, "table": result.table, "plot": result.plot, "runs": len(completed)}
+        outcome = {
+            "page": result.page,
+            "table": result.table,
+            "runs_table": result.runs_table,
+            "plot": result.plot,
+            "verdict": result.verdict,
+            "runs": len(completed),
+        }
         if failed:
             ti.xcom_push(key="return_value", value=outcome)  # a failing task returns nothing
             raise AirflowFailException(
@@ -65,14 +75,16 @@ class CompareOperator(BaseOperator):
             )
         return outcome
 
-    def _labels(self, ti: Any) -> Sequence[str]:
-        """Return the labels of the runs at their preparation. Fails if these differ in their experiment."""
+    def _rows(self, ti: Any) -> Sequence[RunRow]:
+        """Return the rows of the runs at their preparation. Fails if these differ in their experiment."""
+        from gnnflow.config.matrix import RunRow
+
         read = [found for task in self.runs if (found := ti.xcom_pull(task_ids=task, key=EXPERIMENT))]
         if not read:
             raise AirflowException("no run of this experiment was prepared: see the logs of its first tasks")
-        labels: Sequence[str] = read[0]["labels"]
-        if len(labels) == len(self.runs) and all(each["digest"] == read[0]["digest"] for each in read):
-            return labels
+        rows = [RunRow(**row) for row in read[0]["rows"]]
+        if len(rows) == len(self.runs) and all(each["digest"] == read[0]["digest"] for each in read):
+            return rows
         raise AirflowFailException(
             f"the file of experiment {self.name} was edited during this DAG run, so its runs are not from one "
             "experiment. Trigger the DAG again; completed work is reused."

@@ -32,7 +32,7 @@ def written(folder, name, **changed):
 
 
 def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db):
-    written(tmp_path, "layers")
+    written(tmp_path, "layers", seeds=2)
     monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
     dag = load("gnnflow_experiments.layers")
     assert sorted(task for task in dag.task_ids if task.startswith(("ingest", "select", "flat", "train"))) == [
@@ -41,13 +41,17 @@ def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db)
         "select_1",
         "train_1",
         "train_2",
+        "train_3",
+        "train_4",
     ]
     assert dag.test().state == "success"
-    (table,) = tmp_path.glob("runs/comparisons/small/*/comparison.csv")
+    (table,) = tmp_path.glob("runs/comparisons/small/*/runs.csv")
     rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert {row["run"] for row in rows} == {"kind=gcn", "kind=sage"}
-    assert float(rows[0]["valid.accuracy"]) >= float(rows[1]["valid.accuracy"])
-    assert "is best of 2 runs" in table.with_name("comparison.html").read_text()
+    assert {(row["kind"], row["seed"]) for row in rows} == {("gcn", "0"), ("gcn", "1"), ("sage", "0"), ("sage", "1")}
+    variants = list(csv.DictReader(table.with_name("comparison.csv").read_text().splitlines()))
+    assert [row["seeds"] for row in variants] == ["2", "2"]
+    assert float(variants[0]["valid.accuracy"]) >= float(variants[1]["valid.accuracy"])
+    assert "is best of 2 variants" in table.with_name("comparison.html").read_text()
     assert table.with_name("comparison.svg").read_text().startswith("<svg")
 
 
@@ -87,7 +91,7 @@ def test_runs_are_called_what_they_were_when_prepared_though_the_file_was_edited
         told[f"run_{number}", "return_value"] = {"run": pipeline.run_quietly(config).uri}
     edited("sage", "gcn")
     execute(told, "compare")
-    (table,) = tmp_path.glob("runs/comparisons/small/*/comparison.csv")
+    (table,) = tmp_path.glob("runs/comparisons/small/*/runs.csv")
     rows = {row["run"]: row["uri"] for row in csv.DictReader(table.read_text().splitlines())}
     assert set(rows) == {"kind=gcn", "kind=sage"}
     assert all(read_run(uri)["config"]["model"]["kind"] == label.removeprefix("kind=") for label, uri in rows.items())
@@ -159,7 +163,7 @@ def test_a_run_that_fails_is_listed_fails_the_experiment_and_the_others_are_comp
     run = load("gnnflow_experiments.lrs").test()
     assert run.state == "failed"
     assert run.get_task_instance("compare").xcom_pull(task_ids="compare")["runs"] == 1
-    (table,) = tmp_path.glob("runs/comparisons/small/*/comparison.csv")
+    (table,) = tmp_path.glob("runs/comparisons/small/*/runs.csv")
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert [row["run"] for row in rows] == ["lr=0.01", "lr=1e+30 optimizer=sgd"]
     assert [bool(row["uri"]) for row in rows] == [True, False]

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
+from gnnflow.graph.errors import TrainingError
 from tests.command_line import run_cli
 from tests.conftest import REPOSITORY
 from tests.killing import of_a_killed_process
@@ -54,14 +56,16 @@ def test_combinations_share_stages_and_the_table_is_sorted_by_the_metric(tmp_pat
     assert scores == sorted(scores, reverse=True)
     assert summary["metric"] == "valid.accuracy"
     assert summary["failed"] == []
-    assert [row["run"] for row in table_of(summary)] == [run["label"] for run in summary["runs"]]
+    assert [(row["kind"], row["lr"]) for row in table_of(summary)] == [
+        tuple(run["keys"].values()) for run in summary["runs"]
+    ]
     for stage, number in (("ingest", 1), ("select", 1), ("flat", 1), ("train", 4)):
         assert len(list((tmp_path / "runs" / "artifacts" / stage).iterdir())) == number
     assert Path(summary["plot"]).read_text().startswith("<svg")
     again = run_cli(["sweep", config])
     lines = again.out.splitlines()
-    assert lines[0].split() == ["run", "valid.accuracy", "test.accuracy"]
-    assert [line.partition("  ")[0].strip() for line in lines[1:5]] == [run["label"] for run in summary["runs"]]
+    assert lines[0].split() == ["kind", "lr", "valid.accuracy", "test.accuracy", "seeds"]
+    assert [line.split()[:2] for line in lines[1:5]] == [[*run["keys"].values()] for run in summary["runs"]]
     assert again.err.count("nothing to do: this run is complete") == 4
     assert "run 4 of 4: kind=sage lr=0.1" in again.err
 
@@ -75,10 +79,10 @@ def test_a_broken_combination_is_listed_and_the_others_go_on(tmp_path: Path) -> 
     found = {each["label"]: each["error"] for each in summary["failed"]}
     assert found["lr=-1"]["kind"] == "ConfigError"
     assert found["lr=1e+30 optimizer=sgd"]["kind"] == "TrainingError"
-    assert [row["run"] for row in table_of(summary)] == ["lr=0.01", "lr=-1", "lr=1e+30 optimizer=sgd"]
+    assert [row["variant"] for row in table_of(summary)] == ["lr=0.01", "lr=-1", "lr=1e+30 optimizer=sgd"]
     told = run_cli(["sweep", str(tmp_path / "sweep.yaml")])
     assert told.code == 2
-    assert "lr=-1                   failed: " in told.out
+    assert "lr=-1  failed: " in told.out
     assert "Traceback" not in told.err
 
 
@@ -103,6 +107,39 @@ def test_a_bug_that_one_combination_meets_is_listed_with_its_log(
     log = Path(failed["error"]["fix"].rpartition(" ")[2])
     assert "careless" in log.read_text()
     log.unlink()
+
+
+def test_seeds_are_averaged_and_a_failed_seed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gnnflow.stages import train
+
+    whole = train.work
+
+    def failing(run: Any) -> Any:
+        if (run.config.seed, run.config.model.kind) == (2, "sage"):
+            raise TrainingError("the loss is nan", where="train", fix="")
+        return whole(run)
+
+    monkeypatch.setattr(train, "work", failing)
+    matrix = [{"name": "simple", "model.kind": "gcn"}, {"name": "own", "model": {"kind": "sage", "hidden": 8}}]
+    shown = run_cli(["sweep", written(tmp_path, matrix, seeds=3), "--json"])
+    assert shown.code == 2
+    summary = json.loads(shown.out)
+    assert {(run["variant"], run["seed"]) for run in summary["runs"]} == {
+        *(("simple", seed) for seed in range(3)),
+        *(("own", seed) for seed in range(2)),
+    }
+    variants = {held["variant"]: held for held in summary["variants"]}
+    assert variants["simple"]["mean"]["valid.accuracy"] == pytest.approx(
+        fmean(run["metrics"]["valid.accuracy"] for run in summary["runs"] if run["variant"] == "simple")
+    )
+    assert (variants["own"]["seeds"], variants["own"]["failed_seeds"]) == ([0, 1], [2])
+    assert variants["own"]["keys"] == {"bundle": "own", "kind": "sage", "hidden": "8"}
+    assert [(each["label"], each["seed"]) for each in summary["failed"]] == [("own seed=2", 2)]
+    told = run_cli(["sweep", str(tmp_path / "sweep.yaml")])
+    lines = told.out.splitlines()
+    assert lines[0].split() == ["bundle", "kind", "hidden", "valid.accuracy", "test.accuracy", "seeds"]
+    assert any("own" in line and line.endswith("2 of 3") for line in lines)
+    assert any(line.startswith("own seed=2  failed: ") for line in lines)
 
 
 def test_where_all_combinations_fail_the_first_error_is_told(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_curve as reference_curve
 
+from gnnflow.config.matrix import RunRow
 from gnnflow.report import (
     BlowUp,
     EmbeddingSample,
@@ -18,6 +19,7 @@ from gnnflow.report import (
     StageRow,
     render_report,
 )
+from gnnflow.report.comparison import ComparedRun, comparison_bars, rank_variants
 from gnnflow.report.headline import metric_table, tiles
 from gnnflow.report.pictures import (
     baseline_bars,
@@ -390,3 +392,15 @@ def test_of_layers_that_ranks_compute_together_the_stages_are_shown(make_inputs)
     }
     rest = [row for row in picture.table.rows if row[1] == "input, head and loss"]
     assert [row[2] for row in rest] == ["10 ms", "10 ms"]
+
+
+def test_bars_of_variants_show_means_spreads_and_each_seed():
+    def run(kind: str, seed: int, score: float) -> ComparedRun:
+        return ComparedRun(RunRow(f"{kind} {seed}", kind, {"kind": kind}, seed), "", {"valid.accuracy": score})
+
+    runs = [run("gcn", seed, 0.7 + seed / 100) for seed in range(3)] + [run("sage", 0, 0.8)]
+    picture = comparison_bars(rank_variants(runs, "valid.accuracy"), "valid.accuracy")
+    assert picture.alt == "Bars: sage 0.800; gcn 0.710 ± 0.010."
+    assert {"gcn", "sage", "0.800", "0.710 ± 0.010"} <= set(texts(picture))
+    assert "one standard deviation to each side" in {swatch.label for swatch in picture.legend}
+    assert comparison_bars(rank_variants(runs[-1:], "valid.accuracy"), "valid.accuracy").legend == ()

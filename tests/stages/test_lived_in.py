@@ -12,6 +12,7 @@ import pytest
 
 from gnnflow import registry
 from gnnflow.config.experiments import read_experiment
+from gnnflow.config.matrix import RunRow
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.layers.start import differences
 from gnnflow.registry.signature import Signature, misfits
@@ -67,7 +68,7 @@ def test_a_model_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) 
 
 def test_two_axes_of_one_key_are_refused() -> None:
     matrix = {"train": [{"lr": 0.1}, {"lr": 0.2}], "train.lr": [0.1]}
-    with pytest.raises(ConfigError, match=r"matrix varies train and train\.lr, which is part of it"):
+    with pytest.raises(ConfigError, match=r"train and train\.lr both set train\.lr"):
         read_experiment({**MATRIX, "matrix": matrix}, source="sweep.yaml")
 
 
@@ -77,10 +78,11 @@ def test_a_comparison_says_why_a_run_failed_and_is_not_written_over_by_another(t
 
     context = StageContext.of(graph_config(tmp_path, train={"epochs": 1, "threads": 1}))
     uri, where = pipeline.run(context).uri, {"name": "small", "workspace": str(tmp_path / "runs")}
-    first = compare_runs({"lr=1": uri}, failed={"lr=2": "the loss is not finite"}, **where)
-    other = compare_runs({"as written": uri}, **where)
+    one, two = (RunRow(f"lr={value}", f"lr={value}", {"lr": value}, 0) for value in "12")
+    first = compare_runs([one, two], {"lr=1": uri}, failed={"lr=2": "the loss is not finite"}, **where)
+    other = compare_runs([one], {"lr=1": uri}, **where)
     assert first.table != other.table
-    rows = list(csv.DictReader(Path(first.table).read_text().splitlines()))
+    rows = list(csv.DictReader(Path(first.runs_table).read_text().splitlines()))
     assert [(row["run"], row["failed"]) for row in rows] == [("lr=1", ""), ("lr=2", "the loss is not finite")]
 
 

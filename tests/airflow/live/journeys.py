@@ -53,9 +53,9 @@ def begin_experiment(live: System, folder: Path) -> LiveRun:
     """Do by the command line what comes before training, trigger the experiment, which finds it done, and return it."""
     write_graph(folder)
     in_bucket("layers", folder, {})
-    variant = read_experiment(_LAYERS, source="layers.yaml").variants[0]
+    first = read_experiment(_LAYERS, source="layers.yaml").runs[0]
     for stage in ("ingest", "select", "flat"):
-        run_stage(StageContext.of(variant.config), stage)
+        run_stage(StageContext.of(first.config), stage)
     wait_for("the DAG", lambda: live.request("GET", f"/api/v2/dags/{EXPERIMENT}"))
     begun = live.request("POST", f"/api/v2/dags/{EXPERIMENT}/dagRuns", {"logical_date": None, "conf": {}})
     return LiveRun(live, EXPERIMENT, begun["dag_run_id"])

@@ -17,7 +17,7 @@ def test_an_experiment_trains_every_variant_and_compares_them(experiment):
     assert experiment.wait() == "success", experiment.tasks()
     assert set(experiment.tasks().values()) == {"success"}
     assert experiment.xcom("flat_1")["reused"]
-    table = s3fs.S3FileSystem(skip_instance_cache=True).cat_file(experiment.xcom("compare")["table"]).decode()
+    table = s3fs.S3FileSystem(skip_instance_cache=True).cat_file(experiment.xcom("compare")["runs_table"]).decode()
     rows = list(csv.DictReader(table.splitlines()))
     assert {row["run"]: row["uri"] for row in rows} == {
         f"kind={kind}": experiment.xcom(task)["run"] for kind, task in (("gcn", "run_1"), ("sage", "run_2"))
