@@ -29,6 +29,7 @@ _NO_INFLUENCE = {
     "scratch",
     "checkpoint_steps",
     "log",
+    "baselines",
     "start",
     "workers",
     "updater",

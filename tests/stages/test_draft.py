@@ -66,7 +66,7 @@ def _content(text: str) -> dict[str, Any]:
 
 def _run(text: str, folder: Path) -> dict[str, float]:
     """Run a drafted config for two epochs."""
-    overrides = ("train.epochs=2", "train.baseline=false", "infer.parity_samples=4", "cluster={kind: synchronous}")
+    overrides = ("train.epochs=2", "train.baselines=none", "infer.parity_samples=4", "cluster={kind: synchronous}")
     config = load_config(text, workspace=str(folder / "work"), overrides=overrides)
     return pipeline.run(StageContext.of(config)).metrics
 
