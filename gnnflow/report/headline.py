@@ -114,7 +114,7 @@ def _is_score(key: str) -> bool:
 
 def _against(inputs: ReportInputs) -> str:
     found = inputs.judgement
-    return "" if found is None else f", {found.against} ({found.beside_text})"
+    return "" if found is None else f", {found.against} ({found.baseline_score})"
 
 
 def _score_tile(inputs: ReportInputs) -> Tile:
@@ -137,7 +137,7 @@ def _baseline_tile(inputs: ReportInputs) -> Tile:
     if inputs.baselines and judged is not None:
         mood = _MOODS[judged.outcome]
         note = f"{baseline_name(judged.baseline, judged.key)}: the model is {judged.outcome}"
-        return Tile("Best baseline", judged.beside_text, note, mood, note_tells=True)
+        return Tile("Best baseline", judged.baseline_score, note, mood, note_tells=True)
     if inputs.baseline is None:
         return Tile("Without edges", "not run", "set train.baseline: true to compare", "absent")
     if key is None or key not in inputs.baseline:

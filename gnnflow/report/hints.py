@@ -94,7 +94,7 @@ def _beaten(inputs: ReportInputs) -> Hint | None:
     return Hint(
         "warning",
         f"The model is {found.against}",
-        f"{sentence(metric_name(found.key))} is {score_text(found.score)} beside {found.beside_text}. "
+        f"{sentence(metric_name(found.key))} is {score_text(found.score)} beside {found.baseline_score}. "
         f"{_INSTEAD.get(found.baseline, '')}",
     )
 

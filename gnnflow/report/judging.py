@@ -1,4 +1,4 @@
-"""Compares a run's score with the best of its baselines, and finds what makes it say less than it seems to.
+"""Compares a run's score with its best baseline, and finds what makes it say less than it seems to.
 
 Two scores differ beyond noise where their difference exceeds the root of the summed squares of the half-widths of their
 95 % intervals. Both come from the same targets, and then differences vary less than that: "better" is rather too rare
@@ -49,7 +49,7 @@ class Judgement:
     @property
     def text(self) -> str:
         """The comparison as half a sentence."""
-        return f"{self.against}: {score_text(self.score)} beside {self.beside_text}"
+        return f"{self.against}: {score_text(self.score)} beside {self.baseline_score}"
 
     @property
     def against(self) -> str:
@@ -57,7 +57,7 @@ class Judgement:
         return f"{self.outcome} than {baseline_name(self.baseline, self.key)}"
 
     @property
-    def beside_text(self) -> str:
+    def baseline_score(self) -> str:
         """The baseline's score, and the noise where it is known."""
         noise = "" if self.noise is None else f" \N{PLUS-MINUS SIGN} {score_text(self.noise)}"
         return f"{score_text(self.beside)}{noise}"

@@ -1,4 +1,4 @@
-"""Baselines: a graph store in, scores of simple predictions out; a stage of its own, so that all models share them."""
+"""Baselines: a graph store in, scores of simple predictions out; a separate stage, so that all models share them."""
 
 from __future__ import annotations
 

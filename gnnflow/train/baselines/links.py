@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 MOST_LINKS = 10_000  # of a split, those with the smallest hashes
 MOST_SCORES = 2_000_000  # links times candidates of a split
 MOST_EDGES = 200  # of a source, and of a target: the interaction cut of Schelter et al. (RecSys 2012)
+MOST_HELD = 20_000_000  # training edges that item-kNN holds, about 150 bytes each at the most
 SHOWN = 10
 _SOURCES_AT_ONCE = 512
 
@@ -54,9 +55,7 @@ def link_baselines(
     store: GraphStore, task: LinkTask, kinds: Sequence[Baseline], *, seed: int, tell: Callable[[str], None]
 ) -> BaselineFacts:
     """Score baselines of links on valid and test, and tell the time that each takes."""
-    left_out: dict[str, str] = {}
-    if "time" not in store.pair_columns:
-        left_out = {kind: "edges have no times (graph.timestamp)" for kind in kinds if kind == "most_recent"}
+    left_out: dict[str, str] = {kind: why for kind in kinds if (why := _obstacle(store, kind))}
     rule = PairRule(task, seed, filtered_links(store, task))
     splits = [split for split in ("valid", "test") if store.facts.splits.get(split)]
     ranked = {split: _draw_links(store, rule, split) for split in splits}
@@ -73,6 +72,16 @@ def link_baselines(
     counts = {split: len(links.sources) for split, links in ranked.items()}
     edges = store.facts.splits.get("train", 0)
     return BaselineFacts(metrics, edges, counts, left_out, 1 + task.negatives.evaluation)
+
+
+def _obstacle(store: GraphStore, kind: Baseline) -> str:
+    """Return why a baseline has no score on this graph; empty where it has one."""
+    edges = store.facts.splits.get("train", 0)
+    if kind == "most_recent" and "time" not in store.pair_columns:
+        return "edges have no times (graph.timestamp)"
+    if kind == "item_knn" and edges > MOST_HELD:
+        return f"{edges:,} training edges are more than {MOST_HELD:,}, which it holds in memory"
+    return ""
 
 
 def _draw_links(store: GraphStore, rule: PairRule, split: str) -> RankedLinks:
@@ -121,7 +130,7 @@ def _most_recent(store: GraphStore, links: RankedLinks) -> Array:
 
 
 def _item_knn(store: GraphStore, links: RankedLinks) -> Array:
-    """Return the sum of the cosines between each candidate and the targets of its source's training edges [B, 1 + K].
+    """Return the summed cosines of each candidate and the targets of its source's training edges [B, 1 + K].
 
     The cosine of two targets counts the sources that have edges to both. A candidate is not compared with itself. Of a
     node with many edges MOST_EDGES count, those with the smallest keys.

@@ -16,7 +16,6 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.train.baselines.rows import (
     DrawnRows,
     draw_rows,
-    has_classes,
     most_rows,
     neighbor_columns,
     neighbor_width,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from gnnflow.storage.graph_store import GraphStore
 
 MOST_COLUMNS = 4_096  # for trees, which look at every column at every node of a tree
+MOST_WORK = 150_000  # trees times columns, which bound the time of small splits; each round has a tree for each class
 _LEAST = 1e-9  # a probability, before its logarithm
 
 
@@ -39,23 +39,22 @@ def node_baselines(
 ) -> BaselineFacts:
     """Score baselines of nodes on valid and test, and tell the time that each takes."""
     facts = store.facts
+    if not facts.splits.get("train"):
+        return BaselineFacts({}, 0, {}, dict.fromkeys(kinds, "the graph has no training labels"))
     left_out: dict[str, str] = {kind: why for kind in kinds if (why := _obstacle(store, kind))}
     kinds = [kind for kind in kinds if kind not in left_out]
     with_trees = [kind for kind in kinds if kind != "majority"]
     width = own_width(store) * bool(with_trees) + neighbor_width(store) * ("neighbor_trees" in with_trees)
-    outputs = facts.num_classes if has_classes(store) and facts.num_classes > 2 else 1  # noqa: PLR2004 - binary
-    most = most_rows(width, num_outputs=outputs)
+    most = most_rows(width)
     drawn = {split: draw_rows(store, split, most=most, seed=seed) for split in SPLITS if facts.splits.get(split)}
-    drawn = {split: rows for split, rows in drawn.items() if len(rows.nodes)}
-    train, scored = drawn.pop("train", None), drawn
-    if train is None:
-        return BaselineFacts({}, 0, {}, left_out | dict.fromkeys(kinds, "the graph has no training labels"))
+    train = drawn["train"]
+    scored = {split: rows for split, rows in drawn.items() if split != "train"}
     metrics: dict[str, float] = {}
     columns: dict[str, FloatArray] = {}
     for kind in kinds:
         begin = time.monotonic()
         if kind != "majority":
-            columns = _columns(store, {"train": train, **scored}, kind, earlier=columns)
+            columns = _columns(store, drawn, kind, earlier=columns)
         predict = _predictor(store, kind, train, columns.get("train"), seed=seed, threads=threads)
         for split, rows in scored.items():
             logits = predict(columns[split] if kind != "majority" else np.zeros((len(rows.nodes), 0), np.float32))
@@ -140,11 +139,16 @@ def _constant(labels: Array, label_kind: str, outputs: int) -> FloatArray:
 def _fitted(kind: str, columns: FloatArray, labels: Array, *, seed: int, threads: int) -> Any:
     """Return scikit-learn's gradient-boosted trees with its default settings, fitted.
 
-    Early stopping, the default from 10,000 rows on, is off: it fails where a class has one row.
+    Early stopping, the default from 10,000 rows on, is off: it fails where a class has one row. Where classes or
+    columns are many, rounds are fewer and each learns more.
     """
     from sklearn import ensemble  # takes a second to import
     from threadpoolctl import threadpool_limits
 
-    made = getattr(ensemble, f"HistGradientBoosting{kind}")(early_stopping=False, random_state=seed % 2**32)
+    trees = len(np.unique(labels)) if kind == "Classifier" else 1
+    trees = 1 if trees <= 2 else trees  # noqa: PLR2004 - two classes share one
+    rounds = min(100, max(10, MOST_WORK // (trees * max(columns.shape[1], 1))))
+    make = getattr(ensemble, f"HistGradientBoosting{kind}")
+    made = make(max_iter=rounds, learning_rate=min(10 / rounds, 0.5), early_stopping=False, random_state=seed % 2**32)
     with threadpool_limits(threads, user_api="openmp"):
         return made.fit(columns, labels)

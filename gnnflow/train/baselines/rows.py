@@ -16,7 +16,6 @@ import numpy as np
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import TypedFeatures
 from gnnflow.graph.hashing import combine, seed_word
-from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import labels_of
 from gnnflow.sampling import priorities, top_k_ungrouped
@@ -62,9 +61,9 @@ def draw_rows(store: GraphStore, split: str, *, most: int, seed: int) -> DrawnRo
     return DrawnRows(nodes[order], labels[order])
 
 
-def most_rows(num_columns: int, *, num_outputs: int = 1) -> int:
-    """Return the most rows of a split; fewer where there are many columns, or a tree for each of many outputs."""
-    return min(MOST_ROWS, MOST_VALUES // max(num_columns, 1), 10 * MOST_VALUES // max(num_columns * num_outputs, 1))
+def most_rows(num_columns: int) -> int:
+    """Return the most rows of a split; fewer where there are many columns."""
+    return min(MOST_ROWS, MOST_VALUES // max(num_columns, 1))
 
 
 def own_width(store: GraphStore) -> int:
@@ -85,7 +84,7 @@ def neighbor_relations(store: GraphStore) -> list[int]:
 
 
 def neighbor_width(store: GraphStore) -> int:
-    """Return the number of columns that the averages of in-neighbours add: those of each relation, and its degree."""
+    """Return the number of columns that the averages of in-neighbours add, with a degree for each relation."""
     features = store.facts.features_of_types
     widths = [features[store.schema.source_types[number]] for number in neighbor_relations(store)]
     return sum(each.width + 1 for each in widths if each is not None)
@@ -188,8 +187,3 @@ def _numbers(features: Features) -> FloatArray:
     row = np.repeat(np.arange(len(features)), np.diff(features.offsets))
     np.add.at(out, (row, features.index), 1.0 if features.value is None else features.value)
     return out
-
-
-def has_classes(store: GraphStore) -> bool:
-    """Return whether a target's label is one class."""
-    return LABEL_KINDS[store.facts.label_kind].is_class

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from gnnflow.config import config_from_dict
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
@@ -16,6 +17,7 @@ from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.baselines import rows
 from gnnflow.train.baselines.rows import draw_rows, neighbor_columns, own_columns
 from tests.small_graphs import graph_config, write_graph
+from tests.typed_graphs import typed_tables, write_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,3 +84,36 @@ def test_a_hub_averages_so_many_in_edges_and_its_degree_counts_all(
     kept = [rows._kept_edges(store, part, nodes[run], 0) for part, run in rows._runs(store, nodes)]
     assert max(int(np.bincount(each.rows).max()) for each in kept) == 3
     assert max(int(each.degrees.max()) for each in kept) > 100
+
+
+def test_each_relation_of_a_typed_graph_has_its_own_averages(tmp_path: Path) -> None:
+    """Of sparse rows without values too; a relation from a type without features adds nothing."""
+    tables = typed_tables()
+    graph = {**write_tables(tmp_path, tables), "target": "account", "reverse_edges": True, "partitions": 3}
+    config = {"name": "typed", "workspace": str(tmp_path / "runs"), "graph": graph, "cluster": {"kind": "synchronous"}}
+    made = make_artifact(StageContext.of(config_from_dict(config)), "ingest")
+    store = GraphStore.of(made.artifact, made.manifest)
+    target = store.facts.target_type
+    tables_of = [store.nodes(part, ["id", "node"], node_type=target) for part in range(store.num_partitions)]
+    ids = {row["node"]: row["id"] for table in tables_of for row in table.to_pylist()}
+    nodes = np.array(sorted(ids))
+    names = [str(store.schema.relations[number]) for number in rows.neighbor_relations(store)]
+    assert sorted(names) == ["account__rev_sends__account", "account__sends__account", "merchant__rev_pays__account"]
+    found = np.split(neighbor_columns(store, nodes), np.cumsum(widths_of(store))[:-1], axis=1)
+    merchants = tables["merchant"].to_pylist()
+    sparse = {row["id"]: np.bincount(row["x_index"], minlength=9) for row in merchants}
+    pays = tables["account__pays__merchant"]
+    sources: dict[int, list[int]] = {}
+    for account, merchant in zip(pays["src"].to_pylist(), pays["dst"].to_pylist(), strict=True):
+        sources.setdefault(account, []).append(merchant)
+    width = store.facts.features_of_types[store.schema.types.index("merchant")].width
+    for node, row in zip(nodes.tolist(), found[names.index("merchant__rev_pays__account")], strict=True):
+        own = sources.get(ids[node], [])
+        assert row[-1] == len(own)
+        if own:
+            assert np.allclose(row[:-1], np.mean([sparse[each][:width] for each in own], axis=0), atol=1e-6)
+
+
+def widths_of(store: GraphStore) -> list[int]:
+    kinds = store.facts.features_of_types
+    return [kinds[store.schema.source_types[number]].width + 1 for number in rows.neighbor_relations(store)]
