@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import metric_text
 from gnnflow.graph.run_facts import TrainFacts
+from gnnflow.report.judging import headline_key
 from gnnflow.stages.differences import Differences
 from gnnflow.stages.forecast import Forecast
 from gnnflow.stages.look import Look
@@ -96,10 +97,8 @@ class Run:
 
     def headline(self) -> tuple[str, float] | None:
         """Return the key and value of the metric that chose the model, on test or else on valid; None without one."""
-        wanted = metric_of(self.record)
-        keys = [f"{split}.{wanted}" for split in ("test", "valid")]
-        keys += [key for key in self.metrics if key.startswith("test.") and not key.endswith("loss")]
-        return next(((key, self.metrics[key]) for key in keys if key in self.metrics), None)
+        key = headline_key(self.metrics, metric_of(self.record))
+        return None if key is None else (key, self.metrics[key])
 
     def score_text(self) -> str:
         """Return the headline as text; empty without one."""

@@ -119,7 +119,10 @@ def run(
     if as_json:
         show(summary, as_json=True)
         return
-    show_metrics(summary["metrics"])
+    judged = summary["judgement"]
+    show_metrics(summary["metrics"], headline="" if judged is None else judged["metric"])
+    for line in [*([] if judged is None else [f"{judged['metric']}: {judged['text']}"]), *summary["cautions"]]:
+        typer.echo(f"\n{line}")
     typer.echo(f"\npredictions  {summary['predictions']}")
     typer.echo(f"report       {summary['report']}")
 
@@ -190,19 +193,25 @@ def report(
     typer.echo(report_of(run_uri, workspace=workspace or default_workspace()))
 
 
-def show_metrics(metrics: Mapping[str, float]) -> None:
-    """Print a line per score with a column per split, each followed by the baseline's, then all other figures.
+def show_metrics(metrics: Mapping[str, float], *, headline: str = "") -> None:
+    """Print a line per score with a column per split, each followed by the baselines', then all other figures.
 
-    A line ends with the confidence interval of its test score.
+    A line ends with the confidence interval of its test score. headline: the key whose metric baselines of other kinds
+    than "without edges" are printed for.
     """
+    from gnnflow.report.judging import NO_EDGES, PREFIX, baselines_in
+
     present = [split for split in SPLITS if any(key.startswith(f"{split}.") for key in metrics)]
     scores = [key for key in metrics if key.startswith(("valid.", "test.")) and not is_bound(key)]
     names = sorted({key.partition(".")[2] for key in scores})
     rows = {
         f"{prefix}{{}}.{name}": f"{name}{note}"
-        for prefix, note in (("", ""), ("baseline.", " without edges"))
+        for prefix, note in (("", ""), (PREFIX, " without edges"))
         for name in names
     }
+    main = headline.partition(".")[2]
+    others = [name for name in baselines_in(metrics) if name != NO_EDGES and main]
+    rows |= {f"{PREFIX}{name}.{{}}.{main}": f"{main} {name}" for name in others}
     # the printed text of each score, by its key
     asked = [row.format(split) for row in rows for split in present]
     cells = {key: metric_text(metrics[key]) for key in asked if key in metrics}
@@ -216,7 +225,7 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
             line = "".join(cells.get(key, "").rjust(width) for key in keys)
             typer.echo(f"{name:<{_NAME_WIDTH}}{line}{interval}")
     for key, value in sorted(metrics.items()):
-        if key not in cells and not is_bound(key):
+        if key not in cells and not is_bound(key) and not key.startswith(PREFIX):
             left = max(0, _NAME_WIDTH + _FIGURE_WIDTH - len(key) - 2)  # a long name has a gap before its figure too
             typer.echo(f"{key}  {value:>{left},.4g}")
 

@@ -30,17 +30,17 @@ class Pipeline:
 
 PIPELINES: dict[str, Pipeline] = {
     "mini-batch": Pipeline(
-        ("ingest", "partition", "select", "flat", "train", "infer"),
+        ("ingest", "partition", "select", "flat", "baselines", "train", "infer"),
         source="gnnflow.train.minibatch:open_task_source",
         execution="minibatch",
     ),
     "cluster-batch": Pipeline(
-        ("ingest", "partition", "select", "train", "infer"),
+        ("ingest", "partition", "select", "baselines", "train", "infer"),
         source="gnnflow.train.clusterbatch:open_cluster_source",
         execution="clusterbatch",
     ),
     "global-batch": Pipeline(
-        ("ingest", "partition", "select", "train", "infer"),
+        ("ingest", "partition", "select", "baselines", "train", "infer"),
         source="gnnflow.train.globalbatch:open_source",
         execution="globalbatch",
         is_joint=True,
@@ -49,7 +49,7 @@ PIPELINES: dict[str, Pipeline] = {
 }
 
 HYBRID = Pipeline(
-    ("ingest", "partition", "select", "train", "infer"),
+    ("ingest", "partition", "select", "baselines", "train", "infer"),
     source="gnnflow.train.hybrid:open_task_source",
     execution="globalbatch",
     is_joint=True,

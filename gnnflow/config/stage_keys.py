@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.config.columns_section import TextColumn
 from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors, NoSampling
 from gnnflow.config.partition_section import BalancedPartition, EdgePartition, HashPartition
-from gnnflow.config.train_keys import RANKS_PLACE_ONLY, Device
+from gnnflow.config.train_keys import BASELINES, RANKS_PLACE_ONLY, Baseline, Device
 from gnnflow.config.train_section import rank_keys, result_keys, trains_from_shards
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _TRAIN_SPEED_ONLY = {
     "eval_batch_size",
     "checkpoint_steps",
     "log",
+    "baselines",
     *RANKS_PLACE_ONLY,
 }
 
@@ -126,6 +127,27 @@ def flat(config: Config) -> Keys:
         return {**keys, "targets": "edges"}
     drawn = config.task.negatives.model_dump(mode="json", include={"kind", "power", "pool"})
     return {**keys, "negatives": drawn, "seed": config.seed}
+
+
+def baselines_of(config: Config) -> tuple[Baseline, ...]:
+    """Return the baselines that a run makes, in the order of the table."""
+    asked, fitting = config.train.baselines, BASELINES[config.task.kind]
+    if isinstance(asked, str):
+        return fitting if asked == "all" else ()
+    return tuple(each for each in fitting if each in asked)
+
+
+def compares(config: Config) -> bool:
+    """Return whether a run makes baselines."""
+    return bool(baselines_of(config))
+
+
+def baselines(config: Config) -> Keys:
+    """Return the keys of the baselines and, for links, of the candidates."""
+    keys: Keys = {"baselines": list(baselines_of(config)), "seed": config.seed}
+    if config.task.kind == "node":
+        return keys
+    return {**keys, "task": config.task.model_dump(mode="json", include={"negatives", "split"})}
 
 
 # How the first weights are drawn, where it changed after their first version: for models of nodes by kind, and for

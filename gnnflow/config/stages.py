@@ -109,6 +109,15 @@ STAGES: dict[str, Stage] = {
             asked_by="train to {strategy: mini-batch, source: shards}",
         ),
         Stage(
+            "baselines",
+            "Score what a model has to beat: the most frequent class, trees on the columns, popularity.",
+            "gnnflow.stages.baselines:work",
+            needs=(STORE,),
+            keys=stage_keys.baselines,
+            asked_for=stage_keys.compares,
+            asked_by="train.baselines",
+        ),
+        Stage(
             "train",
             "Train the model; a run that was killed continues at its checkpoint.",
             "gnnflow.stages.train:work",

@@ -195,6 +195,13 @@ RANKS_PLACE_ONLY = frozenset({"elastic", "restarts", "start_seconds", "step_seco
 """Keys about lost or late ranks, which do not change the weights."""
 
 Device = Literal["auto", "cpu", "cuda"]
+Baseline = Literal["majority", "trees", "neighbor_trees", "popularity", "most_recent", "item_knn"]
+BASELINES: Mapping[str, tuple[Baseline, ...]] = {
+    "node": ("majority", "trees", "neighbor_trees"),
+    "link": ("popularity", "most_recent", "item_knn"),
+    "edge": (),
+}
+"""The baselines of each kind of task."""
 Strategy = Annotated[str, AfterValidator(_check_strategy), Field(json_schema_extra=_list_strategies)]
 
 
@@ -289,6 +296,13 @@ class TrainKeys(Section):
     baseline: bool = Field(
         default=False,
         description="Also train the same classifier without edges, to show what the graph adds.",
+    )
+    baselines: Literal["none", "all"] | tuple[Baseline, ...] = Field(
+        "none",
+        description="What the score is compared with, made by a stage of its own (docs/baselines.md): all that fit the "
+        "task, none, or a list. Of nodes: majority, trees (gradient-boosted, on the columns), neighbor_trees (also on "
+        "the averages of the in-neighbours' columns). Of links: popularity, most_recent, item_knn. Other ones here do "
+        "not train the model again.",
     )
     threads: Annotated[Integer, Field(ge=1, le=1024), BeforeValidator(_replace_null)] = Field(
         1,

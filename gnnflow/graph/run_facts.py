@@ -137,6 +137,22 @@ class TrainFacts:
 
 
 @dataclass(frozen=True)
+class BaselineFacts:
+    """The scores of the baselines, as `<baseline>.<split>.<metric>`, on the model's targets or some of them.
+
+    train_rows: training rows that trees learned from; for links, edges that were counted. scored: the scored targets of
+    each split. left_out: by baseline, why it has no score. candidates: the pairs that each held-out link is ranked
+    among, itself included; 0 where nodes are scored.
+    """
+
+    metrics: Figures
+    train_rows: int
+    scored: dict[str, int]
+    left_out: dict[str, str] = field(default_factory=dict)
+    candidates: int = 0
+
+
+@dataclass(frozen=True)
 class Parity:
     """The parity certificate: random targets scored again by the k-hop path, and the largest difference.
 

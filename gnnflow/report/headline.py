@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -20,10 +19,12 @@ from gnnflow.report.formats import (
     signed_text,
 )
 from gnnflow.report.inputs import Parity, ReportInputs
+from gnnflow.report.judging import NO_EDGES, Outcome, baseline_name
 
 Mood = Literal["plain", "good", "bad", "absent"]
 
 _APART = "Predictions differ from scores computed as in training"
+_MOODS: Mapping[Outcome, Mood] = {"better": "good", "no better": "plain", "worse": "bad"}
 _TRAINING_FIGURES = frozenset({"train.epochs", "train.best_epoch"})
 
 
@@ -63,7 +64,7 @@ def verdict(inputs: ReportInputs) -> str:
     if key is None:
         first = "This run computed no score on labelled nodes."
     else:
-        first = f"{sentence(metric_name(key))} is {score_text(inputs.metrics[key])}{_against(inputs, key)}."
+        first = f"{sentence(metric_name(key))} is {score_text(inputs.metrics[key])}{_against(inputs)}."
     parity = inputs.parity
     if parity is None:
         return f"{first} Its predictions carry no parity certificate."
@@ -89,19 +90,18 @@ def metric_table(inputs: ReportInputs) -> MetricTable:
     present = {key.partition(".")[0] for key in found}
     splits = [split for split in SPLITS if split in present]
     scores = [key for key in found if key.partition(".")[0] in splits and _is_score(key)]
-    baseline = inputs.baseline or {}
     names = list(dict.fromkeys(key.partition(".")[2] for key in scores))
     rows = [
         MetricRow(sentence(metric_name(name)), tuple(_cell(inputs.metrics, f"{split}.{name}") for split in splits))
         for name in names
     ]
-    base_names = list(dict.fromkeys(key.partition(".")[2] for key in baseline if _is_score(key)))
     rows += [
         MetricRow(
-            f"{sentence(metric_name(name))}, without edges",
-            tuple(_cell(baseline, f"{split}.{name}") for split in splits),
+            f"{sentence(metric_name(name))}, {'without edges' if of == NO_EDGES else baseline_name(of, name)}",
+            tuple(_cell(held, f"{split}.{name}") for split in splits),
         )
-        for name in base_names
+        for of, held in inputs.every_baseline.items()
+        for name in dict.fromkeys(key.partition(".")[2] for key in held if _is_score(key) and not is_bound(key))
     ]
     others = [(sentence(metric_name(key)), _value(key, value)) for key, value in found.items() if key not in scores]
     return MetricTable(tuple(splits), tuple(rows), tuple(others), bounded=len(found) < len(inputs.metrics))
@@ -112,15 +112,9 @@ def _is_score(key: str) -> bool:
     return "second" not in key and key not in _TRAINING_FIGURES
 
 
-def _against(inputs: ReportInputs, key: str) -> str:
-    bare = (inputs.baseline or {}).get(key, math.nan)
-    difference = inputs.metrics[key] - bare
-    if not math.isfinite(difference):
-        return ""
-    if score_text(inputs.metrics[key]) == score_text(bare):
-        return ", the same as without edges"
-    side = "worse" if (difference < 0) != lower_is_better(key) else "better"
-    return f", {score_text(abs(difference))} {side} than the same classifier without edges"
+def _against(inputs: ReportInputs) -> str:
+    found = inputs.judgement
+    return "" if found is None else f", {found.against} ({found.baseline_score})"
 
 
 def _score_tile(inputs: ReportInputs) -> Tile:
@@ -139,7 +133,11 @@ def _score_tile(inputs: ReportInputs) -> Tile:
 
 
 def _baseline_tile(inputs: ReportInputs) -> Tile:
-    key = inputs.headline_key
+    key, judged = inputs.headline_key, inputs.judgement
+    if inputs.baselines and judged is not None:
+        mood = _MOODS[judged.outcome]
+        note = f"{baseline_name(judged.baseline, judged.key)}: the model is {judged.outcome}"
+        return Tile("Best baseline", judged.baseline_score, note, mood, note_tells=True)
     if inputs.baseline is None:
         return Tile("Without edges", "not run", "set train.baseline: true to compare", "absent")
     if key is None or key not in inputs.baseline:

@@ -18,6 +18,7 @@ from gnnflow.graph.labels import lower_is_better
 from gnnflow.graph.run_facts import HIDE_EVENTS
 from gnnflow.report.formats import count_text, metric_name, percent_text, ratio_text, score_text, seconds_text, sentence
 from gnnflow.report.inputs import ReportInputs
+from gnnflow.report.judging import NO_EDGES
 from gnnflow.report.pictures.pipeline import profiles_of, trainer_waits, waiting_share, waiting_text
 from gnnflow.report.pictures.quality import confusion_of
 
@@ -36,6 +37,16 @@ LONG_RUN = 60.0  # seconds
 MOST_OF_TIME = 0.6  # share of one stage
 LONG_WAIT = 5.0  # seconds of all epochs
 LEAST_STAGES = 3  # before the share of one says anything
+_INSTEAD = {
+    "majority": "It has not learned to tell targets apart: look at the learning curves and at the columns.",
+    "trees": "Columns alone say as much as the graph. Trees are faster to train and to explain, unless other edges or "
+    "columns of neighbours say more.",
+    "neighbor_trees": "Averages of neighbours say as much as its layers. Trees are faster to train and to explain, "
+    "unless edge attributes or nodes further away say more.",
+    "popularity": "A list of the most popular targets, the same for everyone, ranks as well.",
+    "most_recent": "A list of the latest targets, the same for everyone, ranks as well.",
+    "item_knn": "Targets that go together with those that a source has rank as well.",
+}
 _GRAVEST_FIRST = ("problem", "warning", "idea")
 
 
@@ -76,6 +87,18 @@ def _no_gain(inputs: ReportInputs) -> Hint | None:
     )
 
 
+def _beaten(inputs: ReportInputs) -> Hint | None:
+    found = inputs.judgement
+    if found is None or found.outcome == "better" or found.baseline == NO_EDGES:
+        return None
+    return Hint(
+        "warning",
+        f"The model is {found.against}",
+        f"{sentence(metric_name(found.key))} is {score_text(found.score)} beside {found.baseline_score}. "
+        f"{_INSTEAD.get(found.baseline, '')}",
+    )
+
+
 def _other_graphs(inputs: ReportInputs) -> str:
     """Return the settings that may help a graph say more, without those that the config has."""
     found = [] if inputs.setting("graph.reverse_edges") else ["graph.reverse_edges: true"]
@@ -91,7 +114,8 @@ def _too_good(inputs: ReportInputs) -> Hint | None:
         return None
     if inputs.metrics[key] < TOO_GOOD:
         return None
-    alone = inputs.baseline is not None and inputs.baseline.get(key, 0.0) >= TOO_GOOD
+    of_columns = [inputs.every_baseline.get(name, {}) for name in (NO_EDGES, "trees")]
+    alone = any(held.get(key, 0.0) >= TOO_GOOD for held in of_columns)
     whose = "The features alone predict" if alone else "The model predicts"
     return Hint(
         "warning",
@@ -401,6 +425,7 @@ _RULES = (
     _candidates,
     _events,
     _no_gain,
+    _beaten,
     _too_good,
     _train_gap,
     _test_gap,

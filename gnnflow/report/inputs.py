@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from gnnflow.graph.encodings import EncodedColumn
 from gnnflow.graph.facts import RowCounts
-from gnnflow.graph.labels import BOUNDS, LabelKind
+from gnnflow.graph.labels import LabelKind
 from gnnflow.graph.narrow import ColumnErrors
 from gnnflow.graph.run_facts import Compared, Decision, LinkFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
+from gnnflow.report.judging import NO_EDGES, Judgement, headline_key, judge
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -173,10 +174,11 @@ class ReportInputs:
     """Everything `render_report` shows.
 
     metrics, baseline: with the flat keys of metrics.json (`test.accuracy`, `test.accuracy_low`); baseline is the same
-    classifier trained without edges. curves: one mapping per epoch: `epoch`, `train_loss`, `valid_<metric>`...,
-    `seconds`. profiles: one per rank: `seconds` per epoch and of its parts (`wait_seconds` and others). metric: the
-    one that chose the best epoch; where it is empty the first test metric is the headline. decision: the threshold
-    between two classes.
+    classifier trained without edges. baselines: the others by name, with the same keys. cautions: sentences about what
+    makes the headline say less than it seems to. curves: one mapping per epoch: `epoch`, `train_loss`,
+    `valid_<metric>`..., `seconds`. profiles: one per rank: `seconds` per epoch and of its parts (`wait_seconds` and
+    others). metric: the one that chose the best epoch; where it is empty the first test metric is the headline.
+    decision: the threshold between two classes.
     task: the `task.kind`. streamed: training read the graph from files (`train.memory`). unread: columns of edge
     attributes that the model does not read. large: columns of large numbers, by the key that would scale them. tables:
     the rows of each table, with the quarantined ones by reason. unlearnable: labels of no or every training target.
@@ -201,6 +203,8 @@ class ReportInputs:
     profiles: Sequence[Mapping[str, float]] = ()
     streamed: bool = False
     baseline: Mapping[str, float] | None = None
+    baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    cautions: Sequence[str] = ()
     predictions: PredictionSample | None = None
     predictions_uri: str = ""
     class_names: Sequence[str] = ()
@@ -244,14 +248,17 @@ class ReportInputs:
     @property
     def headline_key(self) -> str | None:
         """The headline's metric: the configured one on test, else on valid, else the first."""
-        for split in ("test", "valid"):
-            if self.metric and f"{split}.{self.metric}" in self.metrics:
-                return f"{split}.{self.metric}"
-        for split in ("test.", "valid."):
-            found = [key for key in self.metrics if key.startswith(split) and not key.endswith(("loss", *BOUNDS))]
-            if found:
-                return found[0]
-        return None
+        return headline_key(self.metrics, self.metric)
+
+    @property
+    def every_baseline(self) -> dict[str, Mapping[str, float]]:
+        """The metrics of all baselines by name, the classifier without edges first."""
+        return {**({} if self.baseline is None else {NO_EDGES: self.baseline}), **self.baselines}
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """The comparison of the headline's score with the best baseline's."""
+        return judge(self.metrics, self.every_baseline, self.headline_key)
 
     def class_name(self, index: int) -> str:
         """Return the name of a class without Unicode's controls of direction, or its number."""

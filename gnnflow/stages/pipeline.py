@@ -18,7 +18,9 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
 from gnnflow.graph.errors import StorageError, listed
-from gnnflow.graph.run_facts import InferFacts, TrainFacts
+from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.run_facts import BaselineFacts, InferFacts, TrainFacts
+from gnnflow.report.judging import PREFIX, Judgement, baselines_in, cautions, headline_key, judge
 from gnnflow.stages.base import ArtifactResult, StageContext, StageResult
 from gnnflow.stages.check import check_store
 from gnnflow.stages.entry import perform
@@ -37,11 +39,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult(StageResult):
-    """A completed run: its folder, its metrics and the results of its stages, in order."""
+    """A completed run: its folder, its metrics and the results of its stages, in order.
+
+    judgement: compares the headline's score with the best baseline's. cautions: sentences about what makes that score
+    say less than it seems to.
+    """
 
     uri: str
     metrics: dict[str, float]
     stages: dict[str, ArtifactResult]
+    judgement: Judgement | None
+    cautions: tuple[str, ...]
 
     @property
     def predictions(self) -> str:
@@ -60,6 +68,8 @@ class RunResult(StageResult):
         return {
             "run": self.uri,
             "metrics": self.metrics,
+            "judgement": None if self.judgement is None else self.judgement.as_json(),
+            "cautions": list(self.cautions),
             "predictions": self.predictions,
             "report": self.report,
             "stages": {name: {key: summary[key] for key in kept} for name, summary in stages.items()},
@@ -97,13 +107,18 @@ def run(context: StageContext) -> RunResult:
         latest = None
     if latest != uri:  # a finished run can be read-only, so nothing is written without need
         write_json(context.run.workspace.latest(context.config.name), {"run": uri})
+    metrics, graph = read_metrics(uri), results[context.run.store_stage].facts(GraphFacts)
+    trained = results["train"].facts(TrainFacts)
+    key = headline_key(metrics, trained.metric)
     return RunResult(
         stage="run",
         seconds=time.monotonic() - begin,
         reused=reused,
         uri=uri,
-        metrics=read_metrics(uri),
+        metrics=metrics,
         stages=results,
+        judgement=judge(metrics, baselines_in(metrics), key),
+        cautions=cautions(trained, key, label_kind=graph.label_kind, split_counts=graph.splits),
     )
 
 
@@ -123,6 +138,9 @@ def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> bo
     for entry in files:
         replace_file(join(uri, entry.name), read_verified(scored.artifact, entry.name))
     metrics = {**results["train"].facts(TrainFacts).metrics, **scored.facts(InferFacts).metrics}
+    if "baselines" in results:
+        found = results["baselines"].facts(BaselineFacts).metrics
+        metrics |= {f"{PREFIX}{name}": value for name, value in found.items()}
     files.append(write_json(join(uri, METRICS), metrics))
     reused = {name: result.reused for name, result in results.items()}
     with suppress(StorageError):  # an earlier record knows which stages cost this run nothing

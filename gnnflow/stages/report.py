@@ -28,6 +28,7 @@ from gnnflow.report.inputs import (
     StageRow,
     TypeRow,
 )
+from gnnflow.report.judging import NO_EDGES, PREFIX, baselines_in, cautions, headline_key
 from gnnflow.stages.base import Artifact
 from gnnflow.stages.partition import text_of
 from gnnflow.stages.target_checks import alike_types
@@ -88,25 +89,34 @@ def _inputs(
     graph, trained = stored.facts(GraphFacts), artifacts["train"].facts(TrainFacts)
     store = GraphStore.of(stored.uri, stored.manifest)
     table = _sample(store, artifacts["infer"], targets=record["config"]["infer"]["targets"])
-    baseline = {key.removeprefix("baseline."): value for key, value in metrics.items() if key.startswith("baseline.")}
+    # older facts have none
+    metric, baselines = trained.metric or record["config"]["train"]["metric"], baselines_in(metrics)
+    own = {key: value for key, value in metrics.items() if not key.startswith(PREFIX)}
     return ReportInputs(
         name=record["name"],
         run_uri=uri,
         config_yaml=write_yaml(record["config"]),
-        metrics={key: value for key, value in metrics.items() if not key.startswith("baseline.")},
+        metrics=own,
         stages=[_stage_row(stage, artifact.manifest, record) for stage, artifact in artifacts.items()],
         graph=replace(_graph(graph, artifacts["select"].facts(SelectFacts)), partitions=_partitions(record, stored)),
         label_kind=graph.label_kind,
         task=record["config"].get("task", {}).get("kind", "node"),
         class_names=graph.class_names,
-        metric=trained.metric or record["config"]["train"]["metric"],
+        metric=metric,
         decision=trained.decision,
         blow_up=_blow_up(artifacts),
         curves=trained.history,
         best_epoch=trained.best_epoch,
         profiles=trained.profiles,
         streamed=record["config"]["train"].get("memory") is not None,
-        baseline=baseline or None,
+        baseline=baselines.pop(NO_EDGES, None),
+        baselines=baselines,
+        cautions=cautions(
+            trained,
+            headline_key(own, metric),
+            label_kind=graph.label_kind,
+            split_counts=graph.splits,
+        ),
         predictions=_predictions(table, graph.label_kind),
         predictions_uri=join(uri, PREDICTIONS),
         embeddings=_embeddings(table),

@@ -30,6 +30,7 @@ _NO_INFLUENCE = {
     "scratch",
     "checkpoint_steps",
     "log",
+    "baselines",
     "start",
     "workers",
     "updater",

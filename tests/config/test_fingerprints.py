@@ -36,7 +36,7 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("neighbors.hub_threshold=10000", set()),
         ("neighbors={kind: walks}", {"select"}),
         ("neighbors={kind: package.module:function, options: {most: 3}}", {"select"}),
-        ("seed=1", {"train"}),
+        ("seed=1", {"baselines", "train"}),
         ("model.hidden=8", {"train"}),
         ("model.layers=3", {"flat", "train"}),
         ("model={norm: none, residual: false}", set()),
@@ -62,6 +62,7 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("train.checkpoint_steps=7", set()),
         ("train.start=other/3", set()),  # what that model holds is an input, see tests/stages/test_start.py
         ("train.log=[mlflow]", set()),
+        ("train.baselines=[trees]", {"baselines"}),
         ("train.workers=1", set()),
         ("train.workers=2", {"train"}),
         ("train.updater={kind: all_reduce}", set()),
@@ -101,7 +102,7 @@ def test_fan_outs_of_relations_decide_what_is_selected_of_each():
 
 
 def test_the_seed_reaches_the_selection_where_edges_are_sampled():
-    assert changed("seed=1", base=(SAMPLED,)) == {"select", "train"}
+    assert changed("seed=1", base=(SAMPLED,)) == {"select", "baselines", "train"}
 
 
 def test_a_hub_threshold_decides_nothing_where_scoring_takes_a_sample():

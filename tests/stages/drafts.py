@@ -56,6 +56,6 @@ def content_of(text: str) -> dict[str, Any]:
 
 def run_draft(text: str, folder: Path) -> dict[str, float]:
     """Run a drafted config for two epochs."""
-    overrides = ("train.epochs=2", "train.baseline=false", "infer.parity_samples=4", "cluster={kind: synchronous}")
+    overrides = ("train.epochs=2", "train.baselines=none", "infer.parity_samples=4", "cluster={kind: synchronous}")
     config = load_config(text, workspace=str(folder / "work"), overrides=overrides)
     return pipeline.run(StageContext.of(config)).metrics

@@ -114,7 +114,7 @@ def test_a_run_holds_what_the_contract_says(tmp_path: Path) -> None:
     argv = ["run", str(config), "--json"]
     for attempt in range(2):
         out = json.loads(printed(argv))
-        assert set(out) == {"run", "metrics", "predictions", "report", "stages"}
+        assert set(out) == {"run", "metrics", "judgement", "cautions", "predictions", "report", "stages"}
         assert [stage["reused"] for stage in out["stages"].values()] == [attempt == 1] * 5
     table = pq.read_table(out["predictions"])
     assert sorted(table["id"].to_pylist()) == sorted(pq.read_table(tmp_path / "nodes.parquet")["id"].to_pylist())

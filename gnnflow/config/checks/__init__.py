@@ -20,6 +20,7 @@ CHECKS: tuple[Callable[[Sections], None], ...] = (
     graph.check_memory_urls,
     neighbors.check_hops,
     tasks.check_link_keys,
+    tasks.check_baselines,
     tasks.check_edge_keys,
     tasks.check_pair_targets,
     neighbors.check_across,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gnnflow.config.base import problem
 from gnnflow.config.messages import show
 from gnnflow.config.neighbors_section import DirectNeighbors
+from gnnflow.config.train_keys import BASELINES
 from gnnflow.graph.labels import AUTO, LABEL_KINDS, selection_metrics
 
 if TYPE_CHECKING:
@@ -31,6 +32,19 @@ def check_link_keys(config: Sections) -> None:
     why = "splits belong to edges, and embeddings to nodes"
     _require(config, "infer.targets", config.infer.targets, needed="all", why=why)
     _require(config, "train.class_weight", config.train.class_weight, needed="none", why="an edge has no class")
+
+
+def check_baselines(config: Sections) -> None:
+    """Raise where a baseline does not fit the task."""
+    asked, fitting = config.train.baselines, BASELINES[config.task.kind]
+    if isinstance(asked, str) or set(asked) <= set(fitting):
+        return
+    other = next(each for each in asked if each not in fitting)
+    raise problem(
+        f"{other} is not a baseline of task.kind {config.task.kind}",
+        key="train.baselines",
+        fix=f"Choose from {', '.join(fitting)}." if fitting else "Leave it out.",
+    )
 
 
 def check_edge_keys(config: Sections) -> None:

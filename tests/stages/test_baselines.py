@@ -1,0 +1,187 @@
+"""Baselines of whole graphs with a planted answer, and runs judged by them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gnnflow.config import Config
+from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.run_facts import BaselineFacts
+from gnnflow.stages import pipeline
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.resolve import resolve
+from gnnflow.stages.running import make_artifact
+from gnnflow.storage.columns import from_matrix
+from tests.command_line import printed
+from tests.hearing import Heard
+from tests.small_graphs import graph_config
+from tests.small_links import config_of, write_groups
+
+NODES, EDGES = 1200, 6000
+MODEL = {"kind": "sage", "hidden": 16, "dropout": 0.0, "layers": 1}
+TRAIN = {"epochs": 20, "batch_size": 128, "lr": 0.02, "baselines": "all"}
+
+
+def write_planted(folder: Path, label: str, *, seed: int = 0) -> None:
+    """Write a graph whose label is a function of a node's own columns, of its in-neighbours', or rare noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((NODES, 4)).astype(np.float32)
+    src, dst = rng.integers(0, NODES, (2, EDGES))
+    sums = np.zeros(NODES)
+    np.add.at(sums, dst, x[src, 0])
+    labels: dict[str, Any] = {
+        # an interval, which trees find at once
+        "own": (np.abs(x[:, 0]) > 0.7).astype(np.int64) * 2 + (np.abs(x[:, 1]) > 0.7),
+        "neighbors": (sums > 0).astype(np.int64),
+        "number": 3 * x[:, 0] + rng.normal(0, 0.1, NODES),
+        "rare": (rng.random(NODES) < 0.06).astype(np.int64),
+        "several": from_matrix((x[:, :2] > 0).astype(np.int64)),
+    }
+    split = np.array(["train", "train", "valid", "test"])[np.arange(NODES) % 4]
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = {"id": np.arange(NODES), "x": from_matrix(x), "label": labels[label], "split": split}
+    pq.write_table(pa.table(columns), folder / "nodes.parquet")
+    pq.write_table(pa.table({"src": src, "dst": dst}), folder / "edges.parquet")
+
+
+def planted(folder: Path, label: str, **train: Any) -> Config:
+    write_planted(folder, label)
+    return graph_config(folder, model=MODEL, train={**TRAIN, **train})
+
+
+def baselines_of(config: Config, said: list[str] | None = None) -> BaselineFacts:
+    progress = Heard()
+    context = StageContext.of(config, progress=progress)
+    make_artifact(context, "ingest")
+    found = make_artifact(context, "baselines").facts(BaselineFacts)
+    if said is not None:
+        said.extend(progress.messages)
+    return found
+
+
+def test_a_label_in_the_neighbours_is_found_by_averages_and_not_by_columns(tmp_path: Path) -> None:
+    said: list[str] = []
+    found = baselines_of(planted(tmp_path, "neighbors"), said)
+    scores = {name: found.metrics[f"{name}.test.accuracy"] for name in ("majority", "trees", "neighbor_trees")}
+    assert scores["trees"] < 0.6
+    assert scores["majority"] < 0.6
+    assert scores["neighbor_trees"] > 0.85
+    assert found.metrics["trees.test.roc_auc_low"] < found.metrics["trees.test.roc_auc"]
+    assert "trees.valid.accuracy_low" not in found.metrics
+    assert (found.train_rows, found.scored) == (600, {"valid": 300, "test": 300})
+    assert [line for line in said if line.startswith("baselines: trees in ")]
+
+
+def test_numbers_have_their_mean_and_trees(tmp_path: Path) -> None:
+    found = baselines_of(planted(tmp_path, "number", metric="mae")).metrics
+    assert found["trees.test.mae"] < 0.4
+    assert found["majority.test.mae"] > 2
+
+
+def test_trees_of_several_labels_are_left_out_with_a_reason(tmp_path: Path) -> None:
+    said: list[str] = []
+    found = baselines_of(planted(tmp_path, "several"), said)
+    assert found.left_out == dict.fromkeys(("trees", "neighbor_trees"), "nodes have several labels")
+    assert "baselines: trees is left out: nodes have several labels" in said
+    assert 0 < found.metrics["majority.test.accuracy"] < 1
+
+
+def test_equal_configs_give_equal_scores_and_threads_do_not_matter(tmp_path: Path) -> None:
+    write_planted(tmp_path, "own")
+    found = [
+        baselines_of(
+            graph_config(tmp_path, workspace=str(tmp_path / str(number)), train={**TRAIN, "threads": 1 + number})
+        ).metrics
+        for number in range(2)
+    ]
+    assert found[0] == found[1]
+
+
+def test_another_choice_of_baselines_trains_nothing_again(tmp_path: Path) -> None:
+    write_planted(tmp_path, "own")
+    before, after = (
+        resolve(graph_config(tmp_path, train={"baselines": chosen})) for chosen in (["majority"], ["trees"])
+    )
+    changed = {stage for stage in before.stages if before.fingerprints[stage] != after.fingerprints[stage]}
+    assert changed == {"baselines"}
+    other = resolve(graph_config(tmp_path, model={"kind": "gcn"}, train={"baselines": ["trees"], "lr": 0.5}))
+    assert other.fingerprints["baselines"] == after.fingerprints["baselines"]
+    assert "baselines" not in resolve(graph_config(tmp_path)).stages
+
+
+def test_a_baseline_of_another_task_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"popularity is not a baseline of task\.kind node.*Choose from majority"):
+        graph_config(tmp_path, train={"baselines": ["trees", "popularity"]})
+
+
+def test_a_run_without_gain_over_trees_says_so_last_and_in_json(tmp_path: Path) -> None:
+    config = planted(tmp_path, "own")
+    file = tmp_path / "config.yaml"
+    file.write_text(config.model_dump_json())
+    lines = printed(["run", str(file)]).splitlines()
+    (said,) = [line for line in lines if line.startswith("test.accuracy: ")]
+    assert " trees on the columns" in said
+    assert said.startswith(("test.accuracy: worse than", "test.accuracy: no better than"))
+    assert any(line.startswith("accuracy neighbor_trees") for line in lines)
+    out = json.loads(printed(["run", str(file), "--json"]))
+    assert out["judgement"]["outcome"] != "better"
+    assert out["judgement"]["beside"] == out["metrics"][f"baseline.{out['judgement']['baseline']}.test.accuracy"]
+    assert "trees on the columns" in Path(out["report"].removeprefix("file://")).read_text()
+
+
+def test_a_run_is_better_than_trees_where_the_label_is_in_the_neighbours(tmp_path: Path) -> None:
+    config = planted(tmp_path, "neighbors", baselines=["majority", "trees"])
+    result = pipeline.run_quietly(config)
+    assert result.judgement is not None
+    assert (result.judgement.outcome, result.judgement.baseline in {"majority", "trees"}) == ("better", True)
+    assert result.cautions == ()
+
+
+def test_one_predicted_class_is_said_beside_the_score(tmp_path: Path) -> None:
+    result = pipeline.run_quietly(planted(tmp_path, "rare", epochs=10, baselines=["majority"]))
+    assert result.judgement is not None
+    assert result.judgement.text.startswith("no better than the most frequent class: 0.9")
+    (caution,) = result.cautions
+    assert caution == "The model predicts class 0 for every test target, and their labels differ."
+
+
+def links_of(folder: Path, **train: Any) -> Config:
+    return config_of(folder, train={"baselines": "all", **train})
+
+
+def write_popular(folder: Path) -> None:
+    """Write links whose targets are drawn by a power law, whatever the source and the features."""
+    rng = np.random.default_rng(0)
+    share = 1 / np.arange(1, 301) ** 1.2
+    src, dst = rng.integers(0, 300, 5000), rng.choice(300, 5000, p=share / share.sum())
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = {"id": np.arange(300), "x": from_matrix(rng.standard_normal((300, 6)).astype(np.float32))}
+    pq.write_table(pa.table(columns), folder / "nodes.parquet")
+    pq.write_table(pa.table({"src": src, "dst": dst}).filter(pa.array(src != dst)), folder / "edges.parquet")
+
+
+def test_popularity_wins_where_only_it_decides(tmp_path: Path) -> None:
+    write_popular(tmp_path)
+    result = pipeline.run_quietly(links_of(tmp_path, epochs=2))
+    assert result.judgement is not None
+    assert (result.judgement.outcome, result.judgement.baseline) == ("worse", "popularity")
+    assert "Each link is ranked among 30 sampled candidates, not among all 298." in result.cautions
+    metrics = result.metrics
+    # the same list for every source shows few targets, the other one follows the source
+    assert metrics["baseline.popularity.test.mrr"] > metrics["baseline.item_knn.test.mrr"] - 0.05
+    assert 10 <= metrics["baseline.popularity.test.items_at_10"] <= 300
+
+
+def test_popularity_loses_where_targets_follow_from_the_source(tmp_path: Path) -> None:
+    write_groups(tmp_path)
+    found = baselines_of(links_of(tmp_path))
+    assert found.metrics["item_knn.test.mrr"] > found.metrics["popularity.test.mrr"] + 0.1
+    assert found.left_out == {"most_recent": "edges have no times (graph.timestamp)"}
+    assert found.candidates == 31
