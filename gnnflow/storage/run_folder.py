@@ -99,8 +99,10 @@ def read_metrics(run: str) -> dict[str, float]:
 def metric_of(record: dict[str, Any]) -> str:
     """Return the metric that chose a run's best epoch: the facts have the one that `auto` stood for."""
     metric: str = record["config"]["train"]["metric"]
+    if metric != AUTO:
+        return metric
     trained = record["artifacts"]["train"]
-    return metric if metric != AUTO else read_facts(trained, read_manifest(trained), TrainFacts).metric
+    return read_facts(trained, read_manifest(trained), TrainFacts).metric
 
 
 def files_of(run: str, record: dict[str, Any]) -> tuple[FileEntry, ...]:

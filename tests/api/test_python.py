@@ -346,8 +346,8 @@ def test_a_sweep_takes_tables_in_memory(config: dict[str, Any], tables: dict[str
     result = gf.sweep({**config, "matrix": {"train.lr": [0.01, -1]}}, **tables, progress=False)
     assert [*result.runs] == ["lr=0.01"]
     assert [*result.failed] == ["lr=-1"]
-    assert repr(result).startswith("run      valid.accuracy")
-    assert "lr=-1    failed: train.lr" in repr(result)
+    assert repr(result).startswith("lr    valid.accuracy")
+    assert "lr=-1  failed: train.lr" in repr(result)
     assert repr(gf.explain(config, **tables)).startswith("layer 1  GCN\n")
 
 
