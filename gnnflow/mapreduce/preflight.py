@@ -30,6 +30,7 @@ _IMPORTED = (
     "google.protobuf",
     "jinja2",
     "matplotlib",
+    "sklearn",
     "numpy",
     "pyarrow",
     "pydantic",

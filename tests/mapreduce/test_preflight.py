@@ -38,7 +38,7 @@ def test_what_gnnflow_requires_is_asked_for():
 
     from tests.conftest import REPOSITORY
 
-    names = {"protobuf": "google.protobuf", "pyyaml": "yaml"}
+    names = {"protobuf": "google.protobuf", "pyyaml": "yaml", "scikit-learn": "sklearn"}
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     local = {"rich", "typer", "psutil"}  # the command line's, and those of who plans
     required = {line.split(">")[0] for line in project["dependencies"]} - local
