@@ -1,4 +1,4 @@
-"""Keys of ids and of edges, places of texts, and checksums.
+"""Keys of ids and of edges, and places of texts.
 
 Shapes: V values, I ids, E edges.
 """
@@ -16,9 +16,6 @@ from gnnflow.native.library import core
 IntArray = npt.NDArray[np.int64]
 KeyArray = npt.NDArray[np.uint64]
 ByteArray = npt.NDArray[np.uint8]
-
-
-_FEW_BYTES = 1 << 12  # for fewer the call takes longer than the checksum
 
 
 class Texts(NamedTuple):

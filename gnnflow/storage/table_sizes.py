@@ -46,7 +46,7 @@ def growth_of(table: TableFiles) -> float:
     if first is None:
         return OF_PACKED
     with suppress(GnnflowError):
-        columns = list(parquet_columns(first.uri))
+        columns = parquet_columns(first.uri)
         stored = sum(each.total_compressed_size for each in columns)
         return sum(map(_bytes_of, columns)) / stored if stored else OF_PACKED
     return OF_PACKED

@@ -83,7 +83,7 @@ def choose_threshold(decide: DecideConfig, logits: FloatArray, labels: Array) ->
     if isinstance(place, str):
         return no_decision(decide, place)
     # the distinct probabilities, from the highest, between 1 and 0 [K + 2]
-    distinct = [np.float32(1), *probability[last], np.float32(0)]
+    distinct = np.concatenate([np.ones(1, np.float32), probability[last], np.zeros(1, np.float32)])
     return Decision(_rule_text(decide), _between(distinct[place + 1], above=distinct[place]))
 
 
