@@ -167,7 +167,7 @@ def config_of(chosen: Chosen, case: Case, form: str, *, seed: int, workspace: st
     path = CONFIGS / f"{case.config}.yaml"
     given: Any = {
         "source": str(path),
-        "environment": {**os.environ, "GNNFLOW_DATA": str(chosen.data)},
+        "environment": {**os.environ, "GNNFLOW_DATA": str(Path(chosen.data).resolve())},
         "workspace": workspace,
     }
     more = [each.strip() for each in chosen.set.split(";") if each.strip()]

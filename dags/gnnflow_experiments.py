@@ -43,7 +43,13 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
         last: list[StageOperator] = []
         told = {"rows": [asdict(row) for row in experiment.rows], "digest": experiment.digest}
         for number, run in enumerate(experiment.runs, 1):
-            prepare = PrepareOperator(task_id=f"prepare_{number}", values=run.values, experiment=told, retries=0)
+            prepare = PrepareOperator(
+                task_id=f"prepare_{number}",
+                values=run.values,
+                source=experiment.source,
+                experiment=told,
+                retries=0,
+            )
             before: PrepareOperator | StageOperator = prepare
             for stage in run.stages:
                 key = run.key(stage)

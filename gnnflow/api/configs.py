@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnflow.config import STAGES, Config
-from gnnflow.config.deployment import refuse_unusable
+from gnnflow.config.deployment import anchored, refuse_unusable
 from gnnflow.config.environment import escape
 from gnnflow.config.experiments import Experiment, read_experiment
 from gnnflow.config.loading import PartialConfig, read_values, refuse_experiment, workspace_of
@@ -135,7 +135,7 @@ class Given:
                 for name, table in tables.items()
             }
             return {**held, **own}
-        uri = _place_of(tables, workspace, where=where)
+        uri = anchored(_place_of(tables, workspace, where=where))  # a caller's path is not one of the file
         if self.environment is not None:
             uri = escape(uri)  # in a file's values, where `${NAME}` is a variable
         return {**known, "table": uri} if isinstance(known, Mapping) and "table" in known else uri

@@ -70,7 +70,7 @@ def init(
     pairs = [parse_ends(each) for each in ends or ()]
     said = {"encoding": encoding, "decimal": decimal, "separator": separator}
     form = {key: value for key, value in said.items() if value}
-    draft = draft_config(tables, name=name, ids=ids or (), label=label, ends=pairs, form=form)
+    draft = draft_config(tables, name=name, ids=ids or (), label=label, ends=pairs, form=form, out=out)
     Path(out).write_text(draft.text, encoding="utf-8")
     for line in draft.told:
         typer.echo(line, err=True)

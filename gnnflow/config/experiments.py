@@ -63,12 +63,16 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A config with a matrix: its name, its runs, the rows of all combinations, and the errors of refused ones."""
+    """A config with a matrix: its name, its runs, the rows of all combinations, and the errors of refused ones.
+
+    source: the path or URL of its file, from whose folder relative paths in the runs' values are seen.
+    """
 
     name: str
     runs: tuple[PlannedRun, ...]
     rows: tuple[RunRow, ...]
     refused: Mapping[str, ConfigError] = field(default_factory=dict)
+    source: str = ""
 
     @property
     def digest(self) -> str:
@@ -106,7 +110,9 @@ def read_experiment(
         try:
             own = [f"{key}={json.dumps(value)}" for key, value in choice.values.items()]
             chosen = apply_overrides(_drop_unfit(Sections, values, apply_overrides({}, own)), own)
-            config = config_from_dict(chosen, workspace=workspace, source=source, environment=environment)
+            config = config_from_dict(
+                chosen, workspace=workspace, source=source, environment=environment, applied=overrides
+            )
         except ConfigError as error:
             if strict:
                 raise
@@ -117,7 +123,7 @@ def read_experiment(
     if not runs:
         raise next(iter(refused.values()))
     rows = {choice.row.label: choice.row for choice in choices} | {run.label: run.row for run in runs}
-    return Experiment(runs[0].config.name, tuple(runs), tuple(rows.values()), refused)
+    return Experiment(runs[0].config.name, tuple(runs), tuple(rows.values()), refused, source)
 
 
 def _refuse_set_twice(choices: Sequence[Choice], overrides: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ class GraphKeys(Section):
 
     nodes: Uri | _TypedTables = Field(
         description="Node table: path or URL of Parquet, CSV or Arrow IPC; for typed graphs {type: path}, where a type "
-        "with null is the ids in its edge tables."
+        "with null is the ids in its edge tables. Relative paths in a file are relative to that file's folder."
     )
     edges: Uri | EdgeTables = Field(
         description="Edge table: a path or URL; for typed graphs a map {source__relation__target: path}. Instead of a "

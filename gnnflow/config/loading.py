@@ -1,15 +1,15 @@
-"""Reads a `Config`: YAML, then overrides, then the environment, then validation, then the limits of this process.
+"""Reads a `Config`: YAML, overrides, the environment, paths of tables, validation, the limits of this process.
 
 Overrides come before the environment, so that a key set on the command line no longer needs its variable. Variables
-are replaced in files and overrides only: a form's text is taken as it is. The workspace comes from `--workspace`, the
-config, GNNFLOW_WORKSPACE or is `runs`, in this order.
+are replaced in files and overrides only: a form's text is taken as it is. Paths of a file's tables are relative to the
+file (`places.py`). The workspace comes from `--workspace`, the config, GNNFLOW_WORKSPACE or is `runs`, in this order.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gnnflow.config.base import published_name
@@ -20,6 +20,7 @@ from gnnflow.config.edge_tables import EdgeTableConfig
 from gnnflow.config.environment import UnreadText, apply_overrides, expand, mask_values
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.messages import join_errors, path_text
+from gnnflow.config.places import Places, place_tables
 from gnnflow.config.root import Config
 from gnnflow.config.yaml_text import read_yaml, refuse_oversized
 from gnnflow.graph.errors import ConfigError
@@ -39,9 +40,9 @@ def load_config(
 ) -> Config:
     """Return the validated configuration of a YAML text.
 
-    `overrides` are `key.path=value`; `workspace` replaces the key of that name; `source` names the text in
-    errors; `environment` replaces the process's own. Raises ConfigError naming the YAML path, the value and
-    what is allowed.
+    `overrides` are `key.path=value`; `workspace` replaces the key of that name; `environment` replaces the
+    process's own. `source` is the text's path or URL: its name in errors, and its folder is where relative paths
+    begin. Raises ConfigError naming the YAML path, the value and what is allowed.
     """
     raw = values_of(text, source=source)
     here = os.environ if environment is None else environment
@@ -76,12 +77,16 @@ def config_from_dict(
     workspace: str | None = None,
     source: str = "",
     environment: Mapping[str, str] | None = None,
+    applied: Sequence[str] = (),
 ) -> Config:
     """Return the validated configuration of plain values, as `load_config` does of a text.
 
-    environment: the values of variables, for values of a file; None leaves every text as it is.
+    environment: the values of variables, for values of a file; None leaves every text as it is. applied: overrides that
+    the values hold already.
     """
-    read = read_values(raw, overrides=overrides, workspace=workspace, source=source, environment=environment)
+    read = read_values(
+        raw, overrides=overrides, workspace=workspace, source=source, environment=environment, applied=applied
+    )
     if read.config is None or read.errors:
         raise join_errors(read.errors, source=source)
     return read.config
@@ -91,12 +96,13 @@ def config_from_dict(
 class PartialConfig:
     """A config as far as it could be read; config is None where no tables are known.
 
-    removed: wrong keys that were left out.
+    removed: wrong keys that were left out. places: where its tables are looked for.
     """
 
     config: Config | None
     errors: tuple[ConfigError, ...] = ()
     removed: tuple[str, ...] = ()
+    places: Places = field(default_factory=Places)
 
 
 def read_config(
@@ -117,10 +123,11 @@ def read_values(
     workspace: str | None = None,
     source: str = "",
     environment: Mapping[str, str] | None = None,
+    applied: Sequence[str] = (),
 ) -> PartialConfig:
     """Return the configuration of plain values without its wrong keys, and an error for each.
 
-    environment: as of `config_from_dict`.
+    environment, applied: as of `config_from_dict`.
     """
     refuse_oversized(raw, source=source or "config")
     unread: list[UnreadText] = []
@@ -131,6 +138,7 @@ def read_values(
         values = expand(values, environment, unread=unread)
     if workspace is not None:
         values = {**values, "workspace": workspace}
+    values, places = place_tables(values, source=source, overrides=[*applied, *overrides])
     reading, unset = read_all(values), {each.error.where: each for each in unread}
     findings = [found for found in reading.findings if path_text(found.path) not in unset]
     errors = [each.error for each in unread]
@@ -142,7 +150,7 @@ def read_values(
             config = _apply_deployment(config, Deployment.here())
         except ConfigError as error:
             config, errors = None, [*errors, mask_values(error, values)]
-    return PartialConfig(config, tuple(errors), removed)
+    return PartialConfig(config, tuple(errors), removed, places)
 
 
 def workspace_of(

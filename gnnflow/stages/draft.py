@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
@@ -12,6 +12,7 @@ from gnnflow.config.environment import config_line
 from gnnflow.config.formats_section import CsvFormat
 from gnnflow.config.loading import read_config
 from gnnflow.config.messages import explain
+from gnnflow.config.places import path_from
 from gnnflow.config.yaml_text import yaml_inline
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.stages.column_roles import (
@@ -45,7 +46,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class _Graph:
-    """The chosen roles of all tables. kind: of the task."""
+    """The chosen roles of all tables. kind: of the task; out: the config's file, beside which tables are named."""
 
     name: str
     roles: Roles
@@ -54,6 +55,11 @@ class _Graph:
     features: dict[str, list[FeatureRole]]
     left: dict[str, dict[str, str]]
     kind: str
+    out: str = ""
+
+    def path_of(self, table: GivenTable) -> str:
+        """Return a table's path as the config's file has it."""
+        return path_from(table.uri, self.out)
 
     @property
     def is_typed(self) -> bool:
@@ -101,10 +107,12 @@ def draft_config(
     label: str = "",
     ends: Sequence[Pair] = (),
     form: Mapping[str, str] | None = None,
+    out: str = "",
 ) -> Draft:
     """Return a config for tables. Raises ConfigError where it has to ask.
 
-    ids, label, ends: the user's choices. form: keys of `graph.formats`, for the tables that cannot be read without.
+    ids, label, ends: the user's choices. out: the file that the config will be. form: keys of `graph.formats`, for the
+    tables that cannot be read without.
     """
     said = _read_form(form) if form else None
     places = {uri: place for place in tables for uri in tables_of(place)}
@@ -112,9 +120,9 @@ def draft_config(
     if twice := [each.name for each in given if [other.name for other in given].count(each.name) > 1]:
         raise ConfigError(f"two tables are called {twice[0]!r}", where="gnnflow init", fix="Rename a file.")
     roles = find_roles(given, ids=ids, ends=ends, unnamed=[uri for uri, place in places.items() if uri != place])
-    graph = _chosen(roles, name=name, label=label)
+    graph = replace(_chosen(roles, name=name, label=label), out=out)
     inputs, rest = [*_input_lines(graph)], [*_other_lines(graph)]
-    look = first_look(read_config(_text(inputs, rest)))
+    look = first_look(read_config(_text(inputs, rest), source=out))
     return Draft(_text(inputs, _leak_lines(graph, look.leaks), rest), tuple(_told(graph)), look.stops)
 
 
@@ -214,19 +222,20 @@ def _other_lines(graph: _Graph) -> Iterator[str]:
 def _table_lines(graph: _Graph) -> Iterator[str]:
     edges = (*graph.roles.edges, *graph.roles.keys)
     if not graph.is_typed:
-        yield f"nodes: {config_line(graph.nodes[0].table.uri)}"
-        yield f"edges: {config_line(edges[0].table.uri)}"
+        yield f"nodes: {config_line(graph.path_of(graph.nodes[0].table))}"
+        yield f"edges: {config_line(graph.path_of(edges[0].table))}"
     else:
         yield "nodes:"
         for each in graph.nodes:
-            yield f"  {config_line(type_name(each.table.name))}: {config_line(each.table.uri)}"
+            yield f"  {config_line(type_name(each.table.name))}: {config_line(graph.path_of(each.table))}"
         for bare in graph.bare:
             why = f"the ids in {bare.table.name}.{bare.id}: no table is called so"
             yield f"  {config_line(type_name(bare.bare))}: null  # {why}"
         yield "edges:"
         for edge in edges:
-            keys = {"table": edge.table.uri, "src": edge.src.column, "dst": edge.dst.column}
-            value = keys if edge.is_key or _gaps_of(edge) else edge.table.uri
+            path = graph.path_of(edge.table)
+            keys = {"table": path, "src": edge.src.column, "dst": edge.dst.column}
+            value = keys if edge.is_key or _gaps_of(edge) else path
             note = f"  # rows without one of the ends are no edges: {_gaps_of(edge):.0%}" if _gaps_of(edge) else ""
             yield f"  {config_line(_relation(edge))}: {config_line(value)}{note}"
     ids = {type_name(each.table.name): each.id for each in graph.nodes}

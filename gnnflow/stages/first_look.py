@@ -109,7 +109,7 @@ def _see(read: PartialConfig, given: Config, *, here: Sequence[str] | None = Non
     meant = find_meant(run, sample, unresolved=unresolved)
     found = [] if here is not None and not here else errors_of_run(meant.run, here=here, preview=meant.preview)
     told: list[GnnflowError] = [error for error in read.errors if not meant.explains(error)]
-    told += _own_mistakes([*meant.errors, *found, *meant.unresolved], read)
+    told += map(read.places.with_hint, _own_mistakes([*meant.errors, *found, *meant.unresolved], read))
     return _Seen(meant.run, meant.preview, _stops_of(told), bool(meant.unresolved))
 
 

@@ -97,8 +97,8 @@ def with_hint(error: GnnflowError, preview: Preview, graph: GraphConfig) -> Gnnf
     if relation is not None:
         own = graph.edge_table_of(relation)
         assert own is not None, "a relation with a table of its own"
-        types = f"{nearest(own.table, [*graph.nodes])} Node types are {', '.join(graph.nodes)}."
-        problem = f"{own.table!r} is {error.problem}, and no node type"
+        types = f"{nearest(_name_of(own), [*graph.nodes])} Node types are {', '.join(graph.nodes)}."
+        problem = f"{_name_of(own)!r} is {error.problem}, and no node type"
         return type(error)(problem, where=f"graph.edges.{relation}.table", fix=f"{types.strip()} {error.fix}")
     wrong = _wrong_of(error, preview, graph)
     if wrong is not None and wrong.role == "label" and (line := _edges_with_label(wrong, preview, graph)):
@@ -161,9 +161,14 @@ def _table_meant(error: GnnflowError, graph: GraphConfig) -> tuple[Relation | No
     """Return the relation whose missing table may be a type, and the type that was meant; "" where nobody knows."""
     for relation in graph.edge_tables if error.problem.startswith("no such table") else ():
         own = graph.edge_table_of(relation)
-        if own is not None and error.where == absolute(own.table) and "/" not in own.table:
-            return relation, closest(own.table, [name for name, uri in graph.node_tables.items() if uri])
+        if own is not None and error.where == absolute(own.table) and "." not in (name := _name_of(own)):
+            return relation, closest(name, [name for name, uri in graph.node_tables.items() if uri])
     return None, ""
+
+
+def _name_of(table: EdgeTableConfig) -> str:
+    """Return the last part of an edge table's path, which may be meant as the name of a node type."""
+    return table.table.rpartition("/")[2]
 
 
 def _wrong_of(error: GnnflowError, preview: Preview, graph: GraphConfig) -> _Wrong | None:

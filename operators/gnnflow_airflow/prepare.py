@@ -23,7 +23,8 @@ class PrepareOperator(BaseOperator):
     `config` is the path or URL of a YAML file, `values` are nested keys and values of the DAG's author; with neither,
     the parameters of the run are the config, under the names of the trigger form. All are fully checked here, because
     Airflow's API accepts keys that the form lacks. Environment variables are read into files and values, never into
-    parameters, overrides or workspace, which a person may type. experiment: data for the CompareOperator. Fails without
+    parameters, overrides or workspace, which a person may type. source: the file that `values` come from: their
+    relative paths begin in its folder. experiment: data for the CompareOperator. Fails without
     a retry.
     """
 
@@ -37,6 +38,7 @@ class PrepareOperator(BaseOperator):
         overrides: Sequence[str] = (),
         workspace: str | None = None,
         experiment: Mapping[str, Any] | None = None,
+        source: str = "",
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -45,6 +47,7 @@ class PrepareOperator(BaseOperator):
         self.overrides = list(overrides)
         self.workspace = workspace
         self.experiment = experiment
+        self.source = source
 
     def execute(self, context: Context) -> str:
         """Return the URI of the config's copy in the workspace."""
@@ -69,5 +72,7 @@ class PrepareOperator(BaseOperator):
         if self.config:
             return read_config(self.config, overrides=overrides, workspace=workspace)
         if self.values is not None:
-            return config_of(self.values, overrides=overrides, workspace=workspace, environment=os.environ)
+            return config_of(
+                self.values, overrides=overrides, workspace=workspace, environment=os.environ, source=self.source
+            )
         return config_of(nested(context["params"]), overrides=overrides, workspace=workspace)

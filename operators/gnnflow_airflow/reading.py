@@ -34,10 +34,11 @@ def config_of(
     overrides: Sequence[str] = (),
     workspace: str | None = None,
     environment: Mapping[str, str] | None = None,
+    source: str = "",
 ) -> Config:
     """Return the config of plain values.
 
-    environment: for the variables in the values, if these come from a file.
+    environment, source: for variables and relative paths in the values, if these come from a file, the source.
     """
     from gnnflow.config import config_from_dict
     from gnnflow.config.loading import make_paths_absolute
@@ -45,7 +46,9 @@ def config_of(
 
     refuse_variables(overrides=overrides, workspace=workspace)
     with as_service():
-        config = config_from_dict(values, overrides=overrides, workspace=workspace or None, environment=environment)
+        config = config_from_dict(
+            values, overrides=overrides, workspace=workspace or None, environment=environment, source=source
+        )
     return make_paths_absolute(config)
 
 

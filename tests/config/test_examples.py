@@ -25,9 +25,12 @@ def test_examples_are_found():
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_valid_and_says_what_it_is(path: Path):
     text = path.read_text()
-    config = load_config(text, source=path.name, environment={})
+    config = load_config(text, source=str(path), environment={})
     assert text.startswith("# ")
     assert config.workspace == "runs"
+    # `make quickstart`, `gnnflow generate` as the comments have it, and `data` are in the repository's folder
+    folders = {Path(uri).relative_to(REPOSITORY).parts[0] for uri in config.graph.node_tables.values()}
+    assert len(folders & {"quickstart-data", "payments-typed", "data"}) == 1
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)

@@ -25,7 +25,9 @@ def folder(tmp_path_factory):
 
 def run(folder: Path, workspace: str, **keys: str) -> pipeline.RunResult:
     text = (
-        (REPOSITORY / "configs" / "quickstart.yaml").read_text().replace("quickstart-data", f"{folder}/quickstart-data")
+        (REPOSITORY / "configs" / "quickstart.yaml")
+        .read_text()
+        .replace("../quickstart-data", f"{folder}/quickstart-data")
     )
     overrides = ["cluster={kind: synchronous}", "model.dropout=0", "train.epochs=4", "train.baseline=false"]
     overrides += [f"{name.replace('__', '.')}={value}" for name, value in keys.items()]
