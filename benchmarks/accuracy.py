@@ -96,13 +96,13 @@ class Strategies:
     def overrides(self, form: str) -> list[str]:
         """Return what a strategy changes in the graph's config."""
         if form in {"shards", "store"}:
-            train = f"train={{strategy: mini-batch, source: {form}, eval_batch_size: 1000, {self.mini}, {self.all}}}"
-            return [train, *([_EVERY_NEIGHBOUR] if self.every_neighbour else [])]
+            keys = f"source: {form}, eval_batch_size: 1000, patience: 0, {self.mini}, {self.all}"
+            return [f"train={{strategy: mini-batch, {keys}}}", *([_EVERY_NEIGHBOUR] if self.every_neighbour else [])]
         if form == "global-batch":
-            keys = f"epochs: {self.epochs}, lr: 0.01, weight_decay: 5.0e-4, {self.all}"
+            keys = f"epochs: {self.epochs}, patience: 0, lr: 0.01, weight_decay: 5.0e-4, {self.all}"
             return [f"train={{strategy: global-batch, {keys}}}", "partition={kind: metis}", _EVERY_NEIGHBOUR]
         own, clusters = (self.alike, 16) if form == "alike" else (self.cluster, self.clusters)
-        train = f"train={{strategy: cluster-batch, {own}, {self.all}}}"
+        train = f"train={{strategy: cluster-batch, patience: 0, {own}, {self.all}}}"
         return [train, f"partition={{kind: metis, clusters: {clusters}}}", _EVERY_NEIGHBOUR]
 
 
@@ -241,7 +241,7 @@ def rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
             yield from rows_of(name, case, found)
             for form, (each, *_) in found.items():
                 valid, seconds = each.valid(case.metric), [each.prepared + second for second in each.seconds]
-                lines[form] = (list(range(len(valid))), valid) if chosen.by == "epochs" else (seconds, valid)
+                lines[form] = (list(range(1, len(valid) + 1)), valid) if chosen.by == "epochs" else (seconds, valid)
     if chosen.plot:
         draw_lines(chosen.plot, lines, x_label=chosen.by, y_label=f"validation {case.metric}, {case.config}")
 

@@ -257,7 +257,7 @@ def draws(chosen: Chosen, seed: int) -> list[int]:
 
 def tested(graph: dict[str, Any], *, seed: int, epochs: int, metric: str, folder: str) -> float:
     """Train on a graph, and return the test score."""
-    train = {"strategy": "global-batch", "epochs": epochs, "lr": RATE, "metric": metric}
+    train = {"strategy": "global-batch", "epochs": epochs, "patience": 0, "lr": RATE, "metric": metric}
     section = {"graph": graph, "model": MODEL, "train": train, "cluster": {"kind": "synchronous"}}
     config = config_from_dict({"name": "columns", "seed": seed, "workspace": f"{folder}/runs", **section})
     with Cluster(config.cluster) as cluster:

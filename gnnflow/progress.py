@@ -8,27 +8,49 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-_PLAIN = {
-    "trainer_waits_percent": "training waits for batches",
-    "reader_waits_percent": "batches wait for training",
-    "rank_waits_percent": "waits for other ranks",
+_ROUNDS = {
     "need": "find rows for layer",
     "slice": "compute layer",
     "states": "partial sums, layer",
     "hop": "neighbours at hop",
 }
+_FIGURES = {
+    "samples_per_second": "{:,.0f} targets per second",
+    "eta_seconds": "about {} left",
+    # two sides work at the same time, and one of them waits for the other
+    "trainer_waits_percent": "computing stands still {:.0f} % of the time, until a batch is read",
+    "reader_waits_percent": "reading stands still {:.0f} % of the time, as batches are ready early",
+    "rank_waits_percent": "computing stands still {:.0f} % of the time, until other ranks answer",
+}
+_MINUTE, _LONG = 60, 100
 
 
 def round_text(name: str) -> str:
     """Return the name of a round for people: `need_3` as `find rows for layer 3`."""
     first, _, rest = name.partition("_")
-    return f"{_PLAIN[first]} {rest}" if first in _PLAIN and rest.isdigit() else name.replace("_", " ")
+    return f"{_ROUNDS[first]} {rest}" if first in _ROUNDS and rest.isdigit() else name.replace("_", " ")
+
+
+def figure_texts(fields: Mapping[str, float]) -> list[str]:
+    """Return the figures of a step for people; `epoch` 3 and `epochs` 60 are one, `epoch 3 of 60`."""
+    last = f" of {fields['epochs']:,.0f}" if "epochs" in fields else ""
+    return [
+        f"epoch {value:,.0f}{last}" if name == "epoch" else figure_text(name, value)
+        for name, value in fields.items()
+        if name != "epochs"
+    ]
 
 
 def figure_text(name: str, value: float) -> str:
-    """Return a figure of a step for people: `trainer_waits_percent` and 12.3 as `training waits for batches 12 %`."""
-    words = _PLAIN.get(name, name.removesuffix("_percent").replace("_", " "))
+    """Return a figure of a step for people, with its unit: `eta_seconds` and 12.3 as `about 12 s left`."""
+    if name in _FIGURES:
+        return _FIGURES[name].format(_time_text(value) if name == "eta_seconds" else value)
+    words = name.removesuffix("_percent").replace("_", " ")
     return f"{words} {value:.0f} %" if name.endswith("_percent") else f"{words} {value:,.4g}"
+
+
+def _time_text(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < _LONG else f"{seconds / _MINUTE:,.0f} min"
 
 
 def place_text(epoch: int, step: int) -> str:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from gnnflow.graph.secrets import mask_secrets
-from gnnflow.progress import figure_text, round_text
+from gnnflow.progress import figure_texts, round_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +19,8 @@ _LINE_SECONDS = 5.0
 def figures_text(fields: Mapping[str, float], *, room: int | None = None) -> str:
     """Return figures as text; with `room`, the first ones that fit that many columns."""
     shown = ""
-    for name, value in fields.items():
-        longer = f"{shown}  {figure_text(name, value)}".lstrip()
+    for text in figure_texts(fields):
+        longer = f"{shown}, {text}" if shown else text
         if room is not None and len(longer) > room:
             break
         shown = longer
@@ -67,7 +67,8 @@ class Lines:
     def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
         """Print a line, at most every few seconds, and the last."""
         if self._due() or done == total:
-            self.message(f"{name}: {done}/{total} {STEPS}  {figures_text(fields)}")
+            figures = figures_text(fields)
+            self.message(f"{name}: {done:,} of {total:,} {STEPS}{figures and ', '}{figures}")
 
     def message(self, text: str) -> None:
         """Print one line."""

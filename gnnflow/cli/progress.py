@@ -97,7 +97,8 @@ class Terminal:
         if name not in self._open:
             self._open[name] = self.bars.add_task(_short(name), total=total, figures="", unit=STEPS)
         taken = _FIXED_WIDTH + len(_short(name)) + 2 * len(str(total)) + len(STEPS) + 1
-        figures = figures_text(fields, room=max(0, self.console.width - taken))
+        shown = {key: value for key, value in fields.items() if key != "eta_seconds"}  # which has its own column
+        figures = figures_text(shown, room=max(0, self.console.width - taken))
         self.bars.update(self._open[name], completed=done, total=total, figures=figures)
 
     def message(self, text: str) -> None:

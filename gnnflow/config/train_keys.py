@@ -194,6 +194,8 @@ def _list_strategies(schema: dict[str, Any]) -> None:
 RANKS_PLACE_ONLY = frozenset({"elastic", "restarts", "start_seconds", "step_seconds"})
 """Keys about lost or late ranks, which do not change the weights."""
 
+PATIENCE = 20
+"""Epochs that `train.patience: null` stands for."""
 Device = Literal["auto", "cpu", "cuda"]
 Baseline = Literal["majority", "trees", "neighbor_trees", "popularity", "most_recent", "item_knn"]
 BASELINES: Mapping[str, tuple[Baseline, ...]] = {
@@ -211,7 +213,9 @@ class TrainKeys(Section):
     tag: ClassVar[str] = "strategy"
 
     strategy: Strategy
-    epochs: Integer = Field(100, ge=1, description="Most passes over the training targets.")
+    epochs: Integer = Field(
+        100, ge=1, description="Most passes over the training targets; train.patience may stop sooner."
+    )
     lr: Number = Field(0.01, gt=0, description="Learning rate.")
     loss: LossConfig = Field(StandardLoss(), description="The function that training minimises.")
     schedule: ScheduleConfig = Field(
@@ -234,11 +238,12 @@ class TrainKeys(Section):
         "processors that multiply in it (AVX-512 BF16, AMX, graphics cards); weights, optimiser and loss, scoring and "
         "GraphInfer stay float32.",
     )
-    patience: Integer = Field(
-        0,
+    patience: Integer | None = Field(
+        None,
         ge=0,
         description="Stop after this many epochs without a better validation metric, or as good a one with a lower "
-        "validation loss; 0 never stops early.",
+        f"validation loss; 0 never stops early. null: {PATIENCE}, where the valid split has targets. The best epoch's "
+        "weights are kept.",
     )
     workers: Integer = Field(
         1,
@@ -309,6 +314,11 @@ class TrainKeys(Section):
         description="Threads that training computes with, whatever the environment says (OMP_NUM_THREADS). Another "
         "number sums in another order and gives other weights, so it is part of a run's fingerprint.",
     )
+
+    @property
+    def patient_epochs(self) -> int:
+        """Epochs without a better one after which training stops; 0 for never."""
+        return PATIENCE if self.patience is None else self.patience
 
     @model_validator(mode="after")
     def _check_warmup(self) -> Self:

@@ -218,8 +218,11 @@ _LATER: Mapping[str, object] = {
 
 
 def result_keys(train: TrainConfig, *, exclude: AbstractSet[str]) -> dict[str, Any]:
-    """Return the keys of the section as JSON without the excluded ones and without later keys at their old value."""
-    keys: dict[str, Any] = train.model_dump(mode="json", exclude=set(exclude))
+    """Return the keys of the section as JSON without the excluded ones and without later keys at their old value.
+
+    patience: the epochs that it stands for, so that another default is another result.
+    """
+    keys: dict[str, Any] = train.model_dump(mode="json", exclude=set(exclude)) | {"patience": train.patient_epochs}
     return {key: value for key, value in keys.items() if key not in _LATER or _LATER[key] != value}
 
 

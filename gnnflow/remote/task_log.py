@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gnnflow.progress import figure_text, round_text
+from gnnflow.progress import figure_text, figure_texts, round_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,27 +75,21 @@ class TaskLog:
         if self._due():
             elapsed = max(time.monotonic() - self._begin, 1e-9)
             left = elapsed / (self._done - self._resumed) * (self._total - self._done)
-            speed = f", {self._rows / elapsed:,.0f} rows/s" if self._rows else ""
-            self._say(f"{self._stage}, {round_text(name)}: {self._done}/{self._total} tasks{speed}, ETA {left:.0f} s")
+            speed = f", {self._rows / elapsed:,.0f} rows per second" if self._rows else ""
+            text = f"{self._done} of {self._total} tasks{speed}, {figure_text('eta_seconds', left)}"
+            self._say(f"{self._stage}, {round_text(name)}: {text}")
 
     def round_finished(self, name: str, seconds: float) -> None:
         """Say what a round took."""
         self.check()
-        speed = f", {self._rows / seconds:,.0f} rows/s" if self._rows and seconds else ""
+        speed = f", {self._rows / seconds:,.0f} rows per second" if self._rows and seconds else ""
         self._say(f"{self._stage}, {round_text(name)}: {self._total} tasks in {seconds:.2f} s{speed}")
 
     def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
         """Say how far a long task is, every few seconds and at its end."""
         self.check()
         if self._due() or done == total:
-            figures = dict(fields)
-            left = figures.pop("eta_seconds", None)
-            targets = figures.pop("samples_per_second", None)
-            parts = [f"{done}/{total} steps"]
-            parts += [f"{targets:,.0f} targets/s"] if targets is not None else []
-            parts += [f"ETA {left:.0f} s"] if left is not None else []
-            parts += [figure_text(key, value) for key, value in figures.items()]
-            self._say(f"{self._stage}/{name}: {', '.join(parts)}")
+            self._say(f"{self._stage}/{name}: {', '.join([f'{done:,} of {total:,} steps', *figure_texts(fields)])}")
 
     def message(self, text: str) -> None:
         """Pass a line on."""

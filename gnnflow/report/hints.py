@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from gnnflow.config.train_keys import PATIENCE
 from gnnflow.graph.errors import listed
 from gnnflow.graph.labels import lower_is_better
 from gnnflow.graph.run_facts import HIDE_EVENTS
@@ -176,6 +177,8 @@ def _rising_loss(inputs: ReportInputs) -> Hint | None:
 def _stop_earlier(inputs: ReportInputs) -> str:
     """Return how to stop training sooner: by patience, or by a smaller one where the config has one."""
     patience = inputs.setting("train.patience")
+    if patience is None:
+        patience = PATIENCE
     if not patience:
         return "set train.patience to stop sooner"
     if patience == 1:  # the smallest one: its metric improved until then

@@ -46,7 +46,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class _Graph:
-    """The chosen roles of all tables. kind: of the task; out: the config's file, beside which tables are named."""
+    """The chosen roles of all tables. kind: of the task; out: the config's file, from whose folder paths begin."""
 
     name: str
     roles: Roles

@@ -132,7 +132,7 @@ def check_targets(config: Config, facts: GraphFacts, *, trains: bool) -> None:
             check_decide(rule, facts.label_kind, facts.num_classes)
     train, outputs = config.train, facts.num_classes if config.task.kind == "node" else config.task.width
     check_trained_size(config, features=1 if facts.types else facts.features.width, outputs=outputs)
-    check_splits(filled, patience=train.patience, on_plateau=isinstance(train.schedule, PlateauSchedule))
+    check_splits(filled, patience=train.patience or 0, on_plateau=isinstance(train.schedule, PlateauSchedule))
     if isinstance(train, MiniBatchConfig) and not train.elastic and not is_hybrid(train):
         targets = facts.splits["train"]
         # batches are halved until all ranks have equally many; a batch of one target cannot be halved

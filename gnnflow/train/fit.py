@@ -322,21 +322,23 @@ class FitRun:
 
     def _is_stale(self) -> bool:
         options, state = self.options, self.state
-        if (
-            options.train.patience == 0
-            or state.best_epoch < 0
-            or state.epoch - 1 - state.best_epoch < options.train.patience
-        ):
+        patience, since = options.train.patient_epochs, state.epoch - 1 - state.best_epoch
+        if patience == 0 or state.best_epoch < 0 or since < patience:
             return False
         if state.epoch < options.train.epochs:
-            best = f"the best {options.train.metric} was in epoch {state.best_epoch + 1}"
-            self.progress.message(f"{options.name}: stopped after epoch {state.epoch}; {best}")
+            best = f"the best valid {options.train.metric} was in epoch {state.best_epoch + 1}, whose weights are kept"
+            ended = f"stopped after epoch {state.epoch} of {options.train.epochs}, {since} epochs without a better one"
+            self.progress.message(f"{options.name}: {ended}; {best}")
         return True
 
     def _report(self, num_targets: int, *, final: bool = False) -> None:
         if not self.ticker.counts(self.done, num_targets=num_targets, final=final):
             return
-        fields = {}
+        # epochs count from 1 for people, and the last report comes when the last one is over
+        fields: dict[str, float] = {
+            "epoch": self.state.epoch + (0 if final else 1),
+            "epochs": self.options.train.epochs,
+        }
         if self.state.num_targets:
             fields["train_loss"] = self.state.mean_loss
         elif self.state.history:
@@ -385,6 +387,6 @@ class Ticker:
         """Report now."""
         self._last = now = time.monotonic()
         elapsed = max(now - self._started, 1e-9)
-        remaining = 0.0 if final else elapsed / max(done - self._first, 1) * (self._total - done)
-        speed = {"samples_per_second": self._targets / elapsed, "eta_seconds": remaining}
+        remaining = elapsed / max(done - self._first, 1) * (self._total - done)
+        speed = {"samples_per_second": self._targets / elapsed, **({} if final else {"eta_seconds": remaining})}
         self._progress.step(self._name, done, done if final else self._total, {**fields, **speed})

@@ -175,7 +175,7 @@ class TrainJob:
 def check_job(job: TrainJob) -> None:
     """Raise TrainingError for a job that cannot be trained, before any work."""
     on_plateau = isinstance(job.train.schedule, PlateauSchedule)
-    check_splits(job.splits, patience=job.train.patience, on_plateau=on_plateau)
+    check_splits(job.splits, patience=job.train.patience or 0, on_plateau=on_plateau)
     check_loss(job.train.loss.kind, job.label_kind)
     check_class_weight(job.train.class_weight, job.label_kind)
     if "valid" in job.splits:

@@ -44,7 +44,18 @@ def test_a_message_is_shown_as_it_is_but_for_secrets(capsys):
 def test_the_side_that_waits_is_one_phrase(capsys):
     lines = Lines()
     lines.step("train", 5, 5, {"reader_waits_percent": 40.4, "samples_per_second": 1234.5})
-    assert capsys.readouterr().err == "train: 5/5 steps  batches wait for training 40 %  samples per second 1,234\n"
+    assert capsys.readouterr().err == (
+        "train: 5 of 5 steps, reading stands still 40 % of the time, as batches are ready early, "
+        "1,234 targets per second\n"
+    )
+
+
+def test_a_line_of_training_says_the_epoch_the_metric_and_what_is_left(capsys):
+    fields = {"epoch": 3, "epochs": 60, "train_loss": 0.5341, "valid_roc_auc": 0.81, "eta_seconds": 12.3}
+    Lines().step("train", 50, 1200, fields)
+    assert capsys.readouterr().err == (
+        "train: 50 of 1,200 steps, epoch 3 of 60, train loss 0.5341, valid roc auc 0.81, about 12 s left\n"
+    )
 
 
 def test_a_round_is_told_in_words(capsys):
@@ -53,7 +64,7 @@ def test_a_round_is_told_in_words(capsys):
     lines.task_finished("need_3", 0, {"rows": 1025, "sources": 2298})
     assert capsys.readouterr().err == (
         "find rows for layer 3: 1 of 4 tasks were already done\n"
-        "find rows for layer 3: 2 of 4 tasks done, the last one with rows 1,025  sources 2,298\n"
+        "find rows for layer 3: 2 of 4 tasks done, the last one with rows 1,025, sources 2,298\n"
     )
 
 
@@ -61,7 +72,9 @@ def test_a_task_log_says_what_is_counted_and_what_is_validated():
     said: list[str] = []
     figures = {"train_loss": 0.5, "valid_roc_auc": 0.98, "samples_per_second": 2125.6, "eta_seconds": 3.0}
     TaskLog(said.append).step("train", 263, 263, figures)
-    assert said == ["/train: 263/263 steps, 2,126 targets/s, ETA 3 s, train loss 0.5, valid roc auc 0.98"]
+    assert said == [
+        "/train: 263 of 263 steps, train loss 0.5, valid roc auc 0.98, 2,126 targets per second, about 3 s left"
+    ]
 
 
 def test_places_in_training_count_from_one():

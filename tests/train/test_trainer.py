@@ -149,7 +149,7 @@ def test_patience_waits_for_a_smaller_error() -> None:
     graph = planted("regression")
     result, progress = run(graph, label_kind="regression", metric="mae", epochs=200, patience=3, lr=0.05)
     assert len(result.history) == result.best_epoch + 3 < 200
-    assert any("the best mae was in epoch" in text for text in progress.messages)
+    assert any("the best valid mae was in epoch" in text for text in progress.messages)
 
 
 def test_progress_is_reported_with_speed_and_remaining_time() -> None:
@@ -157,10 +157,12 @@ def test_progress_is_reported_with_speed_and_remaining_time() -> None:
     name, done, total, fields = progress.steps[-1]
     assert (name, done, total) == ("train", 12, 12)
     waits = {"reader_waits_percent", "trainer_waits_percent"} & set(fields)
-    assert {"train_loss", "samples_per_second", "eta_seconds", "valid_accuracy", *waits} == set(fields)
+    assert {"epoch", "epochs", "train_loss", "samples_per_second", "valid_accuracy", *waits} == set(fields)
     assert len(waits) == 1, "the side that waits longer is named"
     assert 0 <= fields[waits.pop()] <= 100
-    assert fields["eta_seconds"] == 0
+    assert (fields["epoch"], fields["epochs"]) == (3, 3)
+    assert {figures["epoch"] for *_, figures in progress.steps} <= {1, 2, 3}
+    assert all("eta_seconds" in figures for *_, figures in progress.steps[:-1])
 
 
 def test_without_a_validation_split_the_last_weights_are_kept() -> None:

@@ -65,7 +65,7 @@ def test_a_run_triggered_by_rest_gives_the_predictions_of_the_command_line_and_n
     assert run.state() == "success", run.tasks()
     assert graph.accuracy(run.predictions()) > graph.better_than
     assert run.predictions().equals(run.expected(tmp_path))
-    assert "rows/s" in run.log("ingest")
+    assert "rows per second" in run.log("ingest")
     assert grep(SECRET, live.home) == []  # logs, and the database with XCom, triggers and rendered templates
     assert objects_with(SECRET, f"live-{graph.name}") == []
 
