@@ -167,7 +167,7 @@ def score(
 
 
 def runs(workspace: str | None = None) -> list[Run]:
-    """Return the completed runs of a workspace: by name, runs of one name from the oldest on.
+    """Return the completed runs of a workspace, the latest last.
 
     A damaged run is left out, with a warning.
     """

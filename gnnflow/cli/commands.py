@@ -186,11 +186,21 @@ def costs(
 def report(
     run_uri: Annotated[str, typer.Argument(metavar="RUN", help="A run's URI, or the name of a run in the workspace.")],
     workspace: WorkspaceOption = None,
+    *,
+    opens: Annotated[
+        bool, typer.Option("--open", help="Open it in the browser; of a bucket, a temporary copy.")
+    ] = False,
 ) -> None:
     """Print the path of a run's HTML report, making it again where it is missing."""
     from gnnflow.stages.report import report_of
 
-    typer.echo(report_of(run_uri, workspace=workspace or default_workspace()))
+    uri = report_of(run_uri, workspace=workspace or default_workspace())
+    typer.echo(uri)
+    if opens:
+        from gnnflow.cli.opening import open_report
+
+        if (file := open_report(uri)) != uri:
+            typer.echo(f"opened as {file}", err=True)
 
 
 def show_metrics(metrics: Mapping[str, float], *, headline: str = "") -> None:
@@ -374,19 +384,22 @@ def sweep(
 
 
 def runs(workspace: WorkspaceOption = None, *, as_json: AsJson = False) -> None:
-    """List the completed runs of a workspace with their main score; damaged ones are named after the others."""
+    """List the runs of a workspace, the latest last: age, status, main score. Damaged ones are named at the end."""
     from gnnflow.api import calls
+    from gnnflow.cli.run_table import table_lines
+    from gnnflow.storage.attempts import list_attempts
+    from gnnflow.storage.workspace import Workspace
 
     with warnings.catch_warnings(record=True) as damaged:
         warnings.simplefilter("always")
         found = calls.runs(workspace)
+    begun = list_attempts(Workspace.at(workspace or default_workspace()))
     if as_json:
-        show({"runs": [{**each.summary(), "name": each.name} for each in found]}, as_json=True)
-    elif found:
-        rows = [("NAME", "SCORE", "RUN"), *((each.name, each.score_text(), each.uri) for each in found)]
-        name_width, score_width = (max(len(row[place]) for row in rows) for place in range(2))
-        for name, score, uri in rows:
-            typer.echo(f"{name:<{name_width}}  {score:<{score_width}}  {uri}")
+        complete = [{**each.summary(), "name": each.name, "status": "complete"} for each in found]
+        show({"runs": complete, "unfinished": [each.summary() for each in begun]}, as_json=True)
+    elif found or begun:
+        for line in table_lines(found, begun):
+            typer.echo(line)
     elif not damaged:
         typer.echo("no runs; `gnnflow run CONFIG` makes one")
     for each in damaged:

@@ -26,6 +26,7 @@ from gnnflow.stages.check import check_store
 from gnnflow.stages.entry import perform
 from gnnflow.stages.report import write_report
 from gnnflow.stages.running import do_alone, make_artifact
+from gnnflow.storage.attempts import kept_attempt
 from gnnflow.storage.documents import write_document
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed
@@ -81,6 +82,11 @@ def run(context: StageContext) -> RunResult:
 
     The run has been checked by `entry.perform`; what only the graph store can show is checked here, once there is one.
     """
+    with kept_attempt(context.run.uri):
+        return _run(context)
+
+
+def _run(context: StageContext) -> RunResult:
     begin = time.monotonic()
     results: dict[str, ArtifactResult] = {}
     if not committed(context.run.artifact("train")):

@@ -19,7 +19,7 @@ import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.filesystem import age_of, join, list_names, read_bytes
@@ -97,6 +97,17 @@ def is_abandoned(work: str) -> bool:
     return age is not None and age > _ABANDONED_SECONDS
 
 
+def this_process() -> dict[str, Any]:
+    """Return what tells this process from others: a document for `is_holder_gone`."""
+    return {**asdict(_Holder("", _place(), os.getpid(), _start_ticks(os.getpid()))), "host": socket.gethostname()}
+
+
+def is_holder_gone(document: bytes) -> bool:
+    """Return whether the process of a document was a visible one and no longer runs."""
+    holder = _holder_of(document)
+    return holder is not None and _is_gone(holder)
+
+
 def _acquire(uri: str, owner: str, done: Callable[[], bool], progress: Progress) -> bool:
     seen, changed, announced = None, time.monotonic(), False
     while not create_exclusive(uri, _content(owner, 0)):
@@ -137,8 +148,7 @@ def _holds(uri: str, owner: str) -> bool:
 
 
 def _content(owner: str, count: int) -> bytes:
-    holder = _Holder(owner, _place(), os.getpid(), _start_ticks(os.getpid()))
-    return json.dumps({**asdict(holder), "count": count, "host": socket.gethostname()}).encode()
+    return json.dumps({**this_process(), "owner": owner, "count": count}).encode()
 
 
 def _read(uri: str) -> bytes | None:

@@ -42,11 +42,16 @@ def latest_run(workspace: Workspace, name: str) -> str | None:
 
 
 def list_runs(workspace: Workspace) -> list[str]:
-    """Return the folders of a workspace's completed runs: by name, runs of one name from the oldest on."""
+    """Return the folders of a workspace's completed runs, the latest last."""
     above = join(workspace.uri, "runs")
     found = [join(above, name, each) for name in list_names(above) for each in list_names(join(above, name))]
-    ages = [(uri, age_of(join(uri, RUN))) for uri in found if exists(join(uri, RUN))]
-    return [uri for uri, _ in sorted(ages, key=lambda each: (each[0].split("/")[-2], -(each[1] or 0.0)))]
+    ages = {uri: age_of_run(uri) for uri in found if exists(join(uri, RUN))}
+    return sorted(ages, key=lambda uri: (-ages[uri], uri))
+
+
+def age_of_run(run: str) -> float:
+    """Return the seconds since a run was completed; 0 where its store has no times."""
+    return age_of(join(run, RUN)) or 0.0
 
 
 def read_predictions(folder: str) -> pa.Table:
