@@ -16,6 +16,7 @@ import typer
 
 from gnnflow import __version__
 from gnnflow.cli.checking import check, init
+from gnnflow.cli.examples import add_examples
 from gnnflow.cli.models import models_app
 from gnnflow.cli.options import (
     AsJson,
@@ -59,7 +60,9 @@ def build_app() -> typer.Typer:
     """Return the command line: one command per stage of the table, and the other commands."""
     app = typer.Typer(
         name="gnnflow",
-        help="Train and serve graph neural networks on graphs that do not fit in one machine's memory.",
+        help="Train and serve graph neural networks on tables of nodes and edges, of any size.\n\n"
+        "Type `gnnflow init nodes.csv edges.csv` to write config.yaml, then `gnnflow run config.yaml`; "
+        "`gnnflow COMMAND --help` says what to type for a command.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
@@ -82,6 +85,7 @@ def build_app() -> typer.Typer:
     app.command(name="import")(import_tables)
     app.add_typer(generate_app, name="generate")
     app.add_typer(models_app, name="models")
+    add_examples(app)
     return app
 
 
