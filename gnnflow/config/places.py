@@ -1,6 +1,6 @@
 """Paths of tables in a config's file, which are relative to the file's folder.
 
-What a config reads lies beside it; what is written (the workspace, `--out`) is relative to the working directory, as is
+What a config reads lies in its folder or is seen from it; what is written (the workspace, `--out`) is relative to the working directory, as is
 what the command line or a caller says (`--set`, `nodes=`). So a config runs from any folder, and moves together with
 its tables. `docs/decisions/0044-paths-beside-the-config.md` says why.
 """
@@ -68,7 +68,7 @@ def place_tables(
     for keys in list(_table_keys(graph)):
         text = _value_at(graph, keys)
         if isinstance(text, str) and _value_at(said, keys) is None:
-            place = _beside(text, folder)
+            place = _place_of(text, folder)
             written[anchored(place)] = str(text)
             graph = _with_value(graph, keys, place)
     return {**values, "graph": graph}, Places(source, written)
@@ -107,7 +107,7 @@ def _with_value(held: Mapping[str, Any], keys: _Keys, value: Any) -> dict[str, A
     return {**held, key: _with_value(held[key], tuple(below), value) if below else value}
 
 
-def _beside(uri: str, folder: str) -> str:
+def _place_of(uri: str, folder: str) -> str:
     """Return a location as seen from a folder; absolute paths, URLs and unusable texts stay. It keeps its variables."""
     if "://" in uri or uri.startswith(("/", "~")) or not uri or location_problem(uri)[0]:
         return uri
