@@ -1,8 +1,8 @@
 """Paths of tables in a config's file, which are relative to the file's folder.
 
-What a config reads lies in its folder or is seen from it; what is written (the workspace, `--out`) is relative to the working directory, as is
-what the command line or a caller says (`--set`, `nodes=`). So a config runs from any folder, and moves together with
-its tables. `docs/decisions/0044-paths-beside-the-config.md` says why.
+Tables are named from the folder of the file; the workspace and `--out`, and what the command line or a caller says
+(`--set`, `nodes=`), from the working directory. So a config runs from any folder, and moves together with its tables.
+`docs/decisions/0044-paths-of-tables.md` says why.
 """
 
 from __future__ import annotations
