@@ -69,7 +69,11 @@ def find_run(run: str, *, workspace: Workspace) -> str:
         return uri
     latest = latest_run(workspace, run)
     if latest is None:
-        raise StorageError("no such run", where=run, fix="Give a run's folder, or the name of a completed run.")
+        raise StorageError(
+            "no such run",
+            where=run,
+            fix="Give a run's folder, or the name of a completed run: `gnnflow runs` lists them.",
+        )
     return latest
 
 
