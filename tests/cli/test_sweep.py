@@ -163,7 +163,7 @@ def test_set_and_workspace_hold_for_every_run(tmp_path: Path) -> None:
 @of_a_killed_process
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    config = written(tmp_path, {"seed": list(range(4))}, train={**TRAIN, "epochs": 40})
+    config = written(tmp_path, {"seed": list(range(4))}, train={**TRAIN, "epochs": 40, "patience": 0})
     process = subprocess.Popen(
         [sys.executable, "-m", "gnnflow.cli", "sweep", config], cwd=REPOSITORY, stderr=subprocess.PIPE, text=True
     )

@@ -184,12 +184,13 @@ INLINE = {"blow_up": BlowUp(10, 125, 12.5, "inline", 1.0)}
 @pytest.mark.parametrize(
     ("changes", "config", "unset", "as_set"),
     [
-        (REMEMBERS, {"train": {"patience": 10}}, "set train.patience to stop", "lower train.patience, which is 10"),
-        (REMEMBERS, {"train": {"patience": 1}}, "set train.patience to stop", "set train.metric: loss"),
+        (REMEMBERS, {"train": {"patience": 10}}, "train.patience, which is 20", "lower train.patience, which is 10"),
+        (REMEMBERS, {"train": {"patience": 0}}, "train.patience, which is 20", "set train.patience to stop"),
+        (REMEMBERS, {"train": {"patience": 1}}, "train.patience, which is 20", "set train.metric: loss"),
         (
             {"curves": curves(0.9, 0.5, 0.4, 0.6)},
             {"train": {"patience": 2}},
-            "set train.patience to stop",
+            "lower train.patience, which is 20",
             "lower train.patience, which is 2",
         ),
         (

@@ -48,7 +48,7 @@ def config_of(folder: Path, workspace: Path, updater: str) -> Config:
         folder,
         workspace=str(workspace),
         graph={"partitions": 2},
-        train={"epochs": 40, "batch_size": 8, "workers": 2, "threads": 1, "updater": UPDATERS[updater]},
+        train={"epochs": 40, "patience": 0, "batch_size": 8, "workers": 2, "threads": 1, "updater": UPDATERS[updater]},
         infer={"parity_samples": 20},
         cluster={"kind": "local", "workers": 2, "memory_limit": "2GiB"},
     )

@@ -17,7 +17,7 @@ from gnnflow.stages.base import StageContext
 from gnnflow.train import curves, fit
 from tests.small_graphs import graph_config, write_graph
 
-TRAIN = {"epochs": 30, "batch_size": 8}
+TRAIN = {"epochs": 30, "patience": 0, "batch_size": 8}
 
 
 class Reading(Silent):

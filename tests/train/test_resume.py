@@ -171,7 +171,7 @@ train(job, progress=Recording(), open_source=graph.open_source)
 )
 def test_a_killed_process_continues_to_the_same_weights(tmp_path: Path, settings: dict[str, object]) -> None:
     graph = planted()
-    keys = {"epochs": 150, "checkpoint_steps": 3, **settings}
+    keys = {"epochs": 150, "patience": 0, "checkpoint_steps": 3, **settings}
     job = job_for(graph, **keys)
     undisturbed = train(job, progress=Recording(), open_source=graph.open_source)
     repository = Path(__file__).resolve().parents[2]

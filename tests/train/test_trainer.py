@@ -67,8 +67,9 @@ def test_the_best_epoch_is_kept() -> None:
 def test_patience_stops_early_and_says_so() -> None:
     result, progress = run(epochs=200, patience=3, lr=0.1)
     assert len(result.history) == result.best_epoch + 3 < 200
-    said = f"train: stopped after epoch {len(result.history)}; the best accuracy was in epoch {result.best_epoch}"
-    assert said in progress.messages
+    ended = f"train: stopped after epoch {len(result.history)} of 200, 3 epochs without a better one"
+    best = f"the best valid accuracy was in epoch {result.best_epoch}, whose weights are kept"
+    assert f"{ended}; {best}" in progress.messages
     name, done, total, _ = progress.steps[-1]
     assert (name, done) == ("train", total)
 
@@ -150,6 +151,12 @@ def test_patience_waits_for_a_smaller_error() -> None:
     result, progress = run(graph, label_kind="regression", metric="mae", epochs=200, patience=3, lr=0.05)
     assert len(result.history) == result.best_epoch + 3 < 200
     assert any("the best valid mae was in epoch" in text for text in progress.messages)
+
+
+def test_training_stops_early_by_default_and_zero_takes_all_epochs() -> None:
+    stopped, _ = run(epochs=200, lr=0.1)
+    assert len(stopped.history) == stopped.best_epoch + 20 < 200
+    assert len(run(epochs=stopped.best_epoch + 25, patience=0, lr=0.1)[0].history) == stopped.best_epoch + 25
 
 
 def test_progress_is_reported_with_speed_and_remaining_time() -> None:

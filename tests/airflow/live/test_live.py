@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.timeout(1500),
 ]
-LONG = {"epochs": 1000}  # five seconds of training on an idle machine
+LONG = {"epochs": 1000, "patience": 0}  # five seconds of training on an idle machine
 
 
 @pytest.mark.exhaustive
@@ -63,7 +63,7 @@ def test_a_lost_scheduler_ends_in_a_run_that_completes(quiet_live, tmp_path):
 
 @pytest.mark.exhaustive
 def test_marking_a_deferred_task_failed_frees_the_cluster_and_a_rerun_completes(live, tmp_path):
-    case = Case(live, tmp_path, "killed", epochs=3000)
+    case = Case(live, tmp_path, "killed", epochs=3000, patience=0)
     case.begin_at_training()
     case.until_training()
     case.mark_failed("train")

@@ -54,7 +54,7 @@ def test_fewer_ranks_own_more_partitions(client, folder: Path):
 def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
     client, folder: Path, tmp_path: Path, which: int, *, recompute: bool
 ):
-    keys = {"workers": 2, "epochs": 150, "checkpoint_steps": 4, "recompute": recompute}
+    keys = {"workers": 2, "epochs": 150, "patience": 0, "checkpoint_steps": 4, "recompute": recompute}
     job = job_for(folder, model=DROPPED, **keys)
     undisturbed = train_on_ranks(job, client, progress=Recording())
     progress = Killing(client, 40, which=which)
@@ -64,7 +64,7 @@ def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
 
 
 def test_a_rank_killed_while_it_learns_links_costs_no_bit(client, tmp_path: Path):
-    keys = {"strategy": "global-batch", "metric": "mrr", "epochs": 40}
+    keys = {"strategy": "global-batch", "metric": "mrr", "epochs": 40, "patience": 0}
     config = config_of(tmp_path, "links")
     job = job_of(config.model_copy(update={"train": GlobalBatchConfig.model_validate(keys)}))
     ranks = {"workers": 2, "checkpoint_steps": 4}

@@ -188,7 +188,7 @@ def test_the_same_seed_gives_the_same_bytes_and_a_killed_training_ends_on_them(t
 def test_without_exclusion_training_learns_to_look_for_the_edge_itself(tmp_path: Path, monkeypatch):
     """The planted leak: on a graph of chance the only thing to learn is whether the edge is there."""
     negatives = {"kind": "uniform", "pool": 3000, "evaluation": 30}  # a small one could be learned by heart
-    keys = {"epochs": 40, "optimizer": "adam", "lr": 0.02}
+    keys = {"epochs": 40, "patience": 0, "optimizer": "adam", "lr": 0.02}
     config = whole_config(tmp_path, "links", train=keys, task={"negatives": negatives})
     write_chance(tmp_path)
     honest = train(job_of(config), progress=Silent()).history[-1]["train_loss"]

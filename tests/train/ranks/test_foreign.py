@@ -51,7 +51,7 @@ def foreign(tmp_path):
 
 
 def job(**keys):
-    return job_of(SHARDS, batch_size=8, workers=2, epochs=4000, **keys)
+    return job_of(SHARDS, batch_size=8, workers=2, epochs=4000, patience=0, **keys)
 
 
 def pid_of(client, *, rank):

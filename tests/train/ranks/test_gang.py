@@ -192,7 +192,7 @@ def test_every_rank_tells_its_profile(client, updater):
 
 @pytest.mark.parametrize("mode", ["bounded", "asynchronous"])
 def test_parameter_servers_that_do_not_wait_learn_as_well(client, mode):
-    keys = {"batch_size": 15, "epochs": 25, "lr": 0.01}
+    keys = {"batch_size": 15, "epochs": 25, "patience": 0, "lr": 0.01}
     found = ranks(client, job_of(SHARDS, workers=2, updater=servers(mode), **keys), SHARDS).result
     assert len(found.history) == 25
     assert found.metrics["test.accuracy"] > alone(job_of(SHARDS, **keys), SHARDS).metrics["test.accuracy"] - 0.1
@@ -381,7 +381,7 @@ class Killing(Recording):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(client, tmp_path: Path, which):
-    keys = {"batch_size": 8, "workers": 2, "epochs": 60, "dropout": 0.3, "checkpoint_steps": 4}
+    keys = {"batch_size": 8, "workers": 2, "epochs": 60, "patience": 0, "dropout": 0.3, "checkpoint_steps": 4}
     undisturbed = ranks(client, job_of(SHARDS, **keys), SHARDS)
     progress = Killing(client, 150, which=which)
     job = replace(job_of(SHARDS, **keys), files=JobFiles(str(tmp_path)))
@@ -393,7 +393,7 @@ def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(clien
 
 @pytest.mark.parametrize("which", [1, "server-0"])
 def test_a_killed_server_or_its_rank_costs_the_time_since_the_last_checkpoint(client, tmp_path: Path, which):
-    keys = {"batch_size": 8, "workers": 2, "epochs": 40, "dropout": 0.3, "checkpoint_steps": 4}
+    keys = {"batch_size": 8, "workers": 2, "epochs": 40, "patience": 0, "dropout": 0.3, "checkpoint_steps": 4}
     keys["updater"] = servers("synchronous")
     undisturbed = ranks(client, job_of(SHARDS, **keys), SHARDS)
     progress = Killing(client, 100, which=which)
@@ -408,7 +408,7 @@ def test_a_killed_server_or_its_rank_costs_the_time_since_the_last_checkpoint(cl
 
 def test_ranks_that_keep_dying_end_the_run_with_the_reason(client, tmp_path: Path):
     progress = Killing(client, 20, times=2, which=1)
-    job = job_of(SHARDS, batch_size=8, workers=2, epochs=500, restarts=1)
+    job = job_of(SHARDS, batch_size=8, workers=2, epochs=500, patience=0, restarts=1)
     with pytest.raises(ClusterError, match=r"ranks were lost 2 times; the last time: rank 1 was lost"):
         ranks(client, replace(job, files=JobFiles(str(tmp_path))), SHARDS, progress=progress)
     client.wait_for_workers(WORKERS, timeout=60)

@@ -30,7 +30,7 @@ MODES = {"all_reduce": {"kind": "all_reduce"}} | {
 }
 OF_PAIRS = MODES | {f"{mode}, stealing": servers(mode, stealing=True) for mode in ("bounded", "asynchronous")}
 VICTIMS = ("rank 0", "rank 1", "worker", "driver", "server")
-KEYS = {"batch_size": 8, "workers": 2, "epochs": 40, "lr": 0.01, "dropout": 0.3, "checkpoint_steps": 5}
+KEYS = {"batch_size": 8, "workers": 2, "epochs": 40, "patience": 0, "lr": 0.01, "dropout": 0.3, "checkpoint_steps": 5}
 STEPS = 220  # of 40 epochs' 320: what comes later may come too late
 UNDISTURBED = 4
 APART_SECONDS = 6  # ranks are there again within three or four, so a kill may hit any moment of their beginning

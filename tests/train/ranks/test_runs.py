@@ -46,7 +46,7 @@ def config_of(folder: Path, workspace: str, cluster=LOCAL, **train: object):
         workspace=str(folder / workspace),
         graph={"partitions": 6},
         model={"kind": "sage", "hidden": 8},
-        train={"epochs": 60, "checkpoint_steps": 2, "workers": 2, "start_seconds": 120, **size, **train},
+        train={"epochs": 60, "patience": 0, "checkpoint_steps": 2, "workers": 2, "start_seconds": 120, **size, **train},
         infer={"parity_samples": 20},
         cluster=cluster,
     )

@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(folder: Path, **keys: object) -> list[str]:
-    keys = {"model": MODEL, "epochs": 40, "checkpoint_steps": 1, **keys}
+    keys = {"model": MODEL, "epochs": 40, "patience": 0, "checkpoint_steps": 1, **keys}
     return [sys.executable, "-c", TRAINING, str(folder), json.dumps(keys)]
 
 
