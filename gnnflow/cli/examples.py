@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Mapping
 
 import typer
+from typer.models import CommandInfo
 
 from gnnflow.config import STAGES
 
@@ -55,18 +56,22 @@ def add_examples(app: typer.Typer, *, above: str = "") -> None:
     places = {name: (number, group) for number, (group, name) in enumerate(_placed())}
     last = (len(places), _OTHER)
     for info in app.registered_commands:
-        name = info.name or str(getattr(info.callback, "__name__", ""))
+        name = _name_of(info)
         text = STAGES[name].summary if not above and name in STAGES else inspect.getdoc(info.callback) or ""
         example = EXAMPLES.get(f"{above} {name}".strip()) or (f"gnnflow {name} config.yaml" if name in STAGES else "")
         info.help = f"{text}\n\nType: {example}" if example else text
         if not above:
             info.rich_help_panel = places.get(name, last)[1]
     if not above:
-        app.registered_commands.sort(key=lambda info: places.get(info.name or info.callback.__name__, last)[0])
+        app.registered_commands.sort(key=lambda info: places.get(_name_of(info), last)[0])
         for group in app.registered_groups:
             group.rich_help_panel = places.get(str(group.name), last)[1]
             if group.typer_instance is not None:
                 add_examples(group.typer_instance, above=str(group.name))
+
+
+def _name_of(info: CommandInfo) -> str:
+    return info.name or str(getattr(info.callback, "__name__", ""))
 
 
 def _placed() -> list[tuple[str, str]]:
