@@ -125,6 +125,26 @@ def test_relative_paths_become_those_of_the_first_task(tmp_path, monkeypatch):
     )
 
 
+def test_paths_of_a_file_are_seen_from_its_folder_by_path_and_by_values(tmp_path, monkeypatch):
+    import yaml
+
+    from gnnflow_airflow.prepare import PrepareOperator
+    from gnnflow_airflow.reading import read_config
+
+    (tmp_path / "conf").mkdir()
+    write_graph(tmp_path)
+    file = tmp_path / "conf" / "small.yaml"
+    file.write_text(
+        f"{{name: small, workspace: {tmp_path}/runs, graph: {{nodes: ../nodes.parquet, edges: ../edges.parquet}}}}"
+    )
+    monkeypatch.chdir("/")
+    by_path = PrepareOperator(task_id="path", config=str(file))
+    by_values = PrepareOperator(task_id="values", values=yaml.safe_load(file.read_text()), source=str(file))
+    kept = {task.execute({"params": {}}) for task in (by_path, by_values)}
+    assert len(kept) == 1  # named by their content
+    assert read_config(kept.pop()).graph.nodes == str(tmp_path / "nodes.parquet")
+
+
 def test_tasks_run_as_a_service_and_leave_the_environment_as_it_was(tmp_path, monkeypatch):
     import os
 
