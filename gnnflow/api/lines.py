@@ -56,8 +56,8 @@ class Lines:
         del index
         self._done += 1
         if self._due():
-            figures = figures_text({key: value for key, value in counts.items() if isinstance(value, int)})
-            last = f", the last one with {figures}" if figures else ""
+            parts = [f"{value:,} {key.replace('_', ' ')}" for key, value in counts.items() if isinstance(value, int)]
+            last = f", the last one with {', '.join(parts)}" if parts else ""
             self.message(f"{round_text(name)}: {self._done} of {self._total} tasks done{last}")
 
     def round_finished(self, name: str, seconds: float) -> None:

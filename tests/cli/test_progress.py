@@ -64,7 +64,7 @@ def test_a_round_is_told_in_words(capsys):
     lines.task_finished("need_3", 0, {"rows": 1025, "sources": 2298})
     assert capsys.readouterr().err == (
         "find rows for layer 3: 1 of 4 tasks were already done\n"
-        "find rows for layer 3: 2 of 4 tasks done, the last one with rows 1,025, sources 2,298\n"
+        "find rows for layer 3: 2 of 4 tasks done, the last one with 1,025 rows, 2,298 sources\n"
     )
 
 
