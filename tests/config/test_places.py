@@ -12,6 +12,7 @@ from gnnflow.config.experiments import read_experiment
 from gnnflow.config.places import path_from
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.stages.first_look import first_look, refuse_first
+from tests.small_graphs import write_graph
 
 PLAIN = "name: one\ngraph: {nodes: ../nodes.csv, edges: tables/edges/}\n"
 TYPED = """
@@ -103,3 +104,22 @@ def test_a_missing_table_is_named_whole_with_the_path_that_was_meant(tmp_path: P
     assert "write" not in told[f"{tmp_path}/conf/edges.csv"].fix
     with pytest.raises(GnnflowError, match=r"write \.\./nodes\.csv"):
         refuse_first(read)
+
+
+def test_a_run_is_the_same_whichever_way_its_tables_are_named(tmp_path: Path, monkeypatch):
+    write_graph(tmp_path)
+    (tmp_path / "conf").mkdir()
+    text = "name: small\ngraph: {{nodes: {0}nodes.parquet, edges: {0}edges.parquet}}\n"
+    (tmp_path / "conf" / "x.yaml").write_text(text.format("../"))
+    (tmp_path / "x.yaml").write_text(text.format(f"{tmp_path}/"))
+    monkeypatch.chdir(tmp_path)
+    plain = {"name": "small", "graph": {"nodes": "nodes.parquet", "edges": "edges.parquet"}}
+    given = [Given("conf/x.yaml"), Given(f"{tmp_path}/conf/x.yaml"), Given("x.yaml"), Given(plain)]
+    given += [
+        Given("conf/x.yaml", overrides=["graph.nodes=nodes.parquet"]),
+        Given("conf/x.yaml", nodes="nodes.parquet"),
+    ]
+    runs = {refuse_first(each.read()).uri for each in given}
+    monkeypatch.chdir("conf")
+    runs.add(refuse_first(Given("x.yaml", workspace="../runs").read()).uri)
+    assert len(runs) == 1
