@@ -14,6 +14,24 @@ _ROUNDS = {
     "states": "partial sums, layer",
     "hop": "neighbours at hop",
 }
+_WHOLE_ROUNDS = {
+    "columns_fit": "find how columns are encoded",
+    "nodes_read": "read nodes",
+    "nodes_sort": "sort nodes by id",
+    "nodes_statistics": "means and variances of columns",
+    "nodes_write": "write nodes",
+    "edges_read": "read edges",
+    "edges_src": "look up sources of edges",
+    "edges_dst": "look up destinations of edges",
+    "edges_build": "sort edges by destination",
+    "degrees": "count edges of nodes",
+    "labels_read": "read labels",
+    "targets": "find targets",
+    "place": "place targets in shards",
+    "nodes": "send rows of nodes to shards",
+    "shards": "write shards",
+    "select": "choose neighbours",
+}
 _FIGURES = {
     "samples_per_second": "{:,.0f} targets per second",
     "eta_seconds": "about {} left",
@@ -27,6 +45,8 @@ _MINUTE, _LONG = 60, 100
 
 def round_text(name: str) -> str:
     """Return the name of a round for people: `need_3` as `find rows for layer 3`."""
+    if name in _WHOLE_ROUNDS:
+        return _WHOLE_ROUNDS[name]
     first, _, rest = name.partition("_")
     return f"{_ROUNDS[first]} {rest}" if first in _ROUNDS and rest.isdigit() else name.replace("_", " ")
 

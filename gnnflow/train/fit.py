@@ -381,7 +381,7 @@ class Ticker:
     def counts(self, done: int, *, num_targets: int, final: bool = False) -> bool:
         """Count a step's targets; return whether the last report is long enough ago, or this is the final one."""
         self._targets += num_targets
-        return final or done >= self._total or time.monotonic() - self._last >= SECONDS_BETWEEN
+        return final or time.monotonic() - self._last >= SECONDS_BETWEEN
 
     def tell(self, done: int, *, fields: dict[str, float], final: bool = False) -> None:
         """Report now."""
