@@ -14,6 +14,7 @@ _METRIC_NAMES = {
     "f1": "F1",
     "loss": "loss",
     "mae": "MAE",
+    "mrr": "MRR",
     "mse": "MSE",
     "rmse": "RMSE",
     "r2": "R²",
