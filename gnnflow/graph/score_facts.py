@@ -12,19 +12,24 @@ BINS = 20
 
 @dataclass(frozen=True)
 class ScoreGroup:
-    """The targets of one split whose in-degree is low to high, and the metric over them; None where it is undefined."""
+    """Some targets of one split and the metric over them, None where it is undefined.
+
+    Their in-degree is low to high; or, where `column` is named, this categorical column has this value.
+    """
 
     low: int
     high: int
     targets: int
     score: float | None
+    column: str = ""
+    value: str = ""
 
 
 @dataclass(frozen=True)
 class ScoreFacts:
     """The scores of one split's labelled targets. Fields of other kinds of labels are empty.
 
-    metric: the one of `groups`, which divide targets by in-degree.
+    metric: the one of `groups`, which divide targets by in-degree, and nodes by their first categorical columns too.
     Two classes: `positives` targets have class 1. steps: targets with at least some score, and the positives among
     them, from the highest score down, at most MOST_STEPS of the distinct scores. gains: the first k targets and the
     positives among them, where equal scores share the last places. decided [2][2]: counts by label and decision at the

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, FloatArray, IntArray
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import sum_relations
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.graph.score_facts import BINS, MOST_STEPS, ScoreFacts, ScoreGroup
 from gnnflow.storage.graph_store import GraphStore
+from gnnflow.train.baselines.rows import most_rows, own_columns, own_width
 from gnnflow.train.decisions import Deciding, hits_among, positive_probability, steps_of
 from gnnflow.train.intervals import one_against_rest, ranks_of
 from gnnflow.train.metrics import labelled_rows, metrics_of
@@ -21,6 +22,7 @@ from gnnflow.train.outputs import Outputs
 
 _FIRST = (10, 100, 1_000, 10_000)  # of a list that people act on
 _MOST_GROUPS = 5
+_MOST_COLUMNS, _MOST_VALUES = 2, 12
 _OUTLIERS = 99  # percentile of errors that the histogram's range covers
 _TWO = 2
 
@@ -50,7 +52,11 @@ def describe_scores(
         found = _of_numbers(logits[:, 0].astype(np.float64) - labels)
     elif label_kind == "link":
         found = _of_links(ranks_of(logits), logits.shape[1])
-    groups = () if store is None else _groups(logits, labels, in_degrees(store, targets), label_kind, metric)
+    groups: tuple[ScoreGroup, ...] = ()
+    if store is not None:
+        groups = _groups(logits, labels, in_degrees(store, targets), label_kind, metric)
+        if store.facts.targets == "nodes":
+            groups += _value_groups(logits, labels, targets, store, label_kind=label_kind, metric=metric)
     return ScoreFacts(split=split, targets=len(labels), metric=metric, groups=groups, **found)
 
 
@@ -120,6 +126,37 @@ def _groups(
         own = np.flatnonzero(group == number)
         score = metrics_of(logits[own], labels[own], label_kind=label_kind, names=[metric]).values.get(metric)
         found.append(ScoreGroup(int(degrees[own].min()), int(degrees[own].max()), len(own), score))
+    return tuple(found)
+
+
+def _value_groups(
+    logits: FloatArray, labels: Array, targets: IntArray, store: GraphStore, *, label_kind: LabelKind, metric: str
+) -> tuple[ScoreGroup, ...]:
+    """Return the metric by the values of the first few categorical columns, over a bounded number of targets."""
+    facts = store.facts
+    states = facts.encodings.get(f"nodes/{facts.target}" if facts.target else "nodes", ())
+    # the first encoded column of each column, by its name
+    starts = offsets_of(np.array([len(each.state.outputs) for each in states], np.int64)).tolist()
+    chosen = [
+        (each.state, start)
+        for each, start in zip(states, starts[:-1], strict=True)
+        if each.state.kind == "categorical" and 1 < len(each.state.outputs) <= _MOST_VALUES
+    ][:_MOST_COLUMNS]
+    if not chosen or starts[-1] != own_width(store):
+        return ()
+    count = min(len(targets), most_rows(starts[-1]))
+    rows = np.argsort(targets)[np.linspace(0, len(targets) - 1, count).astype(np.int64)]
+    columns, found = own_columns(store, targets[rows]), []
+    for state, start in chosen:
+        own = columns[:, start : start + len(state.outputs)]
+        names = [each.removeprefix(f"{state.name} ").removeprefix("= ") for each in state.outputs]
+        # a value without a column is a row of zeros
+        value = np.where(own.any(axis=1), own.argmax(axis=1), len(names))
+        for number, name in enumerate([*names, "has no value"]):
+            some = rows[value == number]
+            if len(some):
+                score = metrics_of(logits[some], labels[some], label_kind=label_kind, names=[metric]).values.get(metric)
+                found.append(ScoreGroup(0, 0, len(some), score, state.name, name))
     return tuple(found)
 
 

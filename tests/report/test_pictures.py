@@ -37,6 +37,7 @@ from gnnflow.report.pictures import (
     pipeline_bars,
     prediction_pictures,
     stage_timeline,
+    value_bars,
 )
 from gnnflow.report.pictures.embedding import project
 from gnnflow.report.pictures.quality import roc_curve
@@ -292,6 +293,15 @@ def test_numbers_show_their_errors(make_inputs):
     sample = PredictionSample(np.array([1.0, 2.0]), np.array([1.5, 2.5]))
     _, picture = prediction_pictures(make_inputs(label_kind="regression", predictions=sample, scores=scores))
     assert picture.caption.startswith("95 % of 95 test targets are within 2.000 of their label.")
+
+
+def test_a_categorical_column_has_a_bar_for_each_value(make_inputs):
+    groups = [ScoreGroup(0, 0, 40, 0.9, "country", "DE"), ScoreGroup(0, 0, 7, 0.4, "country", "has another value")]
+    scores = dataclasses.replace(FRAUD, groups=(*FRAUD.groups, *groups))
+    (picture,) = value_bars(make_inputs(scores=scores))
+    assert {"DE", "0.900", "0.400"} <= set(texts(picture))
+    assert "is lowest, 0.400, where country is has another value (7 test targets)" in picture.caption
+    assert len(degree_bars(make_inputs(scores=scores)).table.rows) == 2
 
 
 def test_the_columns_that_matter_are_ordered_and_a_reason_stands_instead(make_inputs):

@@ -11,7 +11,7 @@ from gnnflow.report.pictures.confusion import confusion_of
 from gnnflow.report.pictures.decisions import gains_text
 from gnnflow.report.pictures.embedding import embedding_map
 from gnnflow.report.pictures.graph import blow_up_bars, in_degree_histogram
-from gnnflow.report.pictures.groups import column_bars, degree_bars, method_bars
+from gnnflow.report.pictures.groups import column_bars, degree_bars, method_bars, value_bars
 from gnnflow.report.pictures.pipeline import pipeline_bars
 from gnnflow.report.pictures.quality import prediction_pictures
 from gnnflow.report.pictures.timeline import stage_timeline
@@ -34,4 +34,5 @@ __all__ = [
     "pipeline_bars",
     "prediction_pictures",
     "stage_timeline",
+    "value_bars",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.score_facts import ScoreFacts, ScoreGroup
 from gnnflow.report.formats import count_text, metric_name, score_text, sentence, short_count
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.judging import NO_EDGES, baseline_name
@@ -56,7 +57,7 @@ def degree_bars(inputs: ReportInputs) -> Picture:
     links = inputs.label_kind == "link"
     title = "By popularity" if links else "By number of in-edges"
     scores = inputs.scores
-    groups = [each for each in scores.groups if each.score is not None] if scores is not None else []
+    groups = _known(scores, "")
     if scores is None or not groups:
         words = "Training stored no groups of targets: an earlier version trained the model, or no target has a label."
         return Picture(key="groups", title=title, missing=words)
@@ -81,6 +82,44 @@ def degree_bars(inputs: ReportInputs) -> Picture:
         svg=draw_bars("groups", bars, label=name),
         table=Table(summary="Groups in figures", head=("in-edges", "links" if links else "targets", name), rows=rows),
     )
+
+
+def value_bars(inputs: ReportInputs) -> tuple[Picture, ...]:
+    """Return the metric by the values of categorical columns, a picture for each column."""
+    scores = inputs.scores
+    columns = dict.fromkeys(each.column for each in scores.groups if each.column) if scores is not None else {}
+    return tuple(
+        _value_picture(scores, column, number)
+        for number, column in enumerate(columns)
+        if scores is not None and _known(scores, column)
+    )
+
+
+def _value_picture(scores: ScoreFacts, column: str, number: int) -> Picture:
+    groups, name = _known(scores, column), metric_name(scores.metric)
+    lower = lower_is_better(scores.metric)
+    worst = (max if lower else min)(groups, key=lambda each: each.score or 0.0)
+    caption = (
+        f"{sentence(name)} is {'highest' if lower else 'lowest'}, {score_text(worst.score or 0.0)}, where {column} is "
+        f"{worst.value} ({count_text(worst.targets)} {scores.split} targets). Few targets make a score uncertain."
+    )
+    key = f"values-{number}"
+    bars = [Bar(each.value, each.score or 0.0, score_text(each.score or 0.0)) for each in groups]
+    rows = [(each.value, count_text(each.targets), score_text(each.score or 0.0)) for each in groups]
+    return Picture(
+        key=key,
+        title=f"{sentence(name)} by {column}",
+        alt=f"Bars of {name} by {column}. {caption}",
+        caption=caption,
+        svg=draw_bars(key, bars, label=name),
+        table=Table(summary="Groups in figures", head=(column, "targets", name), rows=rows),
+    )
+
+
+def _known(scores: ScoreFacts | None, column: str) -> list[ScoreGroup]:
+    """Return the groups of a column that have a score; of in-degrees where the column is empty."""
+    groups = () if scores is None else scores.groups
+    return [each for each in groups if each.column == column and each.score is not None]
 
 
 def _range(low: int, high: int) -> str:
