@@ -96,13 +96,15 @@ def subject(inputs: ReportInputs) -> str:
         what = what.replace(f"a {noun}", f"an edge{f' ({graph.target_relation})' if graph.target_relation else ''}")
     label = inputs.setting("graph.label")
     named = f" (column {label})" if isinstance(label, str) and inputs.label_kind != "link" else ""
-    rows = [f"{name} ({count_text(each.rows_out)} rows)" for name, each in inputs.tables.items()]
+    held = sorted(inputs.tables.items(), key=lambda table: not table[0].startswith("nodes"))
+    rows = [f"{name} ({count_text(each.rows_out)} rows)" for name, each in held]
     tables = f", from the tables {listed(rows, at_most=6)}" if rows else ""
-    counts = {name: count_text(count) for name, count in graph.split_counts.items() if name in SPLITS and count}
-    parts = [f"{count} {_USES[name]}" for name, count in counts.items()]
-    targets = "links" if inputs.label_kind == "link" else "edges" if inputs.task == "edge" else "targets"
-    split = f" Of the labelled {targets}, {', '.join(parts)}." if parts and inputs.label_kind != "link" else ""
-    split = f" Of the {targets}, {', '.join(parts)}." if parts and inputs.label_kind == "link" else split
+    counts = {split: graph.split_counts[split] for split in SPLITS if graph.split_counts.get(split)}
+    parts = [f"{count_text(count)} {_USES[split]}" for split, count in counts.items()]
+    targets = (
+        "edges" if inputs.label_kind == "link" else "labelled edges" if inputs.task == "edge" else "labelled nodes"
+    )
+    split = f" Of the {targets}, {', '.join(parts)}." if parts else ""
     return f"The model predicts {what}{named}{tables}.{split}"
 
 

@@ -100,11 +100,7 @@ def _sections(inputs: ReportInputs) -> tuple[Section, ...]:
     return (
         Section("scores", "How good, and compared with what", (method_bars(inputs),)),
         Section("predictions", "What is right and what is wrong", prediction_pictures(inputs)),
-        Section(
-            "groups",
-            "Where it is good, and from which columns",
-            (column_bars(inputs), degree_bars(inputs), *value_bars(inputs)),
-        ),
+        Section("groups", "Where it is good, and from which columns", where),
         Section("learning", "Training", (*learning_curves(inputs), embedding_map(inputs))),
         Section("graph", "The graph", (in_degree_histogram(inputs),)),
         Section("engineering", "Engineering", (blow_up_bars(inputs), stage_timeline(inputs), pipeline_bars(inputs))),
