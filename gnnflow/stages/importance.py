@@ -22,7 +22,7 @@ from gnnflow.graph.score_facts import ColumnDrop, ColumnFacts
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.batch import NodeFeatures
     from gnnflow.graph.facts import GraphFacts
     from gnnflow.graphfeature.shards import Shard
@@ -91,7 +91,7 @@ def column_facts(job: InferJob, cut: Cut, *, metric: str, seed: int) -> ColumnFa
     return ColumnFacts(metric, len(rows), usual, REPEATS, tuple(drops), len(columns) - len(kept))
 
 
-def _scorer(job: InferJob, rows: IntArray, labels: FloatArray, metric: str) -> Callable[[Neighborhood], float | None]:
+def _scorer(job: InferJob, rows: IntArray, labels: Array, metric: str) -> Callable[[Neighborhood], float | None]:
     """Return a function from a neighbourhood to the metric over the targets at some of its rows."""
     import torch
 

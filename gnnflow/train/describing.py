@@ -6,6 +6,7 @@ Shapes: N labelled targets, C outputs, K distinct scores.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def describe_scores(
     if not len(labels):
         return None
     metric = LABEL_KINDS[label_kind].metrics[0] if metric == "loss" else metric
-    found = {}
+    found: dict[str, Any] = {}
     if label_kind == "single":
         found = _of_two(logits, labels, deciding or Deciding()) if logits.shape[1] == _TWO else _of_many(logits, labels)
     elif label_kind == "regression":
@@ -72,13 +73,13 @@ def in_degrees(store: GraphStore, nodes: IntArray) -> IntArray:
     return np.asarray(found[places])
 
 
-def _of_two(logits: FloatArray, labels: Array, deciding: Deciding) -> dict[str, object]:
+def _of_two(logits: FloatArray, labels: Array, deciding: Deciding) -> dict[str, Any]:
     truth, probability = labels == 1, positive_probability(logits)
     scores = logits[:, 1] - logits[:, 0]
     _, flagged, hits = steps_of(scores, truth)
     shown = _spread(len(flagged))
     first = sorted({k for k in (*_FIRST, deciding.top) if k <= len(truth)})
-    found: dict[str, object] = {
+    found: dict[str, Any] = {
         "positives": int(truth.sum()),
         "steps": tuple(zip(flagged[shown].tolist(), hits[shown].tolist(), strict=True)),
         "gains": tuple((k, float(hits_among(scores, truth, k))) for k in first),
@@ -91,18 +92,18 @@ def _of_two(logits: FloatArray, labels: Array, deciding: Deciding) -> dict[str, 
     return found
 
 
-def _of_many(logits: FloatArray, labels: Array) -> dict[str, object]:
+def _of_many(logits: FloatArray, labels: Array) -> dict[str, Any]:
     share, _ = one_against_rest(logits, labels)
     return {"bins": _histograms(share.max(axis=1), logits.argmax(axis=1) == labels)}
 
 
-def _of_numbers(errors: FloatArray) -> dict[str, object]:
+def _of_numbers(errors: FloatArray) -> dict[str, Any]:
     largest = float(np.percentile(np.abs(errors), _OUTLIERS)) or 1.0
     counts, _ = np.histogram(np.clip(errors, -largest, largest), BINS, (-largest, largest))
     return {"errors": tuple(counts.tolist()), "largest_error": largest}
 
 
-def _of_links(ranks: Array, candidates: int) -> dict[str, object]:
+def _of_links(ranks: Array, candidates: int) -> dict[str, Any]:
     ends = 2 ** np.arange(1 + int(np.log2(candidates)))
     # a rank of 2.5, of equal scores, lies between 2 and 3
     counts = np.bincount(np.searchsorted(ends, ranks, side="right") - 1, minlength=len(ends))

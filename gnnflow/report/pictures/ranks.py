@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnflow.graph.score_facts import BINS, ScoreFacts
 from gnnflow.report.formats import count_text, percent_text, score_text, short_count
-from gnnflow.report.inputs import ReportInputs
+from gnnflow.report.inputs import FloatArray, ReportInputs
 from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, Table, colour, draw, plain_axes
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def error_picture(inputs: ReportInputs) -> tuple[Picture, ...]:
     )
 
 
-def _paint_errors(figure: Figure, *, scores: ScoreFacts, ends: np.ndarray) -> None:  # type: ignore[type-arg]
+def _paint_errors(figure: Figure, *, scores: ScoreFacts, ends: FloatArray) -> None:
     axes = figure.add_subplot()
     plain_axes(axes, x_label="predicted minus true (label's unit)", y_label="share of the targets")
     share, width = np.array(scores.errors) / scores.targets, ends[1] - ends[0]
