@@ -70,14 +70,15 @@ def column_facts(job: InferJob, cut: Cut, *, metric: str, seed: int) -> ColumnFa
 
     drawn = draw_rows(job.neighbors.store, "valid", most=MOST_TARGETS, seed=seed)
     labels = dict(zip(drawn.nodes.tolist(), drawn.labels, strict=True))
-    whole = _dense(merge([shard.neighborhood for shard in cut(drawn.nodes)]))
+    whole = merge([shard.neighborhood for shard in cut(drawn.nodes)])
     columns = _columns(job.neighbors.store.facts)
     kept, passes = columns[:MOST_COLUMNS], 1 + REPEATS * min(len(columns), MOST_COLUMNS)
     # fewer targets where their neighbourhoods are large: each reads about as much
     share = min(1.0, _MOST_READ / max(passes * (whole.num_nodes + whole.num_edges), 1))
-    rows = whole.roots[: int(len(whole.roots) * share)]
+    rows = whole.roots[np.linspace(0, len(whole.roots) - 1, int(len(whole.roots) * share)).astype(np.int64)]
     if len(rows) < min(_LEAST_TARGETS, len(whole.roots)) or _values(whole.features) > _MOST_VALUES:
         return ColumnFacts(why="the neighbourhoods of targets are too large to measure the importance of columns")
+    whole = _dense(whole)
     truth = np.stack([labels[int(node)] for node in whole.node_ids[rows]])
     metric = LABEL_KINDS[job.label_kind].metrics[0] if metric == "loss" else metric
     with compute_threads(1):
