@@ -97,7 +97,7 @@ def _of_many(logits: FloatArray, labels: Array) -> dict[str, Any]:
     return {"bins": _histograms(share.max(axis=1), logits.argmax(axis=1) == labels)}
 
 
-def _of_numbers(errors: FloatArray) -> dict[str, Any]:
+def _of_numbers(errors: Array) -> dict[str, Any]:
     largest = float(np.percentile(np.abs(errors), _OUTLIERS)) or 1.0
     counts, _ = np.histogram(np.clip(errors, -largest, largest), BINS, (-largest, largest))
     return {"errors": tuple(counts.tolist()), "largest_error": largest}

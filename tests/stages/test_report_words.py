@@ -47,7 +47,7 @@ def test_predictions_are_checked_on_valid_where_no_test_target_was_scored(tmp_pa
     write_graph(tmp_path)
     assert "test targets are correct" in page_of(graph_config(tmp_path, train={"epochs": 1}))
     page = page_of(graph_config(tmp_path, train={"epochs": 1}, infer={"targets": ["valid"]}))
-    assert "sampled valid targets are correct" in page
+    assert "of 15 sampled valid targets" in page
 
 
 def test_numbers_to_predict_are_no_class(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ def prediction_pictures(inputs: ReportInputs) -> tuple[Picture, ...]:
 
 def _sampled_picture(inputs: ReportInputs) -> Picture:
     sample, painter = inputs.predictions, _PAINTERS.get(inputs.label_kind)
+    if inputs.confusion is not None and inputs.scores is not None:  # counts of all targets of a split
+        return confusion_picture(inputs, split=inputs.scores.split)
     if painter is None:
         words = f"There is no picture of {_UNDRAWN[inputs.label_kind]}."
     elif sample is None or len(sample.labels) == 0:
