@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 MOST_STEPS = 200
 """Points of a curve."""
@@ -57,17 +57,6 @@ class ScoreFacts:
     hits: tuple[tuple[int, int], ...] = ()
     candidates: int = 0
 
-    @property
-    def confusion(self) -> str:
-        """The decisions as half a sentence; empty without a threshold."""
-        if not self.decided:
-            return ""
-        (_, false), (missed, found) = self.decided
-        return (
-            f"of {found + false:,} targets above the threshold {found:,} have class 1, and {missed:,} of "
-            f"{self.positives:,} of class 1 are below it"
-        )
-
 
 @dataclass(frozen=True)
 class ColumnDrop:
@@ -90,6 +79,6 @@ class ColumnFacts:
     targets: int = 0
     score: float = 0.0
     repeats: int = 0
-    columns: tuple[ColumnDrop, ...] = field(default=())
+    columns: tuple[ColumnDrop, ...] = ()
     left_out: int = 0
     why: str = ""

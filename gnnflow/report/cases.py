@@ -97,8 +97,8 @@ def _table(
     sample = inputs.predictions
     assert sample is not None
     assert sample.ids is not None
-    degrees = np.zeros(len(sample.ids), np.int64) if sample.in_degrees is None else sample.in_degrees
-    shown = [(sample.ids[place], *rows[place], count_text(degrees[place])) for place in places.tolist()]
+    assert sample.in_degrees is not None
+    shown = [(sample.ids[place], *rows[place], count_text(sample.in_degrees[place])) for place in places.tolist()]
     title, rule = words
     told = f"{rule} of {count_text(len(sample.ids))} sampled {sample.split} targets"
     return Cases(title, told, (f"{inputs.graph.target or 'node'}", *head, "in-edges"), shown)
