@@ -83,17 +83,19 @@ def verdict(inputs: ReportInputs) -> str:
 
 def subject(inputs: ReportInputs) -> str:
     """Return what is predicted, for how many, and from which tables."""
-    graph, noun = inputs.graph, inputs.graph.target or "node"
+    graph = inputs.graph
+    noun = f"node of type {graph.target}" if graph.target else "node"
+    edge = f"an edge{f' {graph.target_relation}' if graph.target_relation else ''}"
     what = {
         "single": f"which of {count_text(graph.num_classes)} classes a {noun} has",
         "multi": f"which of {count_text(graph.num_classes)} labels a {noun} has",
         "regression": f"a number for a {noun}",
-        "link": f"which {noun} an edge leads to" + (f" ({graph.target_relation})" if graph.target_relation else ""),
+        "link": f"which {noun} {edge} leads to",
     }.get(inputs.label_kind, "")
     if not what or not graph.num_nodes:
         return ""
     if inputs.task == "edge":
-        what = what.replace(f"a {noun}", f"an edge{f' ({graph.target_relation})' if graph.target_relation else ''}")
+        what = what.replace(f"a {noun}", edge)
     label = inputs.setting("graph.label")
     named = f" (column {label})" if isinstance(label, str) and inputs.label_kind != "link" else ""
     held = sorted(inputs.tables.items(), key=lambda table: not table[0].startswith("nodes"))
