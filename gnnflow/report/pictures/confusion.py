@@ -22,6 +22,7 @@ SQUARE_HEIGHT = 360.0
 MOST_CLASSES = 10
 _MOST_CONFUSIONS = 10
 _LONGEST_NAME = 22
+_LARGEST_COUNT = 100_000
 _STRONG = 0.6  # the share from which a cell is dark enough for light text
 _TWO_CLASSES = 2
 
@@ -158,6 +159,11 @@ def paint_confusion(figure: Figure, *, shown: Confusion, x_label: str = "predict
         spine.set_visible(False)
 
 
+def _cell_text(count: int) -> str:
+    """Return a count that fits into a cell."""
+    return count_text(count) if count < _LARGEST_COUNT else short_count(float(count))
+
+
 def _paint_cell(axes: Axes, shown: Confusion, *, row: int, column: int, share: float) -> None:
     from matplotlib.patches import Rectangle
 
@@ -168,7 +174,7 @@ def _paint_cell(axes: Axes, shown: Confusion, *, row: int, column: int, share: f
     axes.text(
         column,
         row,
-        short_count(float(shown.counts[row, column])),
+        _cell_text(int(shown.counts[row, column])),
         ha="center",
         va="center_baseline",
         fontsize=8.5,
