@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gnnflow.graph.score_facts import ColumnFacts, ScoreFacts
+
 Figures = dict[str, int | float]
 Compared = Literal["like training", "all edges", "nothing"]
 
@@ -121,6 +123,7 @@ class TrainFacts:
     of the card; empty for the CPU. constant: as half a sentence, the one prediction for every target of the last split,
     where their labels differ; otherwise empty. metric: the one that chose the best epoch, also where
     `train.metric` is auto; empty in older manifests. decision: the threshold, where labels are of two classes.
+    scores: of the last split; None in older manifests.
     """
 
     metrics: Figures
@@ -134,6 +137,7 @@ class TrainFacts:
     link_facts: LinkFacts | None = None
     metric: str = ""
     decision: Decision | None = None
+    scores: ScoreFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -211,10 +215,12 @@ def _mib(number: int) -> str:
 class InferFacts:
     """The results of scoring: metrics, the parity certificate, and the data sent between partitions.
 
-    model: the digest of the training that made the weights; "" in older manifests.
+    model: the digest of the training that made the weights; "" in older manifests. columns: the importance of columns
+    to the model; None where another graph is scored, and in older manifests.
     """
 
     metrics: Figures
     parity: Parity
     sent: Sent = Sent()
     model: str = ""
+    columns: ColumnFacts | None = None

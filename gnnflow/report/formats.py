@@ -14,6 +14,7 @@ _METRIC_NAMES = {
     "f1": "F1",
     "loss": "loss",
     "mae": "MAE",
+    "mrr": "MRR",
     "mse": "MSE",
     "rmse": "RMSE",
     "r2": "R²",
@@ -24,6 +25,7 @@ _THOUSAND = 1000
 _UNITS = ("", "k", "M", "B", "T")
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _SMALLEST = 1e-3
+_LARGEST = 1e7
 
 
 def count_text(value: float) -> str:
@@ -58,10 +60,12 @@ def seconds_text(value: float) -> str:
 
 
 def score_text(value: float) -> str:
-    """Return a metric with three decimals, or more where it would round to 1."""
+    """Return a metric with three decimals, or more where it would round to 1; large ones in whole numbers."""
     if not math.isfinite(value):
         return "n/a"
-    if abs(value) >= _THOUSAND or (value != 0 and abs(value) < _SMALLEST):
+    if _THOUSAND <= abs(value) < _LARGEST:
+        return f"{value:,.0f}"
+    if abs(value) >= _LARGEST or (value != 0 and abs(value) < _SMALLEST):
         return f"{value:.3g}"
     near_one = abs(value) < 1 and f"{abs(value):.3f}" == "1.000"
     return f"{value:.5f}" if near_one else f"{value:.3f}"

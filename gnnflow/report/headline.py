@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from gnnflow.graph.errors import listed
 from gnnflow.graph.labels import BOUNDS, is_bound, lower_is_better
 from gnnflow.graph.splits import SPLITS
 from gnnflow.report.formats import (
@@ -20,11 +21,18 @@ from gnnflow.report.formats import (
 )
 from gnnflow.report.inputs import Parity, ReportInputs
 from gnnflow.report.judging import NO_EDGES, Outcome, baseline_name
+from gnnflow.report.pictures.decisions import hits_text
 
 Mood = Literal["plain", "good", "bad", "absent"]
 
 _APART = "Predictions differ from scores computed as in training"
 _MOODS: Mapping[Outcome, Mood] = {"better": "good", "no better": "plain", "worse": "bad"}
+_FIRST, _FIRST_LINKS = 100, 10
+_USES = {
+    "train": "were learned from",
+    "valid": "chose the best epoch",
+    "test": "were kept apart and judge the model",
+}
 _TRAINING_FIGURES = frozenset({"train.epochs", "train.best_epoch"})
 
 
@@ -50,10 +58,14 @@ class MetricRow:
 
 @dataclass(frozen=True)
 class MetricTable:
-    """Scores by split, then other figures (times, sizes) as name and value; bounded: some have an interval."""
+    """Scores by split, the judged one first, and of baselines; then other figures as name and value.
+
+    bounded: some scores have an interval.
+    """
 
     splits: tuple[str, ...]
     rows: tuple[MetricRow, ...]
+    baselines: tuple[MetricRow, ...]
     others: tuple[tuple[str, str], ...]
     bounded: bool = False
 
@@ -65,37 +77,83 @@ def verdict(inputs: ReportInputs) -> str:
         first = "This run computed no score on labelled nodes."
     else:
         first = f"{sentence(metric_name(key))} is {score_text(inputs.metrics[key])}{_against(inputs)}."
-    parity = inputs.parity
-    if parity is None:
-        return f"{first} Its predictions carry no parity certificate."
-    if parity.passed:
-        return f"{first} {_APART} by at most {parity.max_difference:.1e}{_over(parity)}."
-    return f"{first} {_APART} and must not be used."
+    failed = inputs.parity is not None and not inputs.parity.passed
+    return f"{first} {_APART} and must not be used." if failed else first
+
+
+def subject(inputs: ReportInputs) -> str:
+    """Return what is predicted, for how many, and from which tables."""
+    graph = inputs.graph
+    noun = f"node of type {graph.target}" if graph.target else "node"
+    edge = f"an edge{f' {graph.target_relation}' if graph.target_relation else ''}"
+    what = {
+        "single": f"which of {count_text(graph.num_classes)} classes a {noun} has",
+        "multi": f"which of {count_text(graph.num_classes)} labels a {noun} has",
+        "regression": f"a number for a {noun}",
+        "link": f"which {noun} {edge} leads to",
+    }.get(inputs.label_kind, "")
+    if not what or not graph.num_nodes:
+        return ""
+    if inputs.task == "edge":
+        what = what.replace(f"a {noun}", edge)
+    label = inputs.setting("graph.label")
+    named = f" (column {label})" if isinstance(label, str) and inputs.label_kind != "link" else ""
+    held = sorted(inputs.tables.items(), key=lambda table: not table[0].startswith("nodes"))
+    rows = [f"{name} ({count_text(each.rows_out)} rows)" for name, each in held]
+    tables = f", from the tables {listed(rows, at_most=6)}" if rows else ""
+    counts = {split: graph.split_counts[split] for split in SPLITS if graph.split_counts.get(split)}
+    parts = [f"{count_text(count)} {_USES[split]}" for split, count in counts.items()]
+    targets = (
+        "edges" if inputs.label_kind == "link" else "labelled edges" if inputs.task == "edge" else "labelled nodes"
+    )
+    split = f" Of the {targets}, {', '.join(parts)}." if parts else ""
+    return f"The model predicts {what}{named}{tables}.{split}"
 
 
 def tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
-    """Return the headline figures: score, baseline, parity, time, size, predictions."""
-    return (
-        _score_tile(inputs),
-        _baseline_tile(inputs),
-        _parity_tile(inputs),
-        _time_tile(inputs),
-        _predictions_tile(inputs),
-    )
+    """Return the headline figures: score, best baseline, what the predictions are worth, and where they are."""
+    found = (_score_tile(inputs), _baseline_tile(inputs), _worth_tile(inputs), _predictions_tile(inputs))
+    return tuple(tile for tile in found if tile is not None)
+
+
+def engineering_tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
+    """Return the figures of how the run was computed: certificate and time."""
+    return (_parity_tile(inputs), _time_tile(inputs))
+
+
+def _worth_tile(inputs: ReportInputs) -> Tile | None:
+    """Return how far predictions can be acted on: a list's hits, wrong predictions, or hits among candidates."""
+    scores = inputs.scores
+    if scores is None:
+        return None
+    gains = [(k, hits) for k, hits in scores.gains if k <= _FIRST]
+    if gains and scores.positives:
+        k, hits = gains[-1]
+        note = f"of class {inputs.class_name(1)} among the first {count_text(k)} {scores.split} targets by score"
+        return Tile("A list in the order of scores", f"{hits_text(hits)} of {count_text(scores.positives)}", note)
+    if scores.hits:
+        k, hits = [(k, hits) for k, hits in scores.hits if k <= _FIRST_LINKS][-1]
+        note = f"of {scores.split} links are among the first {k} of {count_text(scores.candidates)} candidates"
+        return Tile("Found", percent_text(hits / scores.targets), note)
+    if inputs.confusion is not None:
+        wrong = int(inputs.confusion.sum() - inputs.confusion.trace())
+        note = f"of {count_text(scores.targets)} {scores.split} targets ({percent_text(wrong / scores.targets)})"
+        return Tile("Wrong predictions", count_text(wrong), note)
+    return None
 
 
 def metric_table(inputs: ReportInputs) -> MetricTable:
     """Return every metric of the run and of its baseline, scores by split."""
     found = {key: value for key, value in inputs.metrics.items() if not is_bound(key)}
     present = {key.partition(".")[0] for key in found}
-    splits = [split for split in SPLITS if split in present]
+    splits = [split for split in reversed(SPLITS) if split in present]
     scores = [key for key in found if key.partition(".")[0] in splits and _is_score(key)]
     names = list(dict.fromkeys(key.partition(".")[2] for key in scores))
     rows = [
         MetricRow(sentence(metric_name(name)), tuple(_cell(inputs.metrics, f"{split}.{name}") for split in splits))
         for name in names
     ]
-    rows += [
+    baselines = [
         MetricRow(
             f"{sentence(metric_name(name))}, {'without edges' if of == NO_EDGES else baseline_name(of, name)}",
             tuple(_cell(held, f"{split}.{name}") for split in splits),
@@ -104,7 +162,9 @@ def metric_table(inputs: ReportInputs) -> MetricTable:
         for name in dict.fromkeys(key.partition(".")[2] for key in held if _is_score(key) and not is_bound(key))
     ]
     others = [(sentence(metric_name(key)), _value(key, value)) for key, value in found.items() if key not in scores]
-    return MetricTable(tuple(splits), tuple(rows), tuple(others), bounded=len(found) < len(inputs.metrics))
+    return MetricTable(
+        tuple(splits), tuple(rows), tuple(baselines), tuple(others), bounded=len(found) < len(inputs.metrics)
+    )
 
 
 def _is_score(key: str) -> bool:

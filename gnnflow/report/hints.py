@@ -20,8 +20,8 @@ from gnnflow.graph.run_facts import HIDE_EVENTS
 from gnnflow.report.formats import count_text, metric_name, percent_text, ratio_text, score_text, seconds_text, sentence
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.judging import NO_EDGES
+from gnnflow.report.pictures.confusion import confusion_of
 from gnnflow.report.pictures.pipeline import profiles_of, trainer_waits, waiting_share, waiting_text
-from gnnflow.report.pictures.quality import confusion_of
 
 TOO_GOOD = 0.999  # of a score in 0..1
 LEAST_TESTED = 30  # targets, before such a score says anything

@@ -21,6 +21,7 @@ from gnnflow.graph.facts import RowCounts
 from gnnflow.graph.labels import LabelKind
 from gnnflow.graph.narrow import ColumnErrors
 from gnnflow.graph.run_facts import Compared, Decision, LinkFacts
+from gnnflow.graph.score_facts import ColumnFacts, ScoreFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
 from gnnflow.report.judging import NO_EDGES, Judgement, headline_key, judge
 
@@ -153,12 +154,14 @@ class PredictionSample:
 
     Single-label: labels int [n] (negative = unlabelled, left out), scores float [n, C] probabilities; binary
     tasks may give [n] or [n, 1], the probability of class 1. Multi-label: labels 0/1 [n, C], scores [n, C].
-    Regression: both [n].
+    Regression: both [n]. ids [n] as text and in_degrees [n] of nodes; None where targets are edges.
     """
 
     labels: Array
     scores: FloatArray
     split: str = "test"
+    ids: Sequence[str] | None = None
+    in_degrees: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -183,8 +186,9 @@ class ReportInputs:
     attributes that the model does not read. large: columns of large numbers, by the key that would scale them. tables:
     the rows of each table, with the quarantined ones by reason. unlearnable: labels of no or every training target.
     encodings: the encoded columns of each table; column_errors: of each table with columns in fewer bytes. constant,
-    link_facts: see `TrainFacts`. alike: sentences about targets that only degrees tell apart. config: of the run, so
-    that advice does not name settings that it has.
+    link_facts, scores: see `TrainFacts`. confusion [C, C]: counts of all targets of `scores.split` by label and
+    prediction; None where there are none. columns: the importance of columns. alike: sentences about targets that only
+    degrees tell apart. config: of the run, so that advice does not name settings that it has.
     """
 
     name: str
@@ -220,6 +224,9 @@ class ReportInputs:
     constant: str = ""
     alike: Sequence[str] = ()
     link_facts: LinkFacts | None = None
+    scores: ScoreFacts | None = None
+    confusion: Array | None = None
+    columns: ColumnFacts | None = None
     encodings: Mapping[str, Sequence[EncodedColumn]] = field(default_factory=dict)
     column_errors: Mapping[str, ColumnErrors] = field(default_factory=dict)
 

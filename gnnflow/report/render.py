@@ -12,19 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.facts import share_text
 from gnnflow.report import formats
-from gnnflow.report.headline import metric_table, tiles, verdict
+from gnnflow.report.cases import find_cases
+from gnnflow.report.headline import engineering_tiles, metric_table, subject, tiles, verdict
 from gnnflow.report.hints import find_hints
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.pictures import (
     Picture,
-    baseline_bars,
     blow_up_bars,
+    column_bars,
+    degree_bars,
     embedding_map,
     in_degree_histogram,
     learning_curves,
+    method_bars,
     pipeline_bars,
-    prediction_picture,
+    prediction_pictures,
     stage_timeline,
+    value_bars,
 )
 
 if TYPE_CHECKING:
@@ -69,11 +73,16 @@ def render_report(inputs: ReportInputs) -> str:
     if len(inputs.config_yaml) > _LONGEST_CONFIG:
         config = f"{inputs.config_yaml[:_LONGEST_CONFIG]}\n# ... cut here; run.json holds all of it"
     script = template_source("copy.js")
+    hints = find_hints(inputs)
     page = templates.get_template("report.html.j2").render(
         inputs=inputs,
         verdict=verdict(inputs),
+        subject=subject(inputs),
+        cases=find_cases(inputs),
+        engineering=engineering_tiles(inputs),
         tiles=tiles(inputs),
-        hints=find_hints(inputs),
+        warnings=[hint for hint in hints if hint.kind != "idea"],
+        ideas=[hint for hint in hints if hint.kind == "idea"],
         table=metric_table(inputs),
         sections=_sections(inputs),
         splits=_split_parts(inputs),
@@ -87,12 +96,14 @@ def render_report(inputs: ReportInputs) -> str:
 
 
 def _sections(inputs: ReportInputs) -> tuple[Section, ...]:
+    where = (column_bars(inputs), degree_bars(inputs), *value_bars(inputs))
     return (
-        Section("scores", "Scores", (baseline_bars(inputs),)),
-        Section("learning", "Learning", learning_curves(inputs)),
-        Section("predictions", "Predictions", (prediction_picture(inputs), embedding_map(inputs))),
-        Section("graph", "Graph", (in_degree_histogram(inputs), blow_up_bars(inputs))),
-        Section("time", "Time", (stage_timeline(inputs), pipeline_bars(inputs))),
+        Section("scores", "How good, and compared with what", (method_bars(inputs),)),
+        Section("predictions", "What is right and what is wrong", prediction_pictures(inputs)),
+        Section("groups", "Where it is good, and from which columns", where),
+        Section("learning", "Training", (*learning_curves(inputs), embedding_map(inputs))),
+        Section("graph", "The graph", (in_degree_histogram(inputs),)),
+        Section("engineering", "Engineering", (blow_up_bars(inputs), stage_timeline(inputs), pipeline_bars(inputs))),
     )
 
 
@@ -125,6 +136,15 @@ def mark_keys(text: str) -> str:
     return Markup(_CONFIG_KEY.sub(r"<code>\g<0></code>", str(escape(text))))  # noqa: S704 escaped just before
 
 
+def mark_interval(cell: str) -> str:
+    """Return a score, escaped, with its interval, if any, on a line below it."""
+    from markupsafe import Markup, escape
+
+    score, _, interval = cell.partition(" (")
+    below = f' <span class="interval">({escape(interval)}</span>' if interval else ""
+    return Markup(f"{escape(score)}{below}")  # noqa: S704 escaped here
+
+
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """Return the templates with this package's filters."""
@@ -143,6 +163,7 @@ def environment() -> Environment:
         "duration": formats.seconds_text,
         "mark_keys": mark_keys,
         "share": share_text,
+        "interval": mark_interval,
     }
     made.filters.update(filters)
     return made

@@ -17,7 +17,8 @@ import numpy as np
 
 from gnnflow.config.train_section import pipeline_of
 from gnnflow.graph.errors import ParityError, ScoringError, listed
-from gnnflow.graph.run_facts import InferFacts, Parity, Sent
+from gnnflow.graph.run_facts import InferFacts, Parity, Sent, TrainFacts
+from gnnflow.graph.score_facts import ColumnFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.graphflat.job import FlatJob
@@ -49,7 +50,23 @@ def work(run: StageRun) -> Made:
     Raises ScoringError if a score is not finite, ParityError if the two paths disagree.
     """
     train = run.inputs["train"]
-    return score_graph(run, model=train.uri, learned=Learned.of(run.store.facts), trained=train.manifest.digest)
+    made = score_graph(run, model=train.uri, learned=Learned.of(run.store.facts), trained=train.manifest.digest)
+    return replace(made, facts=replace(made.facts, columns=_columns_of(run, train.facts(TrainFacts).metric)))
+
+
+def _columns_of(run: StageRun, metric: str) -> ColumnFacts:
+    """Return the importance of columns to the run's model. metric: the one that chose its best epoch."""
+    from gnnflow.stages.importance import column_facts, obstacle
+
+    job = _job(run, run.inputs["train"].uri, Learned.of(run.store.facts))
+    is_joint = pipeline_of(run.config.train).is_joint
+    if why := obstacle(job, is_joint=is_joint):
+        return ColumnFacts(why=why)
+    cut = partial(_neighborhoods_of, job=job, runner=run.rounds, name="columns")
+    begin = time.monotonic()
+    found = column_facts(job, cut, metric=metric, seed=run.config.seed)
+    run.tell(f"columns: importance of {len(found.columns):,} in {time.monotonic() - begin:.1f} s")
+    return found
 
 
 @dataclass(frozen=True)
@@ -203,16 +220,19 @@ def _score_on_store(job: InferJob, targets: IntArray) -> dict[int, FloatArray]:
     return dict(zip(targets.tolist(), scores_of(torch.from_numpy(logits), job.row_kind), strict=True))
 
 
-def _neighborhoods_of(targets: IntArray, job: InferJob, runner: RoundRunner) -> Iterator[Shard]:
-    """Cut the neighbourhoods of some targets with GraphFlat, in rounds of the run, and return the shards."""
-    work_folder = join(runner.work, "parity")
+def _neighborhoods_of(targets: IntArray, job: InferJob, runner: RoundRunner, name: str = "parity") -> Iterator[Shard]:
+    """Cut the neighbourhoods of some targets with GraphFlat, in rounds of the run, and return the shards.
+
+    name: of the rounds and of their folder.
+    """
+    work_folder = join(runner.work, name)
     shards = join(work_folder, "shards")
     inner = RoundRunner(work_folder, runner.scheduler, runner.progress, artifact=shards)
     flat = FlatJob(shards, job.neighbors, job.num_layers, "shared", targets)
     result = cut_neighborhoods(flat, inner, shard_size=_PARITY_SHARD)
     expect_files(shards, result.files)
     later = inner.started - runner.started
-    runner.timings += [replace(t, name=f"parity_{t.name}", start=t.start + later) for t in inner.timings]
+    runner.timings += [replace(t, name=f"{name}_{t.name}", start=t.start + later) for t in inner.timings]
     return (read_shard(shards, entry) for entry in result.facts.shards)
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.labels import LabelKind
     from gnnflow.graph.run_facts import Parity as CertificateFacts
     from gnnflow.storage.manifest import Manifest
@@ -131,9 +131,20 @@ def _inputs(
         constant=trained.constant,
         alike=_alike(graph, record["config"]),
         link_facts=trained.link_facts,
+        scores=trained.scores,
+        confusion=_confusion(trained, graph.label_kind),
+        columns=artifacts["infer"].facts(InferFacts).columns,
         config=record["config"],
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )
+
+
+def _confusion(trained: TrainFacts, label_kind: LabelKind) -> Array | None:
+    """Return the counts of all targets of the scores' split by label and prediction, where classes are not many."""
+    if trained.scores is None or not LABEL_KINDS[label_kind].is_class:
+        return None
+    counts = trained.confusion.get(trained.scores.split)
+    return np.array(counts) if counts else None
 
 
 def _alike(graph: GraphFacts, config: Mapping[str, Any]) -> list[str]:
@@ -273,11 +284,13 @@ def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]
             known = known.append_column("labelled", pa.array(to_numpy(known["split"]) >= 0))
             rows = scored_edges(known, targets if isinstance(targets, str) else tuple(map(SPLITS.index, targets)))
         else:
-            columns = ["id", "split", "labelled", *label]
+            columns = ["id", "split", "labelled", "in_degree", *label]
             known = store.nodes(partition, columns, node_type=store.facts.target_type)
             if "type" in predicted.column_names:  # embeddings of both ends of edges: the report shows one type
                 predicted = predicted.filter(pc.equal(predicted["type"], store.schema.types[store.facts.target_type]))
             rows = _rows_of(known, predicted)
+            degrees = known["in_degree"].combine_chunks().take(pa.array(rows))
+            predicted = predicted.append_column("in_degree", degrees)
         for name in ("split", "labelled", *label):
             predicted = predicted.append_column(name, known[name].combine_chunks().take(pa.array(rows)))
         pieces.append(predicted)
@@ -296,6 +309,8 @@ def _rows_of(nodes: pa.Table, predicted: pa.Table) -> IntArray:
 
 def _predictions(table: pa.Table, label_kind: LabelKind) -> PredictionSample | None:
     """Return labels and scores of the test split, or of the valid split if no test target was scored."""
+    import pyarrow as pa
+
     splits, labelled = to_numpy(table["split"]), to_numpy(table["labelled"])
     for split in ("test", "valid"):
         rows = np.flatnonzero((splits == SPLITS.index(split)) & labelled)
@@ -308,7 +323,12 @@ def _predictions(table: pa.Table, label_kind: LabelKind) -> PredictionSample | N
     labels = to_matrix(column) if traits.is_list else to_numpy(column)
     scores = table[traits.columns[-1]]
     scores = to_matrix(scores) if traits.has_classes else to_numpy(scores)
-    return PredictionSample(labels[rows], scores[rows], split)
+    if "in_degree" not in table.column_names:
+        return PredictionSample(labels[rows], scores[rows], split)
+    degrees = table["in_degree"].combine_chunks()
+    listed = to_matrix(degrees, np.int64).sum(1) if pa.types.is_nested(degrees.type) else to_numpy(degrees)
+    ids = [str(each) for each in table["id"].take(pa.array(rows)).to_pylist()]
+    return PredictionSample(labels[rows], scores[rows], split, ids, listed[rows])
 
 
 def _embeddings(table: pa.Table) -> EmbeddingSample | None:

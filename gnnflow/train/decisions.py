@@ -158,7 +158,7 @@ def decision_metrics(logits: FloatArray, labels: Array, deciding: Deciding) -> t
             notes.append("f1 is undefined: no target is of class 1 and none reaches the threshold")
     k = deciding.top
     if k <= len(truth):
-        hits_at_k = _hits_among(logits[:, 1] - logits[:, 0], truth, k)
+        hits_at_k = hits_among(logits[:, 1] - logits[:, 0], truth, k)
         values[f"precision_at_{k}"] = hits_at_k / k
         if positives:
             values[f"recall_at_{k}"] = hits_at_k / positives
@@ -169,7 +169,7 @@ def decision_metrics(logits: FloatArray, labels: Array, deciding: Deciding) -> t
     return values, notes
 
 
-def _hits_among(scores: FloatArray, truth: Array, k: int) -> float:
+def hits_among(scores: FloatArray, truth: Array, k: int) -> float:
     """Return the targets of class 1 among the k likeliest; equal scores share the last places."""
     _, flagged, hits = steps_of(scores, truth)
     step = int(np.argmax(flagged >= k))

@@ -13,6 +13,7 @@ from gnnflow.config.pipelines import load_named
 from gnnflow.config.train_section import is_streamed, pipeline_of
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS, Decision, has_reader, has_stages
+from gnnflow.graph.score_facts import ScoreFacts
 from gnnflow.kernels.device import described, find_device
 from gnnflow.layers.saved import encode_weights
 from gnnflow.layers.start import start_from
@@ -21,6 +22,7 @@ from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train.curves import EpochLog
 from gnnflow.train.decisions import Deciding, no_decision
+from gnnflow.train.describing import describe_scores
 from gnnflow.train.failed_batch import FailureFolder
 from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.job import TrainJob, fit_digest
@@ -41,8 +43,8 @@ class TrainResult:
     Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds, also by part of the epoch (see
     `profile.py`), and, with a validation split, valid_loss and valid_<metric>. Epochs count from 1, in rows as in
     best_epoch. Metrics are `<split>.<name>`, `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see
-    `Metrics`. profiles: of each rank, the mean over epochs. device, constant, metric, decision: see
-    `TrainFacts`.
+    `Metrics`. profiles: of each rank, the mean over epochs. device, constant, metric, decision, scores:
+    see `TrainFacts`.
     """
 
     weights: bytes
@@ -55,6 +57,7 @@ class TrainResult:
     constant: str = ""
     metric: str = ""
     decision: Decision | None = None
+    scores: ScoreFacts | None = None
 
 
 def train(
@@ -80,12 +83,16 @@ def train(
     job = replace(job.with_metric(), share=replace(job.share, device=str(device)))
     with compute_settings(job.train.threads, device):
         with rank.open(open_source, job, edges=True) as source:
-            fitted, found, decision = _train_one(job, "train", source=source, rank=rank, progress=progress, log=log)
+            fitted, found, decision, scores = _train_one(
+                job, "train", source=source, rank=rank, progress=progress, log=log
+            )
         profiles = rank.of_all(mean_profile(fitted.state.history))
         metrics = _figures(fitted) | _waits(profiles) | _named(found)
         if job.train.baseline:
             with rank.open(open_source, job, edges=False) as source:
-                _, without_edges, _ = _train_one(job, "baseline", source=source, rank=rank, progress=progress, log=log)
+                _, without_edges, _, _ = _train_one(
+                    job, "baseline", source=source, rank=rank, progress=progress, log=log
+                )
             metrics |= {f"baseline.{name}": value for name, value in _named(without_edges).items()}
     return TrainResult(
         weights=encode_weights(fitted.weights),
@@ -98,13 +105,17 @@ def train(
         constant=_constant(found),
         metric=job.train.metric,
         decision=decision,
+        scores=scores,
     )
 
 
 def _train_one(
     job: TrainJob, name: str, *, source: Source, rank: Rank, progress: Progress, log: EpochLog | None
-) -> tuple[Fitted, dict[str, Metrics], Decision | None]:
-    """Return the fit of the model, or of the baseline, its metrics by split, and the threshold between two classes."""
+) -> tuple[Fitted, dict[str, Metrics], Decision | None, ScoreFacts | None]:
+    """Return the fit of the model, or of the baseline, its metrics by split, and the threshold between two classes.
+
+    Then the facts of the last split's scores.
+    """
     model = job.model.build(seed=job.seed)
     # A baseline shows what the graph adds, so it must not begin with what another model learned from a graph.
     if job.start is not None and name == "train":
@@ -124,12 +135,16 @@ def _train_one(
     held = {"valid": source.outputs(model, "valid")} if job.decides and "valid" in source.splits else {}
     decision = _decide(job, held.get("valid"))
     deciding = None if decision is None else Deciding.of(job.decide, decision.threshold)
-    found = {
-        split: (held.get(split) or source.outputs(model, split)).metrics(
-            job.label_kind, intervals=split == "test" and name == "train", deciding=deciding
-        )
-        for split in source.splits
-    }
+    found: dict[str, Metrics] = {}
+    scores = None
+    for split in source.splits:
+        outputs = held.get(split) or source.outputs(model, split)
+        found[split] = outputs.metrics(job.label_kind, intervals=split == "test" and name == "train", deciding=deciding)
+        if name == "train" and split == source.splits[-1]:
+            metric, store = job.train.metric, job.graph.store
+            scores = describe_scores(
+                outputs, split, label_kind=job.label_kind, metric=metric, deciding=deciding, store=store
+            )
     if decision is not None and name == "train":
         progress.message(f"{name}: {decision.text}")
     for split, each in found.items():
@@ -137,7 +152,7 @@ def _train_one(
             progress.message(f"{name}: {split}: {note}")
     if said := _constant(found):
         progress.message(f"{name}: {said}. Try train.class_weight, more epochs or another train.lr.")
-    return fitted, found, decision
+    return fitted, found, decision, scores
 
 
 def _decide(job: TrainJob, valid: Outputs | None) -> Decision | None:

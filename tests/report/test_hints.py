@@ -8,7 +8,7 @@ import pytest
 from gnnflow.graph.run_facts import LinkFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
 from gnnflow.report import BlowUp, GraphSummary, Parity, PredictionSample, StageRow
-from gnnflow.report.headline import tiles
+from gnnflow.report.headline import engineering_tiles, tiles
 from gnnflow.report.hints import find_hints
 from gnnflow.report.pictures import pipeline_bars
 
@@ -261,7 +261,7 @@ def test_what_is_set_is_read_by_the_names_of_keys(make_inputs):
 
 def test_tiles_ask_for_nothing_that_is_set(make_inputs):
     def notes(**changes):
-        return [tile.note for tile in tiles(make_inputs(**changes))]
+        return [tile.note for made in (tiles, engineering_tiles) for tile in made(make_inputs(**changes))]
 
     assert "no target was scored again: set infer.parity_samples" in notes(parity=None)
     assert "no target was scored again" in notes(parity=None, config={"infer": {"parity_samples": 256}})

@@ -90,7 +90,7 @@ def test_the_report_leads_with_the_best_baseline_and_says_what_to_do(make_inputs
     assert "0.833, no better than trees on the columns (0.840 ± 0.028)." in verdict(inputs)
     tile = tiles(inputs)[1]
     assert (tile.label, tile.figure, tile.mood) == ("Best baseline", "0.840 ± 0.028", "plain")
-    assert [row.name for row in metric_table(inputs).rows][-1] == "Accuracy, trees on the columns"
+    assert [row.name for row in metric_table(inputs).baselines][-1] == "Accuracy, trees on the columns"
     (hint,) = find_hints(inputs)
     assert (hint.kind, hint.title) == ("warning", "The model is no better than trees on the columns")
     assert '<p class="caution">All targets have &lt;one&gt; class.</p>' in render_report(inputs)

@@ -2,18 +2,22 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from html import escape
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gnnflow.graph.encodings import CategoricalState, EncodedColumn
 from gnnflow.graph.facts import BadRows, RowCounts
+from gnnflow.graph.score_facts import ScoreFacts, ScoreGroup
 from gnnflow.report import (
     EmbeddingSample,
     GraphSummary,
@@ -79,16 +83,42 @@ def html(make_inputs):
     return render_report(make_inputs())
 
 
-def test_page_leads_with_score_baseline_parity_time_and_predictions(html):
+def test_page_leads_with_what_decides_and_ends_with_engineering(html):
     text = words(Page(html).text)
-    top = text[: text.index("Scores Learning")]
+    top, rest = text.split("How good, and compared with what", 1)
     assert "Test accuracy is 0.833, better than the same classifier without edges (0.600)." in top
-    assert "Predictions differ from scores computed as in training by at most 3.0e-07." in top
+    assert "The model predicts which of 3 classes a node has, from the tables nodes (9 rows), edges (9 rows)." in top
+    assert "Of the labelled nodes, 40 were learned from, 30 chose the best epoch, 30 were kept apart and judge" in top
     assert "Test accuracy 0.833 valid 0.900, train 0.950" in top
     assert "Without edges 0.600 +0.233 with edges" in top
-    assert "Parity certificate Pass 64 targets" in top
-    assert "Time 9.8 s 1 of 4 stages reused, saving 1.5 s" in top
     assert "memory://runs/tiny-gcn/0123/predictions" in top
+    assert "certificate" not in top
+    folded = html[html.index('<details class="part">') :]
+    assert "Parity certificate Pass 64 targets" in rest
+    assert "Time 9.8 s 1 of 4 stages reused, saving 1.5 s" in rest
+    assert "Parity certificate" in folded
+    assert "Confused classes" not in folded
+    order = ["Confused classes", "Columns that matter", "Loss by epoch", "In-edges per node", "Parity certificate"]
+    assert sorted(order, key=rest.index) == order
+
+
+def test_the_page_of_two_classes_shows_a_list_and_cases(make_inputs):
+    scores = ScoreFacts(
+        "test",
+        30,
+        "accuracy",
+        (ScoreGroup(0, 9, 30, 0.8),),
+        positives=10,
+        steps=((10, 6), (30, 10)),
+        gains=((10, 6.0),),
+        decided=((16, 4), (4, 6)),
+        bins=((20, *[0] * 19), (*[0] * 19, 10)),
+    )
+    text = words(Page(render_report(make_inputs(scores=scores, embeddings=None))).text)
+    assert "The first 10 of 30 test targets by score contain 6 of the 10 of class Rules" in text
+    assert "Decisions at the threshold" in text
+    assert "Precision and recall at every threshold" in text
+    assert "Accuracy by number of in-edges" in text
 
 
 def test_failed_parity_is_impossible_to_miss(make_inputs):
@@ -102,7 +132,7 @@ def test_failed_parity_is_impossible_to_miss(make_inputs):
 def test_every_picture_is_drawn_and_described(html):
     page = Page(html)
     expected = {"baseline", "loss", "metric", "quality", "map", "degrees", "blow-up", "timeline", "pipeline"}
-    assert set(page.figures) == expected
+    assert set(page.figures) == expected | {"groups", "columns"}  # of which an older run has no facts
     assert set(page.labels) == expected
     assert all(len(label) > 30 for label in page.labels.values())
     assert page.tags["svg"] == len(expected)
@@ -162,7 +192,7 @@ def test_missing_pieces_are_said_in_words():
     html = render_report(bare)
     page = Page(html)
     assert "<svg" not in html
-    assert "set train.baseline: true" in words(page.figures["baseline"]).lower()
+    assert "train.baseline: true" in words(page.figures["baseline"]).lower()
     assert "No epochs were recorded" in page.figures["loss"]
     assert "so predictions cannot be checked" in page.figures["quality"]
     assert "infer.embeddings: true" in words(page.figures["map"])
@@ -243,23 +273,59 @@ def test_unlabelled_embeddings_and_regression_shades_are_drawn(make_inputs):
     assert "no value" in Page(render_report(shaded)).figures["map"]
 
 
-@pytest.mark.browser
-def test_browser_runs_the_page_s_script_under_its_policy(make_inputs, tmp_path):
+def shown_by_browser(page: Path) -> str:
+    """Return a page as Chromium has it after its scripts have run."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("needs Chromium")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    profile = f"--user-data-dir={page.parent / 'profile'}"
+    dump = [browser, *flags, profile, "--virtual-time-budget=3000", "--dump-dom", page.as_uri()]
+    return subprocess.run(dump, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.browser
+def test_browser_runs_the_page_s_script_under_its_policy(make_inputs, tmp_path):
     page = tmp_path / "report.html"
     page.write_text(render_report(make_inputs(embeddings=None)), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    shown = subprocess.run(
-        [browser, *flags, profile, "--dump-dom", page.as_uri()],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
-    assert '<button type="button" data-copy="config">Copy</button>' in shown
+    assert '<button type="button" data-copy="config">Copy</button>' in shown_by_browser(page)
+
+
+@pytest.mark.browser
+def test_a_narrow_screen_cuts_no_score_and_says_where_to_swipe(make_inputs, tmp_path):
+    name = "a_class_with_quite_a_long_name"
+    relations = [RelationRow(f"{name}__{number}__{name}", 10**6, 10**5, 10**4) for number in range(3)]
+    intervals = {f"test.{each}{side}": 0.5 for each in ("accuracy", "macro_f1") for side in ("_low", "_high")}
+    inputs = make_inputs(
+        metrics={**make_inputs().metrics, "test.macro_f1": 0.812, "valid.macro_f1": 0.8, **intervals},
+        graph=GraphSummary(10**6, 10**7, types=[TypeRow(name, 10**6)], relations=relations, target=name),
+        embeddings=None,
+    )
+    frame = tmp_path / "frame.html"
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", render_report(inputs))
+    frame.write_text(_FRAME.replace("PAGE", escape(page)), encoding="utf-8")
+    found = json.loads(re.search(r"<pre>(.*?)</pre>", shown_by_browser(frame)).group(1))
+    assert found["width"] <= 390
+    assert found["cut"] == []  # scores of test that end outside of their box
+    assert found["boxes"] > 0
+    assert found["swiped"] == found["wide"] > 0
+
+
+_FRAME = """<iframe style="width: 390px; height: 800px; border: 0" srcdoc="PAGE"></iframe><pre></pre><script>
+document.querySelector("iframe").addEventListener("load", (event) => {
+  const page = event.target.contentDocument;
+  const boxes = [...page.querySelectorAll(".panel")].filter((box) => box.clientWidth);
+  const wide = boxes.filter((box) => box.scrollWidth > box.clientWidth + 1);
+  const scores = [...page.querySelectorAll("#scores .panel > table tbody td:nth-child(2)")];
+  document.querySelector("pre").textContent = JSON.stringify({
+    width: page.documentElement.scrollWidth,
+    boxes: scores.length,
+    cut: scores.filter((cell) => cell.getBoundingClientRect().right > 390).map((cell) => cell.textContent),
+    wide: wide.length,
+    swiped: wide.filter((box) => !box.querySelector(".swipe").hidden).length,
+  });
+});
+</script>"""
 
 
 def test_epochs_are_counted_in_whole_numbers(make_inputs):

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_curve as reference_curve
 
 from gnnflow.config.matrix import RunRow
+from gnnflow.graph.run_facts import Decision
+from gnnflow.graph.score_facts import ColumnDrop, ColumnFacts, ScoreFacts, ScoreGroup
 from gnnflow.report import (
     BlowUp,
     EmbeddingSample,
@@ -19,22 +21,38 @@ from gnnflow.report import (
     StageRow,
     render_report,
 )
+from gnnflow.report.cases import find_cases
 from gnnflow.report.comparison import ComparedRun, comparison_bars, rank_variants
 from gnnflow.report.headline import metric_table, tiles
 from gnnflow.report.pictures import (
-    baseline_bars,
     blow_up_bars,
-    confusion_of,
+    column_bars,
+    degree_bars,
     embedding,
     embedding_map,
+    gains_text,
     in_degree_histogram,
     learning_curves,
+    method_bars,
     pipeline_bars,
-    prediction_picture,
+    prediction_pictures,
     stage_timeline,
+    value_bars,
 )
 from gnnflow.report.pictures.embedding import project
-from gnnflow.report.pictures.quality import pool_rare, roc_curve
+from gnnflow.report.pictures.quality import roc_curve
+
+FRAUD = ScoreFacts(
+    "test",
+    1000,
+    "average_precision",
+    (ScoreGroup(0, 3, 500, 0.5), ScoreGroup(4, 90, 500, 0.7)),
+    positives=83,
+    steps=((1, 1), (100, 61), (1000, 83)),
+    gains=((10, 10.0), (100, 61.0), (1000, 83.0)),
+    decided=((873, 44), (17, 66)),
+    bins=((917, *[0] * 19), (*[0] * 19, 83)),
+)
 
 
 def texts(picture) -> list[str]:
@@ -89,9 +107,9 @@ def test_intervals_stand_beside_their_metric_and_nowhere_else(make_inputs):
     assert tiles(inputs)[0].note == "95 % interval 0.750 to 0.840, valid 0.900"
     table = metric_table(inputs)
     assert [(row.name, row.cells) for row in table.rows] == [
-        ("Accuracy", ("0.900", "0.800 (0.750 to 0.840)")),
-        ("Accuracy, without edges", ("", "0.700")),
+        ("Accuracy", ("0.800 (0.750 to 0.840)", "0.900")),
     ]
+    assert [(row.name, row.cells) for row in table.baselines] == [("Accuracy, without edges", ("0.700", ""))]
     assert table.others == ()
     page = render_report(inputs)
     assert "in brackets 95 % confidence intervals" in page
@@ -104,16 +122,19 @@ def test_long_training_keeps_its_best_epoch_in_the_drawing(make_inputs):
     assert "epoch 1234: 0.250" in texts(loss)
 
 
-def test_baseline_bars_carry_both_scores(make_inputs):
-    shown = texts(baseline_bars(make_inputs()))
-    assert {"0.833", "0.600", "accuracy"} <= set(shown)
-
-
-def test_baseline_bars_never_mix_errors_with_shares(make_inputs):
-    both = {"test.mae": 120.0, "test.r2": 0.9}
-    picture = baseline_bars(make_inputs(metrics=both, baseline=both, metric="mae", label_kind="regression"))
-    assert "MAE" in texts(picture)
-    assert "R²" not in texts(picture)
+def test_the_model_stands_among_all_baselines_the_best_first(make_inputs):
+    trees = {"trees": {"test.accuracy": 0.9}, "majority": {"test.accuracy": 0.3}}
+    picture = method_bars(make_inputs(baselines=trees))
+    shown = texts(picture)
+    assert {"0.833", "0.600", "0.900", "0.300"} <= set(shown)
+    assert picture.alt == (
+        "Bars of test accuracy: trees on the columns 0.900, this model 0.833, without edges 0.600, the most frequent "
+        "class 0.300."
+    )
+    errors = {"test.mae": 120.0}
+    lower = method_bars(make_inputs(metrics=errors, baseline={"test.mae": 90.0}, metric="mae"))
+    assert lower.alt == "Bars of test MAE: without edges 90.000, this model 120.000."
+    assert "Lower is better" in lower.caption
 
 
 def test_in_degrees_count_hubs_and_lonely_nodes(make_inputs):
@@ -190,10 +211,10 @@ def test_timeline_s_axis_names_its_unit(make_inputs, seconds, unit):
 
 
 def test_confusion_matrix_shows_every_count(make_inputs):
-    picture = prediction_picture(make_inputs())
+    picture, *_ = prediction_pictures(make_inputs())
     shown = texts(picture)
     assert {"10", "6", "4", "9", "1"} <= set(shown)
-    assert "25 of 30 sampled test targets are correct (83 %)" in picture.caption
+    assert "25 of 30 test targets are correct (83 %)" in picture.caption
     assert "Most often Rules is predicted as Networks: 4 times, 40 % of its targets." in picture.caption
     assert picture.table.rows[1] == ("Rules", "10", "1.000", "0.600")
 
@@ -202,33 +223,116 @@ def test_unlabelled_targets_do_not_count(make_inputs):
     sample = make_inputs().predictions
     labels = np.concatenate([sample.labels, np.full(5, -1)])
     scores = np.concatenate([sample.scores, np.full((5, 3), 1 / 3)])
-    picture = prediction_picture(make_inputs(predictions=PredictionSample(labels, scores)))
+    picture, *_ = prediction_pictures(make_inputs(predictions=PredictionSample(labels, scores)))
     assert "25 of 30" in picture.caption
     nobody = PredictionSample(labels[-5:], scores[-5:])
-    assert "None of the test targets has a label" in prediction_picture(make_inputs(predictions=nobody)).missing
+    assert "None of the test targets has a label" in prediction_pictures(make_inputs(predictions=nobody))[0].missing
 
 
-@pytest.mark.parametrize(("kind", "words"), [("link", "under Scores"), ("single", "No labelled target outside")])
+@pytest.mark.parametrize(("kind", "words"), [("link", "an earlier version"), ("single", "No labelled target outside")])
 def test_a_picture_that_is_missing_says_why(make_inputs, kind, words):
-    assert words in prediction_picture(make_inputs(label_kind=kind, predictions=None)).missing
+    assert words in prediction_pictures(make_inputs(label_kind=kind, predictions=None))[0].missing
 
 
-def test_pooling_rare_classes_loses_no_target(make_inputs):
-    draw = np.random.default_rng(1)
-    labels = np.concatenate([np.zeros(50, int), draw.integers(0, 30, 400)])
-    sample = PredictionSample(labels, draw.random((450, 30)))
-    whole = confusion_of(make_inputs(predictions=sample))
-    pooled = pool_rare(whole, limit=8)
-    assert pooled.counts.shape == (8, 8)
-    assert pooled.counts.sum() == whole.counts.sum() == 450
-    assert pooled.names[-1] == "23 others"
-    assert pooled.counts[0, 0] == whole.counts[0, 0]
+def test_of_many_classes_the_most_frequent_confusions_are_shown(make_inputs):
+    counts = np.diag(np.full(30, 50))
+    counts[4, 7], counts[2, 1] = 9, 3
+    scores = ScoreFacts("test", int(counts.sum()), "accuracy")
+    picture, *_ = prediction_pictures(make_inputs(confusion=counts, scores=scores, class_names=()))
+    assert {"4 as 7", "2 as 1", "9", "3"} <= set(texts(picture))
+    assert "Most often 4 is predicted as 7: 9 times" in picture.caption
+    assert picture.table.rows[4] == ("4", "59", "1.000", "0.847")
+
+
+def test_a_planted_list_is_told_and_drawn(make_inputs):
+    inputs = make_inputs(scores=FRAUD, class_names=("honest", "fraud"), decision=Decision("the highest F1", 0.4))
+    assert gains_text(inputs) == (
+        "The first 100 of 1,000 test targets by score contain 61 of the 83 of class fraud; in random order they would "
+        "contain about 8."
+    )
+    confusion, precision, certainty, gains = prediction_pictures(inputs)
+    assert "Of 110 test targets decided for class fraud, 66 have it (60 %)." in confusion.caption
+    assert "Of the 83 that have it, 17 are missed (20 %)." in confusion.caption
+    assert {"873", "44", "17", "66"} <= set(texts(confusion))
+    assert "a precision of 0.083 everywhere" in precision.caption
+    assert certainty.table.rows[-1] == ("0.95 to 1.00", "0", "83")
+    assert gains.table.rows[1] == ("100", "61", "73 %", "61 %")
+    worth = tiles(inputs)[2]
+    assert (worth.figure, worth.note) == ("61 of 83", "of class fraud among the first 100 test targets by score")
+    shared = dataclasses.replace(FRAUD, gains=((10, 6.5),))
+    assert "contain about 6 of the 83" in gains_text(make_inputs(scores=shared))
+
+
+def test_no_threshold_and_one_class_are_said_in_words(make_inputs):
+    scores = dataclasses.replace(FRAUD, positives=0, steps=((1000, 0),), decided=())
+    inputs = make_inputs(scores=scores, decision=Decision("the highest F1", None, "every target of valid has class 0"))
+    confusion, precision, _, gains = prediction_pictures(inputs)
+    assert confusion.missing == "There is no threshold: every target of valid has class 0."
+    assert "need both" in precision.missing
+    assert "No test target has class" in gains.missing
+
+
+def test_links_show_their_ranks_and_what_a_list_finds(make_inputs):
+    hits = tuple((k, 10 * k) for k in range(1, 102))
+    groups = (ScoreGroup(0, 1, 50, 0.2), ScoreGroup(2, 9, 50, 0.5))
+    scores = ScoreFacts("test", 1010, "mrr", groups, ranks=(10, 20, 40, 80, 160, 320, 380), hits=hits, candidates=101)
+    inputs = make_inputs(label_kind="link", scores=scores)
+    ranks, found = prediction_pictures(inputs)
+    assert ranks.caption.startswith("10 of 1,010 test links (1.0 %) come first among 101 candidates")
+    assert ranks.table.rows[-1][0] == "64–101"  # noqa: RUF001 - a range of numbers
+    assert found.caption.startswith("100 of 1,010 links (9.9 %) are among the first 10 of 101 candidates")
+    popular = degree_bars(inputs)
+    assert popular.title == "MRR by popularity"
+    assert "MRR is lowest, 0.200, for the 50 test links to nodes with 0 to 1 in-edges." in popular.caption
+    assert tiles(inputs)[2].figure == "9.9 %"
+
+
+def test_numbers_show_their_errors(make_inputs):
+    errors = (5, *[0] * 4, *[9] * 10, *[0] * 5)
+    scores = ScoreFacts("test", 95, "mae", errors=errors, largest_error=4.0)
+    sample = PredictionSample(np.array([1.0, 2.0]), np.array([1.5, 2.5]))
+    _, picture = prediction_pictures(make_inputs(label_kind="regression", predictions=sample, scores=scores))
+    assert picture.caption.startswith("95 % of 95 test targets are within 2.000 of their label.")
+
+
+def test_a_categorical_column_has_a_bar_for_each_value(make_inputs):
+    groups = [ScoreGroup(0, 0, 40, 0.9, "country", "DE"), ScoreGroup(0, 0, 7, 0.4, "country", "has another value")]
+    scores = dataclasses.replace(FRAUD, groups=(*FRAUD.groups, *groups))
+    (picture,) = value_bars(make_inputs(scores=scores))
+    assert {"DE", "0.900", "0.400"} <= set(texts(picture))
+    assert "is lowest, 0.400, where country is has another value (7 test targets)" in picture.caption
+    assert len(degree_bars(make_inputs(scores=scores)).table.rows) == 2
+
+
+def test_the_columns_that_matter_are_ordered_and_a_reason_stands_instead(make_inputs):
+    drops = (ColumnDrop("balance", 0.25, 0.01), ColumnDrop("country", 0.0, 0.0))
+    picture = column_bars(make_inputs(columns=ColumnFacts("average_precision", 400, 0.6, 3, drops, left_out=2)))
+    assert {"balance", "0.250", "country", "0.000"} <= set(texts(picture))
+    assert "How much worse average precision gets (0.600 on 400 valid targets)" in picture.caption
+    assert "2 more columns were not tried" in picture.caption
+    why = "no target is in valid, where the importance of columns is measured"
+    assert column_bars(make_inputs(columns=ColumnFacts(why=why))).missing == f"{why[0].upper()}{why[1:]}."
+
+
+def test_cases_are_the_surest_right_and_wrong_ones(make_inputs):
+    labels, positive = np.array([1, 0, 1, 0, 1]), np.array([0.9, 0.8, 0.1, 0.2, 0.6])
+    ids = [f"account-{number}" for number in range(5)]
+    sample = PredictionSample(labels, np.column_stack([1 - positive, positive]), "test", ids, np.arange(5) * 1000)
+    inputs = make_inputs(predictions=sample, class_names=("no", "yes"), decision=Decision("the highest F1", 0.5))
+    right, wrong = find_cases(inputs)
+    assert right.head == ("node", "label", "decision", "probability of class yes", "in-edges")
+    assert right.rows == [("account-0", "yes", "yes", "0.900", "0"), ("account-4", "yes", "yes", "0.600", "4,000")]
+    assert [row[0] for row in wrong.rows] == ["account-2", "account-1"]
+    numbers = PredictionSample(np.array([1.0, 5.0]), np.array([1.5, 2.0]), "test", ["a", "b"], np.array([1, 2]))
+    closest, furthest = find_cases(make_inputs(label_kind="regression", predictions=numbers))
+    assert closest.rows[0] == ("a", "1.000", "1.500", "0.500", "1")
+    assert furthest.rows[0] == ("b", "5.000", "2.000", "-3.000", "2")
 
 
 def test_roc_has_the_area_computed_by_hand(make_inputs):
     # Of the 2 x 2 pairs of a positive and a negative, 3 are ranked right.
     sample = PredictionSample(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
-    picture = prediction_picture(make_inputs(predictions=sample))
+    picture, *_ = prediction_pictures(make_inputs(predictions=sample))
     assert "AUC 0.750" in texts(picture)
     assert "4 sampled test targets, 50 % positive" in picture.caption
 
@@ -237,20 +341,20 @@ def test_roc_has_the_area_computed_by_hand(make_inputs):
 def test_roc_reads_the_positive_class_from_the_last_column(make_inputs, columns):
     positive = np.array([0.1, 0.4, 0.35, 0.8])
     scores = np.stack([1 - positive, positive], axis=1)[:, 2 - columns :]
-    picture = prediction_picture(make_inputs(predictions=PredictionSample(np.array([0, 0, 1, 1]), scores)))
+    picture, *_ = prediction_pictures(make_inputs(predictions=PredictionSample(np.array([0, 0, 1, 1]), scores)))
     assert "AUC 0.750" in texts(picture)
 
 
 def test_several_labels_are_pooled_into_one_curve(make_inputs):
     sample = PredictionSample(np.array([[0, 0], [1, 1]]), np.array([[0.1, 0.4], [0.35, 0.8]]))
-    picture = prediction_picture(make_inputs(label_kind="multi", predictions=sample))
+    picture, *_ = prediction_pictures(make_inputs(label_kind="multi", predictions=sample))
     assert "AUC 0.750" in texts(picture)
     assert "Micro-average" in picture.caption
 
 
 def test_roc_of_one_kind_only_is_said_in_words(make_inputs):
     sample = PredictionSample(np.ones(5, int), np.linspace(0, 1, 5))
-    assert "needs both" in prediction_picture(make_inputs(predictions=sample)).missing
+    assert "needs both" in prediction_pictures(make_inputs(predictions=sample))[0].missing
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=2, max_size=30))
@@ -266,7 +370,7 @@ def test_the_roc_curve_is_scikit_learn_s(targets):
 
 def test_regression_shows_its_error_and_fit(make_inputs):
     sample = PredictionSample(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.5, 2.5, 2.5, 3.5]))
-    picture = prediction_picture(make_inputs(label_kind="regression", predictions=sample))
+    picture, *_ = prediction_pictures(make_inputs(label_kind="regression", predictions=sample))
     assert "4 sampled test targets: mean absolute error 0.500, R² 0.800" in picture.caption
     assert "predicted value (label's unit)" in texts(picture)
 

@@ -97,7 +97,7 @@ def test_predictions_lie_in_the_order_of_the_store_and_fit_their_own_edge(done: 
 
 def test_the_report_shows_predictions_of_edges(done: tuple[Config, Any, Path]) -> None:
     page = Path(done[1].report).read_text()
-    assert "ROC" in page
+    assert "Precision and recall at every threshold" in page
     assert "so predictions cannot be checked" not in page
     assert "infer.embeddings" not in page
 

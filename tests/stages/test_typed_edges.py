@@ -64,7 +64,7 @@ def test_labels_of_a_relation_are_learned_and_every_edge_gets_a_row(tmp_path: Pa
     assert sorted(ends_in(found)) == sorted(ends_in(tables[PAYS]))
     page = Path(result.report.removeprefix("file://")).read_text()
     assert f"{PAYS}, scored" in page
-    assert "ROC" in page
+    assert "Precision and recall at every threshold" in page
 
 
 def test_ids_of_edges_keep_the_types_of_both_tables(tmp_path: Path) -> None:

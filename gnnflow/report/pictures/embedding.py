@@ -54,7 +54,8 @@ class _Group:
 
 def embedding_map(inputs: ReportInputs) -> Picture:
     """Return the 2-D map of up to 1,000 embeddings, coloured by label where nodes have one."""
-    title = "Map of the embeddings"
+    kind = inputs.graph.target
+    title = f"Map of the embeddings of type {kind}" if kind else "Map of the embeddings"
     sample = inputs.embeddings
     if inputs.task == "edge":
         words = "Edges are scored, and edges have no embeddings for a map."
@@ -69,7 +70,7 @@ def embedding_map(inputs: ReportInputs) -> Picture:
     places = project(sample.rows)
     points = places.points
     groups = _groups(inputs, labels=sample.labels, num_points=len(points))
-    shown = f"{count_text(len(points))} nodes"
+    shown = f"{count_text(len(points))} nodes{f' of type {kind}' if kind else ''}"
     return Picture(
         key="map",
         title=title,

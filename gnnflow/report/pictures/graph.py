@@ -22,7 +22,8 @@ _GAP = 0.96  # bars end a little before their bin does
 def in_degree_histogram(inputs: ReportInputs) -> Picture:
     """Return the log-log histogram of in-degrees, with hubs beyond their threshold."""
     graph = inputs.graph
-    title = "In-edges per node"
+    # degree bins are counted over all types and relations
+    title = f"In-edges per node of all {len(graph.types)} types" if graph.types else "In-edges per node"
     bins = [entry for entry in graph.in_degree_histogram if entry[2] > 0]
     if not any(low > 0 for low, _, _ in bins):
         words = "The graph store has no in-degree histogram, or none of its nodes has an in-edge."

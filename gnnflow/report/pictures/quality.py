@@ -1,59 +1,45 @@
-"""Predictions against labels: confusion matrix, ROC curve or scatter plot, by label kind.
+"""Predictions against labels, by label kind.
 
-All are drawn from a sample of one split's targets; the caption has its size. Where a node has several labels, all are
+What training stored about all targets is drawn where there is some. The other pictures are drawn from a sample of one
+split's targets, and the caption has its size. Where a node has several labels, all are
 pooled into one curve (micro-average), because many curves could not be distinguished.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gnnflow.graph.labels import LABEL_KINDS, LabelKind
-from gnnflow.report.formats import count_text, percent_text, score_text, sentence, short_count
+from gnnflow.graph.labels import LabelKind
+from gnnflow.report.formats import count_text, percent_text, score_text, sentence
 from gnnflow.report.inputs import Array, FloatArray, PredictionSample, ReportInputs
-from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, Table, colour, dots, draw, plain_axes
+from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, colour, dots, draw, plain_axes
+from gnnflow.report.pictures.confusion import SQUARE_HEIGHT, confusion_picture
+from gnnflow.report.pictures.decisions import bins_table, decision_pictures, paint_shares
+from gnnflow.report.pictures.ranks import error_picture, link_pictures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SQUARE_HEIGHT = 360.0
-_MOST_CLASSES = 20
-_MOST_COUNTED_CLASSES = 14  # beyond it, cells are too small for their count
 _MOST_ROC_POINTS = 250
 _MOST_DOTS = 1500
-_LONGEST_NAME = 22
-_STRONG = 0.6  # the share from which a cell is dark enough for light text
 _TWO_CLASSES = 2
 
 
-@dataclass(frozen=True)
-class Confusion:
-    """Counts [C, C] of (true, predicted) with the classes' names."""
-
-    counts: Array
-    names: tuple[str, ...]
-
-    @property
-    def recall(self) -> FloatArray:
-        """Share of each true class that was found [C]; 0 where it has no targets."""
-        return np.asarray(np.diag(self.counts) / np.maximum(self.counts.sum(axis=1), 1))
-
-    @property
-    def precision(self) -> FloatArray:
-        """Share of each predicted class that was right [C]; 0 where it was never predicted."""
-        return np.asarray(np.diag(self.counts) / np.maximum(self.counts.sum(axis=0), 1))
+def prediction_pictures(inputs: ReportInputs) -> tuple[Picture, ...]:
+    """Return the pictures of the label kind, or words where only training targets have labels."""
+    told = decision_pictures(inputs) or link_pictures(inputs)
+    return told or (_sampled_picture(inputs), *_certainty_picture(inputs), *error_picture(inputs))
 
 
-def prediction_picture(inputs: ReportInputs) -> Picture:
-    """Return the picture of the label kind, or words where only training targets have labels."""
+def _sampled_picture(inputs: ReportInputs) -> Picture:
     sample, painter = inputs.predictions, _PAINTERS.get(inputs.label_kind)
+    if inputs.confusion is not None and inputs.scores is not None:  # counts of all targets of a split
+        return confusion_picture(inputs, split=inputs.scores.split)
     if painter is None:
         words = f"There is no picture of {_UNDRAWN[inputs.label_kind]}."
     elif sample is None or len(sample.labels) == 0:
@@ -73,124 +59,41 @@ def _class_picture(inputs: ReportInputs, sample: PredictionSample) -> Picture:
     if scores.ndim == 1 or scores.shape[1] <= _TWO_CLASSES:
         positive = scores if scores.ndim == 1 else scores[:, -1]
         return _roc_picture(labels, positive, sample=sample, pooled=False)
-    return _confusion_picture(inputs, sample=sample)
+    return confusion_picture(inputs, split=sample.split)
 
 
-def confusion_of(inputs: ReportInputs) -> Confusion | None:
-    """Return the confusion of classes over the sampled targets; None where a target has no single class."""
-    sample = inputs.predictions
-    if sample is None or not LABEL_KINDS[inputs.label_kind].is_class or np.ndim(sample.scores) != _TWO_CLASSES:
-        return None
-    labels = np.asarray(sample.labels)
-    known = labels >= 0
-    classes = np.shape(sample.scores)[1]
-    if classes < _TWO_CLASSES or not known.any():
-        return None
-    guesses = np.argmax(np.asarray(sample.scores)[known], axis=1)
-    width = max(classes, int(labels.max()) + 1)
-    flat = np.bincount(labels[known].astype(np.int64) * width + guesses, minlength=width * width)
-    return Confusion(flat.reshape(width, width), tuple(inputs.class_name(index) for index in range(width)))
-
-
-def pool_rare(confusion: Confusion, *, limit: int) -> Confusion:
-    """Return the limit - 1 classes with most targets and the others pooled; all classes where they fit."""
-    if len(confusion.names) <= limit:
-        return confusion
-    support = confusion.counts.sum(axis=1)
-    kept = np.sort(np.argsort(-support, kind="stable")[: limit - 1])
-    group = np.full(len(support), limit - 1)
-    group[kept] = np.arange(limit - 1)
-    counts = np.zeros((limit, limit), dtype=np.int64)
-    np.add.at(counts, (group[:, None], group[None, :]), confusion.counts)
-    pooled = len(support) - limit + 1
-    return Confusion(counts, (*(confusion.names[index] for index in kept), f"{pooled} others"))
-
-
-def _confusion_picture(inputs: ReportInputs, *, sample: PredictionSample) -> Picture:
-    whole = confusion_of(inputs)
-    assert whole is not None
-    shown = pool_rare(whole, limit=_MOST_CLASSES)
-    total, right = int(whole.counts.sum()), int(np.trace(whole.counts))
-    worst = _worst_confusion(whole)
-    pooled = " The rarest classes are pooled." if shown is not whole else ""
-    summary = f"{count_text(right)} of {count_text(total)} sampled {sample.split} targets are correct"
-    return Picture(
-        key="quality",
-        title="Confused classes",
-        alt=f"Confusion matrix of {len(shown.names)} classes: {summary}. {worst}",
-        caption=f"{summary} ({percent_text(right / total)}). {worst}{pooled} A row's shades add up to one.",
-        svg=draw("quality", partial(_paint_confusion, shown=shown), width=HALF_WIDTH, height=_SQUARE_HEIGHT),
-        legend=(Swatch("accent", "area", "correct"), Swatch("warm", "area", "predicted as another class")),
-        table=_class_table(shown),
+def _certainty_picture(inputs: ReportInputs) -> tuple[Picture, ...]:
+    """Return the probabilities of predicted classes, for right and wrong predictions; empty without them."""
+    scores = inputs.scores
+    if scores is None or not scores.bins:
+        return ()
+    names = ("wrong", "right")
+    caption = (
+        "The probability of the predicted class, for predictions that are right and for wrong ones; the bars of each "
+        "colour add up to one. Where wrong ones lie far left of right ones, the probability says when to trust a "
+        "prediction."
     )
-
-
-def _worst_confusion(shown: Confusion) -> str:
-    wrong = shown.counts - np.diag(np.diag(shown.counts))
-    if not wrong.any():
-        return "No class is predicted as another."
-    row, column = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-    share = wrong[row, column] / shown.counts[row].sum()
     return (
-        f"Most often {shown.names[row]} is predicted as {shown.names[column]}: "
-        f"{count_text(wrong[row, column])} times, {percent_text(float(share))} of its targets."
+        Picture(
+            key="certainty",
+            title="How sure the model is when it is right and when it is wrong",
+            alt=f"Histograms of probabilities. {caption}",
+            caption=caption,
+            svg=draw(
+                "certainty",
+                partial(
+                    paint_shares,
+                    bins=scores.bins,
+                    x_label="probability of the predicted class",
+                    roles=("warm", "accent"),
+                ),
+                width=HALF_WIDTH,
+                height=SQUARE_HEIGHT,
+            ),
+            legend=(Swatch("warm", "area", "wrong"), Swatch("accent", "area", "right")),
+            table=bins_table(scores, names),
+        ),
     )
-
-
-def _class_table(shown: Confusion) -> Table:
-    support = shown.counts.sum(axis=1)
-    rows = [
-        (name, count_text(number), score_text(float(precision)), score_text(float(recall)))
-        for name, number, precision, recall in zip(shown.names, support, shown.precision, shown.recall, strict=True)
-    ]
-    return Table(summary="Classes in figures", head=("class", "targets", "precision", "recall"), rows=rows)
-
-
-def _paint_confusion(figure: Figure, *, shown: Confusion) -> None:
-    axes = figure.add_subplot()
-    plain_axes(axes, x_label="predicted class", y_label="true class", grid="")
-    size = len(shown.names)
-    shares = shown.counts / np.maximum(shown.counts.sum(axis=1, keepdims=True), 1)
-    for row, column in np.argwhere(shown.counts > 0):
-        _paint_cell(axes, shown, row=int(row), column=int(column), share=float(shares[row, column]))
-    many = size > _MOST_COUNTED_CLASSES
-    names = [_short(name, limit=_LONGEST_NAME // 2 if many else _LONGEST_NAME) for name in shown.names]
-    tilt = 0 if max(map(len, names)) <= max(2, 36 // size) else 40 + 50 * many
-    axes.set_xticks(
-        range(size),
-        names,
-        rotation=tilt,
-        ha="right" if tilt else "center",
-        va="center" if many else "top",
-        rotation_mode="anchor",
-    )
-    axes.set_yticks(range(size), names)
-    axes.tick_params(length=0, labelsize=7 if many else 8.5)
-    axes.set_xlim(-0.5, size - 0.5)
-    axes.set_ylim(size - 0.5, -0.5)
-    axes.set_aspect("equal")
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
-def _paint_cell(axes: Axes, shown: Confusion, *, row: int, column: int, share: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    role = "accent" if row == column else "warm"
-    shade = 0.08 + 0.92 * share
-    corner = (column - 0.48, row - 0.48)
-    axes.add_patch(Rectangle(corner, 0.96, 0.96, facecolor=colour(role), alpha=shade, linewidth=0))
-    if len(shown.names) <= _MOST_COUNTED_CLASSES:
-        axes.text(
-            column,
-            row,
-            short_count(float(shown.counts[row, column])),
-            ha="center",
-            va="center_baseline",
-            fontsize=8.5,
-            fontweight="bold" if row == column else "normal",
-            color=colour("onaccent" if share > _STRONG else "ink"),
-        )
 
 
 def _roc_picture(labels: Array, scores: Array, *, sample: PredictionSample, pooled: bool) -> Picture:
@@ -214,7 +117,7 @@ def _roc_picture(labels: Array, scores: Array, *, sample: PredictionSample, pool
             "quality",
             partial(_paint_roc, curve=curve, area=area),
             width=HALF_WIDTH,
-            height=_SQUARE_HEIGHT,
+            height=SQUARE_HEIGHT,
         ),
         legend=(Swatch("accent", "line", "model"), Swatch("quiet", "dash", "guessing")),
     )
@@ -284,7 +187,7 @@ def _scatter_picture(_: ReportInputs, sample: PredictionSample) -> Picture:
             "quality",
             partial(_paint_scatter, true=true, guess=guess),
             width=HALF_WIDTH,
-            height=_SQUARE_HEIGHT,
+            height=SQUARE_HEIGHT,
         ),
         legend=(Swatch("accent", "dot", "a target"), Swatch("quiet", "dash", "exact")),
     )
@@ -309,11 +212,6 @@ _PAINTERS: dict[LabelKind, Callable[[ReportInputs, PredictionSample], Picture]] 
 }
 
 _UNDRAWN: dict[LabelKind, str] = {
-    "link": "pairs of nodes; how they rank among others is under Scores",
+    "link": "the ranks of links, since an earlier version trained the model",
     "none": "predictions without labels",
 }
-
-
-def _short(name: str, *, limit: int) -> str:
-    text = " ".join(name.split())
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"

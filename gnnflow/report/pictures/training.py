@@ -1,4 +1,4 @@
-"""Loss and metric by epoch, and the comparison of scores with the same classifier without edges."""
+"""Loss and metric by epoch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.graph.labels import is_bound, lower_is_better
 from gnnflow.report.formats import (
     metric_name,
     score_text,
     seconds_text,
     sentence,
     short_count,
-    signed_text,
 )
 from gnnflow.report.inputs import Array, FloatArray, ReportInputs
 from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, Table, colour, draw, plain_axes
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 _MOST_POINTS = 400
 _MOST_TABLE_ROWS = 60
 _CURVE_HEIGHT = 250.0
-_BAR_HEIGHT = 46.0
 _SERIES = {"train": ("quiet", "dash"), "valid": ("accent", "line"), "test": ("warm", "line")}
 _RATE = "lr"
 _NOT_SCORES = frozenset({"epoch", "samples_per_second", _RATE})
@@ -57,58 +54,6 @@ def epoch_curves(curves: Sequence[Mapping[str, float]], *, metric: str, best_epo
         return (loss, *rate)
     label = metric_name(scores[0].partition("_")[2])
     return (loss, _curve(rows, scores, key="metric", label=label, best_epoch=best_epoch, table=True), *rate)
-
-
-def baseline_bars(inputs: ReportInputs) -> Picture:
-    """Return bars of the model and the same classifier without edges, for their common scores on one split."""
-    title = "Gain from the edges"
-    if inputs.baseline is None:
-        words = (
-            "This run trained no baseline. Set train.baseline: true to also train the same classifier without edges "
-            "and see the gain from the graph."
-        )
-        return Picture(key="baseline", title=title, missing=words)
-    pairs = _shared_scores(inputs, baseline=inputs.baseline)
-    if not pairs:
-        words = "The model and the baseline share no score on one split, so there is nothing to compare."
-        return Picture(key="baseline", title=title, missing=words)
-    summary = "; ".join(f"{name} {score_text(ours)} against {score_text(bare)}" for name, ours, bare in pairs)
-    name, ours, bare = pairs[0]
-    better = "lower is better" if lower_is_better(inputs.headline_key or "") else "higher is better"
-    return Picture(
-        key="baseline",
-        title=title,
-        alt=f"Bars of the model and the same classifier without edges: {summary}.",
-        caption=(
-            f"{sentence(name)}: {signed_text(ours - bare)} with edges ({better}). The baseline is the "
-            "same classifier with the same training, without neighbours."
-        ),
-        svg=draw(
-            "baseline",
-            partial(_paint_pairs, pairs=pairs),
-            width=HALF_WIDTH,
-            height=_BAR_HEIGHT * (len(pairs) + 1.2),
-        ),
-        legend=(Swatch("accent", "area", "with edges"), Swatch("quiet", "area", "without edges")),
-    )
-
-
-def _shared_scores(inputs: ReportInputs, *, baseline: Mapping[str, float]) -> list[tuple[str, float, float]]:
-    """Return (name, with edges, without) for common scores on the headline's split, the headline first."""
-    headline = inputs.headline_key or "test."
-    split = headline.partition(".")[0]
-    shared = [key for key in inputs.metrics if key in baseline and key.startswith(f"{split}.") and not is_bound(key)]
-    shared = [key for key in shared if _one_scale(key, headline)]
-    shared.sort(key=lambda key: key != headline)
-    pairs = [(metric_name(key), inputs.metrics[key], baseline[key]) for key in shared]
-    return [pair for pair in pairs if math.isfinite(pair[1]) and math.isfinite(pair[2])]
-
-
-def _one_scale(key: str, headline: str) -> bool:
-    """Return whether a score may share the headline's axis: scores of 0..1 may, an error only with itself."""
-    if "second" in key:
-        return False
-    return key == headline if lower_is_better(headline) else not lower_is_better(key)
 
 
 def _score_keys(rows: Sequence[Mapping[str, float]]) -> list[str]:
@@ -244,33 +189,3 @@ def _epoch_table(rows: Sequence[Mapping[str, float]]) -> Table:
         body.append([short_count(row["epoch"]), *scores, seconds_text(row["seconds"]) if "seconds" in row else ""])
     thinned = f" ({len(chosen)} of {len(rows)})" if len(chosen) < len(rows) else ""
     return Table(summary=f"Epochs in figures{thinned}", head=head, rows=body)
-
-
-def _paint_pairs(figure: Figure, *, pairs: Sequence[tuple[str, float, float]]) -> None:
-    axes = figure.add_subplot()
-    plain_axes(axes, x_label="score", y_label="", grid="x")
-    rows = np.arange(len(pairs), dtype=float)
-    ours = np.array([pair[1] for pair in pairs])
-    bare = np.array([pair[2] for pair in pairs])
-    axes.barh(rows - 0.19, ours, height=0.34, color=colour("accent"))
-    axes.barh(rows + 0.19, bare, height=0.34, color=colour("quiet"))
-    for row, ours_value, bare_value in zip(rows, ours, bare, strict=True):
-        _label_value(axes, ours_value, row - 0.19, bold=True)
-        _label_value(axes, bare_value, row + 0.19, bold=False)
-    axes.set_yticks(rows, [pair[0].partition(" ")[2] for pair in pairs])
-    axes.invert_yaxis()
-    axes.margins(x=0.16, y=0.08)
-    axes.spines["left"].set_visible(False)
-    axes.set_xlim(left=min(0.0, float(np.min([ours, bare]))))
-
-
-def _label_value(axes: Axes, value: float, row: float, *, bold: bool) -> None:
-    axes.annotate(
-        score_text(float(value)),
-        (max(float(value), 0.0), row),
-        xytext=(5, 0),
-        textcoords="offset points",
-        va="center",
-        fontweight="bold" if bold else "normal",
-        color=colour("ink" if bold else "muted"),
-    )

@@ -8,5 +8,6 @@ from __future__ import annotations
 
 from gnnflow.train.baselines.links import link_baselines
 from gnnflow.train.baselines.nodes import node_baselines
+from gnnflow.train.baselines.rows import draw_rows
 
-__all__ = ["link_baselines", "node_baselines"]
+__all__ = ["draw_rows", "link_baselines", "node_baselines"]

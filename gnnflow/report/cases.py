@@ -1,0 +1,104 @@
+"""Some right and some wrong predictions, by id: what a person can look up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.report.formats import count_text, score_text
+from gnnflow.report.inputs import Array, ReportInputs
+
+_COUNT = 5
+_TWO_CLASSES = 2
+
+
+@dataclass(frozen=True)
+class Cases:
+    """A table of targets. rule: how they were chosen, in words."""
+
+    title: str
+    rule: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def find_cases(inputs: ReportInputs) -> tuple[Cases, ...]:
+    """Return five right and five wrong predictions of the sampled targets; empty where targets have no ids."""
+    sample = inputs.predictions
+    if sample is None or sample.ids is None or not len(sample.labels):
+        return ()
+    if inputs.label_kind == "regression":
+        return _numbers(inputs)
+    if LABEL_KINDS[inputs.label_kind].is_class and np.ndim(sample.scores) == _TWO_CLASSES:
+        return _classes(inputs)
+    return ()
+
+
+def _classes(inputs: ReportInputs) -> tuple[Cases, ...]:
+    sample = inputs.predictions
+    assert sample is not None
+    labels, scores = np.asarray(sample.labels), np.asarray(sample.scores)
+    decision = inputs.decision.threshold if inputs.decision is not None else None
+    if scores.shape[1] == _TWO_CLASSES and decision is not None:
+        guesses, verb = (scores[:, 1] >= np.float32(decision)).astype(np.int64), "decision"
+        # distance from the threshold, as a share of the way to certainty
+        certain = np.where(
+            guesses, (scores[:, 1] - decision) / max(1 - decision, 1e-9), 1 - scores[:, 1] / max(decision, 1e-9)
+        )
+    else:
+        guesses, verb = scores.argmax(1), "predicted"
+        certain = scores.max(1)
+    of_one = f"probability of class {inputs.class_name(1)}" if scores.shape[1] == _TWO_CLASSES else "its probability"
+    shown = scores[:, 1] if scores.shape[1] == _TWO_CLASSES else scores.max(1)
+    rows = [
+        (inputs.class_name(int(label)), inputs.class_name(int(guess)), score_text(float(score)))
+        for label, guess, score in zip(labels, guesses, shown, strict=True)
+    ]
+    known = labels >= 0
+    right, wrong = known & (labels == guesses), known & (labels != guesses)
+    if scores.shape[1] == _TWO_CLASSES and (right & (guesses == 1)).any():
+        right = right & (guesses == 1)
+    head = ("label", verb, of_one)
+    return (
+        _table(inputs, ("Right", "the surest ones"), _surest(right, certain), head=head, rows=rows),
+        _table(inputs, ("Wrong", "the surest ones"), _surest(wrong, certain), head=head, rows=rows),
+    )
+
+
+def _numbers(inputs: ReportInputs) -> tuple[Cases, ...]:
+    sample = inputs.predictions
+    assert sample is not None
+    labels, scores = np.ravel(sample.labels).astype(float), np.ravel(sample.scores).astype(float)
+    errors = np.abs(scores - labels)
+    known = np.isfinite(errors)
+    rows = [
+        (score_text(label), score_text(score), score_text(score - label))
+        for label, score in zip(labels.tolist(), scores.tolist(), strict=True)
+    ]
+    head = ("label", "predicted", "error")
+    return (
+        _table(inputs, ("Closest", "the smallest errors"), _surest(known, -errors), head=head, rows=rows),
+        _table(inputs, ("Furthest", "the largest errors"), _surest(known, errors), head=head, rows=rows),
+    )
+
+
+def _surest(chosen: Array, certain: Array) -> Array:
+    places = np.flatnonzero(chosen)
+    return places[np.argsort(-certain[places], kind="stable")[:_COUNT]]
+
+
+def _table(
+    inputs: ReportInputs, words: tuple[str, str], places: Array, *, head: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Cases:
+    """Return the table of the targets at some places. words: its title and how targets were chosen."""
+    sample = inputs.predictions
+    assert sample is not None
+    assert sample.ids is not None
+    assert sample.in_degrees is not None
+    shown = [(sample.ids[place], *rows[place], count_text(sample.in_degrees[place])) for place in places.tolist()]
+    title, rule = words
+    told = f"{rule} of {count_text(len(sample.ids))} sampled {sample.split} targets"
+    return Cases(title, told, (f"{inputs.graph.target or 'node'}", *head, "in-edges"), shown)

@@ -1,0 +1,174 @@
+"""Describes the scores of a split in counts that a report draws, computed from all of its targets at once.
+
+Shapes: N labelled targets, C outputs, K distinct scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
+from gnnflow.graph.batch import sum_relations
+from gnnflow.graph.labels import LABEL_KINDS, LabelKind
+from gnnflow.graph.score_facts import BINS, MOST_STEPS, ScoreFacts, ScoreGroup
+from gnnflow.storage.graph_store import GraphStore
+from gnnflow.train.baselines.rows import most_rows, own_columns, own_width
+from gnnflow.train.decisions import Deciding, hits_among, positive_probability, steps_of
+from gnnflow.train.intervals import one_against_rest, ranks_of
+from gnnflow.train.metrics import labelled_rows, metrics_of
+from gnnflow.train.outputs import Outputs
+
+_FIRST = (10, 100, 1_000, 10_000)  # of a list that people act on
+_MOST_GROUPS = 5
+_MOST_COLUMNS, _MOST_VALUES = 2, 12
+_OUTLIERS = 99  # percentile of errors that the histogram's range covers
+_TWO = 2
+
+
+def describe_scores(
+    outputs: Outputs,
+    split: str,
+    *,
+    label_kind: LabelKind,
+    metric: str,
+    deciding: Deciding | None = None,
+    store: GraphStore | None = None,
+) -> ScoreFacts | None:
+    """Return the facts of a split's scores; None where no target has a label.
+
+    metric: of the groups; the label kind's usual one where it is the loss. store: has the targets' in-degrees.
+    """
+    kept = labelled_rows(outputs.labels)
+    logits, labels, targets = outputs.logits[kept], outputs.labels[kept], outputs.targets[kept]
+    if not len(labels):
+        return None
+    metric = LABEL_KINDS[label_kind].metrics[0] if metric == "loss" else metric
+    found: dict[str, Any] = {}
+    if label_kind == "single":
+        found = _of_two(logits, labels, deciding or Deciding()) if logits.shape[1] == _TWO else _of_many(logits, labels)
+    elif label_kind == "regression":
+        found = _of_numbers(logits[:, 0].astype(np.float64) - labels)
+    elif label_kind == "link":
+        found = _of_links(ranks_of(logits), logits.shape[1])
+    groups: tuple[ScoreGroup, ...] = ()
+    if store is not None:
+        groups = _groups(logits, labels, in_degrees(store, targets), label_kind, metric)
+        if store.facts.targets == "nodes":
+            groups += _value_groups(logits, labels, targets, store, label_kind=label_kind, metric=metric)
+    return ScoreFacts(split=split, targets=len(labels), metric=metric, groups=groups, **found)
+
+
+def in_degrees(store: GraphStore, nodes: IntArray) -> IntArray:
+    """Return the in-degrees of nodes, over all relations. nodes [N]: dense ids in any order, repeated or not."""
+    distinct, places = np.unique(nodes, return_inverse=True)
+    owners = store.book.owner(distinct)
+    found = np.zeros(len(distinct), np.int64)
+    for partition in np.unique(owners):
+        degrees = sum_relations(store.degrees(int(partition)).in_degree)
+        own = owners == partition
+        found[own] = degrees[distinct[own] - store.book.start(int(partition))]
+    return np.asarray(found[places])
+
+
+def _of_two(logits: FloatArray, labels: Array, deciding: Deciding) -> dict[str, Any]:
+    truth, probability = labels == 1, positive_probability(logits)
+    scores = logits[:, 1] - logits[:, 0]
+    _, flagged, hits = steps_of(scores, truth)
+    shown = _spread(len(flagged))
+    first = sorted({k for k in (*_FIRST, deciding.top) if k <= len(truth)})
+    found: dict[str, Any] = {
+        "positives": int(truth.sum()),
+        "steps": tuple(zip(flagged[shown].tolist(), hits[shown].tolist(), strict=True)),
+        "gains": tuple((k, float(hits_among(scores, truth, k))) for k in first),
+        "bins": _histograms(probability, truth),
+    }
+    if deciding.threshold is not None:
+        decided = probability >= np.float32(deciding.threshold)
+        counts = np.bincount(2 * truth + decided, minlength=4).reshape(2, 2)
+        found["decided"] = tuple(map(tuple, counts.tolist()))
+    return found
+
+
+def _of_many(logits: FloatArray, labels: Array) -> dict[str, Any]:
+    share, _ = one_against_rest(logits, labels)
+    return {"bins": _histograms(share.max(axis=1), logits.argmax(axis=1) == labels)}
+
+
+def _of_numbers(errors: Array) -> dict[str, Any]:
+    largest = float(np.percentile(np.abs(errors), _OUTLIERS)) or 1.0
+    counts, _ = np.histogram(np.clip(errors, -largest, largest), BINS, (-largest, largest))
+    return {"errors": tuple(counts.tolist()), "largest_error": largest}
+
+
+def _of_links(ranks: Array, candidates: int) -> dict[str, Any]:
+    ends = 2 ** np.arange(1 + int(np.log2(candidates)))
+    # a rank of 2.5, of equal scores, lies between 2 and 3
+    counts = np.bincount(np.searchsorted(ends, ranks, side="right") - 1, minlength=len(ends))
+    numbers = 1 + _spread(candidates)
+    below = np.searchsorted(np.sort(ranks), numbers, side="right")
+    return {
+        "ranks": tuple(counts.tolist()),
+        "hits": tuple(zip(numbers.tolist(), below.tolist(), strict=True)),
+        "candidates": candidates,
+    }
+
+
+def _groups(
+    logits: FloatArray, labels: Array, degrees: IntArray, label_kind: LabelKind, metric: str
+) -> tuple[ScoreGroup, ...]:
+    """Return the metric in groups of about as many targets, by in-degree."""
+    starts = np.unique(np.quantile(degrees, np.arange(_MOST_GROUPS) / _MOST_GROUPS, method="higher"))
+    group = np.searchsorted(starts, degrees, side="right") - 1
+    found = []
+    for number in range(len(starts)):
+        own = np.flatnonzero(group == number)
+        score = metrics_of(logits[own], labels[own], label_kind=label_kind, names=[metric]).values.get(metric)
+        found.append(ScoreGroup(int(degrees[own].min()), int(degrees[own].max()), len(own), score))
+    return tuple(found)
+
+
+def _value_groups(
+    logits: FloatArray, labels: Array, targets: IntArray, store: GraphStore, *, label_kind: LabelKind, metric: str
+) -> tuple[ScoreGroup, ...]:
+    """Return the metric by the values of the first few categorical columns, over a bounded number of targets."""
+    facts = store.facts
+    states = facts.encodings.get(f"nodes/{facts.target}" if facts.target else "nodes", ())
+    # the first encoded column of each column, by its name
+    starts = offsets_of(np.array([len(each.state.outputs) for each in states], np.int64)).tolist()
+    chosen = [
+        (each.state, start)
+        for each, start in zip(states, starts[:-1], strict=True)
+        if each.state.kind == "categorical" and 1 < len(each.state.outputs) <= _MOST_VALUES
+    ][:_MOST_COLUMNS]
+    if not chosen or starts[-1] != own_width(store):
+        return ()
+    count = min(len(targets), most_rows(starts[-1]))
+    rows = np.argsort(targets)[np.linspace(0, len(targets) - 1, count).astype(np.int64)]
+    columns, found = own_columns(store, targets[rows]), []
+    for state, start in chosen:
+        own = columns[:, start : start + len(state.outputs)]
+        names = [each.removeprefix(f"{state.name} ").removeprefix("= ") for each in state.outputs]
+        # a value without a column is a row of zeros
+        value = np.where(own.any(axis=1), own.argmax(axis=1), len(names))
+        for number, name in enumerate([*names, "has no value"]):
+            some = rows[value == number]
+            if len(some):
+                score = metrics_of(logits[some], labels[some], label_kind=label_kind, names=[metric]).values.get(metric)
+                found.append(ScoreGroup(0, 0, len(some), score, state.name, name))
+    return tuple(found)
+
+
+def _histograms(values: FloatArray, truth: Array) -> tuple[tuple[int, ...], ...]:
+    """Return counts of values from 0 to 1 in equal bins, of the false ones and of the true ones."""
+    return tuple(tuple(np.histogram(values[truth == which], BINS, (0, 1))[0].tolist()) for which in (False, True))
+
+
+def _spread(count: int) -> IntArray:
+    """Return at most MOST_STEPS of the places 0 .. count - 1 with both ends, denser at the beginning."""
+    if count <= MOST_STEPS:
+        return np.arange(count)
+    half: Sequence[float] = np.geomspace(1, count, MOST_STEPS // 2).tolist()
+    return np.unique(np.rint([*half, *np.linspace(1, count, MOST_STEPS // 2)]).astype(np.int64)) - 1
