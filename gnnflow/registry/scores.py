@@ -9,11 +9,13 @@ an artifact of `score` may leave the list as it is.
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.graph.errors import StorageError
+from gnnflow.graph.errors import RegistryError, StorageError
+from gnnflow.registry.aliases import find_version
 from gnnflow.registry.versions import list_models, model_folder, numbered
 from gnnflow.storage.documents import encode_document, read_document
 from gnnflow.storage.filesystem import absolute, exists, join
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _SCORES = "scores"
 _PREDICTIONS = "predictions"
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})@(champion|candidate|[0-9]+)")
 _FIX = "Delete this one file: it only says what was scored, and the next `gnnflow score` writes such a file again."
 
 
@@ -96,12 +99,35 @@ def record_score(
             return record
 
 
+def find_scoring(named: str, *, workspace: str) -> ScoreRecord | None:
+    """Return the scoring that a person names: NAME@champion for a version's last one, or the folder of predictions.
+
+    None where the text names neither. Raises RegistryError where a version has scored nothing.
+    """
+    found = _NAMED.fullmatch(named)
+    if found is None or exists(named):
+        return find_score(named) if exists(join(_artifact_of(named), MANIFEST)) else None
+    version = find_version(workspace, found[1], found[2])
+    record = last_score(workspace, version.name, version=version.version)
+    if record is None or not record.is_there:
+        raise RegistryError(
+            f"version {version.version} has no scores" + ("" if record is None else ": their folder is gone"),
+            where=named,
+            fix="Run `gnnflow score CONFIG` first.",
+        )
+    return record
+
+
 def find_score(folder: str) -> ScoreRecord | None:
     """Return the last scoring that left its predictions in a folder; None where no published model did.
 
     folder: as `gnnflow score` prints it, or the artifact above.
     """
-    artifact = absolute(folder).rstrip("/").removesuffix(f"/{_PREDICTIONS}")
+    artifact = _artifact_of(folder)
     workspace = Workspace.of(artifact).uri
     records = (each for name in list_models(workspace) for each in read_scores(workspace, name))
     return next((each for each in records if each.folder.rstrip("/") == artifact), None)
+
+
+def _artifact_of(folder: str) -> str:
+    return join(absolute(folder)).rstrip("/").removesuffix(f"/{_PREDICTIONS}")

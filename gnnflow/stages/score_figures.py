@@ -30,11 +30,8 @@ from gnnflow.graph.labels import (
 )
 from gnnflow.ingest.statistics import CODES, class_drift, codes_of, counted_column, drift_of, upper_ends
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
-from gnnflow.storage.filesystem import exists, join
-from gnnflow.storage.manifest import read_manifest
-from gnnflow.storage.run_folder import PREDICTIONS, files_of, read_run
+from gnnflow.storage.run_folder import prediction_files
 from gnnflow.storage.tables import read_artifact_table
-from gnnflow.storage.workspace import MANIFEST
 from gnnflow.train.decisions import Deciding
 from gnnflow.train.metrics import metrics_of
 
@@ -120,8 +117,7 @@ class Model:
 def figures_of(folder: str, model: Model) -> Figures:
     """Return the figures of the predictions in a run's folder, or in the artifact of a scoring."""
     traits = LABEL_KINDS[model.kind]
-    files = read_manifest(folder).files if exists(join(folder, MANIFEST)) else files_of(folder, read_run(folder))
-    parts = [each.name for each in files if each.name.startswith(f"{PREDICTIONS}/")]
+    parts = prediction_files(folder)
     if not traits.has_labels:  # embeddings have no distribution that a person could read
         return Figures(sum(read_artifact_table(folder, name, ["id"]).num_rows for name in parts))
     gathered = _Gathered(model)
@@ -297,7 +293,7 @@ def drift_between(now: Figures, before: Figures, *, against: str) -> ScoreDrift:
     """Return how predictions differ from earlier ones, as far as both are described alike."""
     found = ScoreDrift(against, changes=tuple(_changes(now, before)))
     if now.counts and before.counts:
-        moved = class_drift({**before.counts}, {**now.counts})
+        moved = class_drift(dict(before.counts.items()), dict(now.counts.items()))
         found.indices["predicted classes"] = (moved.psi, moved.chance)
         shares = {name: (_share(before, name), _share(now, name)) for name in now.counts}
         most = sorted(shares, key=lambda name: -abs(shares[name][1] - shares[name][0]))
