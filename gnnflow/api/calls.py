@@ -22,14 +22,16 @@ from gnnflow.config.deployment import default_workspace
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.stages.differences import find_differences
 from gnnflow.stages.first_look import first_look
+from gnnflow.stages.out import refuse_taken, write_out
 from gnnflow.storage.filesystem import exists
 from gnnflow.storage.refusals import locating
-from gnnflow.storage.run_folder import find_run, list_runs, read_run
+from gnnflow.storage.run_folder import PREDICTIONS, find_run, list_runs, read_run
 from gnnflow.storage.workspace import Workspace
 
 if TYPE_CHECKING:
     from gnnflow.api.batches import Batch
     from gnnflow.layers import Model
+    from gnnflow.stages.base import StageResult
     from gnnflow.stages.explain import Plan
     from gnnflow.stages.pipeline import RunResult
     from gnnflow.stages.publish import PublishResult
@@ -47,14 +49,16 @@ def run(
     overrides: Sequence[str] = (),
     workspace: str | None = None,
     progress: bool | Listener = True,
+    out: str | None = None,
 ) -> Run:
     """Run all stages of a config that are not done, and return the run.
 
-    The same config on the same tables is the same run, whether its tables are files or in memory.
+    The same config on the same tables is the same run, whether its tables are files or in memory. out: a folder, or a
+    file named .parquet, where the predictions also appear.
     """
     given = Given(config, nodes, edges, overrides, workspace)
     with locating(""):
-        result = perform(given.resolve(), "run", listener=Listener.of(progress), config_uri=given.uri)
+        result = _perform_out(given, "run", Listener.of(progress), out)
         return Run(cast("RunResult", result).uri, result=cast("RunResult", result))
 
 
@@ -151,19 +155,32 @@ def score(
     overrides: Sequence[str] = (),
     workspace: str | None = None,
     progress: bool | Listener = True,
+    out: str | None = None,
 ) -> Scores:
     """Score tables with the model in service.
 
     model: `NAME@champion`, whose config and tables are then the ones it was published with, except the tables given; or
-    a config that names the model. ids: return the predictions of these alone. Raises RegistryError where the version is
-    not in service.
+    a config that names the model. ids: return the predictions of these alone. out: a folder, or a file named .parquet,
+    where all predictions also appear. Raises RegistryError where the version is not in service.
     """
     given = Given(model, nodes, edges, overrides, workspace)
     with locating(""):
         if isinstance(model, str) and (named := _model_of(model)):
             given = given.with_values(_config_of(*named, workspace=workspace or default_workspace()))
-        result = perform(given.resolve(stage="score"), "score", listener=Listener.of(progress), config_uri=given.uri)
+        result = _perform_out(given, "score", Listener.of(progress), out)
         return Scores(cast("ScoreResult", result), ids=ids)
+
+
+def _perform_out(given: Given, stage: str, listener: Listener, out: str | None) -> StageResult:
+    """Run a stage that leaves predictions, and write them where the caller asks, if anywhere."""
+    run = given.resolve(stage=stage)
+    if out is not None:  # before hours of work
+        refuse_taken(out, run.config)
+    result = perform(run, stage, listener=listener, config_uri=given.uri)
+    if out is not None:
+        held: str = cast("RunResult | ScoreResult", result).predictions
+        write_out(held.removesuffix(f"/{PREDICTIONS}"), out)
+    return result
 
 
 def runs(workspace: str | None = None) -> list[Run]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gnnflow.layers import Model
     from gnnflow.stages.pipeline import RunResult
     from gnnflow.stages.score import ScoreResult
+    from gnnflow.stages.score_figures import ScoreDrift
 
 
 class Run:
@@ -140,6 +141,20 @@ class Scores:
     def uri(self) -> str:
         """The folder of the predictions of all targets."""
         return self._result.predictions
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics where the tables have labels: `score.accuracy` and others, with bounds; else empty."""
+        return self._result.figures.metrics
+
+    @property
+    def drift(self) -> ScoreDrift | None:
+        """How these scores differ from the ones before; None where there were none."""
+        return self._result.drift
+
+    def lines(self) -> Iterator[str]:
+        """Yield metrics, distribution and drift, as the command line prints them."""
+        return self._result.lines()
 
     @property
     def reused(self) -> bool:

@@ -45,6 +45,14 @@ _FIGURE_WIDTH = 9
 _SOME_FAILED = 2
 _GRAPH_LINE = r"`graph: \{(\w+): ([^{}`]+)\}`"
 
+Out = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        metavar="PLACE",
+        help="Write the predictions here too: a file named .parquet, or a folder for predictions.parquet; any URL.",
+    ),
+]
 Limit = Annotated[
     float | None,
     typer.Option(
@@ -68,7 +76,7 @@ def build_app() -> typer.Typer:
         add_completion=False,
     )
     app.callback()(_root)
-    own: dict[str, Callable[..., None]] = {"run": run, "flat": flat, "publish": publish}
+    own: dict[str, Callable[..., None]] = {"run": run, "flat": flat, "publish": publish, "score": score}
     for stage in STAGES.values():
         app.command(stage.name, help=stage.summary)(own.get(stage.name) or _stage_command(stage.name))
     app.command()(init)
@@ -114,12 +122,18 @@ def _stage_command(stage: str) -> Callable[..., None]:
 
 
 def run(
-    config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
+    config: ConfigPath,
+    overrides: Overrides = None,
+    workspace: WorkspaceOption = None,
+    out: Out = None,
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Run all stages and print the run's metrics."""
     from gnnflow.api import calls
 
-    summary = calls.run(config, overrides=overrides or (), workspace=workspace, progress=listener()).summary()
+    made = calls.run(config, overrides=overrides or (), workspace=workspace, progress=listener(), out=out)
+    summary = made.summary()
     if as_json:
         show(summary, as_json=True)
         return
@@ -129,6 +143,32 @@ def run(
         typer.echo(f"\n{line}")
     typer.echo(f"\npredictions  {summary['predictions']}")
     typer.echo(f"report       {summary['report']}")
+
+
+def score(
+    config: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG", help="YAML file; or NAME@champion, for the config that was published with it."
+        ),
+    ],
+    overrides: Overrides = None,
+    workspace: WorkspaceOption = None,
+    out: Out = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Score the current tables with the model in service; print metrics and drift."""
+    from gnnflow.api import calls
+
+    scores = calls.score(config, overrides=overrides or (), workspace=workspace, progress=listener(), out=out)
+    if as_json:
+        show(scores.summary(), as_json=True)
+        return
+    for line in scores.lines():
+        typer.echo(line)
+    typer.echo(f"\nmodel        {scores.model}")
+    typer.echo(f"predictions  {scores.uri}")
 
 
 def publish(
@@ -265,10 +305,17 @@ def plan(
 
 def score_pairs(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run whose task.kind is link: its URI, or its name in the workspace.")
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run whose task.kind is link: its URI, or its name in the workspace; or the predictions that "
+            "`gnnflow score` wrote; or NAME@champion for the last ones of the model in service.",
+        ),
     ],
     pairs: Annotated[str, typer.Argument(metavar="TABLE", help="Table with a source and a target id in each row.")],
-    out: Annotated[str, typer.Option("--out", metavar="FILE", help="Parquet file for the pairs with their scores.")],
+    out: Annotated[
+        str, typer.Option("--out", metavar="PLACE", help="A file named .parquet, or a folder for scored.parquet.")
+    ],
     workspace: WorkspaceOption = None,
     *,
     embeddings: Annotated[
@@ -280,11 +327,12 @@ def score_pairs(
         ),
     ] = None,
 ) -> None:
-    """Score pairs of nodes with the embeddings of a completed run, or later ones of its published model."""
+    """Score pairs of nodes with the embeddings of a completed run, or of a scoring by its published model."""
     from gnnflow.stages import pairs as scoring
+    from gnnflow.stages.out import out_file
 
     scoring.score_pairs(run, pairs, out=out, workspace=workspace or default_workspace(), embeddings=embeddings)
-    typer.echo(out)
+    typer.echo(out_file(out, name="scored"))
 
 
 def flat(

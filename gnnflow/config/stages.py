@@ -133,7 +133,7 @@ STAGES: dict[str, Stage] = {
             "Score nodes layer by layer and certify the scores (GraphInfer).",
             "gnnflow.stages.infer:work",
             needs=(STORE, "select", "train"),
-            version=8,
+            version=9,
             keys=stage_keys.infer,
             own_code=stage_keys.own_layers,
         ),

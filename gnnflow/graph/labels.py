@@ -78,6 +78,12 @@ CLASS_COLUMN = "class"
 """The column with the name of the predicted class, where classes have names."""
 DECISION_COLUMN = "decision"
 """The column that says whether the probability of class 1 reaches the threshold, where there are two classes."""
+LABEL_COLUMN, SPLIT_COLUMN = "label", "split"
+"""The columns with a target's own label, where the tables have labels, and its split."""
+PROBABILITY = "probability_"
+"""The column with the probability of a class has this before the class's name."""
+MOST_PROBABILITY_COLUMNS = 32
+"""Classes above this number have their probabilities in one list alone."""
 
 LABEL_KINDS: dict[LabelKind, LabelTraits] = {
     "single": LabelTraits(
@@ -141,6 +147,11 @@ BOUNDS = ("_low", "_high")
 def is_bound(metric: str) -> bool:
     """Return whether a metric's name or key names an end of a confidence interval."""
     return metric.endswith(BOUNDS)
+
+
+def names_of_classes(names: Sequence[str], count: int) -> list[str]:
+    """Return a name for each of so many classes: its number where only others have names."""
+    return [*names, *map(str, range(len(names), count))][:count]
 
 
 def selection_metrics(label_kind: LabelKind) -> tuple[str, ...]:

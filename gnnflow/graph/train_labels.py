@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import TrainingError, listed
-from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.labels import LABEL_KINDS, names_of_classes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ def unlearnable_labels(graph: GraphFacts | CountedLabels) -> UnlearnableLabels:
     is_class, counts = LABEL_KINDS[graph.label_kind].is_class, graph.train_class_counts
     total = graph.splits.get("train", 0)
     exists = graph.class_counts if is_class else (1,) * len(counts)
-    names = [*graph.class_names, *map(str, range(len(graph.class_names), len(counts)))]
+    names = names_of_classes(graph.class_names, len(counts))
     counted = list(zip(names, counts, exists, strict=False)) if total else []
     absent = tuple(name for name, count, held in counted if not count and held)
     universal = tuple(name for name, count, _ in counted if count == total)

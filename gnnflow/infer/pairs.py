@@ -15,6 +15,7 @@ import pyarrow as pa
 import torch
 
 from gnnflow.graph.arrays import distinct
+from gnnflow.infer.known import known_columns
 from gnnflow.infer.predictions import commit_predictions, count_broken, prediction_columns, scores_of
 from gnnflow.kernels.device import compute_threads
 from gnnflow.mapreduce.exchange import Emit
@@ -67,7 +68,8 @@ def score_edges(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
         return TaskOutput(counts=broken)
     scores = scores_of(torch.from_numpy(logits), job.label_kind)
     columns = prediction_columns(scores, job.label_kind, job.class_names, job.decision)
-    table = pa.table({"src": ids[0], "dst": ids[1], **columns})
+    known = known_columns(edges, np.arange(edges.num_rows), job.neighbors.store.facts)
+    table = pa.table({"src": ids[0], "dst": ids[1], **known, **columns})
     return TaskOutput(files=(commit_predictions(index, table, job.artifact),), counts={"rows": len(logits)})
 
 

@@ -12,7 +12,14 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from gnnflow.graph.labels import CLASS_COLUMN, DECISION_COLUMN, LABEL_KINDS
+from gnnflow.graph.labels import (
+    CLASS_COLUMN,
+    DECISION_COLUMN,
+    LABEL_KINDS,
+    MOST_PROBABILITY_COLUMNS,
+    PROBABILITY,
+    names_of_classes,
+)
 from gnnflow.storage.columns import from_matrix
 from gnnflow.storage.tables import commit_table
 
@@ -38,18 +45,31 @@ def prediction_columns(
 ) -> dict[str, Any]:
     """Return the columns of a predictions file for scores [n, C], named as LABEL_KINDS says.
 
-    One more column has the names of predicted classes, and the number where only other classes have names.
+    One more column has the names of predicted classes, and the number where only other classes have names. Of few
+    classes each has a column with its probability, too.
     decision: of two classes; its column says whether the probability of class 1 reaches the threshold, and is null
     where there is none.
     """
     traits = LABEL_KINDS[label_kind]
     columns = dict(zip(traits.columns, _PUBLISHED[label_kind].columns(scores), strict=True))
     if traits.is_class and class_names:
-        every = [*class_names, *map(str, range(len(class_names), scores.shape[1]))]
-        columns[CLASS_COLUMN] = pa.array(every, pa.string()).take(pa.array(columns[traits.columns[0]]))
+        every = pa.array(names_of_classes(class_names, scores.shape[1]), pa.string())
+        columns[CLASS_COLUMN] = every.take(pa.array(columns[traits.columns[0]]))
     if decision is not None:
         columns[DECISION_COLUMN] = _decided(scores, decision)
+    if traits.has_classes:
+        columns |= _probabilities(scores, class_names)
     return columns
+
+
+def _probabilities(scores: FloatArray, class_names: Sequence[str]) -> dict[str, Any]:
+    """Return a column for each class; none where there are so many that a list is handier."""
+    if scores.shape[1] > MOST_PROBABILITY_COLUMNS:
+        return {}
+    every = names_of_classes(class_names, scores.shape[1])
+    if len(set(every)) < len(every):  # a table's metadata may repeat a name, which columns cannot
+        every = names_of_classes((), scores.shape[1])
+    return {f"{PROBABILITY}{name}": np.ascontiguousarray(scores[:, place]) for place, name in enumerate(every)}
 
 
 def _decided(scores: FloatArray, decision: Decision) -> pa.Array:

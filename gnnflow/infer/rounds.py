@@ -14,6 +14,7 @@ import pyarrow as pa
 import torch
 
 from gnnflow.executions.sliced import embedding_slice, encode_slice, prediction_slice
+from gnnflow.infer.known import node_columns
 from gnnflow.infer.need import rows_by_type, rows_of_layer
 from gnnflow.infer.pairs import send_ends
 from gnnflow.infer.parts import compute_layer
@@ -93,7 +94,8 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     if broken := count_broken(computed, [names["id"]]):
         return TaskOutput(counts=broken)
     decision = None if job.scores_edges else job.decision
-    table = pa.table({**names, **prediction_columns(scores, job.row_kind, job.class_names, decision)})
+    predicted = prediction_columns(scores, job.row_kind, job.class_names, decision)
+    table = pa.table({**names, **node_columns(index, job, rows), **predicted})
     if embedding is not None:
         table = table.append_column("embedding", from_matrix(embedding))
     # which of the scored rows the parity certificate samples, and their dense ids

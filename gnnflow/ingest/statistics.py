@@ -42,7 +42,8 @@ TYPE_MARK = ": "
 MAX_RANGES = 50
 ZERO_CODE = 1 << 15
 """The code of zero."""
-_CODES = 1 << 16
+CODES = 1 << 16
+"""The number of codes."""
 _COUNTED_AT_ONCE = 32  # columns, so that counts take 8 MiB
 _MANY_ROWS = 1 << 12
 _SIGN = np.uint32(1 << 31)
@@ -62,7 +63,7 @@ def rows_up_to(column: ColumnCounts, codes: IntArray) -> FloatArray:
     ends, total = np.asarray(column.codes), np.cumsum(column.counts)
     if column.exact:
         return np.asarray(np.r_[0, total][np.searchsorted(ends, codes, side="right")], np.float64)
-    return np.asarray(np.interp(_upper_ends(codes), _upper_ends(ends), total, left=0.0), np.float64)
+    return np.asarray(np.interp(upper_ends(codes), upper_ends(ends), total, left=0.0), np.float64)
 
 
 def codes_of(values: FloatArray) -> Array:
@@ -73,10 +74,10 @@ def codes_of(values: FloatArray) -> Array:
     return np.asarray(ordered >> np.uint32(16), np.uint16)
 
 
-def _upper_ends(codes: IntArray) -> FloatArray:
+def upper_ends(codes: IntArray) -> FloatArray:
     """Return the smallest number above all of a code's; beyond the largest float32 a little more than that."""
     # the smallest bits of the next code; then codes_of backwards
-    ordered = np.clip(codes + 1, 0, _CODES - 1).astype(np.uint32) << np.uint32(16)
+    ordered = np.clip(codes + 1, 0, CODES - 1).astype(np.uint32) << np.uint32(16)
     with np.errstate(invalid="ignore"):  # bits beyond infinity are NaNs, and are replaced below
         values = np.where(ordered & _SIGN, ordered & ~_SIGN, ~ordered).view(np.float32).astype(np.float64)
     return np.asarray(np.nan_to_num(values, nan=_BEYOND, posinf=_BEYOND, neginf=-_BEYOND))
@@ -141,14 +142,14 @@ def merge_counts(index: int, inbox: Inbox) -> TaskOutput:
     """Add up the partitions' counts of the columns that came here, and thin them."""
     rows = inbox.read(CHANNEL).combine_chunks()
     # one number per (column, code), the distinct ones [D] and the rows of each [D]
-    key = to_numpy(rows["column"]) * _CODES + to_numpy(rows["code"])
+    key = to_numpy(rows["column"]) * CODES + to_numpy(rows["code"])
     distinct, position = np.unique(key, return_inverse=True)
     total = np.bincount(position, to_numpy(rows["rows"]), minlength=len(distinct)).astype(np.int64)
     # the columns that came here, and where each one's codes lie among the distinct ones
-    columns, sizes = np.unique(distinct // _CODES, return_counts=True)
+    columns, sizes = np.unique(distinct // CODES, return_counts=True)
     bounds = offsets_of(sizes)
     merged = {
-        str(column): _thinned(distinct[start:stop] % _CODES, total[start:stop])
+        str(column): _thinned(distinct[start:stop] % CODES, total[start:stop])
         for column, start, stop in zip(columns.tolist(), bounds[:-1], bounds[1:], strict=True)
     }
     return TaskOutput(counts={"columns": merged})
@@ -165,6 +166,13 @@ def _thinned(codes: IntArray, counts: IntArray) -> dict[str, Any]:
         kept = np.unique(np.r_[0, np.searchsorted(running, wanted)])
         counts = np.diff(running[kept], prepend=0)
     return {"codes": codes[kept].tolist(), "counts": counts.tolist(), "exact": exact}
+
+
+def counted_column(name: str, rows: IntArray) -> ColumnCounts:
+    """Return the thinned counts of a column. rows: of each code [CODES]."""
+    codes = np.flatnonzero(rows)
+    held = _thinned(codes, rows[codes])
+    return ColumnCounts(name, tuple(held["codes"]), tuple(held["counts"]), held["exact"])
 
 
 def statistics_of(records: Sequence[TaskRecord], names: Sequence[str]) -> tuple[ColumnCounts, ...]:

@@ -5,6 +5,7 @@ registry/<name>/<version>/…             model.safetensors, model.json, config.
 registry/<name>/<version>/version.json  written last: the version exists when it does
 registry/<name>/aliases/<revision>.json the state of all aliases; a change is the next revision, written exclusively
 registry/<name>/aliases/newest.json     the last revision, so that a deleted one is noticed
+registry/<name>/scores/<number>.json    which version scored which tables, with figures (`scores.py`)
 
 Read `versions.py` first, then `aliases.py`. `gnnflow.stages.publish` decides on promotion.
 """
@@ -21,16 +22,21 @@ from gnnflow.registry.aliases import (
     read_aliases,
     rollback,
 )
+from gnnflow.registry.scores import ScoreRecord, find_score, find_scoring, last_score, read_scores
 from gnnflow.registry.signature import Signature, misfits, other_columns, signature_of
 from gnnflow.registry.versions import Version, git_revision, list_models, read_version, register, unknown_model
 
 __all__ = [
     "Aliases",
     "ChampionMovedError",
+    "ScoreRecord",
     "Signature",
     "Version",
+    "find_score",
+    "find_scoring",
     "find_version",
     "git_revision",
+    "last_score",
     "list_models",
     "misfits",
     "nominate",
@@ -38,6 +44,7 @@ __all__ = [
     "promote",
     "published_versions",
     "read_aliases",
+    "read_scores",
     "read_version",
     "register",
     "rollback",

@@ -1,4 +1,4 @@
-"""Scores of pairs of nodes from the embeddings of a completed run whose task is link; no neighbourhood is read.
+"""Scores of pairs of nodes from the embeddings of a run, or of a published model's scoring; no neighbourhood is read.
 
 Memory holds the rows that the pairs name, and one partition's embeddings at a time. A pair that is an edge of the graph
 is scored from embeddings that saw this edge, unless it was held out.
@@ -8,32 +8,37 @@ Shapes: P pairs, U distinct nodes that they name, W width of an embedding.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow import registry
 from gnnflow.config.column_names import own_name
 from gnnflow.graph.errors import ScoringError, StorageError, TableError
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.graph.schema import Relation
 from gnnflow.ingest.checks import near_id
 from gnnflow.ingest.fields import id_type_of
+from gnnflow.registry.versions import CONFIG
+from gnnflow.stages.out import out_file
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
-from gnnflow.storage.filesystem import absolute, is_below
+from gnnflow.storage.filesystem import absolute, exists, is_below, join
 from gnnflow.storage.manifest import read_facts, read_manifest
-from gnnflow.storage.run_folder import find_run, read_run
-from gnnflow.storage.table_files import format_of
+from gnnflow.storage.run_folder import find_run, prediction_files, read_run
 from gnnflow.storage.tables import read_artifact_table, write_table
 from gnnflow.storage.user_tables import agreed_schema, read_whole, scan
-from gnnflow.storage.workspace import Workspace
+from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.layers.model import Model
     from gnnflow.storage.user_tables import Chunk
     from gnnflow.storage.writing import FileEntry
 
@@ -41,65 +46,90 @@ if TYPE_CHECKING:
 def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: str | None = None) -> FileEntry:
     """Score the pairs of a table and write them with their scores as Parquet, in the table's order.
 
-    run: a URI or a name in the workspace. embeddings: the folder of predictions that `gnnflow score` wrote with the
-    run's published model; None reads the run's predictions, which saw no held-out edge. table: has the columns
+    run: a URI or a name in the workspace; or the folder of predictions that `gnnflow score` wrote, or NAME@champion for
+    the last one of a published version, whose embeddings saw every edge. embeddings: such a folder, of the run's
+    published model; None reads the run's predictions, which saw no held-out edge. table: has the columns
     graph.src and graph.dst of the run's config. out gets these two, `score` (above 0: more likely an edge) and
     `probability`. Raises ScoringError if the run's task has no pairs or another model wrote the embeddings, TableError
     for an id without an embedding, StorageError if there is no such run, or out is the table or a file of the run.
     """
     from gnnflow.infer.pairs import pair_logits
-    from gnnflow.layers.saved import load_model
 
-    uri = find_run(run, workspace=Workspace.at(workspace))
-    record = read_run(uri)
-    graph, artifacts = record["config"]["graph"], record["artifacts"]
-    kind = record["config"].get("task", {}).get("kind", "node")
+    source = _source_of(run, workspace, embeddings)
+    graph, kind = source.config["graph"], source.config.get("task", {}).get("kind", "node")
     if kind != "link":
         raise ScoringError(
             f"the run's task.kind is {kind}, whose model scores no pairs of nodes",
             where=run,
             fix="Give a run whose config has task.kind: link.",
         )
-    held = artifacts["infer"] if embeddings is None else _scored_by(artifacts["train"], embeddings)
-    chunks = scan(absolute(table))
-    _refuse_taken(out, files={chunk.uri for chunk in chunks}, folders=(uri, held, *artifacts.values()))
+    chunks, out = scan(absolute(table)), out_file(out, name="scored")
+    _refuse_taken(out, files={chunk.uri for chunk in chunks}, folders=source.folders)
     target = graph.get("target") or ""
     src, dst = (own_name(graph[name], target, default=name) for name in ("src", "dst"))
     pairs = _read(chunks, table, src, dst)
     ends = [combine(pairs[name]) for name in (src, dst)]
     relation = Relation.parse(target)
     types = ("", "") if relation is None else (relation.source, relation.target)
-    ends, vectors, rows = _rows_of(ends, held, types=types, where=table)
-    scores = pair_logits(load_model(artifacts["train"]), vectors, rows)[:, 0]
+    ends, vectors, rows = _rows_of(ends, source.folder, types=types, where=table)
+    scores = pair_logits(source.load(), vectors, rows)[:, 0]
     probability = 1 / (1 + np.exp(-scores.astype(np.float64)))
     scored = {src: ends[0], dst: ends[1], "score": scores, "probability": probability}
-    return write_table(absolute(out), pa.table(scored))
+    return write_table(out, pa.table(scored))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Embeddings and the model that made them. folder: of the embeddings; folders: where nothing may be written."""
+
+    config: dict[str, Any]
+    folder: str
+    folders: tuple[str, ...]
+    load: Callable[[], Model]
+
+
+def _source_of(run: str, workspace: str, embeddings: str | None) -> _Source:
+    from gnnflow.layers.saved import load_model
+
+    if embeddings is None and (scored := registry.find_scoring(run, workspace=workspace)) is not None:
+        version = registry.read_version(Workspace.of(scored.folder).uri, scored.name, scored.version)
+        _check_model(scored.folder, version.digests["train"], where=run)
+        load = partial(load_model, version.uri, read=version.read)
+        return _Source(json.loads(version.read(CONFIG)), scored.folder, (scored.folder, version.uri), load)
+    uri = find_run(run, workspace=Workspace.at(workspace))
+    record = read_run(uri)
+    artifacts = record["artifacts"]
+    held = artifacts["infer"] if embeddings is None else _scored_by(artifacts["train"], embeddings)
+    return _Source(record["config"], held, (uri, held, *artifacts.values()), partial(load_model, artifacts["train"]))
 
 
 def _scored_by(trained: str, embeddings: str) -> str:
     """Return the artifact of these predictions. Raises ScoringError if another model made them."""
     artifact = absolute(embeddings).rstrip("/").removesuffix("/predictions")
-    manifest = read_manifest(artifact)
-    if read_facts(artifact, manifest, InferFacts).model != read_manifest(trained).digest:
-        raise ScoringError(
-            "were made by another model than the run's, or do not name their model",
-            where=f"--embeddings {embeddings}",
-            fix="Give the predictions that `gnnflow score` prints, and the run of the version in service.",
-        )
+    _check_model(artifact, read_manifest(trained).digest, where=f"--embeddings {embeddings}")
     return artifact
 
 
+def _check_model(folder: str, trained: str, *, where: str) -> None:
+    """Raise ScoringError if other weights made embeddings. folder: of a run, or the artifact of a scoring."""
+    artifact = read_run(folder)["artifacts"]["infer"] if exists(join(folder, RUN)) else folder
+    if read_facts(artifact, read_manifest(artifact), InferFacts).model != trained:
+        raise ScoringError(
+            "were made by another model than the run's, or do not name their model",
+            where=where,
+            fix="Give the predictions that `gnnflow score` prints, and the run of the version in service.",
+        )
+
+
 def _refuse_taken(out: str, *, files: set[str], folders: Iterable[str]) -> None:
-    """Raise StorageError if the scores would replace the table, lie in the run, or not be named as Parquet."""
-    reason, fix = "", "Name another file."
+    """Raise StorageError if the scores would replace the table, or lie in the run."""
+    reason = ""
     if any(is_below(out, file) for file in files):
         reason = "is the table of pairs itself"
     elif any(is_below(out, folder) for folder in folders):
         reason = "lies in the run, which cannot be changed"
-    elif format_of(out) not in {"parquet", None}:
-        reason, fix = "has the name of another format; scores are written as Parquet", "Name it .parquet."
     if reason:
-        raise StorageError(reason, where=f"--out {out}", fix=fix)
+        raise StorageError(reason, where=f"--out {out}", fix="Name another file.")
 
 
 def _read(chunks: Sequence[Chunk], table: str, src: str, dst: str) -> pa.Table:
@@ -122,7 +152,7 @@ def _rows_of(
 
     types: of both ends; embeddings of two node types also have a column of types.
     """
-    parts = [entry.name for entry in read_manifest(infer).files if entry.name.startswith("predictions/")]
+    parts = prediction_files(infer)
     asked: list[_Wanted] = []
     for name in parts:
         held = read_artifact_table(infer, name)

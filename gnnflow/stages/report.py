@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnflow.config.yaml_text import write_yaml
 from gnnflow.graph.facts import FlatFacts, GraphFacts, RelationFacts, SelectFacts
-from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS, SPLIT_COLUMN
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.graph.schema import UNTYPED, Relation
 from gnnflow.graph.splits import SPLITS
@@ -277,6 +277,9 @@ def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]
     for entry in scored.manifest.files:
         partition = int(entry.name.rsplit("-", 1)[-1].split(".")[0])
         predicted = read_artifact_table(scored.uri, entry.name)
+        # the store has labels as numbers
+        known_already = {LABEL_COLUMN, SPLIT_COLUMN} & set(predicted.column_names)
+        predicted = predicted.drop_columns(sorted(known_already))
         if label and store.facts.targets == "edges":
             from gnnflow.infer.pairs import scored_edges  # imports torch, which reports on nodes do not need
 

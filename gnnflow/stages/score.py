@@ -4,6 +4,9 @@ If the champion is the version of this config's run, GraphInfer has scored every
 returned. Otherwise the champion's weights and sampling score today's graph store, under the same parity certificate as
 any run; a missing store is made first, and it needs no labels. After a rollback the restored model scores.
 
+Where the tables have labels the scores are judged by them, and they are compared with the scores before: the model's
+list of scorings (`registry/scores.py`) keeps both.
+
 Nothing trains here, so no edge is held out: if the config's run hides edges from its model (links, and labels of edges
 that carry no messages), the tables are ingested once more with every edge, even for the run's version.
 """
@@ -18,23 +21,28 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.config import STAGES, Config, config_from_dict
-from gnnflow.config.task_section import NoSplit
+from gnnflow.config.task_section import NoSplit, decide_of
 from gnnflow.graph.encodings import are_encoded, encode_alike
-from gnnflow.graph.errors import ConfigError, RegistryError
+from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
+from gnnflow.graph.labels import AUTO, choose_metric
 from gnnflow.ingest.targets import EdgeTargets
+from gnnflow.registry.scores import read_scores, record_score
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult
 from gnnflow.stages.champion import make_inputs, make_store, other_code, scaled_for
 from gnnflow.stages.infer import Learned, score_graph
 from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import do_once
+from gnnflow.stages.score_figures import Figures, Model, ScoreDrift, drift_between, figures_of
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed, fingerprint_of
-from gnnflow.storage.run_folder import check_run
-from gnnflow.storage.workspace import same_run
+from gnnflow.storage.run_folder import PREDICTIONS, check_run, metric_of
+from gnnflow.storage.workspace import RUN, same_run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gnnflow.registry import Signature, Version
     from gnnflow.stages.base import ArtifactResult, StageContext
 
@@ -43,7 +51,8 @@ if TYPE_CHECKING:
 class ScoreResult(StageResult):
     """Predictions of the model in service, for every target of the current graph.
 
-    reads: the graph store, the selected neighbours and the version's folder.
+    reads: the graph store, the selected neighbours and the version's folder. figures: of the predictions; drift: from
+    the ones before, None where there are none.
     """
 
     reads: tuple[str, ...]
@@ -51,11 +60,21 @@ class ScoreResult(StageResult):
     version: int
     predictions: str
     rows: int
+    figures: Figures
+    drift: ScoreDrift | None = None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the figures and the drift, as sentences for a person."""
+        yield from self.figures.lines()
+        if self.drift is not None:
+            yield from self.drift.lines()
 
     def summary(self) -> dict[str, Any]:
         """Return the version that scored, and the folder of its predictions."""
         scored = {"name": self.name, "version": self.version, "predictions": self.predictions, "rows_out": self.rows}
-        return {**super().summary(), **scored, "reads": list(self.reads)}
+        drift = None if self.drift is None else self.drift.as_document()
+        judged = {"metrics": self.figures.metrics, "drift": drift}
+        return {**super().summary(), **scored, **judged, "reads": list(self.reads)}
 
 
 def run(context: StageContext) -> ScoreResult:
@@ -80,15 +99,20 @@ def run(context: StageContext) -> ScoreResult:
     if _is_of_this_run(context, version):
         check_run(version.run)
         rows = context.artifact("infer").manifest.rows_out
-        seconds, reads = time.monotonic() - begin, _reads(context, version)
-        return result(seconds=seconds, reused=True, reads=reads, predictions=version.predictions, rows=rows)
-    scored = _score(context, name, version)
+        reused, reads, folder = True, _reads(context, version), version.run
+    else:
+        scored = _score(context, name, version)
+        reused, reads, rows = scored.reused, _reads(_theirs(context, version), version), scored.manifest.rows_out
+        folder = scored.artifact
+    figures, drift = _judge(context, version, folder)
     return result(
         seconds=time.monotonic() - begin,
-        reused=scored.reused,
-        reads=_reads(_theirs(context, version), version),
-        predictions=join(scored.artifact, "predictions"),
-        rows=scored.manifest.rows_out,
+        reused=reused,
+        reads=reads,
+        predictions=join(folder, PREDICTIONS),
+        rows=rows,
+        figures=figures,
+        drift=drift,
     )
 
 
@@ -105,6 +129,51 @@ def is_quick(context: StageContext) -> bool:
     theirs = _theirs(context, version)
     scored = theirs.run.workspace.artifact("score", _fingerprint(theirs, version))
     return committed(scored) and all(map(committed, _reads(theirs, version)[:-1]))
+
+
+def _judge(context: StageContext, version: Version, folder: str) -> tuple[Figures, ScoreDrift | None]:
+    """Return the figures of a version's predictions and their drift, and add them to the model's list of scorings.
+
+    The scoring before is the last one of other predictions. Without one, those of the version's run are compared with.
+    """
+    workspace, name = context.config.workspace, version.name
+    records = read_scores(workspace, name)
+    last = next(records, None)
+    if last is not None and (last.folder, last.version) == (folder, version.version):  # asked for again
+        return Figures.read(last.figures), ScoreDrift.read(last.drift) if last.drift else None
+    found, drift = figures_of(folder, _model_of(context, version)), None
+    earlier = [each for each in (last, *records) if each is not None and each.folder != folder]
+    if earlier:
+        by = "" if earlier[0].version == version.version else f" by version {earlier[0].version}"
+        drift = drift_between(found, Figures.read(earlier[0].figures), against=f"the scores of {earlier[0].at}{by}")
+    elif folder != version.run and exists(join(version.run, RUN)):
+        of_run = figures_of(version.run, _model_of(context, version))
+        drift = drift_between(found, of_run, against=f"the predictions of version {version.version}'s own run")
+    graph = context.config.graph.model_dump(mode="json")
+    record_score(
+        workspace,
+        name,
+        version=version.version,
+        folder=folder,
+        tables={side: graph[side] for side in ("nodes", "edges")},
+        figures=found.as_document(),
+        drift={} if drift is None else drift.as_document(),
+    )
+    return found, drift
+
+
+def _model_of(context: StageContext, version: Version) -> Model:
+    from gnnflow.layers.saved import read_decision
+    from gnnflow.train.decisions import Deciding
+
+    kind = version.signature.learned
+    try:
+        headline = metric_of({"config": json.loads(version.read(CONFIG)), "artifacts": version.artifacts})
+    except StorageError:  # the artifact of its training, which knows what auto stood for, may be deleted
+        headline = choose_metric(AUTO, kind)
+    decision = read_decision(version.uri, read=version.read)
+    deciding = None if decision is None else Deciding.of(decide_of(context.config.task), decision.threshold)
+    return Model(kind, version.class_names, headline, deciding)
 
 
 def _with_all_edges(context: StageContext) -> StageContext:

@@ -56,10 +56,14 @@ def age_of_run(run: str) -> float:
 
 def read_predictions(folder: str) -> pa.Table:
     """Return the predictions of a run, or of the artifact of a scoring. Raises StorageError for a damaged file."""
+    return pa.concat_tables([read_artifact_table(folder, name) for name in prediction_files(folder)])
+
+
+def prediction_files(folder: str) -> tuple[str, ...]:
+    """Return the names of the files of predictions in a run's folder, or in the artifact of a scoring."""
     whole = exists(join(folder, MANIFEST))
     files = read_manifest(folder).files if whole else files_of(folder, read_run(folder))
-    parts = [each.name for each in files if each.name.startswith(f"{PREDICTIONS}/")]
-    return pa.concat_tables([read_artifact_table(folder, name) for name in parts])
+    return tuple(each.name for each in files if each.name.startswith(f"{PREDICTIONS}/"))
 
 
 def find_run(run: str, *, workspace: Workspace) -> str:

@@ -63,7 +63,7 @@ def test_the_named_columns_are_published_scores_last(kind: LabelKind):
     outputs = torch.tensor([[0.5, -2.0], [3.0, 1.0]])[:, : 2 if LABEL_KINDS[kind].has_classes else 1]
     scores = scores_of(outputs, kind)
     columns = prediction_columns(scores, kind, ())
-    assert tuple(columns) == LABEL_KINDS[kind].columns
+    assert tuple(columns)[: len(LABEL_KINDS[kind].columns)] == LABEL_KINDS[kind].columns
     last = columns[LABEL_KINDS[kind].columns[-1]]
     published = np.array(last.to_pylist() if LABEL_KINDS[kind].has_classes else last, np.float32)
     assert np.array_equal(published.reshape(scores.shape), scores)
@@ -76,6 +76,30 @@ def test_a_predicted_class_is_named_beside_its_number(names: list[str], expected
     columns = prediction_columns(np.array([[0.1, 0.2, 0.7], [0.8, 0.2, 0.0]], np.float32), "single", names)
     assert columns["prediction"].tolist() == [2, 0]
     assert (columns["class"].to_pylist() if "class" in columns else None) == expected
+
+
+@pytest.mark.parametrize("kind", ["single", "multi"])
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("ok", "fraud"), ["ok", "fraud", "2"]),
+        (("a", "b", "c", "d"), ["a", "b", "c"]),
+        ((), ["0", "1", "2"]),
+        (("a", "a"), ["0", "1", "2"]),
+        (("2", "1"), ["0", "1", "2"]),
+    ],
+    ids=["fewer names", "more names", "numbers", "a name twice", "a number as name"],
+)
+def test_each_class_has_a_column_with_its_probability(kind: LabelKind, names: tuple[str, ...], expected: list[str]):
+    scores = np.array([[0.1, 0.2, 0.7], [0.8, 0.2, 0.0]], np.float32)
+    columns = prediction_columns(scores, kind, names)
+    held = {name: each for name, each in columns.items() if name.startswith("probability_")}
+    assert list(held) == [f"probability_{name}" for name in expected]
+    assert np.array_equal(np.stack(list(held.values()), axis=1), scores)
+
+
+def test_many_classes_have_their_probabilities_in_one_list_alone():
+    assert not any(name.startswith("probability_") for name in prediction_columns(np.ones((2, 33)), "single", ()))
 
 
 @pytest.mark.parametrize("kind", sorted({*LABELLED} - {"single"}))

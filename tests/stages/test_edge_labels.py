@@ -76,7 +76,8 @@ def test_a_run_learns_labels_of_edges_and_writes_a_row_for_each(done: tuple[Conf
     assert result.metrics["test.accuracy"] > 0.85
     assert result.metrics["infer.parity_max_difference"] < 1e-4
     found, given = predictions(result), pq.read_table(folder / "edges.parquet")
-    assert found.column_names == ["src", "dst", "prediction", "probabilities", "class", "decision"]
+    known, each = ["src", "dst", "label", "split"], ["probability_legal", "probability_illicit"]
+    assert found.column_names == [*known, "prediction", "probabilities", "class", "decision", *each]
     names = {0: "legal", 1: "illicit"}
     assert found["class"].to_pylist() == [names[number] for number in found["prediction"].to_pylist()]
     pairs = [sorted(zip(each["src"].to_pylist(), each["dst"].to_pylist(), strict=True)) for each in (found, given)]
@@ -91,8 +92,10 @@ def test_predictions_lie_in_the_order_of_the_store_and_fit_their_own_edge(done: 
     made = make_artifact(StageContext.of(config), "ingest")
     store = GraphStore.of(made.artifact, made.manifest)
     pairs = pa.concat_tables([store.pairs(part, ["label", "attributes"]) for part in range(store.num_partitions)])
-    labels, guess = pairs["label"].to_numpy(), predictions(result)["prediction"].to_numpy()
-    assert (labels == guess)[labels >= 0].mean() > 0.85
+    labels, found = pairs["label"].to_numpy(), predictions(result)
+    assert (labels == found["prediction"].to_numpy())[labels >= 0].mean() > 0.85
+    names = {-1: None, 0: "legal", 1: "illicit"}
+    assert found["label"].to_pylist() == [names[number] for number in labels.tolist()]
 
 
 def test_the_report_shows_predictions_of_edges(done: tuple[Config, Any, Path]) -> None:
@@ -150,7 +153,7 @@ def test_a_model_of_edges_is_published_compared_and_scores_the_graph(done: tuple
         run_pipeline(context)
         assert publish.run(context).promoted == promoted
     scored = pq.read_table(score.run(context).predictions)
-    assert scored.column_names == ["src", "dst", "prediction", "probabilities", "decision"]
+    assert scored.column_names[:4] == ["src", "dst", "label", "split"]
     # a model of edges is not asked for labels of nodes
     nodes = pq.read_table(folder / "nodes.parquet")
     split = np.array(["train", "valid"])[np.arange(nodes.num_rows) % 2]
@@ -194,11 +197,13 @@ def test_later_edges_are_scored_without_labels_or_splits(tmp_path: Path, split: 
     task = {"split": split}
     context = StageContext.of(config_of(tmp_path, task=task, graph={"classes": ["legal", "illicit"]}))
     run_pipeline(context)
-    expected = predictions(publish.run(context))
+    expected = predictions(publish.run(context)).drop_columns(["label", "split"])
     unread = {"graph": {"label": None}, "task": task}
     for later in (edges.drop_columns(["label"]), edges.set_column(2, "label", pa.nulls(edges.num_rows))):
         pq.write_table(later, tmp_path / "edges.parquet")
-        assert predictions(score.run(StageContext.of(config_of(tmp_path, **unread)))).equals(expected)
+        found = predictions(score.run(StageContext.of(config_of(tmp_path, **unread))))
+        assert "label" not in found.column_names
+        assert found.drop_columns(["split"]).equals(expected)
     with pytest.raises(TrainingError, match=r"graph\.label: null, so nothing can be trained"):
         perform(StageContext.of(config_of(tmp_path, **unread)), "run")
     with pytest.raises(ScoringError, match=r"none of the edges is in test \(none .*Set it to all"):

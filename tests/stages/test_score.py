@@ -29,6 +29,12 @@ def published(folder: Path, **train: object) -> tuple[StageContext, publish.Publ
     return context, publish.run(context)
 
 
+def predicted(uri: str) -> pa.Table:
+    """Return predictions by id, without what the tables say of labels and splits."""
+    held = pq.read_table(uri).sort_by("id")
+    return held.select([name for name in held.column_names if name not in {"label", "split"}])
+
+
 def test_a_promoted_model_has_scored_everything_already(tmp_path: Path) -> None:
     write_graph(tmp_path)
     context, result = published(tmp_path)
@@ -80,11 +86,11 @@ def test_later_tables_are_scored_by_one_command_and_need_no_labels(
     sections: dict[str, Any] = {"train": train, "graph": {"classes": names} if named else {}}
     context = StageContext.of(graph_config(tmp_path, **sections))
     pipeline.run(context)
-    expected = pq.read_table(publish.run(context).predictions).sort_by("id")
+    expected = predicted(publish.run(context).predictions)
     pq.write_table(nodes.drop_columns(["label", "split"]), tmp_path / "nodes.parquet")
     later = StageContext.of(graph_config(tmp_path, **sections))
     found = score.run(later)
-    assert pq.read_table(found.predictions).sort_by("id").equals(expected)
+    assert predicted(found.predictions).equals(expected)
     assert ("class" in expected.column_names) == named
     assert score.is_quick(later)
     with pytest.raises(TrainingError, match="no label column 'label', so nothing can be trained"):
@@ -105,10 +111,10 @@ def test_later_tables_with_labels_of_other_classes_are_scored_as_those_of_the_mo
     write(("low", "mid", "high", "top"))
     context = StageContext.of(graph_config(tmp_path, train=TRAIN))
     pipeline.run(context)
-    expected = pq.read_table(publish.run(context).predictions).sort_by("id")
+    expected = predicted(publish.run(context).predictions)
     write(now)
     found = score.run(StageContext.of(graph_config(tmp_path, train=TRAIN)))
-    assert pq.read_table(found.predictions).sort_by("id").equals(expected)
+    assert predicted(found.predictions).equals(expected)
     assert set(expected["class"].to_pylist()) <= {"low", "mid", "high", "top"}
 
 
@@ -121,7 +127,7 @@ def test_labels_that_are_there_are_not_read_where_none_are_asked_for(tmp_path: P
     columns = {"label": "risk", "split": "part"}
     context = StageContext.of(graph_config(tmp_path, train=TRAIN, graph=columns))
     pipeline.run(context)
-    expected = pq.read_table(publish.run(context).predictions).sort_by("id")
+    expected = predicted(publish.run(context).predictions)
     if labels != "labels and splits":
         held = {"nulls": pa.nulls(60, pa.int64()), "nonsense": pa.array(["?"] * 60)}[labels]
         split = {"nulls": pa.nulls(60, pa.string()), "nonsense": pa.array(range(60))}[labels]
@@ -129,7 +135,7 @@ def test_labels_that_are_there_are_not_read_where_none_are_asked_for(tmp_path: P
         pq.write_table(nodes, tmp_path / "nodes.parquet")
     unread = {**columns, "label": None}
     found = score.run(StageContext.of(graph_config(tmp_path, train=TRAIN, graph=unread)))
-    assert pq.read_table(found.predictions).sort_by("id").equals(expected)
+    assert predicted(found.predictions).equals(expected)
     with pytest.raises(TrainingError, match=r"graph\.label: null, so nothing can be trained"):
         perform(StageContext.of(graph_config(tmp_path, train=TRAIN, graph=unread)), "run")
 
@@ -150,10 +156,10 @@ def test_numbers_are_predicted_without_any(tmp_path: Path) -> None:
     train = {**TRAIN, "metric": "mae"}
     context = StageContext.of(graph_config(tmp_path, train=train))
     pipeline.run(context)
-    expected = pq.read_table(publish.run(context).predictions).sort_by("id")
+    expected = predicted(publish.run(context).predictions)
     pq.write_table(nodes.drop_columns(["label", "split"]), tmp_path / "nodes.parquet")
     found = score.run(StageContext.of(graph_config(tmp_path, train=train)))
-    assert pq.read_table(found.predictions).sort_by("id").equals(expected)
+    assert predicted(found.predictions).equals(expected)
 
 
 def test_other_labels_than_the_model_learned_are_refused(tmp_path: Path) -> None:

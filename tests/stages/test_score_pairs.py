@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import Config
-from gnnflow.graph.errors import ScoringError, StorageError, TableError
+from gnnflow.graph.errors import RegistryError, ScoringError, StorageError, TableError
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pairs import score_pairs
@@ -22,7 +22,7 @@ from gnnflow.storage.manifest import read_manifest
 from gnnflow.storage.run_folder import read_run
 from gnnflow.storage.workspace import MANIFEST
 from tests.small_graphs import graph_config, write_graph
-from tests.small_links import TASK, config_of, run_groups
+from tests.small_links import TASK, config_of, run_groups, write_groups
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +177,36 @@ def test_pairs_are_scored_from_the_embeddings_of_the_published_model(
     expected = sum(a * b for a, b in zip(held[first["src"]], held[first["dst"]], strict=True))
     assert found[1][0].as_py() == pytest.approx(expected, rel=1e-4)
     assert not found[0].equals(found[1])
+    # the folder that a scoring prints, its artifact and the model's name are the same embeddings
+    for named in (scored, scored.removesuffix("/predictions"), f"{config.name}@champion"):
+        score_pairs(named, pairs, out=out, workspace=config.workspace)
+        assert pq.read_table(out)["score"].equals(found[1])
+
+
+def test_next_months_pairs_are_scored_from_every_edge_of_a_split_by_time(tmp_path: Path) -> None:
+    write_groups(tmp_path)
+    edges = pq.read_table(tmp_path / "edges.parquet")
+    edges = edges.append_column("timestamp", pa.array(range(edges.num_rows)))
+    pq.write_table(edges.slice(0, 800), tmp_path / "edges.parquet")
+    split = {"kind": "time", "valid": 0.1, "test": 0.1}
+    config = config_of(tmp_path, task={"split": split}, graph={"timestamp": "timestamp"}, train={"epochs": 1})
+    context = StageContext.of(config)
+    run_pipeline(context)
+    publish.run(context)
+    pairs, out = str(tmp_path / "edges.parquet"), str(tmp_path / "out")
+    with pytest.raises(RegistryError, match=r"version 1 has no scores. Run `gnnflow score CONFIG` first"):
+        score_pairs("small@champion", pairs, out=out, workspace=config.workspace)
+
+    def embeddings(count: int) -> dict[str, list[float]]:
+        pq.write_table(edges.slice(0, count), tmp_path / "edges.parquet")
+        found = pq.read_table(score.run(StageContext.of(config)).predictions)
+        return {row["id"]: row["embedding"] for row in found.to_pylist()}
+
+    # the newest edge, which a split by time holds out, brings its target a message
+    newest = edges.slice(edges.num_rows - 1).to_pylist()[0]
+    assert embeddings(edges.num_rows)[newest["dst"]] != embeddings(edges.num_rows - 1)[newest["dst"]]
+    score_pairs("small@champion", pairs, out=out, workspace=config.workspace)
+    assert pq.read_table(f"{out}/scored.parquet").num_rows == edges.num_rows - 1
 
 
 def test_embeddings_of_other_weights_of_the_same_config_are_refused(

@@ -47,6 +47,9 @@ def test_several_labels_per_node(tmp_path: Path) -> None:
     scores = to_matrix(table["probabilities"])
     assert scores.shape == (200, 3)
     assert np.array_equal(to_matrix(table["prediction"]), scores >= 0.5)
+    given = pq.read_table(tmp_path / "nodes.parquet").sort_by("id")
+    assert table.sort_by("id")["label"].to_pylist() == given["label"].to_pylist()
+    assert np.array_equal(table["probability_2"].to_numpy(), scores[:, 2])
 
 
 @pytest.mark.slow
@@ -56,7 +59,11 @@ def test_a_number_per_node(tmp_path: Path) -> None:
     model = {"kind": "sage", "hidden": 16, "dropout": 0.0, "layers": 1}
     result = pipeline.run_quietly(graph_config(tmp_path, model=model, train={**TRAIN, "epochs": 100}))
     assert result.metrics["test.rmse"] < 0.7
-    assert predictions(result)["value"].type == pa.float32()
+    found = predictions(result).sort_by("id")
+    assert found.column_names == ["id", "label", "split", "value"]
+    assert found["value"].type == pa.float32()
+    given = pq.read_table(tmp_path / "nodes.parquet").sort_by("id")["label"]
+    assert np.allclose(found["label"].to_numpy(), given.to_numpy())
 
 
 def test_classes_are_predicted_by_the_names_that_labels_have(tmp_path: Path) -> None:
@@ -66,9 +73,15 @@ def test_classes_are_predicted_by_the_names_that_labels_have(tmp_path: Path) -> 
     config = graph_config(
         tmp_path, graph={"classes": names.tolist()}, model={"kind": "sage", "layers": 1, "dropout": 0.0}, train=TRAIN
     )
-    given = pq.read_table(tmp_path / "nodes.parquet", columns=["id", "label"])
-    table = predictions(pipeline.run_quietly(config)).drop(["probabilities"]).join(given, "id")
-    assert table.num_rows == 200
+    given = pq.read_table(tmp_path / "nodes.parquet").sort_by("id")
+    given = given.set_column(2, "label", pa.array([None, *given["label"].to_pylist()[1:]]))
+    pq.write_table(given, tmp_path / "nodes.parquet")
+    found = predictions(pipeline.run_quietly(config)).sort_by("id")
+    assert found["label"].to_pylist() == given["label"].to_pylist()
+    assert found["split"].to_pylist() == ["none", *(each or "none" for each in given["split"].to_pylist()[1:])]
+    table = found.slice(1)
+    assert table.num_rows == 199
+    assert np.array_equal(np.stack(table["probabilities"].to_numpy())[:, 1], table["probability_high"].to_numpy())
     assert np.mean(table["class"].to_numpy() == table["label"].to_numpy()) > 0.9
     assert np.array_equal(names[table["prediction"].to_numpy()], table["class"].to_numpy())
 

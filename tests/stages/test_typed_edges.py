@@ -60,7 +60,7 @@ def test_labels_of_a_relation_are_learned_and_every_edge_gets_a_row(tmp_path: Pa
     assert result.metrics["test.accuracy"] > 0.85
     assert result.metrics["infer.parity_max_difference"] < 1e-5
     found = predictions(result)
-    assert found.column_names == ["src", "dst", "prediction", "probabilities", "decision"]
+    assert found.column_names[:6] == ["src", "dst", "label", "split", "prediction", "probabilities"]
     assert sorted(ends_in(found)) == sorted(ends_in(tables[PAYS]))
     page = Path(result.report.removeprefix("file://")).read_text()
     assert f"{PAYS}, scored" in page

@@ -1,0 +1,335 @@
+"""Figures of a model's predictions: metrics where the tables have labels, their distribution, and its drift.
+
+Everything is read from the predictions themselves, file by file, so a run's and a later month's are judged alike.
+Targets of the train split do not count in metrics: the model may have learned their labels. A distribution is the
+share of each predicted class and the counts of the scores, by which two months are compared with the population
+stability index that guards use.
+
+Shapes: N targets, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.graph.facts import ColumnCounts
+from gnnflow.graph.labels import (
+    BOUNDS,
+    LABEL_COLUMN,
+    LABEL_KINDS,
+    SPLIT_COLUMN,
+    UNLABELLED,
+    is_bound,
+    metric_text,
+    names_of_classes,
+)
+from gnnflow.ingest.statistics import CODES, class_drift, codes_of, counted_column, drift_of, upper_ends
+from gnnflow.storage.columns import combine, to_matrix, to_numpy
+from gnnflow.storage.run_folder import prediction_files
+from gnnflow.storage.tables import read_artifact_table
+from gnnflow.train.decisions import Deciding
+from gnnflow.train.metrics import metrics_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.graph.labels import LabelKind
+
+SHIFTED = 0.25
+"""The index of a shift by custom; the default of `guards.psi`."""
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_TWO = 2
+_SHOWN = 5  # classes that are printed
+_SMALLEST = float(np.finfo(np.float32).tiny)
+_PREFIX = "score."
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of some predictions.
+
+    scored: the column that `mean`, `quantiles` and `scores` describe, "" for links. shares: of each predicted class or
+    label. metrics: `score.<metric>`, of the targets that have a label and are not in train; empty where none are.
+    headline: the metric that chose the model. notes: sentences on what was not measured.
+    """
+
+    rows: int
+    labelled: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    headline: str = ""
+    notes: tuple[str, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+    scored: str = ""
+    mean: float | None = None
+    quantiles: dict[str, float] = field(default_factory=dict)
+    scores: ColumnCounts | None = None
+
+    @staticmethod
+    def read(held: Mapping[str, Any]) -> Figures:
+        """Return figures from a document."""
+        scores = held.get("scores")
+        counted = None if scores is None else ColumnCounts(**{**scores, **_tuples(scores)})
+        return Figures(**{**held, "notes": tuple(held.get("notes", ())), "scores": counted})
+
+    def as_document(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """Yield sentences for a person."""
+        yield from (self._metric_line(name) for name in self.metrics if not is_bound(name))
+        if self.metrics:
+            yield f"labels: {self.labelled:,} targets outside of train have one"
+        yield from self.notes
+        if self.counts:
+            most = sorted(self.counts.items(), key=lambda each: -each[1])[:_SHOWN]
+            yield f"predicted: {', '.join(f'{name} {count / max(self.rows, 1):.2%}' for name, count in most)}"
+        if self.mean is not None:
+            spread = ", ".join(f"{name} {held:.4g}" for name, held in self.quantiles.items())
+            yield f"{self.scored}: mean {self.mean:.4g}, {spread}"
+
+    def _metric_line(self, name: str) -> str:
+        bounds = [metric_text(self.metrics[name + side]) for side in BOUNDS if name + side in self.metrics]
+        interval = f"({' to '.join(bounds)})" if bounds else ""
+        chosen = "the metric that chose the model" if name == self.headline else ""
+        return f"{name:<28}{metric_text(self.metrics[name]):>9}  {interval:<20}  {chosen}".rstrip()
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the figures know of the model that scored.
+
+    names: of its classes. headline: the metric that chose it. deciding: how decisions between two classes are measured.
+    """
+
+    kind: LabelKind
+    names: tuple[str, ...]
+    headline: str
+    deciding: Deciding | None = None
+
+
+def figures_of(folder: str, model: Model) -> Figures:
+    """Return the figures of the predictions in a run's folder, or in the artifact of a scoring."""
+    traits = LABEL_KINDS[model.kind]
+    parts = prediction_files(folder)
+    if not traits.has_labels:  # embeddings have no distribution that a person could read
+        return Figures(sum(read_artifact_table(folder, name, ["id"]).num_rows for name in parts))
+    gathered = _Gathered(model)
+    for name in parts:
+        gathered.add(read_artifact_table(folder, name))
+    return gathered.figures()
+
+
+class _Gathered:
+    """Counts over the files of predictions, and the labelled rows that metrics need."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.rows = 0
+        self.unknown = 0
+        self.trained = 0
+        self.total = 0.0
+        self.name = ""
+        self.predicted: IntArray = np.zeros(0, np.int64)
+        self.codes: IntArray = np.zeros(CODES, np.int64)
+        self.kept: list[tuple[FloatArray, Array]] = []
+
+    def add(self, table: pa.Table) -> None:
+        """Count the rows of a file."""
+        kind, traits = self.model.kind, LABEL_KINDS[self.model.kind]
+        column = table[traits.columns[-1]]
+        # probabilities [N, C], or values [N, 1]
+        scores = to_matrix(column) if traits.has_classes else to_numpy(column)[:, None]
+        self.rows += len(scores)
+        self.name, described = _described(scores, kind, self.model.names)
+        self.total += float(described.sum(dtype=np.float64))
+        self.codes += np.bincount(codes_of(described), minlength=CODES)
+        if traits.has_classes:
+            guess = scores.argmax(axis=1) if traits.is_class and len(scores) else np.nonzero(scores >= 1 / _TWO)[1]
+            counted = np.bincount(guess, minlength=scores.shape[1])
+            self.predicted = counted + (self.predicted if len(self.predicted) else 0)
+        if LABEL_COLUMN in table.column_names:
+            self._keep(table, scores)
+
+    def _keep(self, table: pa.Table, scores: FloatArray) -> None:
+        label = combine(table[LABEL_COLUMN])
+        has, in_train = to_numpy(pc.is_valid(label)), to_numpy(pc.equal(table[SPLIT_COLUMN], "train"))
+        self.trained += int((has & in_train).sum())
+        rows = np.flatnonzero(has & ~in_train)
+        labels, known = _numbers(label.take(rows), self.model, scores.shape[1])
+        self.unknown += int((~known).sum())
+        self.kept.append((_logits(scores[rows[known]], self.model.kind), labels[known]))
+
+    def figures(self) -> Figures:
+        """Return the figures of all files."""
+        notes: list[str] = []
+        labelled = sum(len(labels) for _, labels in self.kept)
+        if self.trained:
+            text = "may have learned from them: they are in the split train of these tables"
+            notes.append(f"{self.trained:,} more labels are not counted, since the model {text}")
+        if self.unknown:
+            notes.append(f"{self.unknown:,} labels are of classes that the model does not know, and are not counted")
+        values: dict[str, float] = {}
+        if labelled:
+            logits, labels = (np.concatenate(each) for each in zip(*self.kept, strict=True))
+            found = metrics_of(logits, labels, label_kind=self.model.kind, intervals=True, deciding=self.model.deciding)
+            values, notes = found.named("score"), [*notes, *found.notes]
+        names = names_of_classes(self.model.names, len(self.predicted))
+        total = max(self.rows, 1)
+        running = np.cumsum(self.codes)
+        ends = np.searchsorted(running, np.array(_QUANTILES) * self.rows)
+        return Figures(
+            self.rows,
+            labelled,
+            values,
+            _PREFIX + self.model.headline,
+            tuple(notes),
+            {name: int(count) for name, count in zip(names, self.predicted, strict=True)},
+            self.name,
+            self.total / total,
+            {f"{share:.0%}": float(value) for share, value in zip(_QUANTILES, upper_ends(ends), strict=True)},
+            counted_column(self.name, self.codes),
+        )
+
+
+def _described(scores: FloatArray, kind: LabelKind, names: Sequence[str]) -> tuple[str, FloatArray]:
+    """Return the one number of each prediction whose distribution is told [N], and its name."""
+    if kind == "regression":
+        return "value", np.ascontiguousarray(scores[:, 0])
+    if kind == "single" and scores.shape[1] == _TWO:
+        return f"probability of {names_of_classes(names, _TWO)[1]}", np.ascontiguousarray(scores[:, 1])
+    return "highest probability", np.asarray(scores.max(axis=1, initial=0))
+
+
+def _numbers(label: Any, model: Model, width: int) -> tuple[Array, Array]:
+    """Return labels as `metrics_of` reads them [N], and which the model knows [N]."""
+    traits = LABEL_KINDS[model.kind]
+    if traits.is_list:
+        labels = to_matrix(label)
+        return labels, np.full(len(labels), labels.shape[1] == width)
+    if not traits.is_class:
+        return to_numpy(label), np.ones(len(label), bool)
+    numbers: IntArray
+    if label.type == "string":
+        names = names_of_classes(model.names, width)
+        numbers = to_numpy(pc.index_in(label, value_set=pa.array(names)).fill_null(UNLABELLED)).astype(np.int64)
+    else:
+        numbers = to_numpy(label)
+    return numbers, (numbers >= 0) & (numbers < width)
+
+
+def _logits(scores: FloatArray, kind: LabelKind) -> FloatArray:
+    """Return outputs that give these scores: the metrics of published predictions are those of their probabilities."""
+    if kind == "regression":
+        return scores
+    likely = np.log(np.maximum(scores, _SMALLEST))
+    return np.asarray(likely if kind == "single" else likely - np.log(np.maximum(1 - scores, _SMALLEST)))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A metric now and before, and whether the difference is larger than the noise of both; None: it is not known."""
+
+    name: str
+    now: float
+    before: float
+    beyond_noise: bool | None
+
+    @property
+    def text(self) -> str:
+        """The change as half a sentence."""
+        noise = {True: ", more than noise", False: ", which may be noise", None: ""}[self.beyond_noise]
+        return f"{self.name} {metric_text(self.now)}, {metric_text(self.before)} before{noise}"
+
+
+@dataclass(frozen=True)
+class ScoreDrift:
+    """How predictions differ from earlier ones.
+
+    against: the earlier ones, in words. indices: the population stability index of predicted classes and of scores,
+    each with how much of it chance gives. shares: of the predicted classes before and now. changes: of metrics.
+    """
+
+    against: str
+    indices: dict[str, tuple[float, float]] = field(default_factory=dict)
+    shares: dict[str, tuple[float, float]] = field(default_factory=dict)
+    mean: tuple[float, float] | None = None
+    changes: tuple[Change, ...] = ()
+
+    @staticmethod
+    def read(held: Mapping[str, Any]) -> ScoreDrift:
+        """Return a drift from a document."""
+        pairs = {key: {name: tuple(each) for name, each in held[key].items()} for key in ("indices", "shares")}
+        mean = None if held["mean"] is None else tuple(held["mean"])
+        return ScoreDrift(
+            held["against"], **pairs, mean=mean, changes=tuple(Change(**each) for each in held["changes"])
+        )
+
+    def as_document(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """Yield sentences for a person, the headline's change first."""
+        yield f"compared with {self.against}:"
+        yield from (f"  {each.text}" for each in self.changes)
+        for name, (before, now) in self.shares.items():
+            yield f"  predicted {name} {now:.2%}, {before:.2%} before"
+        if self.mean is not None:
+            yield f"  mean {self.mean[1]:.4g}, {self.mean[0]:.4g} before"
+        for name, (index, chance) in self.indices.items():
+            chance_text = f"chance alone gives up to {chance:.3g}"
+            verdict = "a shift" if index > SHIFTED + chance else "no shift"
+            yield f"  {name}: PSI {index:.3g}, {verdict} (from {SHIFTED:g} on; {chance_text})"
+
+
+def drift_between(now: Figures, before: Figures, *, against: str) -> ScoreDrift:
+    """Return how predictions differ from earlier ones, as far as both are described alike."""
+    found = ScoreDrift(against, changes=tuple(_changes(now, before)))
+    if now.counts and before.counts:
+        moved = class_drift(dict(before.counts.items()), dict(now.counts.items()))
+        found.indices["predicted classes"] = (moved.psi, moved.chance)
+        shares = {name: (_share(before, name), _share(now, name)) for name in now.counts}
+        most = sorted(shares, key=lambda name: -abs(shares[name][1] - shares[name][0]))
+        found.shares.update({name: shares[name] for name in most[:_SHOWN]})
+    if now.scores is None or before.scores is None or now.scored != before.scored or not (now.rows and before.rows):
+        return found
+    moved = drift_of(before.scores, now.scores)
+    found.indices[now.scored] = (moved.psi, moved.chance)
+    assert now.mean is not None
+    assert before.mean is not None
+    return replace(found, mean=(before.mean, now.mean))
+
+
+def _share(figures: Figures, name: str) -> float:
+    return figures.counts.get(name, 0) / max(figures.rows, 1)
+
+
+def _changes(now: Figures, before: Figures) -> Iterator[Change]:
+    names = [name for name in now.metrics if name in before.metrics and not is_bound(name)]
+    for name in sorted(names, key=lambda each: each != now.headline):
+        yield Change(name, now.metrics[name], before.metrics[name], _beyond_noise(name, now.metrics, before.metrics))
+
+
+def _beyond_noise(name: str, now: Mapping[str, float], before: Mapping[str, float]) -> bool | None:
+    """Return whether 0 lies outside of the 95 % interval of the difference of two independent estimates.
+
+    Its half width is the root of the squares of the two that face each other (Zou and Donner, Construction of
+    confidence limits about effect measures, Statistics in Medicine 27, 2008).
+    """
+    low, high = BOUNDS
+    if any(name + side not in held for side in BOUNDS for held in (now, before)):
+        return None
+    higher, lower = (now, before) if now[name] >= before[name] else (before, now)
+    facing = higher[name] - higher[name + low], lower[name + high] - lower[name]
+    return bool(abs(now[name] - before[name]) > np.hypot(*facing))
+
+
+def _tuples(held: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {key: tuple(held[key]) for key in ("codes", "counts")}
