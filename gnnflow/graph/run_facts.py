@@ -120,7 +120,9 @@ class TrainFacts:
     rank, the seconds per epoch of each part of its work (`<part>_seconds`), without the first epoch. device: the name
     of the card; empty for the CPU. constant: as half a sentence, the one prediction for every target of the last split,
     where their labels differ; otherwise empty. metric: the one that chose the best epoch, also where
-    `train.metric` is auto; empty in older manifests. decision: the threshold, where labels are of two classes.
+    `train.metric` is auto; empty in older manifests. decision: the threshold, where labels are of two classes. losses:
+    of train and valid with the weights that are kept, both without dropout; train_loss in the history is with it. Empty
+    in older manifests.
     """
 
     metrics: Figures
@@ -134,6 +136,7 @@ class TrainFacts:
     link_facts: LinkFacts | None = None
     metric: str = ""
     decision: Decision | None = None
+    losses: Figures = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from gnnflow.report.formats import count_text, score_text, sentence
 
 PREFIX = "baseline."
 NO_EDGES = ""
+_FEWEST_OF_CLASS = 30  # targets of the rarer of two classes
 _FEWEST = 100  # targets: the 95 % interval of a share of .5 is then .1 to either side
 _NAMES = {
     NO_EDGES: "the same classifier without edges",
@@ -145,8 +146,9 @@ def cautions(
         found.append(f"{sentence(trained.constant)}.")
     if (count := split_counts.get(split, 0)) and count < _FEWEST:
         found.append(f"The {split} split has {count_text(count)} targets, too few to tell models apart.")
-    if LABEL_KINDS[label_kind].is_class and _occurring(trained.confusion.get(split, ())) == 1:
-        found.append(f"All targets of the {split} split have one class.")
+    if LABEL_KINDS[label_kind].is_class:
+        # a headline on valid may be there because test has one class
+        found += [text for each in dict.fromkeys(("test", split)) for text in _of_classes(trained.confusion, each)]
     if trained.link_facts is not None and trained.link_facts.candidates < trained.link_facts.nodes:
         links = trained.link_facts
         found.append(
@@ -156,6 +158,13 @@ def cautions(
     return tuple(found)
 
 
-def _occurring(confusion: Sequence[Sequence[object]]) -> int:
-    """Return how many classes have targets, from counts by label and prediction."""
-    return sum(any(row) for row in confusion)
+def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str) -> list[str]:
+    """Return a sentence where the targets of a split have one class, or few have the rarer one of two."""
+    counts = [sum(number for number in row if isinstance(number, int)) for row in confusion.get(split, ())]
+    if sum(count > 0 for count in counts) == 1:
+        return [f"All targets of the {split} split have one class."]
+    least = min(range(len(counts)), key=counts.__getitem__, default=0)
+    if len(counts) != len(("no", "yes")) or counts[least] >= _FEWEST_OF_CLASS:
+        return []
+    few = count_text(counts[least])
+    return [f"Only {few} targets of the {split} split have class {least}, so its scores move by chance."]

@@ -186,6 +186,7 @@ def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...], links: LinkFa
         link_facts=links,
         metric=result.metric,
         decision=result.decision,
+        losses=result.losses,
     )
 
 
