@@ -2,11 +2,12 @@
 
     python benchmarks/rings.py [--accounts 20000] [--seeds 3] [--folder FOLDER]
 
-Each seed draws a graph (`gnnflow generate fraud`), a split of 60/20/20 and the weights. gnnflow runs the config that
-`gnnflow init` writes for the tables, with another seed. PyG has the same layers, rate, dropout and choice of weights
-(the best average precision on valid), columns prepared by hand, and the whole graph as one batch, since without pyg-lib
-it cuts none. Trees are scikit-learn's `HistGradientBoostingClassifier` with its default settings on the same columns;
-with the averages of the in-neighbours' columns it is gnnflow's baseline `neighbor_trees`.
+Each seed draws a graph (that of `gnnflow generate fraud`, with all labels), a split of 60/20/20 and the weights.
+gnnflow runs the config that `gnnflow init` writes for the tables, with another seed. PyG has the same layers, rate,
+dropout and choice of weights (the best average precision on valid), columns prepared by hand, and the whole graph as
+one batch, since without pyg-lib it cuts none. Trees are scikit-learn's `HistGradientBoostingClassifier` with its
+default settings on the same columns; with the averages of the in-neighbours' columns it is gnnflow's baseline
+`neighbor_trees`.
 
 The Brier score, the expected calibration error in ten bins and F1 on test at the threshold with the best F1 on valid
 are scikit-learn's, but in gnnflow's first row, which are its own of the same scores. The difference is in average
@@ -149,7 +150,7 @@ def rows(chosen: Chosen) -> Iterator[list[Any]]:
 
     with folder_of(chosen.folder) as folder:
         for seed in range(chosen.seeds):
-            tables = fraud_tables(num_accounts=chosen.accounts, seed=seed)
+            tables = fraud_tables(num_accounts=chosen.accounts, seed=seed, unknown=0.0)
             accounts = tables["accounts"]
             drawn = np.random.default_rng([seed, 9]).choice(3, len(accounts), p=(0.6, 0.2, 0.2))
             split, truth = np.array(_SPLITS)[drawn], np.asarray(pc.equal(accounts["fraud"], "yes"))

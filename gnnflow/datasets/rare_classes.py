@@ -33,12 +33,12 @@ _YEAR = 365 * 24 * 60 * 60
 Tables = dict[str, pa.Table]
 
 
-def fraud_tables(*, num_accounts: int = 20_000, seed: int = 0) -> Tables:
+def fraud_tables(*, num_accounts: int = 20_000, seed: int = 0, unknown: float = 0.25) -> Tables:
     """Return accounts and payments, ten payments per account: the same arguments give the same rows.
 
-    accounts: account_id, country, age, balance, days_open, night_share (of the logins), fraud (yes, no). 1.5 % are
-    fraud, in rings of ten; a tenth of the others have the columns of fraud as well. payments: sender, receiver, amount,
-    timestamp (seconds of a year). Raises ConfigError below 1,000 accounts.
+    accounts: account_id, country, age, balance, days_open, night_share (of the logins), fraud (yes, no, or null: of
+    the share `unknown`). 1.5 % are fraud, in rings of ten; a tenth of the others have the columns of fraud as well.
+    payments: sender, receiver, amount, timestamp (seconds of a year). Raises ConfigError below 1,000 accounts.
     """
     require("num_accounts", num_accounts, 1_000)
     rng = np.random.default_rng([seed, 3])
@@ -56,7 +56,7 @@ def fraud_tables(*, num_accounts: int = 20_000, seed: int = 0) -> Tables:
         "balance": pa.array(np.round(np.exp(rng.normal(7 - is_new, 1)), 2)),
         "days_open": pa.array(np.exp(rng.normal(6 - is_new, 1)).astype(np.int64)),
         "night_share": pa.array(np.round(rng.beta(2 + 1.5 * is_new, 8), 3)),
-        "fraud": _yes_no(fraud),
+        "fraud": _yes_no(fraud, rng.random(num_accounts) < unknown),
     }
     payments = {
         "sender": ids.take(pa.array(src)),
@@ -67,11 +67,12 @@ def fraud_tables(*, num_accounts: int = 20_000, seed: int = 0) -> Tables:
     return {"accounts": pa.table(accounts), "payments": pa.table(payments)}
 
 
-def churn_tables(*, num_customers: int = 10_000, seed: int = 0) -> Tables:
+def churn_tables(*, num_customers: int = 10_000, seed: int = 0, unknown: float = 0.25) -> Tables:
     """Return customers and calls, ten calls per customer: the same arguments give the same rows.
 
-    customers: customer_id, plan, months (since the contract), fee, support_calls, churned (yes, no); 8 % have left.
-    calls: caller, callee, minutes, timestamp (seconds of a year). Raises ConfigError below 1,000 customers.
+    customers: customer_id, plan, months (since the contract), fee, support_calls, churned (yes, no, or null: of the
+    share `unknown`, whose contract still runs); 8 % leave. calls: caller, callee, minutes, timestamp (seconds of a
+    year). Raises ConfigError below 1,000 customers.
     """
     require("num_customers", num_customers, 1_000)
     rng = np.random.default_rng([seed, 4])
@@ -89,7 +90,7 @@ def churn_tables(*, num_customers: int = 10_000, seed: int = 0) -> Tables:
         "months": pa.array(months),
         "fee": pa.array(np.round(rng.normal(30, 8, num_customers).clip(5), 2)),
         "support_calls": pa.array(rng.poisson(0.3 + 0.4 * trouble)),
-        "churned": _yes_no(score > np.quantile(score, 1 - _CHURN_SHARE)),
+        "churned": _yes_no(score > np.quantile(score, 1 - _CHURN_SHARE), rng.random(num_customers) < unknown),
     }
     calls = {
         "caller": ids.take(pa.array(src)),
@@ -125,5 +126,5 @@ def _picked(names: tuple[str, ...], rows: int, rng: np.random.Generator) -> pa.A
     return pa.array(names).take(pa.array(rng.integers(0, len(names), rows)))
 
 
-def _yes_no(values: Array) -> pa.Array:
-    return pa.array(["no", "yes"]).take(pa.array(values.astype(np.int64)))
+def _yes_no(values: Array, unknown: Array) -> pa.Array:
+    return pa.array(["no", "yes"]).take(pa.array(values.astype(np.int64), mask=unknown))

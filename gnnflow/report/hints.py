@@ -49,6 +49,7 @@ _INSTEAD = {
     "most_recent": "A list of the latest targets, the same for everyone, ranks as well.",
     "item_knn": "Targets that go together with those that a source has rank as well.",
 }
+_OF_GRAPHS = frozenset({"trees", "neighbor_trees"})  # whose advice is about what the graph says
 _LOOK_FOR_LABEL = (
     "Check that no column of graph.features or graph.edge_features repeats the label, or is known only after the label."
 )
@@ -96,8 +97,9 @@ def _beaten(inputs: ReportInputs) -> Hint | None:
     found = inputs.judgement
     if found is None or found.outcome == "better" or found.baseline == NO_EDGES:
         return None
-    # what a model has not learned says nothing of what there is to learn
-    advice = "" if _has_not_learned(inputs) else f" {_INSTEAD.get(found.baseline, '')}"
+    # a model that has not learned says nothing of what its graph has to say
+    is_unknown = found.baseline in _OF_GRAPHS and _has_not_learned(inputs)
+    advice = "" if is_unknown else f" {_INSTEAD.get(found.baseline, '')}"
     return Hint(
         "warning",
         f"The model is {found.against}",
@@ -242,20 +244,20 @@ def _underfit(inputs: ReportInputs) -> Hint | None:
         "warning",
         "The model has not learned the train split",
         f"{sentence(metric_name(name))} is {score_text(inputs.metrics[f'train.{name}'])} on the targets that it "
-        f"learned from{loss}, no better than {baseline_name(found.baseline, found.key)} on others: "
+        f"learned from{loss}, worse than {baseline_name(found.baseline, found.key)} on others: "
         f"{score_text(found.beside)}. {advice}.",
     )
 
 
 def _has_not_learned(inputs: ReportInputs) -> bool:
-    """Return whether the model is no better on the train split than the best baseline is on targets unseen."""
+    """Return whether the model is worse on the train split than the best baseline is on targets unseen."""
     found = inputs.judgement
-    if found is None or found.outcome == "better":
+    if found is None or found.outcome != "worse":
         return False
     name = found.key.partition(".")[2]
     train = inputs.metrics.get(f"train.{name}", math.nan)
-    gain = found.beside - train if lower_is_better(name) else train - found.beside
-    return gain <= (found.noise or 0.0)
+    loss = train - found.beside if lower_is_better(name) else found.beside - train
+    return loss > (found.noise or 0.0)
 
 
 def _rising_loss(inputs: ReportInputs) -> Hint | None:

@@ -95,8 +95,9 @@ def test_an_underfitted_model_is_told_to_learn_more(tmp_path: Path) -> None:
     hint = hints.pop("The model has not learned the train split")
     assert "train.epochs (now 2), train.lr (now 0.0001)" in hint.text
     assert "lower model.dropout (now 0.5)" in hint.text
-    beaten = hints.pop("The model is worse than trees on the columns")
-    assert "Columns alone" not in beaten.text  # nothing is known yet of what the graph says
+    (beaten,) = [hints.pop(title) for title in [*hints] if title.startswith("The model is worse than trees")]
+    assert beaten.text.endswith(".")
+    assert "Trees are faster" not in beaten.text  # nothing is known yet of what the graph says
     assert set(hints) <= {"The model predicts the same for every target"}
 
 
@@ -108,7 +109,7 @@ def test_a_good_model_is_better_than_all_baselines_and_gets_no_advice(tmp_path: 
     found = inputs_of(
         tmp_path,
         nodes_of(x, label, drawn(rng)),
-        edges_of(rng, label, share=0.85),
+        edges_of(rng, label, share=0.6),
         model={"dropout": 0.5},
         train={"weight_decay": 1e-3},
     )
@@ -123,8 +124,8 @@ def test_a_model_of_one_class_is_told_apart_from_one_whose_decision_has_both(tmp
     rng = np.random.default_rng(3)
     label = (rng.random(NODES) < 0.12).astype(np.int64)
     x = rng.normal(0, 1, (NODES, 4))
-    x[:, 0] += 0.8 * label
-    keys = {"model": {"hidden": 4}, "train": {"epochs": 4, "lr": 1e-3, "class_weight": class_weight}}
+    x[:, 0] += 0.6 * label
+    keys = {"model": {"hidden": 4}, "train": {"epochs": 8, "lr": 0.01, "class_weight": class_weight}}
     found = inputs_of(
         tmp_path,
         nodes_of(x, label, drawn(rng, shares=(0.4, 0.2, 0.4))),
