@@ -1,8 +1,9 @@
 """Compares a run's score with its best baseline, and finds what makes it say less than it seems to.
 
-Two scores differ beyond noise where their difference exceeds the root of the summed squares of the half-widths of their
-95 % intervals. Both come from the same targets, and then differences vary less than that: "better" is rather too rare
-than too frequent. A score without an interval counts as wide as the other.
+Two scores differ beyond noise where their difference exceeds half the width of its 95 % interval. A run has that where
+it knows both scores of each target. Elsewhere it is the root of the summed squares of both intervals' half-widths;
+scores of the same targets differ by less, so "better" is then rather too rare than too frequent. A score without an
+interval counts as wide as the other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gnnflow.graph.labels import BOUNDS, LABEL_KINDS, LabelKind, lower_is_better
+from gnnflow.graph.labels import BOUNDS, LABEL_KINDS, NOISE, LabelKind, lower_is_better
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.report.formats import count_text, score_text, sentence
@@ -119,7 +120,9 @@ def judge(
     sign = -1 if lower_is_better(key) else 1
     best = max(scores, key=lambda name: sign * scores[name][key])
     score, beside = metrics[key], scores[best][key]
-    noise = _noise([_half_width(metrics, key), _half_width(scores[best], key)])
+    noise = scores[best].get(f"{key}{NOISE}")
+    if noise is None:
+        noise = _noise([_half_width(metrics, key), _half_width(scores[best], key)])
     gain, margin = sign * (score - beside), noise or 0.0
     outcome: Outcome = "better" if gain > margin else "worse" if gain < -margin else "no better"
     return Judgement(key, score, best, beside, noise, outcome)

@@ -152,6 +152,24 @@ def test_one_predicted_class_is_said_beside_the_score(tmp_path: Path) -> None:
     assert caution == "The model predicts class 0 for every test target, and their labels differ."
 
 
+@pytest.mark.parametrize("label", ["neighbors", "number"])
+def test_a_run_compares_both_scores_of_each_target(tmp_path: Path, label: str) -> None:
+    """Finds noise of other targets than the test split's, or of scores in another order."""
+    metrics = pipeline.run_quietly(planted(tmp_path, label, baselines=["majority", "trees"])).metrics
+    key = "test.mae" if label == "number" else "test.accuracy"
+    low, high = (metrics[f"baseline.trees.{key}_{end}"] for end in ("low", "high"))
+    # of the same targets, so within what two independent samples would have; 0 would be one target's at most
+    assert 0.1 * (high - low) < metrics[f"baseline.trees.{key}_noise"] < 1.5 * (high - low)
+    model = pq.ParquetDataset(str(next((tmp_path / "runs" / "runs").glob("*/*/predictions")))).read().sort_by("id")
+    if label == "neighbors":
+        is_test = np.arange(NODES) % 4 == 3
+        truth = pq.read_table(tmp_path / "nodes.parquet")["label"].to_numpy()[is_test]
+        hit = model["prediction"].to_numpy()[is_test] == truth
+        most = np.bincount(pq.read_table(tmp_path / "nodes.parquet")["label"].to_numpy()[~is_test]).argmax()
+        expected = 1.96 * np.std(hit.astype(float) - (truth == most)) / np.sqrt(len(hit))
+        assert metrics["baseline.majority.test.accuracy_noise"] == pytest.approx(expected, rel=1e-3)
+
+
 def links_of(folder: Path, **train: Any) -> Config:
     return config_of(folder, train={"baselines": "all", **train})
 

@@ -36,11 +36,14 @@ _LEAST = 1e-9  # a probability, before its logarithm
 
 def node_baselines(
     store: GraphStore, kinds: Sequence[Baseline], *, seed: int, threads: int, tell: Callable[[str], None]
-) -> BaselineFacts:
-    """Score baselines of nodes on valid and test, and tell the time that each takes."""
+) -> tuple[BaselineFacts, dict[str, Array]]:
+    """Score baselines of nodes on valid and test, and tell the time that each takes.
+
+    Returns the scores, and the test targets: `node` and `label` [N], and each baseline's outputs [N, C].
+    """
     facts = store.facts
     if not facts.splits.get("train"):
-        return BaselineFacts({}, 0, {}, dict.fromkeys(kinds, "the graph has no training labels"))
+        return BaselineFacts({}, 0, {}, dict.fromkeys(kinds, "the graph has no training labels")), {}
     left_out: dict[str, str] = {kind: why for kind in kinds if (why := _obstacle(store, kind))}
     kinds = [kind for kind in kinds if kind not in left_out]
     with_trees = [kind for kind in kinds if kind != "majority"]
@@ -51,6 +54,8 @@ def node_baselines(
     scored = {split: rows for split, rows in drawn.items() if split != "train"}
     metrics: dict[str, float] = {}
     columns: dict[str, FloatArray] = {}
+    test = scored.get("test")
+    outputs: dict[str, Array] = {} if test is None else {"node": test.nodes, "label": test.labels}
     for kind in kinds:
         begin = time.monotonic()
         if kind != "majority":
@@ -58,6 +63,7 @@ def node_baselines(
         predict = _predictor(store, kind, train, columns.get("train"), seed=seed, threads=threads)
         for split, rows in scored.items():
             logits = predict(columns[split] if kind != "majority" else np.zeros((len(rows.nodes), 0), np.float32))
+            outputs |= {kind: logits} if split == "test" else {}
             found = metrics_of(logits, rows.labels, label_kind=facts.label_kind, intervals=split == "test")
             metrics |= {f"{kind}.{name}": value for name, value in found.named(split).items()}
         tell(
@@ -65,7 +71,7 @@ def node_baselines(
             f"{facts.splits['train']:,} training nodes"
         )
     counts = {split: len(rows.nodes) for split, rows in scored.items()}
-    return BaselineFacts(metrics, len(train.nodes), counts, left_out)
+    return BaselineFacts(metrics, len(train.nodes), counts, left_out), outputs
 
 
 def _obstacle(store: GraphStore, kind: Baseline) -> str:
