@@ -355,7 +355,7 @@ def _events(inputs: ReportInputs) -> Hint | None:
 
 def _lost_classes(inputs: ReportInputs) -> Hint | None:
     confusion = confusion_of(inputs)
-    if confusion is None or inputs.constant:
+    if confusion is None or inputs.constant or _has_not_learned(inputs):
         return None
     absent = inputs.unlearnable.absent if inputs.unlearnable else ()
     support = confusion.counts.sum(axis=1)
