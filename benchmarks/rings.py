@@ -1,8 +1,8 @@
-"""Fraud in rings, 1.5 % of the accounts: average precision, calibration and threshold beside PyG and trees.
+"""Fraud in rings, 1.5 % of the accounts: average precision, calibration and threshold of gnnflow, PyG and trees.
 
     python benchmarks/rings.py [--accounts 20000] [--seeds 3] [--folder FOLDER]
 
-Each seed draws a graph (that of `gnnflow generate fraud`, with all labels), a split of 60/20/20 and the weights.
+Each seed draws a graph (as `gnnflow generate fraud`, with all labels), a split of 60/20/20 and the weights.
 gnnflow runs the config that `gnnflow init` writes for the tables, with another seed. PyG has the same layers, rate,
 dropout and choice of weights (the best average precision on valid), columns prepared by hand, and the whole graph as
 one batch, since without pyg-lib it cuts none. Trees are scikit-learn's `HistGradientBoostingClassifier` with its

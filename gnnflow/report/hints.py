@@ -179,7 +179,7 @@ def _test_gap(inputs: ReportInputs) -> Hint | None:
 
 @dataclass(frozen=True)
 class _Gap:
-    """The headline's metric on one split beside a worse one on another. is_error: the lower value is better."""
+    """The headline's metric on one split and a worse value on another. is_error: the lower value is better."""
 
     name: str
     size: float
@@ -215,7 +215,7 @@ def _chance(inputs: ReportInputs, name: str, split: str) -> float:
 
 
 def _less_memory(inputs: ReportInputs) -> str:
-    """Return the settings that keep a model from learning targets by heart, beside their values."""
+    """Return the settings that keep a model from learning targets by heart, with their values."""
     dropout, decay = inputs.setting("model.dropout"), inputs.setting("train.weight_decay")
     hidden = inputs.setting("model.hidden")
     found = [] if (dropout or 0) > MOST_DROPOUT else [f"raise model.dropout{_now(dropout)}"]
