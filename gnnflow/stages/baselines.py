@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from gnnflow.config import LinkTask
+from gnnflow.config import EdgeTask, LinkTask
 from gnnflow.config.stage_keys import baselines_of
 from gnnflow.stages.base import Made
 from gnnflow.stages.paired import TEST_SCORES
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 def work(run: StageRun) -> Made:
     """Score the baselines that the config asks for, on valid and test."""
-    from gnnflow.train.baselines import link_baselines, node_baselines
+    from gnnflow.train.baselines import edge_baselines, link_baselines, node_baselines
 
     config, store, kinds = run.config, run.store, baselines_of(run.config)
     files: tuple[FileEntry, ...] = ()
     if isinstance(config.task, LinkTask):
         found = link_baselines(store, config.task, kinds, seed=config.seed, tell=run.tell)
+    elif isinstance(config.task, EdgeTask):
+        found = edge_baselines(store, kinds, seed=config.seed, threads=config.train.threads, tell=run.tell)
     else:
         found, outputs = node_baselines(store, kinds, seed=config.seed, threads=config.train.threads, tell=run.tell)
         files = _write_test(run.folder, outputs)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.graph.labels import NOISE
+from gnnflow.graph.labels import LABEL_KINDS, NOISE
 from gnnflow.storage.columns import to_matrix, to_numpy
 from gnnflow.storage.tables import read_artifact_table
 
@@ -55,7 +55,7 @@ def paired_noise(store: GraphStore, scored: ArtifactResult, compared: ArtifactRe
 def _scores(store: GraphStore, scored: ArtifactResult, nodes: IntArray) -> FloatArray | None:
     """Return the model's outputs of some target nodes [N, C], up to a constant; None where one was not scored."""
     files = {int(entry.name.rsplit("-", 1)[-1].split(".")[0]): entry.name for entry in scored.manifest.files}
-    owners = store.book.owner(nodes)
+    owners, traits = store.book.owner(nodes), LABEL_KINDS[store.facts.label_kind]
     found: FloatArray | None = None
     for partition in np.unique(owners):
         if int(partition) not in files:
@@ -69,10 +69,8 @@ def _scores(store: GraphStore, scored: ArtifactResult, nodes: IntArray) -> Float
         if places.null_count:
             return None
         taken = predicted.take(places)
-        if store.facts.label_kind == "regression":
-            values = to_numpy(taken["prediction"])[:, None].astype(np.float32)
-        else:
-            values = np.log(np.maximum(to_matrix(taken["probabilities"]), _LEAST))
+        scores = taken[traits.columns[-1]]
+        values = np.log(np.maximum(to_matrix(scores), _LEAST)) if traits.has_classes else to_numpy(scores)[:, None]
         found = np.zeros((len(nodes), values.shape[1]), np.float32) if found is None else found
         found[rows] = values
     return found
