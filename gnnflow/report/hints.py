@@ -79,7 +79,7 @@ def _check_divergence(inputs: ReportInputs) -> Hint | None:
 
 def _no_gain(inputs: ReportInputs) -> Hint | None:
     key = inputs.headline_key
-    if key is None or inputs.baseline is None or key not in inputs.baseline:
+    if key is None or inputs.baseline is None or key not in inputs.baseline or _has_not_learned(inputs):
         return None
     gain = inputs.metrics[key] - inputs.baseline[key]
     gain = -gain if lower_is_better(key) else gain
