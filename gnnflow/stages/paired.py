@@ -45,7 +45,7 @@ def paired_noise(store: GraphStore, scored: ArtifactResult, compared: ArtifactRe
         return {}
     labels = to_numpy(table["label"])
     own = influences_of(logits, labels, label_kind=facts.label_kind)
-    found = {}
+    found: dict[str, float] = {}
     for kind in [name for name in table.column_names if name not in {"node", "label"}]:
         other = influences_of(to_matrix(table[kind]), labels, label_kind=facts.label_kind)
         found |= {f"{kind}.test.{name}{NOISE}": noise_of(own[name] - other[name]) for name in own.keys() & other.keys()}
