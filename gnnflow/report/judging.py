@@ -170,4 +170,6 @@ def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str)
     if len(counts) != len(("no", "yes")) or counts[least] >= _FEWEST_OF_CLASS:
         return []
     few = count_text(counts[least])
-    return [f"Only {few} targets of the {split} split have class {least}, so its scores move by chance."]
+    return [
+        f"Only {few} targets of the {split} split have class {least}: another test split may score very differently."
+    ]
