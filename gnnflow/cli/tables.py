@@ -156,6 +156,34 @@ def accounts(
 
 
 @generate_app.command()
+def fraud(
+    out: Out,
+    *,
+    rows: Annotated[int, typer.Option("--accounts", min=1_000, help="Number of accounts.")] = 20_000,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+) -> None:
+    """Make accounts and payments as Parquet: 1.5 % of the accounts are fraud, in rings that pay each other."""
+    from gnnflow.datasets import fraud_tables, write_rare
+
+    for uri in write_rare(out, fraud_tables(num_accounts=rows, seed=seed)):
+        typer.echo(uri)
+
+
+@generate_app.command()
+def churn(
+    out: Out,
+    *,
+    rows: Annotated[int, typer.Option("--customers", min=1_000, help="Number of customers.")] = 10_000,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+) -> None:
+    """Make customers and calls as Parquet: 8 % leave, more often where the people they call have trouble too."""
+    from gnnflow.datasets import churn_tables, write_rare
+
+    for uri in write_rare(out, churn_tables(num_customers=rows, seed=seed)):
+        typer.echo(uri)
+
+
+@generate_app.command()
 def shop(
     out: Out,
     *,

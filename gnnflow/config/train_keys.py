@@ -201,7 +201,7 @@ Baseline = Literal["majority", "trees", "neighbor_trees", "popularity", "most_re
 BASELINES: Mapping[str, tuple[Baseline, ...]] = {
     "node": ("majority", "trees", "neighbor_trees"),
     "link": ("popularity", "most_recent", "item_knn"),
-    "edge": (),
+    "edge": ("majority", "trees"),
 }
 """The baselines of each kind of task."""
 Strategy = Annotated[str, AfterValidator(_check_strategy), Field(json_schema_extra=_list_strategies)]
@@ -306,8 +306,8 @@ class TrainKeys(Section):
         "none",
         description="What the score is compared with, made by a stage of its own (docs/baselines.md): all that fit the "
         "task, none, or a list. Of nodes: majority, trees (gradient-boosted, on the columns), neighbor_trees (also on "
-        "the averages of the in-neighbours' columns). Of links: popularity, most_recent, item_knn. Other ones here do "
-        "not train the model again.",
+        "the averages of the in-neighbours' columns). Of labels of edges: majority, trees (on the columns of edge and "
+        "ends). Of links: popularity, most_recent, item_knn. Other ones here do not train the model again.",
     )
     threads: Annotated[Integer, Field(ge=1, le=1024), BeforeValidator(_replace_null)] = Field(
         1,

@@ -144,9 +144,13 @@ BOUNDS = ("_low", "_high")
 """The suffixes of a metric's name for the ends of its confidence interval: `test.accuracy_low`."""
 
 
+NOISE = "_noise"
+"""The suffix of a baseline's metric for the noise of the model's difference from it, on the same targets."""
+
+
 def is_bound(metric: str) -> bool:
-    """Return whether a metric's name or key names an end of a confidence interval."""
-    return metric.endswith(BOUNDS)
+    """Return whether a metric's name or key names an end of a confidence interval, or the noise of a difference."""
+    return metric.endswith((*BOUNDS, NOISE))
 
 
 def names_of_classes(names: Sequence[str], count: int) -> list[str]:

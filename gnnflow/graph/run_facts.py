@@ -123,7 +123,8 @@ class TrainFacts:
     of the card; empty for the CPU. constant: as half a sentence, the one prediction for every target of the last split,
     where their labels differ; otherwise empty. metric: the one that chose the best epoch, also where
     `train.metric` is auto; empty in older manifests. decision: the threshold, where labels are of two classes.
-    scores: of the last split; None in older manifests.
+    scores: of the last split; None in older manifests. losses: of train and valid with the weights that are kept, both
+    without dropout; train_loss in the history is with it. Empty in older manifests.
     """
 
     metrics: Figures
@@ -138,6 +139,7 @@ class TrainFacts:
     metric: str = ""
     decision: Decision | None = None
     scores: ScoreFacts | None = None
+    losses: Figures = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

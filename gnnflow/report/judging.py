@@ -1,8 +1,9 @@
 """Compares a run's score with its best baseline, and finds what makes it say less than it seems to.
 
-Two scores differ beyond noise where their difference exceeds the root of the summed squares of the half-widths of their
-95 % intervals. Both come from the same targets, and then differences vary less than that: "better" is rather too rare
-than too frequent. A score without an interval counts as wide as the other.
+Two scores differ beyond noise where their difference exceeds half the width of its 95 % interval. A run has that where
+it knows both scores of each target. Elsewhere it is the root of the summed squares of both intervals' half-widths;
+scores of the same targets differ by less, so "better" is then rather too rare than too frequent. A score without an
+interval counts as wide as the other.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gnnflow.graph.labels import BOUNDS, LABEL_KINDS, LabelKind, lower_is_better
+from gnnflow.graph.labels import BOUNDS, LABEL_KINDS, NOISE, LabelKind, lower_is_better
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.report.formats import count_text, score_text, sentence
 
 PREFIX = "baseline."
 NO_EDGES = ""
+_FEWEST_OF_CLASS = 30  # targets of the rarer of two classes
 _FEWEST = 100  # targets: the 95 % interval of a share of .5 is then .1 to either side
 _NAMES = {
     NO_EDGES: "the same classifier without edges",
@@ -118,7 +120,9 @@ def judge(
     sign = -1 if lower_is_better(key) else 1
     best = max(scores, key=lambda name: sign * scores[name][key])
     score, beside = metrics[key], scores[best][key]
-    noise = _noise([_half_width(metrics, key), _half_width(scores[best], key)])
+    noise = scores[best].get(f"{key}{NOISE}")
+    if noise is None:
+        noise = _noise([_half_width(metrics, key), _half_width(scores[best], key)])
     gain, margin = sign * (score - beside), noise or 0.0
     outcome: Outcome = "better" if gain > margin else "worse" if gain < -margin else "no better"
     return Judgement(key, score, best, beside, noise, outcome)
@@ -145,8 +149,9 @@ def cautions(
         found.append(f"{sentence(trained.constant)}.")
     if (count := split_counts.get(split, 0)) and count < _FEWEST:
         found.append(f"The {split} split has {count_text(count)} targets, too few to tell models apart.")
-    if LABEL_KINDS[label_kind].is_class and _occurring(trained.confusion.get(split, ())) == 1:
-        found.append(f"All targets of the {split} split have one class.")
+    if LABEL_KINDS[label_kind].is_class:
+        # a headline on valid may be there because test has one class
+        found += [text for each in dict.fromkeys(("test", split)) for text in _of_classes(trained.confusion, each)]
     if trained.link_facts is not None and trained.link_facts.candidates < trained.link_facts.nodes:
         links = trained.link_facts
         found.append(
@@ -156,6 +161,15 @@ def cautions(
     return tuple(found)
 
 
-def _occurring(confusion: Sequence[Sequence[object]]) -> int:
-    """Return how many classes have targets, from counts by label and prediction."""
-    return sum(any(row) for row in confusion)
+def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str) -> list[str]:
+    """Return a sentence where the targets of a split have one class, or few have the rarer one of two."""
+    counts = [sum(number for number in row if isinstance(number, int)) for row in confusion.get(split, ())]
+    if sum(count > 0 for count in counts) == 1:
+        return [f"All targets of the {split} split have one class."]
+    least = min(range(len(counts)), key=counts.__getitem__, default=0)
+    if len(counts) != len(("no", "yes")) or counts[least] >= _FEWEST_OF_CLASS:
+        return []
+    few = count_text(counts[least])
+    return [
+        f"Only {few} targets of the {split} split have class {least}: another test split may score very differently."
+    ]

@@ -4,24 +4,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnflow.config import LinkTask
+import pyarrow as pa
+
+from gnnflow.config import EdgeTask, LinkTask
 from gnnflow.config.stage_keys import baselines_of
 from gnnflow.stages.base import Made
+from gnnflow.stages.paired import TEST_SCORES
+from gnnflow.storage.columns import from_matrix
+from gnnflow.storage.filesystem import join
+from gnnflow.storage.tables import write_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gnnflow.graph.arrays import Array
     from gnnflow.stages.base import StageRun
+    from gnnflow.storage.writing import FileEntry
 
 
 def work(run: StageRun) -> Made:
     """Score the baselines that the config asks for, on valid and test."""
-    from gnnflow.train.baselines import link_baselines, node_baselines
+    from gnnflow.train.baselines import edge_baselines, link_baselines, node_baselines
 
     config, store, kinds = run.config, run.store, baselines_of(run.config)
+    files: tuple[FileEntry, ...] = ()
     if isinstance(config.task, LinkTask):
         found = link_baselines(store, config.task, kinds, seed=config.seed, tell=run.tell)
+    elif isinstance(config.task, EdgeTask):
+        found = edge_baselines(store, kinds, seed=config.seed, threads=config.train.threads, tell=run.tell)
     else:
-        found = node_baselines(store, kinds, seed=config.seed, threads=config.train.threads, tell=run.tell)
+        found, outputs = node_baselines(store, kinds, seed=config.seed, threads=config.train.threads, tell=run.tell)
+        files = _write_test(run.folder, outputs)
     for kind, why in found.left_out.items():
         run.tell(f"baselines: {kind} is left out: {why}")
     scored = sum(found.scored.values())
-    return Made((), rows_in=found.train_rows + scored, rows_out=scored, facts=found)
+    return Made(files, rows_in=found.train_rows + scored, rows_out=scored, facts=found)
+
+
+def _write_test(folder: str, outputs: Mapping[str, Array]) -> tuple[FileEntry, ...]:
+    """Write the outputs of the test targets, which a model's are compared with, where these have one label each."""
+    if not outputs or outputs["label"].ndim > 1:
+        return ()
+    columns = {name: from_matrix(each) if each.ndim > 1 else pa.array(each) for name, each in outputs.items()}
+    return (write_table(join(folder, TEST_SCORES), pa.table(columns)),)

@@ -408,11 +408,10 @@ def _training_lines(graph: _Graph) -> Iterator[str]:
     elif label is not None and label.kind == "several":
         metric = ", metric: micro_f1"
     elif label is not None and label.is_rare:
-        metric = ", metric: roc_auc"
+        metric = ", metric: auto"
     batch, epochs = (_LARGE_BATCH, 20) if nodes > _MANY else (_SMALL_BATCH, 100)
-    if graph.kind != "edge":
-        metric += ", baselines: all"  # a few seconds, and the first run already says what it has to beat
-    why = "  # one class is rare, so accuracy says little" if "roc_auc" in metric else ""
+    metric += ", baselines: all"  # a few seconds, and the first run already says what it has to beat
+    why = "  # one class is rare: auto takes the average precision, as accuracy says little" if "auto" in metric else ""
     yield "train: {" + f"epochs: {epochs}, patience: 20, batch_size: {batch}, lr: 0.01{metric}" + "}" + why
 
 

@@ -4,7 +4,8 @@ Such columns are often filled after the fact.
 
 A rule is one of three: the column is filled or not, each of its values has one class, or its numbers lie below or above
 one bound. It is told where it is right in nearly every row, and wrong far less often than the most frequent class is.
-A value is judged by the other rows with it, so that values that are in one row each show nothing.
+A value is judged by the other rows with it, so that values that are in one row each show nothing. Of more than two
+classes a column may tell one from all others; it is then judged as if there were these two.
 """
 
 from __future__ import annotations
@@ -27,20 +28,31 @@ _MOST_WRONG = 0.01
 _BETTER = 0.1  # of the most frequent class's mistakes, at most this share
 _MOST_READ = 5000  # rows, evenly spaced
 _FEW_VALUES = 50  # numbers that are counted as values too
+_FEW_CLASSES = 20  # above which no class is looked at alone
+_TWO = 2
 
 
 @dataclass(frozen=True)
 class Leak:
-    """A column that tells the label. share: of rows, in which it does; without: in which the largest class does."""
+    """A column that tells the label. share: of rows, in which it does; without: in which the largest class does.
+
+    only: the one class of several that it tells from all others; empty where it tells all.
+    """
 
     column: str
     how: str
     share: float
     without: float
+    only: str = ""
 
     @property
     def text(self) -> str:
         """The finding as a part of a sentence."""
+        if self.only:
+            return (
+                f"by itself tells whether the class is {self.only!r} in {self.share:.1%} of the rows that were read, "
+                f"{self.how}"
+            )
         return (
             f"by itself tells the label of {self.share:.1%} of the rows that were read, {self.how} "
             f"(the most frequent class is {self.without:.1%})"
@@ -51,18 +63,30 @@ def find_leaks(rows: pa.Table, label: str, columns: Sequence[str]) -> list[Leak]
     """Return the columns that tell a label of classes. rows: those with a label alone."""
     if rows.num_rows > _MOST_READ:
         rows = rows.take(pa.array(np.linspace(0, rows.num_rows - 1, _MOST_READ).astype(np.int64)))
-    labels = _codes(_plain_words(combine(rows[label])))
+    words = _plain_words(combine(rows[label]))
+    labels = _codes(words)
+    names = ["" if name is None else str(name) for name in words.dictionary_encode().dictionary.to_pylist()]
+    # all classes, then one of several and the rest as two
+    parts = {"": labels}
+    if _TWO < len(names) <= _FEW_CLASSES:
+        parts |= {name: (labels == code).astype(np.int64) for code, name in enumerate(names)}
+    found = []
+    for column in columns:
+        held = combine(rows[column])
+        leaks = (_leak_of(column, held, part, only=only) for only, part in parts.items())
+        found.append(next((each for each in leaks if each is not None), None))
+    return [leak for leak in found if leak is not None]
+
+
+def _leak_of(name: str, column: pa.Array, labels: IntArray, *, only: str) -> Leak | None:
+    """Return the simplest rule by which a column tells these labels; None where it does not."""
     others = len(labels) - int(np.bincount(labels).max(initial=0))
     if len(labels) < _LEAST_ROWS or others < _LEAST_OTHERS:
-        return []
+        return None
     allowed = min(_MOST_WRONG * len(labels), _BETTER * others)
-    found = []
-    for name in columns:
-        rules = _mistakes(combine(rows[name]), labels)
-        how = next((how for how, mistakes in rules.items() if mistakes <= allowed), None)
-        if how is not None:
-            found.append(Leak(name, how, 1 - rules[how] / len(labels), 1 - others / len(labels)))
-    return found
+    rules = _mistakes(column, labels)
+    how = next((how for how, mistakes in rules.items() if mistakes <= allowed), None)
+    return None if how is None else Leak(name, how, 1 - rules[how] / len(labels), 1 - others / len(labels), only)
 
 
 def alike_names(classes: Sequence[str]) -> list[list[str]]:

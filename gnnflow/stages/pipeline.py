@@ -24,11 +24,13 @@ from gnnflow.report.judging import PREFIX, Judgement, baselines_in, cautions, he
 from gnnflow.stages.base import ArtifactResult, StageContext, StageResult
 from gnnflow.stages.check import check_store
 from gnnflow.stages.entry import perform
+from gnnflow.stages.paired import paired_noise
 from gnnflow.stages.report import write_report
 from gnnflow.stages.running import do_alone, make_artifact
 from gnnflow.storage.attempts import kept_attempt
 from gnnflow.storage.documents import write_document
 from gnnflow.storage.filesystem import exists, join
+from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import committed
 from gnnflow.storage.run_folder import METRICS, PREDICTIONS, REPORT, damaged_files, latest_run, read_metrics, read_run
 from gnnflow.storage.verified import read_verified
@@ -146,7 +148,9 @@ def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> bo
     metrics = {**results["train"].facts(TrainFacts).metrics, **scored.facts(InferFacts).metrics}
     if "baselines" in results:
         found = results["baselines"].facts(BaselineFacts).metrics
-        metrics |= {f"{PREFIX}{name}": value for name, value in found.items()}
+        stored = results[context.run.store_stage]
+        noise = paired_noise(GraphStore.of(stored.artifact, stored.manifest), scored, results["baselines"])
+        metrics |= {f"{PREFIX}{name}": value for name, value in {**found, **noise}.items()}
     files.append(write_json(join(uri, METRICS), metrics))
     reused = {name: result.reused for name, result in results.items()}
     with suppress(StorageError):  # an earlier record knows which stages cost this run nothing

@@ -78,13 +78,12 @@ def write_report(uri: str, record: Mapping[str, Any], metrics: Mapping[str, floa
     """Render and commit a run's report, and return its entry. record: the content of run.json."""
     from gnnflow.report.render import render_report
 
+    return write_atomic(join(uri, REPORT), render_report(report_inputs(uri, record, metrics)).encode())
+
+
+def report_inputs(uri: str, record: Mapping[str, Any], metrics: Mapping[str, float]) -> ReportInputs:
+    """Return what a run's report shows. record: the content of run.json."""
     artifacts = {stage: Artifact(artifact, read_manifest(artifact)) for stage, artifact in record["artifacts"].items()}
-    return write_atomic(join(uri, REPORT), render_report(_inputs(uri, record, metrics, artifacts)).encode())
-
-
-def _inputs(
-    uri: str, record: Mapping[str, Any], metrics: Mapping[str, float], artifacts: Mapping[str, Artifact]
-) -> ReportInputs:
     stored = artifacts[record["store"]]
     graph, trained = stored.facts(GraphFacts), artifacts["train"].facts(TrainFacts)
     store = GraphStore.of(stored.uri, stored.manifest)
@@ -107,6 +106,7 @@ def _inputs(
         blow_up=_blow_up(artifacts),
         curves=trained.history,
         best_epoch=trained.best_epoch,
+        losses=trained.losses,
         profiles=trained.profiles,
         streamed=record["config"]["train"].get("memory") is not None,
         baseline=baselines.pop(NO_EDGES, None),

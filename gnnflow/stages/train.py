@@ -187,6 +187,7 @@ def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...], links: LinkFa
         metric=result.metric,
         decision=result.decision,
         scores=result.scores,
+        losses=result.losses,
     )
 
 

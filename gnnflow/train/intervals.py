@@ -75,6 +75,35 @@ def squared_errors(logits: FloatArray, labels: Array) -> FloatArray:
     return np.asarray(np.einsum("nc,nc->n", share, share, dtype=np.float64) + 1 - 2 * own)
 
 
+def influences_of(logits: FloatArray, labels: Array, *, label_kind: LabelKind) -> dict[str, FloatArray]:
+    """Return by how much each labelled target moves a metric, its influence [N], where the metric has one.
+
+    The sum of the squares is the variance of the metric; of the differences of two models', of the metrics' difference.
+    """
+    if label_kind == "regression":
+        error = np.abs(logits[:, 0].astype(np.float64) - labels)
+        root = max(math.sqrt(float(np.square(error).mean())), 1e-300)
+        return {"mae": _of_mean(error), "rmse": _of_mean(np.square(error)) / (2 * root)}
+    if label_kind != "single":
+        return {}
+    hits = _of_mean(logits.argmax(axis=1) == labels)
+    found = {"accuracy": hits, "micro_f1": hits, "brier": _of_mean(squared_errors(logits, labels))}
+    scores, truth = one_against_rest(logits, labels)
+    if (truth.any(axis=0) & ~truth.all(axis=0)).any():
+        found["roc_auc"] = _mean_influence(scores, truth, _influence)
+        found["average_precision"] = _mean_influence(scores, truth, _precision_influence)
+    return found
+
+
+def noise_of(influence: FloatArray) -> float:
+    """Return half the width of the 95 % interval of what targets with these influences [N] add up to."""
+    return _Z * math.sqrt(float(np.square(influence).sum()))
+
+
+def _of_mean(values: Array) -> FloatArray:
+    return np.asarray((values - values.mean()) / len(values), np.float64)
+
+
 def _of_classes(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
     share = _wilson(values["accuracy"], len(labels))
     found = {"accuracy": share, "micro_f1": share}  # with one class per target these two are one number

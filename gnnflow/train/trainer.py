@@ -6,6 +6,7 @@ the graph adds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -43,8 +44,8 @@ class TrainResult:
     Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds, also by part of the epoch (see
     `profile.py`), and, with a validation split, valid_loss and valid_<metric>. Epochs count from 1, in rows as in
     best_epoch. Metrics are `<split>.<name>`, `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see
-    `Metrics`. profiles: of each rank, the mean over epochs. device, constant, metric, decision, scores:
-    see `TrainFacts`.
+    `Metrics`. profiles: of each rank, the mean over epochs. device, constant, metric, decision, scores, losses: see
+    `TrainFacts`.
     """
 
     weights: bytes
@@ -58,6 +59,18 @@ class TrainResult:
     metric: str = ""
     decision: Decision | None = None
     scores: ScoreFacts | None = None
+    losses: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """A fit and what its kept weights give: metrics by split, losses of train and valid, the threshold, and scores."""
+
+    fitted: Fitted
+    found: dict[str, Metrics]
+    losses: dict[str, float]
+    decision: Decision | None
+    scores: ScoreFacts | None
 
 
 def train(
@@ -83,17 +96,14 @@ def train(
     job = replace(job.with_metric(), share=replace(job.share, device=str(device)))
     with compute_settings(job.train.threads, device):
         with rank.open(open_source, job, edges=True) as source:
-            fitted, found, decision, scores = _train_one(
-                job, "train", source=source, rank=rank, progress=progress, log=log
-            )
+            made = _train_one(job, "train", source=source, rank=rank, progress=progress, log=log)
+        fitted, found = made.fitted, made.found
         profiles = rank.of_all(mean_profile(fitted.state.history))
         metrics = _figures(fitted) | _waits(profiles) | _named(found)
         if job.train.baseline:
             with rank.open(open_source, job, edges=False) as source:
-                _, without_edges, _, _ = _train_one(
-                    job, "baseline", source=source, rank=rank, progress=progress, log=log
-                )
-            metrics |= {f"baseline.{name}": value for name, value in _named(without_edges).items()}
+                bare = _train_one(job, "baseline", source=source, rank=rank, progress=progress, log=log)
+            metrics |= {f"baseline.{name}": value for name, value in _named(bare.found).items()}
     return TrainResult(
         weights=encode_weights(fitted.weights),
         history=fitted.state.history,
@@ -104,29 +114,28 @@ def train(
         device=described(device),
         constant=_constant(found),
         metric=job.train.metric,
-        decision=decision,
-        scores=scores,
+        decision=made.decision,
+        scores=made.scores,
+        losses=made.losses,
     )
 
 
 def _train_one(
     job: TrainJob, name: str, *, source: Source, rank: Rank, progress: Progress, log: EpochLog | None
-) -> tuple[Fitted, dict[str, Metrics], Decision | None, ScoreFacts | None]:
-    """Return the fit of the model, or of the baseline, its metrics by split, and the threshold between two classes.
-
-    Then the facts of the last split's scores.
-    """
+) -> _Trained:
+    """Fit the model, or the baseline, and measure it in evaluation mode with the weights that are kept."""
     model = job.model.build(seed=job.seed)
     # A baseline shows what the graph adds, so it must not begin with what another model learned from a graph.
     if job.start is not None and name == "train":
         progress.message(f"{name}: {start_from(model, job.start)}")
     model.to(job.share.device)
+    objective = _objective(job, source)
     fitted = fit(
         model,
         replace(_options(job, name), writes_checkpoints=rank.writes_checkpoints),
         source=source,
         updater=rank.updater(model, job.train),
-        objective=_objective(job, source),
+        objective=objective,
         progress=progress,
         log=log,
     )
@@ -136,10 +145,14 @@ def _train_one(
     decision = _decide(job, held.get("valid"))
     deciding = None if decision is None else Deciding.of(job.decide, decision.threshold)
     found: dict[str, Metrics] = {}
+    losses: dict[str, float] = {}
     scores = None
     for split in source.splits:
         outputs = held.get(split) or source.outputs(model, split)
-        found[split] = outputs.metrics(job.label_kind, intervals=split == "test" and name == "train", deciding=deciding)
+        is_measured = split == "test" and name == "train"
+        found[split] = outputs.metrics(job.label_kind, intervals=is_measured, deciding=deciding)
+        if split != "test" and math.isfinite(loss := outputs.loss(objective)):
+            losses[split] = loss
         if name == "train" and split == source.splits[-1]:
             metric, store = job.train.metric, job.graph.store
             scores = describe_scores(
@@ -151,8 +164,9 @@ def _train_one(
         for note in each.notes:
             progress.message(f"{name}: {split}: {note}")
     if said := _constant(found):
-        progress.message(f"{name}: {said}. Try train.class_weight, more epochs or another train.lr.")
-    return fitted, found, decision, scores
+        weigh = "" if job.train.class_weight == "balanced" else "train.class_weight, "
+        progress.message(f"{name}: {said}. Try {weigh}more epochs or another train.lr.")
+    return _Trained(fitted, found, losses, decision, scores)
 
 
 def _decide(job: TrainJob, valid: Outputs | None) -> Decision | None:

@@ -51,6 +51,13 @@ def test_a_score_without_an_interval_is_as_wide_as_the_other_and_two_have_no_noi
     assert judge({}, {}, None) is None
 
 
+def test_the_noise_of_a_pair_counts_before_the_intervals_of_both() -> None:
+    trees = {**scored(0.8, 0.05), f"{KEY}_noise": 0.01}
+    assert (
+        judged(scored(0.82, 0.05), trees=trees).text == "better than trees on the columns: 0.820 beside 0.800 ± 0.010"
+    )
+
+
 def test_baselines_are_read_from_a_runs_metrics() -> None:
     metrics = {KEY: 0.9, "baseline.test.accuracy": 0.8, "baseline.trees.test.accuracy": 0.7, "train.seconds": 1.0}
     assert baselines_in(metrics) == {"": {KEY: 0.8}, "trees": {KEY: 0.7}}

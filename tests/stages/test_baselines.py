@@ -148,8 +148,45 @@ def test_one_predicted_class_is_said_beside_the_score(tmp_path: Path) -> None:
     result = pipeline.run_quietly(planted(tmp_path, "rare", epochs=10, baselines=["majority"]))
     assert result.judgement is not None
     assert result.judgement.text.startswith("no better than the most frequent class: 0.0")
-    (caution,) = result.cautions
-    assert caution == "The model predicts class 0 for every test target, and their labels differ."
+    constant, few = result.cautions
+    assert constant == "The model predicts class 0 for every test target, and their labels differ."
+    assert "targets of the test split have class 1" in few
+
+
+@pytest.mark.parametrize("label", ["neighbors", "number"])
+def test_a_run_compares_both_scores_of_each_target(tmp_path: Path, label: str) -> None:
+    """Finds noise of other targets than the test split's, or of scores in another order."""
+    metrics = pipeline.run_quietly(planted(tmp_path, label, baselines=["majority", "trees"])).metrics
+    key = "test.mae" if label == "number" else "test.accuracy"
+    low, high = (metrics[f"baseline.trees.{key}_{end}"] for end in ("low", "high"))
+    # of the same targets, so within what two independent samples would have; 0 would be one target's at most
+    assert 0.1 * (high - low) < metrics[f"baseline.trees.{key}_noise"] < 1.5 * (high - low)
+    model = pq.ParquetDataset(str(next((tmp_path / "runs" / "runs").glob("*/*/predictions")))).read().sort_by("id")
+    if label == "neighbors":
+        is_test = np.arange(NODES) % 4 == 3
+        truth = pq.read_table(tmp_path / "nodes.parquet")["label"].to_numpy()[is_test]
+        hit = model["prediction"].to_numpy()[is_test] == truth
+        most = np.bincount(pq.read_table(tmp_path / "nodes.parquet")["label"].to_numpy()[~is_test]).argmax()
+        expected = 1.96 * np.std(hit.astype(float) - (truth == most)) / np.sqrt(len(hit))
+        assert metrics["baseline.majority.test.accuracy_noise"] == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("attribute", [False, True])
+def test_trees_on_edges_read_both_ends_and_the_attributes(tmp_path: Path, attribute: bool) -> None:
+    """Finds columns of another end than the edge's, and attributes that are left out."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((NODES, 4)).astype(np.float32)
+    src, dst = rng.integers(0, NODES, (2, EDGES))
+    amount = rng.standard_normal(EDGES).astype(np.float32)
+    score = amount if attribute else np.abs(x[src, 0]) - np.abs(x[dst, 1])
+    pq.write_table(pa.table({"id": np.arange(NODES), "x": from_matrix(x)}), tmp_path / "nodes.parquet")
+    columns = {"src": src, "dst": dst, "amount": amount, "label": (score > 0).astype(np.int64)}
+    pq.write_table(pa.table(columns), tmp_path / "edges.parquet")
+    task = {"kind": "edge", "split": {"kind": "random"}}
+    graph = {"edge_features": ["amount"]} if attribute else {}
+    found = baselines_of(graph_config(tmp_path, task=task, graph=graph, model=MODEL, train=TRAIN))
+    assert found.metrics["trees.test.accuracy"] > 0.85
+    assert found.metrics["majority.test.accuracy"] < 0.65
 
 
 def links_of(folder: Path, **train: Any) -> Config:

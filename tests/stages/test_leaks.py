@@ -53,3 +53,11 @@ def test_classes_of_several_names_are_told_by_a_column_of_their_numbers_and_few_
     assert _found(np.tile([5, 1, 2], 30), classes) == ["by its values"]
     assert not _found(np.tile([5, 1, 2], 9), classes[:27])
     assert not _found(np.tile([5, 1, 2], 30), np.repeat("a", 90))
+
+
+def test_a_column_that_tells_one_class_of_three_is_found():
+    classes = np.tile(["a", "b", "c"], 40)
+    columns = {"is_b": classes == "b", "chance": np.random.default_rng(0).random(120)}
+    (leak,) = find_leaks(pa.table({"y": classes, **columns}), "y", [*columns])
+    assert (leak.column, leak.only) == ("is_b", "b")
+    assert "tells whether the class is 'b' in 100.0% of the rows" in leak.text

@@ -73,6 +73,26 @@ def test_average_precision_moves_by_its_influence() -> None:
     assert intervals._precision_influence(found, truth) == pytest.approx(derivative, abs=1e-6)
 
 
+def test_two_models_differ_by_the_deviation_of_resampled_targets() -> None:
+    """Finds influences whose difference is not that of the metrics: half of the errors are common to both models."""
+    rng = np.random.default_rng(6)
+    labels = (rng.random(400) < 0.3).astype(np.int64)
+    common = rng.normal(size=400) + labels
+    both = [np.stack([np.zeros(400), common + 0.5 * rng.normal(size=400)], axis=1).astype(np.float32) for _ in range(2)]
+    own, other = (intervals.influences_of(each, labels, label_kind="single") for each in both)
+    drawn_rows = rng.integers(0, 400, (400, 400))
+    for name in ("accuracy", "roc_auc", "average_precision", "brier"):
+        values = [
+            np.subtract(
+                *(metrics_of(each[rows], labels[rows], label_kind="single", names=[name]).values[name] for each in both)
+            )
+            for rows in drawn_rows
+        ]
+        noise = intervals.noise_of(own[name] - other[name])
+        assert noise == pytest.approx(1.96 * np.std(values), rel=0.15), name
+        assert noise < 0.8 * intervals.noise_of(np.hypot(own[name], other[name])), name
+
+
 @pytest.mark.table(2)
 @pytest.mark.parametrize("label_kind", ["single", "multi"])
 def test_f1_has_the_interval_of_a_bootstrap_over_targets(label_kind: LabelKind) -> None:

@@ -1,13 +1,14 @@
 """Baselines: what a model has to beat, scored by the same metrics on the same targets.
 
-`nodes.py` predicts labels from columns alone (with `rows.py`, which draws and reads them), `links.py` ranks candidates
-by counts. Neither knows the model. All are bounded: `rows.py` and `links.py` state the most rows that they take.
+`nodes.py` and `edges.py` predict labels from columns alone (`rows.py` draws and reads those of nodes), `links.py` ranks
+candidates by counts. None knows the model. All are bounded: `rows.py` and `links.py` state the most rows.
 """
 
 from __future__ import annotations
 
+from gnnflow.train.baselines.edges import edge_baselines
 from gnnflow.train.baselines.links import link_baselines
 from gnnflow.train.baselines.nodes import node_baselines
 from gnnflow.train.baselines.rows import draw_rows
 
-__all__ = ["draw_rows", "link_baselines", "node_baselines"]
+__all__ = ["draw_rows", "edge_baselines", "link_baselines", "node_baselines"]

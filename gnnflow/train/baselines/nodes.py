@@ -1,4 +1,4 @@
-"""Baselines of nodes: always the most frequent class or the mean, and gradient-boosted trees on columns.
+"""Baselines of nodes, always the most frequent class or the mean, and trees on columns; edges share the scoring.
 
 Shapes: N targets, F columns, C classes.
 """
@@ -6,7 +6,8 @@ Shapes: N targets, F columns, C classes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,6 @@ import numpy as np
 from gnnflow.graph.run_facts import BaselineFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.train.baselines.rows import (
-    DrawnRows,
     draw_rows,
     most_rows,
     neighbor_columns,
@@ -36,36 +36,77 @@ _LEAST = 1e-9  # a probability, before its logarithm
 
 def node_baselines(
     store: GraphStore, kinds: Sequence[Baseline], *, seed: int, threads: int, tell: Callable[[str], None]
-) -> BaselineFacts:
-    """Score baselines of nodes on valid and test, and tell the time that each takes."""
+) -> tuple[BaselineFacts, dict[str, Array]]:
+    """Score baselines of nodes on valid and test, and tell the time that each takes.
+
+    Returns the scores, and the test targets: `node` and `label` [N], and each baseline's outputs [N, C].
+    """
     facts = store.facts
     if not facts.splits.get("train"):
-        return BaselineFacts({}, 0, {}, dict.fromkeys(kinds, "the graph has no training labels"))
+        return BaselineFacts({}, 0, {}, dict.fromkeys(kinds, "the graph has no training labels")), {}
     left_out: dict[str, str] = {kind: why for kind in kinds if (why := _obstacle(store, kind))}
     kinds = [kind for kind in kinds if kind not in left_out]
     with_trees = [kind for kind in kinds if kind != "majority"]
     width = own_width(store) * bool(with_trees) + neighbor_width(store) * ("neighbor_trees" in with_trees)
     most = most_rows(width)
     drawn = {split: draw_rows(store, split, most=most, seed=seed) for split in SPLITS if facts.splits.get(split)}
-    train = drawn["train"]
-    scored = {split: rows for split, rows in drawn.items() if split != "train"}
-    metrics: dict[str, float] = {}
-    columns: dict[str, FloatArray] = {}
+    own: dict[str, FloatArray] = {}
+    if with_trees:
+        own = {split: own_columns(store, rows.nodes) for split, rows in drawn.items()}
+
+    def columns_of(kind: Baseline) -> dict[str, FloatArray]:
+        if kind == "trees":
+            return own
+        near = {split: neighbor_columns(store, rows.nodes) for split, rows in drawn.items()}
+        return {split: np.concatenate([own[split], near[split]], axis=1) for split in drawn}
+
+    labels = {split: rows.labels for split, rows in drawn.items()}
+    scored = score_baselines(store, kinds, labels, columns_of, seed=seed, threads=threads, tell=tell)
+    counts = {split: len(rows.nodes) for split, rows in drawn.items() if split != "train"}
+    test = {"node": drawn["test"].nodes, "label": labels["test"], **scored.test} if "test" in drawn else {}
+    return BaselineFacts(scored.metrics, len(labels["train"]), counts, left_out), test
+
+
+@dataclass(frozen=True)
+class ScoredBaselines:
+    """The metrics of baselines as `<baseline>.<split>.<metric>`, and each one's outputs for the test targets [N, C]."""
+
+    metrics: dict[str, float]
+    test: dict[str, Array]
+
+
+def score_baselines(
+    store: GraphStore,
+    kinds: Sequence[Baseline],
+    labels: Mapping[str, Array],
+    columns_of: Callable[[Baseline], Mapping[str, FloatArray]],
+    *,
+    seed: int,
+    threads: int,
+    tell: Callable[[str], None],
+) -> ScoredBaselines:
+    """Fit baselines on the train split, score the others, and tell the time that each takes.
+
+    labels: of the drawn targets of each split; columns_of: their columns, for a baseline that reads any.
+    """
+    scored, facts = ScoredBaselines({}, {}), store.facts
     for kind in kinds:
         begin = time.monotonic()
-        if kind != "majority":
-            columns = _columns(store, drawn, kind, earlier=columns)
-        predict = _predictor(store, kind, train, columns.get("train"), seed=seed, threads=threads)
-        for split, rows in scored.items():
-            logits = predict(columns[split] if kind != "majority" else np.zeros((len(rows.nodes), 0), np.float32))
-            found = metrics_of(logits, rows.labels, label_kind=facts.label_kind, intervals=split == "test")
-            metrics |= {f"{kind}.{name}": value for name, value in found.named(split).items()}
+        columns = {} if kind == "majority" else columns_of(kind)
+        predict = _predictor(store, kind, labels["train"], columns.get("train"), seed=seed, threads=threads)
+        for split, truth in labels.items():
+            if split == "train":
+                continue
+            logits = predict(columns.get(split, np.zeros((len(truth), 0), np.float32)))
+            if split == "test":
+                scored.test[kind] = logits
+            found = metrics_of(logits, truth, label_kind=facts.label_kind, intervals=split == "test")
+            scored.metrics.update({f"{kind}.{name}": value for name, value in found.named(split).items()})
         tell(
-            f"baselines: {kind} in {time.monotonic() - begin:.1f} s, from {len(train.nodes):,} of "
-            f"{facts.splits['train']:,} training nodes"
+            f"baselines: {kind} in {time.monotonic() - begin:.1f} s, from {len(labels['train']):,} of "
+            f"{facts.splits['train']:,} training {facts.targets}"
         )
-    counts = {split: len(rows.nodes) for split, rows in scored.items()}
-    return BaselineFacts(metrics, len(train.nodes), counts, left_out)
+    return scored
 
 
 def _obstacle(store: GraphStore, kind: Baseline) -> str:
@@ -83,27 +124,14 @@ def _obstacle(store: GraphStore, kind: Baseline) -> str:
     return f"{width:,} columns are more than {MOST_COLUMNS:,}" if width > MOST_COLUMNS else ""
 
 
-def _columns(
-    store: GraphStore, drawn: dict[str, DrawnRows], kind: Baseline, *, earlier: dict[str, FloatArray]
-) -> dict[str, FloatArray]:
-    """Return the columns of each split. earlier: their own columns, where a baseline before this one read them."""
-    own = earlier or {split: own_columns(store, rows.nodes) for split, rows in drawn.items()}
-    if kind == "trees":
-        return own
-    return {
-        split: np.concatenate([own[split], neighbor_columns(store, rows.nodes)], axis=1)
-        for split, rows in drawn.items()
-    }
-
-
 Predict = Callable[["FloatArray"], "FloatArray"]
 
 
 def _predictor(
-    store: GraphStore, kind: Baseline, train: DrawnRows, columns: FloatArray | None, *, seed: int, threads: int
+    store: GraphStore, kind: Baseline, labels: Array, columns: FloatArray | None, *, seed: int, threads: int
 ) -> Predict:
     """Return a function from columns [N, F] to logits or values [N, C], as a model gives them."""
-    outputs, label_kind, labels = store.facts.num_classes, store.facts.label_kind, train.labels
+    outputs, label_kind = store.facts.num_classes, store.facts.label_kind
     if kind == "majority":
         row = _constant(labels, label_kind, outputs)
         return lambda rows: np.tile(row, (len(rows), 1))
