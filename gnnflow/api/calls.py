@@ -9,6 +9,7 @@ of `--set`. workspace: where artifacts and runs live. progress: whether lines ar
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from gnnflow import registry
 from gnnflow.api.configs import ConfigSource, Given, Tables
 from gnnflow.api.performing import Listener, perform, perform_sweep, performing
-from gnnflow.api.results import Checked, Compared, Planned, Run, Scores, Swept
+from gnnflow.api.results import Checked, Compared, Planned, Recommended, Run, Scores, Swept
 from gnnflow.config.deployment import default_workspace
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.stages.differences import find_differences
@@ -164,6 +165,38 @@ def score(
             given = given.with_values(_config_of(*named, workspace=workspace or default_workspace()))
         result = perform(given.resolve(stage="score"), "score", listener=Listener.of(progress), config_uri=given.uri)
         return Scores(cast("ScoreResult", result), ids=ids)
+
+
+def recommend(
+    run: Run | ConfigSource,
+    top: int = 10,
+    *,
+    exclude_seen: bool = True,
+    out: str | os.PathLike[str] | None = None,
+    embeddings: str | None = None,
+    nodes: Tables = None,
+    edges: Tables = None,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    progress: bool | Listener = True,
+) -> Recommended:
+    """List the best of all items for each user of a run that predicts links, with metrics.
+
+    run: a run, or its config. exclude_seen: items are left out that a user has an edge to in the graph of the
+    embeddings. out: a Parquet file to write the lists to. embeddings: the folder of predictions that `gnnflow score`
+    wrote with the run's published model; by default the run's own, which saw no held-out link.
+    """
+    from gnnflow.stages.recommend import Listing
+    from gnnflow.stages.recommend import run as make_lists
+
+    if isinstance(run, Run):
+        run, workspace = _here(run.config, workspace=Workspace.of(run.uri).uri), None
+    given = Given(run, nodes, edges, overrides, workspace)
+    listing = Listing(top, exclude_seen, None if out is None else os.fspath(out), embeddings)
+    with locating(""):
+        resolved = given.resolve(stage="recommend")
+        with performing(resolved, listener=Listener.of(progress), config_uri=given.uri) as context:
+            return Recommended(**vars(make_lists(context, listing)))
 
 
 def runs(workspace: str | None = None) -> list[Run]:

@@ -53,6 +53,14 @@ Limit = Annotated[
         "of the run, at most 60 seconds.",
     ),
 ]
+Embeddings = Annotated[
+    str | None,
+    typer.Option(
+        "--embeddings",
+        metavar="FOLDER",
+        help="The predictions that `gnnflow score` wrote with the run's published model; by default the run's own.",
+    ),
+]
 
 
 def build_app() -> typer.Typer:
@@ -65,7 +73,7 @@ def build_app() -> typer.Typer:
         add_completion=False,
     )
     app.callback()(_root)
-    own: dict[str, Callable[..., None]] = {"run": run, "flat": flat, "publish": publish}
+    own: dict[str, Callable[..., None]] = {"run": run, "flat": flat, "publish": publish, "recommend": recommend}
     for stage in STAGES.values():
         app.command(stage.name, help=stage.summary)(own.get(stage.name) or _stage_command(stage.name))
     app.command()(init)
@@ -138,6 +146,44 @@ def publish(
     typer.echo(f"{summary['name']} version {summary['version']}: {summary['reason']}")
     typer.echo(f"in service   version {summary['in_service']}")
     typer.echo(f"predictions  {summary['predictions']}")
+
+
+def recommend(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    workspace: WorkspaceOption = None,
+    *,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="Items in each user's list.")] = 10,
+    exclude_seen: Annotated[
+        bool,
+        typer.Option(
+            "--exclude-seen/--include-seen", help="Leave out the items that a user has an edge to in the graph."
+        ),
+    ] = True,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE", help="Parquet file for the lists: user, item, rank, score.")
+    ] = None,
+    embeddings: Embeddings = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the best of all items for each user of a run that predicts links, and measure the lists."""
+    from gnnflow.api import calls
+
+    found = calls.recommend(
+        config,
+        top,
+        exclude_seen=exclude_seen,
+        out=out,
+        embeddings=embeddings,
+        overrides=overrides or (),
+        workspace=workspace,
+        progress=listener(),
+    )
+    if as_json:
+        show(found.summary(), as_json=True)
+        return
+    for line in found.lines():
+        typer.echo(line)
 
 
 def inspect(
@@ -257,14 +303,7 @@ def score_pairs(
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="Parquet file for the pairs with their scores.")],
     workspace: WorkspaceOption = None,
     *,
-    embeddings: Annotated[
-        str | None,
-        typer.Option(
-            "--embeddings",
-            metavar="FOLDER",
-            help="The predictions that `gnnflow score` wrote with the run's published model; by default the run's own.",
-        ),
-    ] = None,
+    embeddings: Embeddings = None,
 ) -> None:
     """Score pairs of nodes with the embeddings of a completed run, or later ones of its published model."""
     from gnnflow.stages import pairs as scoring

@@ -60,9 +60,9 @@ def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: s
             where=run,
             fix="Give a run whose config has task.kind: link.",
         )
-    held = artifacts["infer"] if embeddings is None else _scored_by(artifacts["train"], embeddings)
+    held = artifacts["infer"] if embeddings is None else scored_by(artifacts["train"], embeddings)
     chunks = scan(absolute(table))
-    _refuse_taken(out, files={chunk.uri for chunk in chunks}, folders=(uri, held, *artifacts.values()))
+    refuse_taken(out, files={chunk.uri for chunk in chunks}, folders=(uri, held, *artifacts.values()))
     target = graph.get("target") or ""
     src, dst = (own_name(graph[name], target, default=name) for name in ("src", "dst"))
     pairs = _read(chunks, table, src, dst)
@@ -76,7 +76,7 @@ def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: s
     return write_table(absolute(out), pa.table(scored))
 
 
-def _scored_by(trained: str, embeddings: str) -> str:
+def scored_by(trained: str, embeddings: str) -> str:
     """Return the artifact of these predictions. Raises ScoringError if another model made them."""
     artifact = absolute(embeddings).rstrip("/").removesuffix("/predictions")
     manifest = read_manifest(artifact)
@@ -89,7 +89,7 @@ def _scored_by(trained: str, embeddings: str) -> str:
     return artifact
 
 
-def _refuse_taken(out: str, *, files: set[str], folders: Iterable[str]) -> None:
+def refuse_taken(out: str, *, files: set[str], folders: Iterable[str]) -> None:
     """Raise StorageError if the scores would replace the table, lie in the run, or not be named as Parquet."""
     reason, fix = "", "Name another file."
     if any(is_below(out, file) for file in files):
