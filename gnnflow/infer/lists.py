@@ -132,8 +132,9 @@ class ListJob:
         return combine(self.store.nodes(partition, ["id"], node_type=node_type)["id"])
 
     def _count(self, node_type: int) -> int:
-        parts = (self.rows(each, node_type) for each in range(self.store.num_partitions))
-        return sum(len(range(each.start, each.stop)) for each in parts)
+        book = self.store.book
+        starts = book.offsets[node_type : -1 : book.num_types]
+        return int((book.offsets[node_type + 1 :: book.num_types] - starts).sum())
 
 
 def _predictions(partition: int) -> str:
@@ -279,12 +280,12 @@ class _Tiles:
     def hold_items(self, embeddings: FloatArray) -> int:
         """Hold the items of the next scores; return how many they are."""
         self._held = len(embeddings)
-        self._items[: self._held] = torch.from_numpy(embeddings)
+        self._items.numpy()[: self._held] = embeddings
         return self._held
 
     def score(self, embeddings: FloatArray) -> FloatArray:
         """Return the scores of users and the items that are held."""
-        self._users[: len(embeddings)] = torch.from_numpy(embeddings)
+        self._users.numpy()[: len(embeddings)] = embeddings
         scores: FloatArray = self._model.score_all(self._users, self._items).numpy()
         return np.ascontiguousarray(scores[: len(embeddings), : self._held])
 

@@ -268,10 +268,10 @@ def _measure(artifact: str, files: list[str], *, top: int) -> tuple[dict[str, fl
         encoded = combine(links["user"]).dictionary_encode()
         numbers = first + to_numpy(encoded.indices).astype(np.int64)
         first += len(encoded.dictionary)
-        ranks = (to_numpy(pc.fill_null(combine(links[each]), top + 1)).astype(np.int64) for each in _RANKS)
+        found = (to_numpy(pc.fill_null(combine(links[each]), top + 1)).astype(np.int64) for each in _RANKS)
         groups = {"split": SPLITS, "popularity": THIRDS}
         codes = (to_numpy(pc.index_in(combine(links[each]), pa.array(names))) for each, names in groups.items())
-        parts.append((numbers, *codes, *ranks))
+        parts.append((numbers, *codes, *found))
     users, splits, thirds, *both = (np.concatenate(each) for each in zip(*parts, strict=True))
     evaluated: dict[str, int] = {}
     for code, split in enumerate(SPLITS):
@@ -280,9 +280,9 @@ def _measure(artifact: str, files: list[str], *, top: int) -> tuple[dict[str, fl
             if not group and len(rows):
                 evaluated[split] = len(np.unique(users[rows]))
             for prefix, ranks in zip(("", f"{POPULARITY}."), both, strict=True):
-                found = list_metrics(PlacedLinks(users[rows], ranks[rows] - 1), top=top)
+                measured = list_metrics(PlacedLinks(users[rows], ranks[rows] - 1), top=top)
                 key = f"{prefix}{split}.{group}." if group else f"{prefix}{split}."
-                metrics |= {f"{key}{name}": value for name, value in found.items()}
+                metrics |= {f"{key}{name}": value for name, value in measured.items()}
     return metrics, evaluated
 
 
