@@ -3,7 +3,7 @@
     python benchmarks/recommend.py                                        # 1,000,000 users, 100,000 items, 2 workers
     python benchmarks/recommend.py --users 20000 --items 100000 --decoder mlp
 
-Users and items are ids in a generated table of edges, of which one per user is held out; items differ in popularity.
+Users and items are ids in a generated table of edges, of which a tenth is held out; items differ in popularity.
 Embeddings are normal numbers, in the form that GraphInfer leaves them, and the decoder is untrained: the lists mean
 nothing, and cost what others of this size cost. What is measured begins at the graph store and the embeddings and ends
 with the lists of K unseen items on disk.
@@ -54,7 +54,7 @@ def config_of(chosen: Chosen, folder: Path) -> Config:
                 "target": _RELATION,
                 "partitions": chosen.partitions,
             },
-            "task": {"kind": "link", "split": {"kind": "random", "valid": 0.0, "test": 0.1}},
+            "task": {"kind": "link", "split": {"kind": "random", "valid": 0.05, "test": 0.05}},
             "cluster": local if chosen.workers else {"kind": "synchronous"},
         }
     )

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 POPULARITY = "popularity"
 _RANKS = ("rank", "popularity_rank")
 _METRICS = ("recall", "ndcg", "precision")
-_NAME_WIDTH, _CELL_WIDTH = 28, 30
+_NAME_WIDTH, _CELL_WIDTH = 22, 34
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 import shlex
 
 import pyarrow.parquet as pq
+import pytest
 from typer.testing import CliRunner
 
 from gnnflow.cli.commands import build_app
@@ -14,6 +15,8 @@ from tests.conftest import REPOSITORY
 _PAGE = REPOSITORY / "docs" / "recommendations.md"
 
 
+@pytest.mark.slow  # the training that the page shows: a minute
+@pytest.mark.merge
 def test_the_page_of_recommendations_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (block,) = re.findall(r"```bash\n(.*?)```", _PAGE.read_text(), re.DOTALL)
