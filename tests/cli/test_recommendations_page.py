@@ -33,7 +33,7 @@ def test_the_page_of_recommendations_runs_from_top_to_bottom(tmp_path, monkeypat
     assert table.num_rows == 10 * len(table["user"].unique())
     (code,) = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     names = {}
-    exec(code, names)  # noqa: S102 - the page's own lines
+    exec(code, names)
     assert names["found"].reused
     assert names["found"].table == table
     # the figures that the page shows are printed with these names
