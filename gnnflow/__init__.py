@@ -22,12 +22,13 @@ if TYPE_CHECKING:
         neighborhoods,
         plan,
         publish,
+        recommend,
         run,
         runs,
         score,
         sweep,
     )
-    from gnnflow.api.results import Run, Scores
+    from gnnflow.api.results import Recommended, Run, Scores
     from gnnflow.config import Config
     from gnnflow.graph.errors import GnnflowError
 
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Config",
     "GnnflowError",
+    "Recommended",
     "Run",
     "Scores",
     "check",
@@ -44,6 +46,7 @@ __all__ = [
     "neighborhoods",
     "plan",
     "publish",
+    "recommend",
     "run",
     "runs",
     "score",
@@ -52,6 +55,7 @@ __all__ = [
 _ELSEWHERE = {
     "Config": "gnnflow.config",
     "GnnflowError": "gnnflow.graph.errors",
+    "Recommended": "gnnflow.api.results",
     "Run": "gnnflow.api.results",
     "Scores": "gnnflow.api.results",
 }

@@ -9,6 +9,7 @@ of `--set`. workspace: where artifacts and runs live. progress: whether lines ar
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +18,15 @@ from typing import TYPE_CHECKING, Any, cast
 from gnnflow import registry
 from gnnflow.api.configs import ConfigSource, Given, Tables
 from gnnflow.api.performing import Listener, perform, perform_sweep, performing
-from gnnflow.api.results import Checked, Compared, Planned, Run, Scores, Swept
+from gnnflow.api.results import Checked, Compared, Planned, Recommended, Run, Scores, Swept
 from gnnflow.config.deployment import default_workspace
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.stages.differences import find_differences
 from gnnflow.stages.first_look import first_look
-from gnnflow.stages.out import refuse_taken, write_out
+from gnnflow.stages.out import out_file, refuse_taken, write_out
 from gnnflow.storage.filesystem import exists
 from gnnflow.storage.refusals import locating
-from gnnflow.storage.run_folder import PREDICTIONS, find_run, list_runs, read_run
+from gnnflow.storage.run_folder import PREDICTIONS, find_run, list_runs, prediction_files, read_run
 from gnnflow.storage.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -173,14 +174,46 @@ def score(
 
 def _perform_out(given: Given, stage: str, listener: Listener, out: str | None) -> StageResult:
     """Run a stage that leaves predictions, and write them where the caller asks, if anywhere."""
-    run = given.resolve(stage=stage)
-    if out is not None:  # before hours of work
-        refuse_taken(out, run.config)
+    run, file = given.resolve(stage=stage), None if out is None else out_file(out)
+    if file is not None:  # before hours of work
+        refuse_taken(file, run.config)
     result = perform(run, stage, listener=listener, config_uri=given.uri)
-    if out is not None:
-        held: str = cast("RunResult | ScoreResult", result).predictions
-        write_out(held.removesuffix(f"/{PREDICTIONS}"), out)
+    if file is not None:
+        folder = cast("RunResult | ScoreResult", result).predictions.removesuffix(f"/{PREDICTIONS}")
+        write_out(folder, prediction_files(folder), file)
     return result
+
+
+def recommend(
+    run: Run | ConfigSource,
+    top: int = 10,
+    *,
+    exclude_seen: bool = True,
+    out: str | os.PathLike[str] | None = None,
+    embeddings: str | None = None,
+    nodes: Tables = None,
+    edges: Tables = None,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    progress: bool | Listener = True,
+) -> Recommended:
+    """List the best of all items for each user of a run that predicts links, with metrics.
+
+    run: a run, or its config. exclude_seen: items are left out that a user has an edge to in the graph of the
+    embeddings. out: a Parquet file to write the lists to. embeddings: the folder of predictions that `gnnflow score`
+    wrote with the run's published model; by default the run's own, which saw no held-out link.
+    """
+    from gnnflow.stages.recommend import Listing
+    from gnnflow.stages.recommend import run as make_lists
+
+    if isinstance(run, Run):
+        run, workspace = _here(run.config, workspace=Workspace.of(run.uri).uri), None
+    given = Given(run, nodes, edges, overrides, workspace)
+    listing = Listing(top, exclude_seen, None if out is None else os.fspath(out), embeddings)
+    with locating(""):
+        resolved = given.resolve(stage="recommend")
+        with performing(resolved, listener=Listener.of(progress), config_uri=given.uri) as context:
+            return Recommended(**vars(make_lists(context, listing)))
 
 
 def runs(workspace: str | None = None) -> list[Run]:

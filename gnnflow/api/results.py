@@ -16,12 +16,14 @@ from gnnflow.report.judging import headline_key
 from gnnflow.stages.differences import Differences
 from gnnflow.stages.forecast import Forecast
 from gnnflow.stages.look import Look
+from gnnflow.stages.recommend import RecommendResult
 from gnnflow.stages.report import report_of
 from gnnflow.stages.sweep import SweepResult
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.run_folder import PREDICTIONS, REPORT, metric_of, read_metrics, read_predictions, read_run
+from gnnflow.storage.tables import read_artifact_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -221,6 +223,33 @@ class Swept(Lined, SweepResult):
     def lines(self) -> Iterator[str]:
         """Yield the lines of the table: runs best first, failed ones last."""
         yield from self.comparison.lines
+
+
+class Recommended(Lined, RecommendResult):
+    """Lists of the best items of each user, and how good they are over all items."""
+
+    lines = RecommendResult.lines
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics: `test.ndcg_at_10`, `popularity.test.ndcg_at_10` and others."""
+        return self.facts.metrics
+
+    @property
+    def table(self) -> pa.Table:
+        """The lists, a row for each item of a user's list: user, item, rank from 1, score."""
+        return _read_folder(self.artifact, self.lists)
+
+    @property
+    def held_out(self) -> pa.Table:
+        """The held-out links with their ranks in the lists and in a list by popularity, null where not in them."""
+        return _read_folder(self.artifact, self.links)
+
+
+def _read_folder(artifact: str, folder: str) -> pa.Table:
+    below = folder.removeprefix(artifact).strip("/")
+    names = [each.name for each in read_manifest(artifact).files if each.name.startswith(f"{below}/")]
+    return pa.concat_tables([read_artifact_table(artifact, name) for name in names])
 
 
 class Compared(Lined, Differences):

@@ -62,6 +62,14 @@ Limit = Annotated[
         "of the run, at most 60 seconds.",
     ),
 ]
+Embeddings = Annotated[
+    str | None,
+    typer.Option(
+        "--embeddings",
+        metavar="FOLDER",
+        help="The predictions that `gnnflow score` wrote with the run's published model; by default the run's own.",
+    ),
+]
 
 
 def build_app() -> typer.Typer:
@@ -76,7 +84,13 @@ def build_app() -> typer.Typer:
         add_completion=False,
     )
     app.callback()(_root)
-    own: dict[str, Callable[..., None]] = {"run": run, "flat": flat, "publish": publish, "score": score}
+    own: dict[str, Callable[..., None]] = {
+        "run": run,
+        "flat": flat,
+        "publish": publish,
+        "score": score,
+        "recommend": recommend,
+    }
     for stage in STAGES.values():
         app.command(stage.name, help=stage.summary)(own.get(stage.name) or _stage_command(stage.name))
     app.command()(init)
@@ -182,6 +196,45 @@ def publish(
     typer.echo(f"{summary['name']} version {summary['version']}: {summary['reason']}")
     typer.echo(f"in service   version {summary['in_service']}")
     typer.echo(f"predictions  {summary['predictions']}")
+
+
+def recommend(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    workspace: WorkspaceOption = None,
+    *,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="Items in each user's list.")] = 10,
+    exclude_seen: Annotated[
+        bool,
+        typer.Option(
+            "--exclude-seen/--include-seen", help="Leave out the items that a user has an edge to in the graph."
+        ),
+    ] = True,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="PLACE", help="A file named .parquet, or a folder for recommended.parquet."),
+    ] = None,
+    embeddings: Embeddings = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the best of all items for each user of a run that predicts links, and measure the lists."""
+    from gnnflow.api import calls
+
+    found = calls.recommend(
+        config,
+        top,
+        exclude_seen=exclude_seen,
+        out=out,
+        embeddings=embeddings,
+        overrides=overrides or (),
+        workspace=workspace,
+        progress=listener(),
+    )
+    if as_json:
+        show(found.summary(), as_json=True)
+        return
+    for line in found.lines():
+        typer.echo(line)
 
 
 def inspect(
@@ -318,14 +371,7 @@ def score_pairs(
     ],
     workspace: WorkspaceOption = None,
     *,
-    embeddings: Annotated[
-        str | None,
-        typer.Option(
-            "--embeddings",
-            metavar="FOLDER",
-            help="The predictions that `gnnflow score` wrote with the run's published model; by default the run's own.",
-        ),
-    ] = None,
+    embeddings: Embeddings = None,
 ) -> None:
     """Score pairs of nodes with the embeddings of a completed run, or of a scoring by its published model."""
     from gnnflow.stages import pairs as scoring

@@ -166,6 +166,12 @@ STAGES: dict[str, Stage] = {
             needs=(STORE,),
             quick="gnnflow.stages.score:is_quick",
         ),
+        Stage(
+            "recommend",
+            "List the best of all items for each user, from the scores of a run that predicts links.",
+            "gnnflow.stages.recommend:run",
+            needs=("infer",),
+        ),
     )
 }
 

@@ -226,3 +226,24 @@ class InferFacts:
     sent: Sent = Sent()
     model: str = ""
     columns: ColumnFacts | None = None
+
+
+@dataclass(frozen=True)
+class RecommendFacts:
+    """Lists of the best items of each user, and their metrics over all items.
+
+    metrics: by `<split>.<metric>`, by third of the items as `<split>.<third>.<metric>`, and with `popularity.` before
+    it for the list of the most popular items. rows: of all lists. evaluated: users with held-out links of each split.
+    repeats: held-out links that are seen as well, so that a list without seen items cannot have them; not counted.
+    model: the digest of the training that made the decoder.
+    """
+
+    metrics: Figures
+    top: int
+    exclude_seen: bool
+    users: int
+    items: int
+    rows: int
+    evaluated: dict[str, int]
+    repeats: int
+    model: str

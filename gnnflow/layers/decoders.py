@@ -6,7 +6,7 @@ mlp:      W2 relu(W1 [s | t | a] + b1) + b2              distinguishes (s, t) fr
 
 a are the attributes of the edge, where edges have labels and attributes.
 
-Shapes: P pairs, W width of an embedding, A attributes, C outputs.
+Shapes: P pairs, W width of an embedding, A attributes, C outputs; S sources and T targets of all pairs between them.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class Decoder(nn.Module, ABC):
     def forward(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
         """Return the scores [P, C] of pairs with these embeddings [P, W] and attributes [P, A], if any."""
 
+    @abstractmethod
+    def score_all(self, sources: Tensor, targets: Tensor) -> Tensor:
+        """Return the first output [S, T] for all pairs of sources [S, W] and targets [T, W], without attributes."""
+
 
 class Dot(Decoder):
     """The inner product of the two ends."""
@@ -52,6 +56,10 @@ class Dot(Decoder):
     def forward(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
         """Return one score per pair [P, 1]."""
         return (source * target).sum(1, keepdim=True)
+
+    def score_all(self, sources: Tensor, targets: Tensor) -> Tensor:
+        """Return one product of matrices."""
+        return sources @ targets.T
 
 
 class DistMult(Decoder):
@@ -66,6 +74,10 @@ class DistMult(Decoder):
     def forward(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
         """Return one score per pair and output [P, C]."""
         return functional.linear(source * target, self.relation)
+
+    def score_all(self, sources: Tensor, targets: Tensor) -> Tensor:
+        """Return one product of matrices, after the weights of the columns."""
+        return (sources * self.relation[0]) @ targets.T
 
 
 class MLP(Decoder):
@@ -83,6 +95,15 @@ class MLP(Decoder):
         read = [source, target] if attributes is None else [source, target, attributes]
         rows: Tensor = self.last(functional.relu(self.first(torch.cat(read, 1))))
         return rows
+
+    def score_all(self, sources: Tensor, targets: Tensor) -> Tensor:
+        """Map each end once, since the first layer sums both, and add the halves a source at a time."""
+        assert not self.attribute_width, "random pairs have no attributes"
+        of_sources, of_targets = self.first.weight.tensor_split([sources.shape[1]], dim=1)
+        first = functional.linear(sources, of_sources, self.first.bias)
+        second = functional.linear(targets, of_targets)
+        weight, bias = self.last.weight[0], self.last.bias[0]
+        return torch.stack([functional.relu(second + row) @ weight + bias for row in first])
 
 
 _BUILD: dict[DecoderKind, Callable[[DecoderInputs, int], Decoder]] = {

@@ -219,6 +219,11 @@ class Model(nn.Module):
         assert self.decoder is not None, "a model of nodes scores no pairs"
         return self._to_label_unit(self.decoder(source, target, attributes))
 
+    def score_all(self, sources: Tensor, targets: Tensor) -> Tensor:
+        """Return the scores [S, T] of all pairs of sources [S, W] and targets [T, W], for links."""
+        assert self.decoder is not None, "a model of nodes scores no pairs"
+        return self.decoder.score_all(sources, targets)
+
     def _to_label_unit(self, scores: Tensor) -> Tensor:
         unit = self.inputs.unit
         # always in float32: half precision would round a large mean to its first digits

@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 from gnnflow.config.graph_section import tables_by_name
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.filesystem import absolute, has_pattern, is_below, join
-from gnnflow.storage.run_folder import prediction_files
 from gnnflow.storage.table_files import format_of
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.workspace import Workspace
 from gnnflow.storage.writing import write_in_pieces
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from gnnflow.config import Config
@@ -42,23 +43,22 @@ def out_file(out: str, *, name: str = "predictions") -> str:
     return absolute(out) if format_of(out) == "parquet" else join(absolute(out), f"{name}.parquet")
 
 
-def refuse_taken(out: str, config: Config) -> None:
-    """Raise StorageError if predictions of a config would replace one of its tables, or lie among its artifacts."""
-    file, reason = out_file(out), ""
+def refuse_taken(file: str, config: Config) -> None:
+    """Raise StorageError if a file would replace one of a config's tables, or lie among its artifacts."""
+    reason = ""
     if Workspace.at(config.workspace).owns(file):
         reason = "lies in the workspace, whose files nobody changes"
     elif any(is_below(file, absolute(table)) for table in tables_by_name(config.graph).values()):
         reason = "is one of the config's tables, or lies in its folder, and would be read as a table"
     if reason:
-        raise StorageError(reason, where=f"--out {out}", fix="Name another place.")
+        raise StorageError(reason, where=f"--out {file}", fix="Name another place.")
 
 
-def write_out(folder: str, out: str) -> FileEntry:
-    """Write the predictions of a run, or of the artifact of a scoring, as one file, part by part.
+def write_out(folder: str, parts: Sequence[str], file: str) -> FileEntry:
+    """Write the Parquet files of a run, or of an artifact, as one file, part by part.
 
     For an object store the file is held in memory until it is whole.
     """
-    parts = prediction_files(folder)
 
     def write(sink: pa.NativeFile) -> None:
         first = read_artifact_table(folder, parts[0])
@@ -67,4 +67,4 @@ def write_out(folder: str, out: str) -> FileEntry:
             for name in parts[1:]:
                 writer.write_table(read_artifact_table(folder, name))
 
-    return write_in_pieces(out_file(out), write)
+    return write_in_pieces(file, write)

@@ -99,11 +99,11 @@ def _source_of(run: str, workspace: str, embeddings: str | None) -> _Source:
     uri = find_run(run, workspace=Workspace.at(workspace))
     record = read_run(uri)
     artifacts = record["artifacts"]
-    held = artifacts["infer"] if embeddings is None else _scored_by(artifacts["train"], embeddings)
+    held = artifacts["infer"] if embeddings is None else scored_by(artifacts["train"], embeddings)
     return _Source(record["config"], held, (uri, held, *artifacts.values()), partial(load_model, artifacts["train"]))
 
 
-def _scored_by(trained: str, embeddings: str) -> str:
+def scored_by(trained: str, embeddings: str) -> str:
     """Return the artifact of these predictions. Raises ScoringError if another model made them."""
     artifact = absolute(embeddings).rstrip("/").removesuffix("/predictions")
     _check_model(artifact, read_manifest(trained).digest, where=f"--embeddings {embeddings}")

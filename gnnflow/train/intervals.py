@@ -122,11 +122,7 @@ def _of_classes(values: Values, logits: FloatArray, labels: Array) -> dict[str, 
         influence = _mean_influence(*one_against_rest(logits, labels), _precision_influence)
         found["average_precision"] = _area(values["average_precision"], influence)
     if "brier" in values:
-        group, num_groups = _groups(len(labels))
-        errors = squared_errors(logits, labels)
-        sums = [np.bincount(group, weights, minlength=num_groups)[:, None] for weights in (errors, None)]
-        total, count = (each[:, 0] for each in _resampled(sums))
-        found["brier"] = _percentiles(total / count, values["brier"])
+        found["brier"] = mean_interval(squared_errors(logits, labels), values["brier"])
     return found
 
 
@@ -182,10 +178,7 @@ def _of_numbers(values: Values, logits: FloatArray, labels: Array) -> dict[str, 
 
 def _of_links(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
     found = {name: _wilson(value, len(labels)) for name, value in values.items() if name.startswith("hits_at_")}
-    group, num_groups = _groups(len(labels))
-    sums = [np.bincount(group, weights, minlength=num_groups)[:, None] for weights in (1 / ranks_of(logits), None)]
-    total, count = (each[:, 0] for each in _resampled(sums))
-    found["mrr"] = _percentiles(total / count, values["mrr"])
+    found["mrr"] = mean_interval(1 / ranks_of(logits), values["mrr"])
     if "roc_auc" in values:
         truth = np.zeros(logits.shape, bool)
         truth[:, 0] = True
@@ -202,6 +195,14 @@ _INTERVALS: dict[LabelKind, Callable[[Values, FloatArray, Array], dict[str, Inte
     "regression": _of_numbers,
     "link": _of_links,
 }
+
+
+def mean_interval(each: Array, mean: float) -> Interval:
+    """Return the interval of the mean of a number of each target [N], by the bootstrap."""
+    group, num_groups = _groups(len(each))
+    sums = [np.bincount(group, weights, minlength=num_groups)[:, None] for weights in (each, None)]
+    total, count = (resampled[:, 0] for resampled in _resampled(sums))
+    return _percentiles(total / count, mean)
 
 
 def _wilson(share: float, count: int) -> Interval:

@@ -59,3 +59,13 @@ def test_a_decoder_changes_no_other_weight() -> None:
         states.append(build_model(config, ModelInputs(7, 5, decoder=decoder)).state_dict())
     for name, tensor in states[0].items():
         assert torch.equal(tensor, states[1][name])
+
+
+@pytest.mark.parametrize("kind", ["dot", "distmult", "mlp"])
+def test_all_pairs_have_the_scores_that_pairs_have_by_themselves(kind) -> None:  # type: ignore[no-untyped-def]
+    decoder = build_decoder(DecoderInputs(kind, hidden=3), 5)
+    for weight in decoder.parameters():
+        torch.nn.init.normal_(weight)
+    targets = torch.randn(4, 5)
+    sources, others = SOURCE.repeat_interleave(4, 0), targets.repeat(6, 1)
+    torch.testing.assert_close(decoder.score_all(SOURCE, targets).flatten(), decoder(sources, others)[:, 0])
