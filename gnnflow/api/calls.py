@@ -20,6 +20,7 @@ from gnnflow.api.performing import Listener, perform, perform_sweep, performing
 from gnnflow.api.results import Checked, Compared, Planned, Run, Scores, Swept
 from gnnflow.config.deployment import default_workspace
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
+from gnnflow.stages import entry
 from gnnflow.stages.differences import find_differences
 from gnnflow.stages.first_look import first_look
 from gnnflow.storage.filesystem import exists
@@ -155,15 +156,17 @@ def score(
     """Score tables with the model in service.
 
     model: `NAME@champion`, whose config and tables are then the ones it was published with, except the tables given; or
-    a config that names the model. ids: return the predictions of these alone. Raises RegistryError where the version is
-    not in service.
+    a config that names the model. ids: score these alone, whose neighbourhoods are then all that is computed; None for
+    all. Raises RegistryError where the version is not in service, TableError for ids that are not in the tables.
     """
     given = Given(model, nodes, edges, overrides, workspace)
     with locating(""):
         if isinstance(model, str) and (named := _model_of(model)):
             given = given.with_values(_config_of(*named, workspace=workspace or default_workspace()))
-        result = perform(given.resolve(stage="score"), "score", listener=Listener.of(progress), config_uri=given.uri)
-        return Scores(cast("ScoreResult", result), ids=ids)
+        with performing(given.resolve(stage="score"), listener=Listener.of(progress), config_uri=given.uri) as context:
+            if ids is None:
+                return Scores(cast("ScoreResult", entry.perform(context, "score")))
+            return Scores(entry.score_some(context, ids))
 
 
 def runs(workspace: str | None = None) -> list[Run]:

@@ -10,6 +10,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -65,7 +66,7 @@ def build_app() -> typer.Typer:
         add_completion=False,
     )
     app.callback()(_root)
-    own: dict[str, Callable[..., None]] = {"run": run, "flat": flat, "publish": publish}
+    own: dict[str, Callable[..., None]] = {"run": run, "flat": flat, "publish": publish, "score": score}
     for stage in STAGES.values():
         app.command(stage.name, help=stage.summary)(own.get(stage.name) or _stage_command(stage.name))
     app.command()(init)
@@ -138,6 +139,46 @@ def publish(
     typer.echo(f"{summary['name']} version {summary['version']}: {summary['reason']}")
     typer.echo(f"in service   version {summary['in_service']}")
     typer.echo(f"predictions  {summary['predictions']}")
+
+
+def score(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    workspace: WorkspaceOption = None,
+    ids: Annotated[
+        str | None,
+        typer.Option(
+            "--ids",
+            metavar="FILE|ID,ID",
+            help="Score these nodes alone, and print their predictions: ids with commas, or a file with one a line.",
+        ),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Score with the model in service: all targets, or some ids."""
+    from gnnflow.api import calls
+
+    asked = None if ids is None else _read_ids(ids)
+    found = calls.score(config, ids=asked, overrides=overrides or (), workspace=workspace, progress=listener())
+    if as_json or asked is None:
+        show(found.summary(), as_json=as_json)
+        return
+    for row in found.predictions.to_pylist():
+        typer.echo("  ".join(_cell(value) for value in row.values()))
+
+
+def _read_ids(given: str) -> list[str]:
+    """Return the ids in a file, one a line, or in a text with commas."""
+    path = Path(given)
+    texts = path.read_text(encoding="utf-8").splitlines() if path.is_file() else given.split(",")
+    return [text.strip() for text in texts if text.strip()]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_cell, value)) + "]"
+    return metric_text(value) if isinstance(value, float) else str(value)
 
 
 def inspect(
