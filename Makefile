@@ -8,6 +8,7 @@
 # make mutants           seeded faults in the code, and which of the tests find them: a few hours
 # make bench             list the benchmarks; make bench NAME=epoch ARGS="--small" runs one
 # make lint              style, types, import contracts, generated documentation
+# make docs              write docs/config.md, and the documentation as a site to build/site
 # make proto             generate the class of GraphFeatures from its .proto
 # make clean             remove caches, runs and the generated graph
 
@@ -32,6 +33,9 @@ LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
 # The tests start hundreds of interpreters, and uv leaves what it installs uncompiled: without a place to keep what one of
 # them compiled, each does so again, which doubles the time it takes to start.
 unexport PYTHONDONTWRITEBYTECODE
+
+# A link that leads nowhere, or a page that no list names, ends it with an error.
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 .DELETE_ON_ERROR:
 .PHONY: quickstart test test-slice test-airflow test-airflow-all test-card test-card-all test-helm test-all mutants bench lint docs proto clean
@@ -93,9 +97,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/words.py
 	$(BIN)/python -m gnnflow.config | diff -u docs/config.md -
+	$(SITE)
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m gnnflow.config > docs/config.md
+	$(SITE)
 
 # The compiler writes for protobuf 6.31.1 and later, as pyproject.toml promises: a newer one would need a newer protobuf.
 proto: | $(UV)

@@ -21,12 +21,14 @@ from gnnflow.api.performing import Listener, perform, perform_sweep, performing
 from gnnflow.api.results import Checked, Compared, Planned, Recommended, Run, Scores, Swept
 from gnnflow.config.deployment import default_workspace
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
+from gnnflow.stages import entry
 from gnnflow.stages.differences import find_differences
 from gnnflow.stages.first_look import first_look
 from gnnflow.stages.out import out_file, refuse_taken, write_out
 from gnnflow.storage.filesystem import exists
 from gnnflow.storage.refusals import locating
 from gnnflow.storage.run_folder import PREDICTIONS, find_run, list_runs, prediction_files, read_run
+from gnnflow.storage.tables import write_table
 from gnnflow.storage.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -161,15 +163,24 @@ def score(
     """Score tables with the model in service.
 
     model: `NAME@champion`, whose config and tables are then the ones it was published with, except the tables given; or
-    a config that names the model. ids: return the predictions of these alone. out: a folder, or a file named .parquet,
-    where all predictions also appear. Raises RegistryError where the version is not in service.
+    a config that names the model. ids: score these alone, whose neighbourhoods are then all that is computed; None for
+    all. out: a folder, or a file named .parquet, where the predictions also appear. Raises RegistryError where the
+    version is not in service, TableError for ids that are not in the tables.
     """
     given = Given(model, nodes, edges, overrides, workspace)
     with locating(""):
         if isinstance(model, str) and (named := _model_of(model)):
             given = given.with_values(_config_of(*named, workspace=workspace or default_workspace()))
-        result = _perform_out(given, "score", Listener.of(progress), out)
-        return Scores(cast("ScoreResult", result), ids=ids)
+        if ids is None:
+            return Scores(cast("ScoreResult", _perform_out(given, "score", Listener.of(progress), out)))
+        run, file = given.resolve(stage="score"), None if out is None else out_file(out)
+        if file is not None:
+            refuse_taken(file, run.config)
+        with performing(run, listener=Listener.of(progress), config_uri=given.uri) as context:
+            scored = entry.score_some(context, ids)
+        if file is not None:
+            write_table(file, scored.predictions)
+        return Scores(scored)
 
 
 def _perform_out(given: Given, stage: str, listener: Listener, out: str | None) -> StageResult:

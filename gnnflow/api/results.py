@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import metric_text
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.report.judging import headline_key
@@ -19,7 +16,6 @@ from gnnflow.stages.look import Look
 from gnnflow.stages.recommend import RecommendResult
 from gnnflow.stages.report import report_of
 from gnnflow.stages.sweep import SweepResult
-from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.run_folder import PREDICTIONS, REPORT, metric_of, read_metrics, read_predictions, read_run
@@ -32,6 +28,7 @@ if TYPE_CHECKING:
     from gnnflow.stages.pipeline import RunResult
     from gnnflow.stages.score import ScoreResult
     from gnnflow.stages.score_figures import ScoreDrift
+    from gnnflow.stages.score_ids import SomeScores
 
 
 class Run:
@@ -128,11 +125,10 @@ class Run:
 
 
 class Scores:
-    """The scores of tables by a published model. ids: the only ones whose predictions are returned; None for all."""
+    """The scores of tables by a published model: of all targets, or of the ids asked."""
 
-    def __init__(self, result: ScoreResult, *, ids: Sequence[Any] | None = None) -> None:
+    def __init__(self, result: ScoreResult | SomeScores) -> None:
         self._result = result
-        self._ids = ids
 
     @property
     def model(self) -> str:
@@ -141,13 +137,14 @@ class Scores:
 
     @property
     def uri(self) -> str:
-        """The folder of the predictions of all targets."""
-        return self._result.predictions
+        """The folder of the predictions; empty for those of some ids, which are not written."""
+        held = self._result.predictions
+        return held if isinstance(held, str) else ""
 
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics where the tables have labels: `score.accuracy` and others, with bounds; else empty."""
-        return self._result.figures.metrics
+        return self._result.metrics
 
     @property
     def drift(self) -> ScoreDrift | None:
@@ -155,7 +152,7 @@ class Scores:
         return self._result.drift
 
     def lines(self) -> Iterator[str]:
-        """Yield metrics, distribution and drift, as the command line prints them."""
+        """Yield what the command line prints: metrics, distribution and drift, or the predictions of some ids."""
         return self._result.lines()
 
     @property
@@ -165,33 +162,16 @@ class Scores:
 
     @cached_property
     def predictions(self) -> pa.Table:
-        """The predictions, of the given ids in their order, or of all targets. Raises TableError for an unknown id."""
-        held = read_predictions(self.uri.rstrip("/").removesuffix(f"/{PREDICTIONS}"))
-        return held if self._ids is None else _rows_of(held, self._ids)
+        """The predictions, of the ids asked in their order, or of all targets."""
+        held = self._result.predictions
+        return read_predictions(held.rstrip("/").removesuffix(f"/{PREDICTIONS}")) if isinstance(held, str) else held
 
     def summary(self) -> dict[str, Any]:
         """Return plain values."""
         return self._result.summary()
 
     def __repr__(self) -> str:
-        return f"Scores({self.model!r}, {self.uri!r})"
-
-
-def _rows_of(held: pa.Table, ids: Sequence[Any]) -> pa.Table:
-    try:
-        asked = pa.array(list(ids)).cast(held["id"].type)
-    except (pa.ArrowException, TypeError) as error:
-        kind, fix = held["id"].type, "Give them as the node table does."
-        raise TableError(f"the ids are not {kind}, as in the predictions", where="ids", fix=fix) from error
-    rows = pc.index_in(asked, value_set=combine(held["id"]))
-    if rows.null_count:
-        first = asked.filter(pc.is_null(rows))[0].as_py()
-        raise TableError(
-            f"id {first!r} has no prediction ({rows.null_count} such ids)",
-            where="ids",
-            fix="Give ids of the node table; infer.targets: all scores every node.",
-        )
-    return held.take(rows)
+        return f"Scores({self.model!r}, {self.uri or f'{self.predictions.num_rows} ids'!r})"
 
 
 class Lined:

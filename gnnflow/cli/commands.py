@@ -10,6 +10,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -169,20 +170,38 @@ def score(
     overrides: Overrides = None,
     workspace: WorkspaceOption = None,
     out: Out = None,
+    ids: Annotated[
+        str | None,
+        typer.Option(
+            "--ids",
+            metavar="FILE|ID,ID",
+            help="Score these nodes alone, and print their predictions: ids with commas, or a file with one a line.",
+        ),
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Score the current tables with the model in service; print metrics and drift."""
+    """Score the current tables with the model in service; print metrics and drift, or the predictions of some ids."""
     from gnnflow.api import calls
 
-    scores = calls.score(config, overrides=overrides or (), workspace=workspace, progress=listener(), out=out)
+    asked = None if ids is None else _read_ids(ids)
+    overrides = overrides or []
+    scores = calls.score(config, ids=asked, overrides=overrides, workspace=workspace, progress=listener(), out=out)
     if as_json:
         show(scores.summary(), as_json=True)
         return
     for line in scores.lines():
         typer.echo(line)
     typer.echo(f"\nmodel        {scores.model}")
-    typer.echo(f"predictions  {scores.uri}")
+    if scores.uri:
+        typer.echo(f"predictions  {scores.uri}")
+
+
+def _read_ids(given: str) -> list[str]:
+    """Return the ids in a file, one a line, or in a text with commas."""
+    path = Path(given)
+    texts = path.read_text(encoding="utf-8").splitlines() if path.is_file() else given.split(",")
+    return [text.strip() for text in texts if text.strip()]
 
 
 def publish(

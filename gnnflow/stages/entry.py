@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnnflow.cluster import Cluster
 from gnnflow.stages.check import check_stage
@@ -10,10 +10,11 @@ from gnnflow.stages.resolve import cluster_for
 from gnnflow.stages.running import run_stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gnnflow.stages.base import StageContext, StageResult
     from gnnflow.stages.resolve import ResolvedRun
+    from gnnflow.stages.score_ids import SomeScores
 
 _NO_WORKERS = (
     "the tables are small, so the work runs in this process; `cluster: {kind: local}` in the config starts workers"
@@ -24,6 +25,14 @@ def perform(context: StageContext, stage: str) -> StageResult:
     """Check everything that is known before a stage runs, then run it."""
     check_stage(context.run, stage)
     return run_stage(context, stage)
+
+
+def score_some(context: StageContext, ids: Sequence[Any]) -> SomeScores:
+    """Check everything that is known before stage score runs, then score some nodes alone, given by the user's ids."""
+    from gnnflow.stages.score_ids import score_ids
+
+    check_stage(context.run, "score")
+    return score_ids(context, ids)
 
 
 def cluster_of(run: ResolvedRun, *, say: Callable[[str], None]) -> Cluster:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,9 @@ from gnnflow.storage.verified import expect_files
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
 
-_AT_ONCE = 4096  # nodes whose neighbourhoods are cut in one pass over the partitions
+AT_ONCE = 4096
+"""Nodes whose neighbourhoods are cut in one pass over the partitions."""
+_MOST_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -53,29 +56,44 @@ class RunGraph:
         store = GraphStore.of_run(artifacts[record["store"]], select)
         return RunGraph(config, Neighbors(store, select if kept else "", config.sampling))
 
+    @cached_property
+    def _held(self) -> list[pa.Array]:
+        """The users' ids of the nodes of the target type, partition by partition."""
+        store, kind = self.neighbors.store, self.config.graph.target_type
+        return [combine(store.nodes(part, ["id"], node_type=kind)["id"]) for part in range(store.num_partitions)]
+
+    def read_ids(self, ids: Sequence[Any]) -> pa.Array:
+        """Return ids as the graph holds them. Raises TableError where they are of another type."""
+        return _as_type(ids, self._held[0].type)
+
     def find(self, ids: Sequence[Any]) -> IntArray:
         """Return the dense id of each of the user's ids, of the target type.
 
-        Raises TableError for an id that the graph does not have.
+        Raises TableError for ids that the graph does not have.
         """
         store, kind = self.neighbors.store, self.config.graph.target_type
-        held = [combine(store.nodes(part, ["id"], node_type=kind)["id"]) for part in range(store.num_partitions)]
-        asked = _as_type(ids, held[0].type)
+        asked = self.read_ids(ids)
         found = np.full(len(asked), -1, np.int64)
-        for part, own in enumerate(held):
+        for part, own in enumerate(self._held):
             # the row of each asked id in this partition [n], null where it is elsewhere
             rows = pc.index_in(asked, value_set=own)
             here = to_numpy(pc.is_valid(rows))
             first = store.book.start(part) + store.book.rows(part, kind).start
             found[here] = first + to_numpy(rows.drop_null())
-        if len(missing := np.flatnonzero(found < 0)):
-            near = "" if pa.types.is_integer(asked.type) else near_id(asked.slice(int(missing[0]), 1), iter(held))
-            raise TableError(
-                f"id {asked[int(missing[0])].as_py()!r} is not in the graph of this run ({len(missing)} such ids)",
-                where="ids",
-                fix=near or "Give ids of the node table.",
-            )
+        missing = asked.filter(pa.array(found < 0))
+        if len(missing):
+            raise self._unknown(missing)
         return found
+
+    def _unknown(self, missing: pa.Array) -> TableError:
+        near = "" if pa.types.is_integer(missing.type) else near_id(missing.slice(0, 1), iter(self._held))
+        shown = ", ".join(map(repr, missing.slice(0, _MOST_SHOWN).to_pylist()))
+        more = f" and {len(missing) - _MOST_SHOWN} others" if len(missing) > _MOST_SHOWN else ""
+        return TableError(
+            f"{'id' if len(missing) == 1 else 'ids'} {shown}{more}: not in the graph",
+            where="ids",
+            fix=near or "Give ids of the node table.",
+        )
 
     def cut(self, targets: IntArray) -> tuple[Neighborhood, Array | None]:
         """Return the merged neighbourhood of distinct nodes, given by dense ids, and their labels, if any."""
@@ -113,7 +131,7 @@ def cut_batches(run: str, ids: Sequence[Any], *, batch_size: int) -> Iterator[Cu
     graph = RunGraph.of(run)
     asked = list(dict.fromkeys(ids))
     targets = graph.find(asked)
-    size = max(1, _AT_ONCE // batch_size) * batch_size
+    size = max(1, AT_ONCE // batch_size) * batch_size
     for start in range(0, len(asked), size):
         whole, labels = graph.cut(targets[start : start + size])
         for first in range(0, len(whole.roots), batch_size):
@@ -125,10 +143,11 @@ def cut_batches(run: str, ids: Sequence[Any], *, batch_size: int) -> Iterator[Cu
 
 
 def _as_type(ids: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return ids as the graph holds them. Raises TableError where they are of another type."""
+    """Return ids in a type. Raises TableError where they are not of it."""
     try:
         given = pa.array(list(ids))
-        if pa.types.is_integer(given.type) or not pa.types.is_integer(kind):
+        # an id of a command line is text
+        if pa.types.is_integer(given.type) or pa.types.is_string(given.type) or not pa.types.is_integer(kind):
             return given.cast(kind)
     except (pa.ArrowException, TypeError):
         pass

@@ -63,6 +63,11 @@ class ScoreResult(StageResult):
     figures: Figures
     drift: ScoreDrift | None = None
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the predictions where the tables have labels; else empty."""
+        return self.figures.metrics
+
     def lines(self) -> Iterator[str]:
         """Yield the figures and the drift, as sentences for a person."""
         yield from self.figures.lines()
@@ -73,7 +78,7 @@ class ScoreResult(StageResult):
         """Return the version that scored, and the folder of its predictions."""
         scored = {"name": self.name, "version": self.version, "predictions": self.predictions, "rows_out": self.rows}
         drift = None if self.drift is None else self.drift.as_document()
-        judged = {"metrics": self.figures.metrics, "drift": drift}
+        judged = {"metrics": self.metrics, "drift": drift}
         return {**super().summary(), **scored, **judged, "reads": list(self.reads)}
 
 
@@ -84,7 +89,7 @@ def run(context: StageContext) -> ScoreResult:
     turns the certificate off.
     """
     begin = time.monotonic()
-    context = _with_all_edges(context)
+    context = with_all_edges(context)
     config = context.config
     if not config.infer.parity_samples:
         raise ConfigError(
@@ -92,9 +97,9 @@ def run(context: StageContext) -> ScoreResult:
             where="infer.parity_samples",
             fix="Set it to 1 or more (the default is 256): what a published model scores must be certified.",
         )
-    name, version = _in_service(config)
+    name, version = in_service(config)
     if version is None:
-        raise RegistryError("no version is in service", where=name, fix="Run `gnnflow publish CONFIG` first.")
+        raise not_published(name)
     result = partial(ScoreResult, stage="score", name=name, version=version.version)
     if _is_of_this_run(context, version):
         check_run(version.run)
@@ -118,8 +123,8 @@ def run(context: StageContext) -> ScoreResult:
 
 def is_quick(context: StageContext) -> bool:
     """Return whether the predictions of the model in service exist already."""
-    context = _with_all_edges(context)
-    _, version = _in_service(context.config)
+    context = with_all_edges(context)
+    _, version = in_service(context.config)
     if version is None:
         return False
     if _is_of_this_run(context, version):
@@ -176,7 +181,7 @@ def _model_of(context: StageContext, version: Version) -> Model:
     return Model(kind, version.class_names, headline, deciding)
 
 
-def _with_all_edges(context: StageContext) -> StageContext:
+def with_all_edges(context: StageContext) -> StageContext:
     """Return the run of the same tables without held-out edges, which may be this run."""
     task = context.config.task
     targets = EdgeTargets.of(task, context.config.graph, seed=context.config.seed)
@@ -189,11 +194,16 @@ def _with_all_edges(context: StageContext) -> StageContext:
     return replace(context, run=resolve(config, tables=context.run.tables))
 
 
-def _in_service(config: Config) -> tuple[str, Version | None]:
+def in_service(config: Config) -> tuple[str, Version | None]:
     """Return the name that a config publishes under, and its version in service, if any."""
     name = config.publish.name or config.name
     champion = registry.read_aliases(config.workspace, name).champion
     return name, None if champion is None else registry.read_version(config.workspace, name, champion)
+
+
+def not_published(name: str) -> RegistryError:
+    """Return the error for a name without a version in service."""
+    return RegistryError("no version is in service", where=name, fix="Run `gnnflow publish CONFIG` first.")
 
 
 def _is_of_this_run(context: StageContext, version: Version) -> bool:
@@ -222,8 +232,16 @@ def _fingerprint(theirs: StageContext, version: Version) -> str:
     return fingerprint_of("score", keys=infer.keys(theirs.config), inputs=inputs, format_version=infer.version)
 
 
-def _score(context: StageContext, name: str, version: Version) -> ArtifactResult:
-    """Score the current graph store with a version's weights, code, sampling and seed."""
+@dataclass(frozen=True)
+class Prepared:
+    """The run of today's tables as a version reads them, whose store and neighbours are made, and its output."""
+
+    context: StageContext
+    learned: Learned
+
+
+def prepare(context: StageContext, name: str, version: Version) -> Prepared:
+    """Make what a version reads of the current graph. Raises RegistryError if it cannot score this graph."""
     if found := other_code(version):
         raise RegistryError(
             f"version {version.version} cannot score this graph: {'; '.join(found)}",
@@ -238,11 +256,17 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
     make_inputs(theirs, version)
     signature = registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts))
     _check_fits(version, _named_signature(signature, graph, version), name)
-    inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
     # a graph without labels does not tell their kind, but the version's signature does
     kind = version.signature.learned if graph.label_kind == "none" else graph.label_kind
-    learned = Learned(kind, version.class_names or graph.class_names)
-    work = partial(score_graph, model=version.uri, learned=learned, trained=version.digests["train"])
+    return Prepared(theirs, Learned(kind, version.class_names or graph.class_names))
+
+
+def _score(context: StageContext, name: str, version: Version) -> ArtifactResult:
+    """Score the current graph store with a version's weights, code, sampling and seed."""
+    prepared = prepare(context, name, version)
+    theirs = prepared.context
+    inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
+    work = partial(score_graph, model=version.uri, learned=prepared.learned, trained=version.digests["train"])
     return do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
 
 

@@ -215,7 +215,7 @@ def test_neighbourhoods_score_as_the_run_and_hold_the_tables_rows(run: gf.Run, t
 
 
 def test_an_unknown_id_and_a_missing_pyg_are_said(run: gf.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TableError, match="'nobody' is not in the graph of this run"):
+    with pytest.raises(TableError, match="id 'nobody': not in the graph"):
         next(gf.neighborhoods(run, ["nobody"]))
     with pytest.raises(TableError, match="the ids are not"):
         next(gf.neighborhoods(run, [object()]))
@@ -334,8 +334,15 @@ def test_a_published_model_is_loaded_and_scores_other_tables(
     today = gf.score("small@champion", edges=later, ids=ids, workspace=workspace, progress=False)
     assert today.predictions["id"].to_pylist() == ids
     assert not np.allclose(np.stack(today.predictions["probabilities"].to_pylist()), predicted(made, ids))
-    with pytest.raises(TableError, match="id 'nobody' has no prediction"):
-        _ = gf.score("small@champion", ids=["nobody"], workspace=workspace, progress=False).predictions
+    whole = gf.score("small@champion", edges=later, workspace=workspace, progress=False)
+    held = dict(zip(whole.predictions["id"].to_pylist(), whole.predictions.to_pylist(), strict=True))
+    for row in today.predictions.to_pylist():
+        assert row.keys() == held[row["id"]].keys()
+        assert np.allclose(row["probabilities"], held[row["id"]]["probabilities"], atol=1e-6)
+    with pytest.raises(TableError, match="ids 'nobody', 'no one': not in the graph"):
+        gf.score("small@champion", ids=["nobody", ids[0], "no one"], workspace=workspace, progress=False)
+    with pytest.raises(ConfigError, match="no ids"):
+        gf.score("small@champion", ids=[], workspace=workspace, progress=False)
     with pytest.raises(RegistryError):
         gf.score("small@2", workspace=workspace, progress=False)
     with pytest.raises(StorageError, match="no such run"):
