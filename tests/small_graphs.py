@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnnflow.config import Config, config_from_dict
+from gnnflow.storage.columns import to_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +56,11 @@ def write_graph(
     )
     pq.write_table(nodes, folder / "nodes.parquet")
     pq.write_table(edges, folder / "edges.parquet", row_group_size=max(1, num_edges // 3))
+
+
+def stored_x(column: pa.ChunkedArray) -> np.ndarray:
+    """Return the dense features of a store's nodes [N, F]."""
+    return to_rows(column).view(np.float32)
 
 
 def graph_config(folder: Path, **sections: Any) -> Config:

@@ -15,7 +15,7 @@ from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, TypeFac
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.sampling import edge_keys
-from gnnflow.storage.columns import from_matrix, from_ragged
+from gnnflow.storage.columns import from_matrix, from_ragged, from_rows
 from gnnflow.storage.graph_store import GraphStore, edges_file, nodes_file
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _node_columns(tables: TypedTables, number: int, dense: np.ndarray) -> pa.Tab
             in_weight[:, relation] = np.bincount(ends, tables.weights[relation], minlength=count)
     columns: dict[str, Any] = {"id": ids, "node": dense, "key": hash_integers(ids)}
     if "x" in features:
-        columns["x"] = from_matrix(features["x"])
+        columns["x"] = from_rows(features["x"].view(np.uint8))
     elif features:
         columns["x_index"] = from_ragged(features["offsets"], features["x_index"])
     columns |= {name: from_matrix(values) for name, values in {**degrees, "in_weight": in_weight}.items()}

@@ -72,7 +72,7 @@ STAGES: dict[str, Stage] = {
             "ingest",
             "Turn the tables into the graph store: dense ids, partitions, in-edges sorted by destination.",
             "gnnflow.stages.ingest:work",
-            version=8,
+            version=9,
             keys=stage_keys.ingest,
             own_code=stage_keys.own_encoders,
             reads_tables=True,

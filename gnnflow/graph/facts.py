@@ -98,6 +98,11 @@ class FeatureFacts:
         return None if self.storage == "float32" else NarrowRows.of(self.storage, self.width, self.ranges)
 
     @property
+    def stored_as(self) -> type[np.float32 | np.uint8]:
+        """What a dense row in memory is made of: its numbers, or its bytes where it is narrow."""
+        return np.float32 if self.narrow is None else np.uint8
+
+    @property
     def row_bytes(self) -> int:
         """The bytes of a dense row."""
         return row_bytes(self.storage, self.width)

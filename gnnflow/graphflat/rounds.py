@@ -308,18 +308,17 @@ def _node_table(inbox: Inbox, job: FlatJob, node_type: int) -> pa.Table:
         return table
     facts = job.neighbors.store.facts.features_of_types[node_type]
     assert facts is not None, "mapped features are dense"
-    is_wide = facts.narrow is None
-    # features of all owners' nodes, one owner after the other [N, W]
-    x = np.empty((table.num_rows, facts.width if is_wide else facts.row_bytes), np.float32 if is_wide else np.uint8)
+    # features of all owners' nodes, one owner after the other, as bytes [N, row_bytes]
+    x = np.empty((table.num_rows, facts.row_bytes), np.uint8)
     begin = 0
     for owner, piece in enumerate(pieces):
         if not piece.num_rows:
             continue
-        kept = inbox.map(job.mapped_types[node_type], owner, ("x",))["x"]
+        kept = inbox.map(job.mapped_types[node_type], owner, ("x",))["x"].view(np.uint8)
         # whole rows, in a copy that checks no bounds
         np.take(kept, to_numpy(piece["place"]), axis=0, out=x[begin : begin + piece.num_rows], mode="clip")
         begin += piece.num_rows
-    return table.drop_columns("place").append_column("x", from_matrix(x) if is_wide else from_rows(x))
+    return table.drop_columns("place").append_column("x", from_rows(x))
 
 
 def _sorted_by(table: pa.Table, column: str) -> pa.Table:

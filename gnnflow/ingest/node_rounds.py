@@ -167,10 +167,13 @@ def write_nodes(
     if (scale := scales.get(job.table_names.nodes[node_type])) is not None:
         columns["x"] = scaled(rows["x"], scale)
     lost: dict[str, Any] = {}
-    if (form := forms[node_type]) is not None:
-        matrix = to_matrix(columns["x"])
-        stored = form.encode(matrix)
-        columns["x"], lost = from_rows(stored), column_errors(matrix, form.decode(stored))
+    if "x" in columns:
+        stored = matrix = to_matrix(columns["x"])
+        if (form := forms[node_type]) is not None:
+            stored = form.encode(matrix)
+            lost = column_errors(matrix, form.decode(stored))
+        # Parquet notes the levels of each number of a list, which takes four times as long as the row as one value
+        columns["x"] = from_rows(stored.view(np.uint8))
     entry = commit_table(job.artifact, nodes_file(partition, job.graph, node_type=node_type), pa.table(columns))
     in_degree = degrees["in_degree"]
     total = in_degree.sum(1)

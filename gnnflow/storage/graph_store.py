@@ -191,7 +191,7 @@ def features_of(table: pa.Table, facts: FeatureFacts) -> Features:
     """Return the features of rows with an x column, or x_index and perhaps x_value. Narrow rows stay narrow."""
     width = facts.width
     if "x" in table.column_names:
-        dense = to_matrix(table["x"]) if facts.narrow is None else to_rows(table["x"])
+        dense = to_rows(table["x"]).view(facts.stored_as)
         return Features(width, dense=dense, narrow=facts.narrow)
     offsets, index = to_ragged(table["x_index"])
     value = to_ragged(table["x_value"])[1] if "x_value" in table.column_names else None
@@ -272,8 +272,7 @@ def read_features(store: GraphStore, rows: Mapping[int, IntArray]) -> NodeFeatur
 def _no_rows(facts: FeatureFacts) -> Features:
     """Return features as they are stored, of no node."""
     if facts.kind == "dense":
-        dtype = np.float32 if facts.narrow is None else np.uint8
-        dense = np.zeros((0, facts.row_bytes // np.dtype(dtype).itemsize), dtype)
+        dense = np.zeros((0, facts.row_bytes), np.uint8).view(facts.stored_as)
         return Features(facts.width, dense=dense, narrow=facts.narrow)
     value = np.zeros(0, np.float32) if facts.has_value else None
     return Features(facts.width, offsets=np.zeros(1, np.int64), index=np.zeros(0, np.int64), value=value)

@@ -17,7 +17,7 @@ from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
-from tests.small_graphs import graph_config, write_graph
+from tests.small_graphs import graph_config, stored_x, write_graph
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +108,7 @@ def test_node_rows_and_labels_travel_with_the_shard(tmp_path: Path, layout: str)
         shard = read_shard(result.artifact, entry)
         held = shard.neighborhood
         mine = rows.take(pa.array(held.node_ids))
-        assert np.array_equal(held.features.dense, to_matrix(mine["x"]))
+        assert np.array_equal(held.features.dense, stored_x(mine["x"]))
         assert np.array_equal(held.degrees.in_degree, mine["in_degree"].to_numpy())
         assert np.array_equal(held.degrees.out_degree, mine["out_degree"].to_numpy())
         assert np.array_equal(held.degrees.in_weight, mine["in_weight"].to_numpy())

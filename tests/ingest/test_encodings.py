@@ -28,7 +28,7 @@ from gnnflow.storage.documents import read_document
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_facts
 from tests.hearing import Heard
-from tests.small_graphs import graph_config, write_graph
+from tests.small_graphs import graph_config, stored_x, write_graph
 from tests.typed_graphs import typed_tables, write_tables
 
 FEATURES = ["age", "country", "signup", "tags", "member"]
@@ -81,7 +81,7 @@ def rows_of(result: ArtifactResult) -> Any:
     store = GraphStore.of(result.artifact, result.manifest)
     parts = [store.nodes(part, ["id", "x"]) for part in range(store.num_partitions)]
     ids = np.concatenate([part["id"].to_numpy() for part in parts])
-    return np.concatenate([to_matrix(part["x"]) for part in parts])[np.argsort(ids)]
+    return np.concatenate([stored_x(part["x"]) for part in parts])[np.argsort(ids)]
 
 
 def facts_of(result: ArtifactResult) -> GraphFacts:

@@ -21,7 +21,7 @@ from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
 from tests.hearing import Heard
 from tests.ingest.test_tables_as_given import NUM_NODES, edge_columns, ingest, node_columns, stored
-from tests.small_graphs import graph_config
+from tests.small_graphs import graph_config, stored_x
 from tests.typed_graphs import typed_tables, write_tables
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def write(path: Path, columns: dict[str, Any]) -> str:
 
 
 def by_id(nodes: pa.Table) -> Any:
-    return to_matrix(nodes["x"])[np.argsort(nodes["id"].to_numpy())]
+    return stored_x(nodes["x"])[np.argsort(nodes["id"].to_numpy())]
 
 
 def ingested(folder: Path, form: str, *, weight: str, heard: Heard | None = None) -> Any:

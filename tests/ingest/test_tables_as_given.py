@@ -18,9 +18,9 @@ from gnnflow.progress import Silent
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage import csv_blocks
-from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
 from tests.hearing import Heard
+from tests.small_graphs import stored_x
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -256,7 +256,7 @@ def test_what_cannot_be_held_is_refused_with_its_row(tmp_path: Path, name: str) 
 def test_integers_that_float32_holds_pass(tmp_path: Path, value: int) -> None:
     nodes = write(tmp_path / "n.parquet", node_columns(x=at(5, value, 1)))
     found, _ = stored(ingest(tmp_path, nodes, write(tmp_path / "e.parquet", edge_columns())))
-    assert to_matrix(found["x"]).max() == max(value, 1)
+    assert stored_x(found["x"]).max() == max(value, 1)
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64()])
@@ -269,7 +269,7 @@ def test_standard_keeps_sixty_timestamps_apart(tmp_path: Path, kind: pa.DataType
         ingest(tmp_path, nodes, write(tmp_path / "e.parquet", edge_columns()), graph={"normalize": "standard"})
     )
     order = np.argsort(found["id"].to_numpy())
-    x = to_matrix(found["x"])[order, 0]
+    x = stored_x(found["x"])[order, 0]
     exact = (np.arange(count) - 29.5) / np.arange(count).std()
     assert np.allclose(x, exact, atol=1e-6)
     assert len(np.unique(x)) == count
@@ -279,14 +279,14 @@ def test_row_sums_do_not_overflow(tmp_path: Path) -> None:
     nodes = write(tmp_path / "n.parquet", node_columns(x=pa.array([[3e38, 1e38]] * 12, LISTS)))
     edges = write(tmp_path / "e.parquet", edge_columns())
     found, _ = stored(ingest(tmp_path, nodes, edges, graph={"normalize": "row"}))
-    assert np.allclose(to_matrix(found["x"]), [0.75, 0.25])
+    assert np.allclose(stored_x(found["x"]), [0.75, 0.25])
 
 
 def test_a_constant_column_becomes_zeros(tmp_path: Path) -> None:
     nodes = write(tmp_path / "n.parquet", node_columns(x=[0.1] * 12))
     edges = write(tmp_path / "e.parquet", edge_columns())
     found, _ = stored(ingest(tmp_path, nodes, edges, graph={"normalize": "standard"}))
-    assert not to_matrix(found["x"]).any()
+    assert not stored_x(found["x"]).any()
 
 
 SPARSE = {

@@ -26,7 +26,7 @@ from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
 from tests.hearing import Heard
-from tests.small_graphs import graph_config, write_graph
+from tests.small_graphs import graph_config, stored_x, write_graph
 from tests.typed_graphs import typed_tables, write_tables
 
 GRAPH = {"normalize": "standard", "edge_features": ["amount"], "edge_normalize": "standard"}
@@ -78,7 +78,7 @@ def numbers(context: StageContext) -> tuple[Any, Any]:
     found = context.artifact("ingest")
     store = GraphStore.of(found.uri, found.manifest)
     parts = range(store.num_partitions)
-    x = [to_matrix(store.nodes(part, ["x"])["x"]) for part in parts]
+    x = [stored_x(store.nodes(part, ["x"])["x"]) for part in parts]
     attributes = [to_matrix(store.edges(part, ["attributes"])["attributes"]) for part in parts]
     return np.concatenate(x), np.concatenate(attributes)
 
