@@ -99,7 +99,7 @@ class FeatureFacts:
 
     @property
     def stored_as(self) -> type[np.float32 | np.uint8]:
-        """What a dense row in memory is made of: its numbers, or its bytes where it is narrow."""
+        """The type of a dense row in memory: of its numbers, or of its bytes where it is narrow."""
         return np.float32 if self.narrow is None else np.uint8
 
     @property
