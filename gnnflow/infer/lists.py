@@ -116,7 +116,7 @@ class ListJob:
 
     def first(self, partition: int, node_type: int) -> int:
         """Return the first dense id of a partition's nodes of a type."""
-        return self.store.book.start(partition) + self.rows(partition, node_type).start
+        return self.store.book.start(partition) + int(self.rows(partition, node_type).start)
 
     def embeddings(self, partition: int, node_type: int) -> FloatArray:
         """Return the embeddings of a partition's nodes of a type [n, W], which lie there type by type."""
