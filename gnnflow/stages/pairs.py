@@ -80,7 +80,8 @@ def scored_by(trained: str, embeddings: str) -> str:
     """Return the artifact of these predictions. Raises ScoringError if another model made them."""
     artifact = absolute(embeddings).rstrip("/").removesuffix("/predictions")
     manifest = read_manifest(artifact)
-    if read_facts(artifact, manifest, InferFacts).model != read_manifest(trained).digest:
+    is_scored = manifest.stage in {"infer", "score"}
+    if not is_scored or read_facts(artifact, manifest, InferFacts).model != read_manifest(trained).digest:
         raise ScoringError(
             "were made by another model than the run's, or do not name their model",
             where=f"--embeddings {embeddings}",
