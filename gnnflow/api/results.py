@@ -144,7 +144,7 @@ class Scores:
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics where the tables have labels: `score.accuracy` and others, with bounds; else empty."""
-        return dict(self._result.metrics)
+        return self._result.metrics
 
     @property
     def drift(self) -> ScoreDrift | None:

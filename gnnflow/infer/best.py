@@ -1,4 +1,4 @@
-"""The best items of users while items are offered block by block, and their places in a list that all users share.
+"""The best items of users while blocks of items are offered, and places in a list for all users.
 
 Equal scores are ordered by item, so a list does not depend on how items and users were cut.
 

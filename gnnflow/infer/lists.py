@@ -2,7 +2,7 @@
 
 Three rounds. `order_items` numbers all items by the user's ids, the order of equal scores. `send_items` sends each
 partition's items to blocks by these numbers, and edges and held-out links to the owners of their sources.
-`make_lists` passes the blocks one by one, in their order, and keeps the best items of its own users.
+`make_lists` passes the blocks one by one, in their order, and keeps the best items of the partition's users.
 
 Scores are computed in tiles of a fixed shape, whose borders depend only on the store. A product of matrices may round a
 number in another way in another shape, so sizes that follow the memory would change bytes otherwise.
@@ -116,7 +116,7 @@ class ListJob:
 
     def first(self, partition: int, node_type: int) -> int:
         """Return the first dense id of a partition's nodes of a type."""
-        return self.store.book.start(partition) + self.rows(partition, node_type).start
+        return self.store.book.start(partition) + int(self.rows(partition, node_type).start)
 
     def embeddings(self, partition: int, node_type: int) -> FloatArray:
         """Return the embeddings of a partition's nodes of a type [n, W], which lie there type by type."""

@@ -381,6 +381,13 @@ def _weigh_them(inputs: ReportInputs) -> str:
     return "Classes are weighed already: more targets of these, or features that distinguish them, would help."
 
 
+def _set_aside(inputs: ReportInputs) -> Hint | None:
+    lost = [f"{name}: {rows.text}" for name, rows in inputs.tables.items() if rows.rows_quarantined]
+    if not lost:
+        return None
+    return Hint("warning", "Rows were set aside", f"{'; '.join(lost)} were not used. The section "The graph" lists the reasons.")
+
+
 def _missing_split(inputs: ReportInputs) -> Hint | None:
     splits = inputs.graph.split_counts
     empty = [name for name in ("valid", "test") if splits and not splits.get(name)]
@@ -553,6 +560,7 @@ _RULES = (
     _rising_loss,
     _last_epoch,
     _lost_classes,
+    _set_aside,
     _missing_split,
     _unlearnable,
     _large,

@@ -113,7 +113,9 @@ def scored_by(trained: str, embeddings: str) -> str:
 def _check_model(folder: str, trained: str, *, where: str) -> None:
     """Raise ScoringError if other weights made embeddings. folder: of a run, or the artifact of a scoring."""
     artifact = read_run(folder)["artifacts"]["infer"] if exists(join(folder, RUN)) else folder
-    if read_facts(artifact, read_manifest(artifact), InferFacts).model != trained:
+    manifest = read_manifest(artifact)
+    is_scored = manifest.stage in {"infer", "score"}
+    if not is_scored or read_facts(artifact, manifest, InferFacts).model != trained:
         raise ScoringError(
             "were made by another model than the run's, or do not name their model",
             where=where,

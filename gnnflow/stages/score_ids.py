@@ -8,9 +8,8 @@ same scores to rounding. Nothing is kept: the answer is a table.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +40,7 @@ class SomeScores(StageResult):
     name: str
     version: int
     predictions: pa.Table
-    metrics: Mapping[str, float] = MappingProxyType({})
+    metrics: dict[str, float] = field(default_factory=dict)
     drift: None = None
 
     def lines(self) -> Iterator[str]:

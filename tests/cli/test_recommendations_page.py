@@ -17,6 +17,7 @@ _PAGE = REPOSITORY / "docs" / "recommendations.md"
 
 @pytest.mark.slow  # the training that the page shows: a minute
 @pytest.mark.merge
+@pytest.mark.timeout(900)
 def test_the_page_of_recommendations_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (block,) = re.findall(r"```bash\n(.*?)```", _PAGE.read_text(), re.DOTALL)

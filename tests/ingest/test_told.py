@@ -127,7 +127,7 @@ def test_labels_that_were_set_aside_are_counted_and_head_the_report(tmp_path: Pa
         "nodes:    1  1.64 %    1 (1.67 %)      id  id appears more than once",
     ]
     page = Path(made.report.removeprefix("file://")).read_text()
-    assert page.index("Rows that were set aside") < page.index('<section id="')
+    assert page.index("Rows were set aside") < page.index('<section id="')
 
 
 def spoil_sources(folder: Path, number: int) -> None:

@@ -50,10 +50,9 @@ def test_a_place_that_is_taken_is_refused_before_the_run(tmp_path: Path, out: st
 
 def test_a_copy_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"predictions/0": pa.table({"id": [1]}), "predictions/1": pa.table({"id": [2]})}
-    monkeypatch.setattr(writing, "prediction_files", lambda _: tuple(parts))
     monkeypatch.setattr(writing, "read_artifact_table", lambda _, name: parts[name])
-    place = str(tmp_path / "out")
-    writing.write_out("", place)
+    place = str(tmp_path / "out.parquet")
+    writing.write_out("", list(parts), place)
     assert pq.read_table(place)["id"].to_pylist() == [1, 2]
 
     def damaged(_: str, name: str) -> Any:
@@ -63,5 +62,5 @@ def test_a_copy_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(writing, "read_artifact_table", damaged)
     with pytest.raises(StorageError, match="damaged"):
-        writing.write_out("", place)
+        writing.write_out("", list(parts), place)
     assert pq.read_table(place)["id"].to_pylist() == [1, 2]

@@ -14,7 +14,7 @@ import yaml
 
 import gnnflow as gf
 from gnnflow.config import Config, LocalCluster, config_from_dict
-from gnnflow.graph.errors import ConfigError, StorageError
+from gnnflow.graph.errors import ConfigError, ScoringError, StorageError
 from gnnflow.graph.run_facts import RecommendFacts
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, recommend, score
@@ -146,10 +146,12 @@ def test_wrong_options_are_refused(done: tuple[Config, Any, Path], tmp_path: Pat
     run = gf.Run(done[1].uri)
     with pytest.raises(ConfigError, match=r"top: is 0.*1 or more"):
         gf.recommend(run, 0, progress=False)
-    with pytest.raises(StorageError, match=r"--out .*lies in the run"):
+    with pytest.raises(StorageError, match=r"--out .*lies in the workspace"):
         gf.recommend(run, out=f"{run.uri}/lists.parquet", progress=False)
     with pytest.raises(StorageError, match=r"--out .*\.parquet"):
         gf.recommend(run, out=tmp_path / "lists.csv", progress=False)
+    with pytest.raises(ScoringError, match="made by another model"):
+        gf.recommend(run, embeddings=run.stages["train"], progress=False)
     write_graph(tmp_path)
     with pytest.raises(ConfigError, match=r"task\.kind: node, whose model ranks no items"):
         gf.recommend(graph_config(tmp_path), progress=False)
