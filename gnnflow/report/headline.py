@@ -21,13 +21,13 @@ from gnnflow.report.formats import (
 )
 from gnnflow.report.inputs import Parity, ReportInputs
 from gnnflow.report.judging import NO_EDGES, Outcome, baseline_name
-from gnnflow.report.pictures.decisions import hits_text
+from gnnflow.report.pictures.decisions import hits_text, list_gain
 
 Mood = Literal["plain", "good", "bad", "absent"]
 
 _APART = "Predictions differ from scores computed as in training"
 _MOODS: Mapping[Outcome, Mood] = {"better": "good", "no better": "plain", "worse": "bad"}
-_FIRST, _FIRST_LINKS = 100, 10
+_FIRST_LINKS = 10
 _USES = {
     "train": "were learned from",
     "valid": "chose the best epoch",
@@ -126,9 +126,8 @@ def _worth_tile(inputs: ReportInputs) -> Tile | None:
     scores = inputs.scores
     if scores is None:
         return None
-    gains = [(k, hits) for k, hits in scores.gains if k <= _FIRST]
-    if gains and scores.positives:
-        k, hits = gains[-1]
+    if (gain := list_gain(inputs)) is not None:
+        k, hits = gain
         note = f"of class {inputs.class_name(1)} among the first {count_text(k)} {scores.split} targets by score"
         return Tile("A list in the order of scores", f"{hits_text(hits)} of {count_text(scores.positives)}", note)
     if scores.hits:

@@ -259,6 +259,8 @@ def test_a_planted_list_is_told_and_drawn(make_inputs):
     assert gains.table.rows[1] == ("100", "61", "73 %", "61 %")
     worth = tiles(inputs)[2]
     assert (worth.figure, worth.note) == ("61 of 83", "of class fraud among the first 100 test targets by score")
+    longer = make_inputs(scores=FRAUD, config={"task": {"decide": {"k": 1000}}})
+    assert gains_text(longer).startswith("The first 1,000 of 1,000 test targets by score contain 83 of the 83")
     shared = dataclasses.replace(FRAUD, gains=((10, 6.5),))
     assert "contain about 6 of the 83" in gains_text(make_inputs(scores=shared))
 

@@ -36,16 +36,22 @@ def decision_pictures(inputs: ReportInputs) -> tuple[Picture, ...]:
     )
 
 
-def gains_text(inputs: ReportInputs, *, first: int = _USUAL_FIRST) -> str:
-    """Return how many targets of class 1 the first of the list hold, as a sentence; empty where it is not known.
+def list_gain(inputs: ReportInputs) -> tuple[int, float] | None:
+    """Return the length of the list that people act on and its targets of class 1; None where it is not known.
 
-    first: the wished length of the list; the longest known one that is not longer is told.
+    It is as long as `task.decide.k`, or 100; the longest known one below that in a small split.
     """
-    scores = inputs.scores
-    known = [(k, hits) for k, hits in scores.gains if k <= first] if scores is not None else []
-    if scores is None or not known or not scores.positives:
+    scores, wished = inputs.scores, inputs.setting("task.decide.k") or _USUAL_FIRST
+    known = [each for each in scores.gains if each[0] <= wished] if scores is not None and scores.positives else []
+    return known[-1] if known else None
+
+
+def gains_text(inputs: ReportInputs) -> str:
+    """Return how many targets of class 1 the first of the list hold, as a sentence; empty where it is not known."""
+    scores, gain = inputs.scores, list_gain(inputs)
+    if scores is None or gain is None:
         return ""
-    k, hits = known[-1]
+    k, hits = gain
     chance = k * scores.positives / scores.targets
     return (
         f"The first {count_text(k)} of {count_text(scores.targets)} {scores.split} targets by score contain "
@@ -178,7 +184,7 @@ def paint_shares(
 def _gains_picture(inputs: ReportInputs, scores: ScoreFacts) -> Picture:
     title = "A list in the order of scores"
     summary = gains_text(inputs)
-    if not scores.positives or not summary:
+    if not summary:
         words = f"No {scores.split} target has class {inputs.class_name(1)}, or there are fewer than 10 targets."
         return Picture(key="gains", title=title, missing=words)
     rows = [
