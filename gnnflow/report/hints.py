@@ -385,7 +385,8 @@ def _set_aside(inputs: ReportInputs) -> Hint | None:
     lost = [f"{name}: {rows.text}" for name, rows in inputs.tables.items() if rows.rows_quarantined]
     if not lost:
         return None
-    return Hint("warning", "Rows were set aside", f"{'; '.join(lost)} were not used. The section "The graph" lists the reasons.")
+    where = "The reasons are listed under The graph."
+    return Hint("warning", "Rows were set aside", f"{'; '.join(lost)} were not used. {where}")
 
 
 def _missing_split(inputs: ReportInputs) -> Hint | None:
