@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 _AT_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
 _LINK = re.compile(r"\]\((\.\./)+([^)#]+)")
-_CLASSES = ("gnnflow.api.batches.Batch", "gnnflow.api.results.Checked", "gnnflow.api.results.Planned")
+_CLASSES = ("Explained", "Checked", "Planned", "Swept", "Compared")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -83,4 +83,5 @@ def _list(decisions: list[File]) -> str:
 def _api() -> str:
     lines = ["# API", "", "What `import gnnflow` offers. [From Python](python.md) shows it in use.", ""]
     lines += [f"::: gnnflow.{name}\n" for name in gnnflow.__all__ if name != "Config"]
-    return "\n".join([*lines, *(f"::: {name}\n" for name in _CLASSES)])
+    lines += [f"::: gnnflow.api.results.{name}\n" for name in _CLASSES]
+    return "\n".join([*lines, "::: gnnflow.api.batches.Batch\n"])

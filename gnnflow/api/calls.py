@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from gnnflow import registry
 from gnnflow.api.configs import ConfigSource, Given, Tables
 from gnnflow.api.performing import Listener, perform, perform_sweep, performing
-from gnnflow.api.results import Checked, Compared, Planned, Recommended, Run, Scores, Swept
+from gnnflow.api.results import Checked, Compared, Explained, Planned, Recommended, Run, Scores, Swept
 from gnnflow.config.deployment import default_workspace
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.stages import entry
@@ -103,19 +103,33 @@ def plan(
 
 
 def explain(
-    config: ConfigSource,
+    config: ConfigSource | Run,
+    id: Any = None,  # noqa: A002 - the column's name
     *,
+    of: str | int | None = None,
     nodes: Tables = None,
     edges: Tables = None,
     overrides: Sequence[str] = (),
     workspace: str | None = None,
-) -> Plan:
-    """Return how the config's model aggregates: levels, kernels, shapes, and which executions run it."""
+) -> Plan | Explained:
+    """Return how the config's model aggregates: levels, kernels, shapes, and which executions run it.
+
+    With an id, of a run (or its URI or name): why this node got its score, by edge and by column. of: the class to
+    explain, by name or number; None for the predicted one.
+    """
     from gnnflow.config.messages import join_errors
     from gnnflow.stages.explain import explain_model
 
-    given = Given(config, nodes, edges, overrides, workspace)
     with locating(""):
+        if id is not None:
+            from gnnflow.stages.explain_score import explain_score
+
+            if not isinstance(config, Run | str):
+                raise ConfigError("an id is explained of a run", where="explain", fix="Give a run, its URI or name.")
+            return Explained(**vars(explain_score(_uri_of(config, workspace), id, explained=of)))
+        if isinstance(config, Run):
+            config = config.config
+        given = Given(config, nodes, edges, overrides, workspace)
         read = given.read()
         if read.config is None or read.errors:
             raise join_errors(read.errors, source=given.uri)

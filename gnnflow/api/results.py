@@ -11,6 +11,7 @@ from gnnflow.graph.labels import metric_text
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.report.judging import headline_key
 from gnnflow.stages.differences import Differences
+from gnnflow.stages.explain_score import Explanation
 from gnnflow.stages.forecast import Forecast
 from gnnflow.stages.look import Look
 from gnnflow.stages.recommend import RecommendResult
@@ -137,7 +138,7 @@ class Scores:
 
     @property
     def uri(self) -> str:
-        """The folder of the predictions; empty for those of some ids, which are not written."""
+        """The folder of the predictions; empty where ids were asked, whose predictions are not written."""
         held = self._result.predictions
         return held if isinstance(held, str) else ""
 
@@ -195,6 +196,12 @@ class Planned(Lined, Forecast):
     """The forecast of a run's cost."""
 
     lines = Forecast.lines
+
+
+class Explained(Lined, Explanation):
+    """The explanation of a node's score: `edges` and `columns` with their contributions, as Arrow tables."""
+
+    lines = Explanation.lines
 
 
 class Swept(Lined, SweepResult):

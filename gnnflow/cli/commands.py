@@ -276,12 +276,23 @@ def inspect(
 
 
 def explain(
-    config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
+    config: Annotated[
+        str,
+        typer.Argument(metavar="CONFIG|RUN", help="YAML file; with --id a run: its URI, or its name."),
+    ],
+    overrides: Overrides = None,
+    workspace: WorkspaceOption = None,
+    node: Annotated[str | None, typer.Option("--id", help="The id of a node whose score is explained.")] = None,
+    of: Annotated[
+        str | None, typer.Option("--of", metavar="CLASS", help="The class to explain; by default the predicted one.")
+    ] = None,
+    *,
+    as_json: AsJson = False,
 ) -> None:
-    """Show how the model aggregates: levels, kernels, shapes, and which executions run it. Reads the config alone."""
+    """Show how a config's model aggregates, or with --id why a run's node got its score."""
     from gnnflow.api import calls
 
-    found = calls.explain(config, overrides=overrides or (), workspace=workspace)
+    found = calls.explain(config, node, of=of, overrides=overrides or (), workspace=workspace)
     if as_json:
         show(found.as_json(), as_json=True)
         return

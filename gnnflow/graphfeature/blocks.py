@@ -92,6 +92,25 @@ def build_minibatch(
     )
 
 
+class Used(NamedTuple):
+    """The part of a neighbourhood that a batch computes from.
+
+    nodes: the neighbourhood's row of each batch row [S], the targets first; hops: the distance of each from the targets
+    [S]. edges: positions of the in-edges that each layer reads, for the first layer first.
+    """
+
+    nodes: IntArray
+    hops: IntArray
+    edges: tuple[IntArray, ...]
+
+
+def used_by_batch(neighborhood: Neighborhood, rows: IntArray, *, sampling: Sampling, num_layers: int) -> Used:
+    """Return the nodes and edges behind the blocks of `build_minibatch` for the same arguments, in their order."""
+    nodes, layers = _reach(neighborhood, rows, sampling.of_hops(num_layers), new_scratch(neighborhood.num_nodes))
+    hops = np.searchsorted([layer.num_targets for layer in layers], np.arange(len(nodes)), side="right")
+    return Used(nodes.astype(np.int64), hops, tuple(layer.picked.positions for layer in reversed(layers)))
+
+
 def build_in_place(
     neighborhood: Neighborhood,
     rows: IntArray,

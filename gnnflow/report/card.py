@@ -10,11 +10,12 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.report.formats import metric_name, score_text
 from gnnflow.report.pictures import Swatch, epoch_curves
 
-# a notebook has its own look, light or dark: text and lines take its colour
+# a notebook has its own look, light or dark: text and lines take its colour, and the others are read on both
 _STYLE = (
     "--ink:currentColor;--muted:currentColor;--line:currentColor;--grid:#8884;--paper:none;"
-    "--accent:#0d6c93;--warm:#d4691a;--quiet:#8795a2;--onaccent:#fff"
+    "--accent:#1f86b8;--warm:#d4691a;--quiet:#8795a2;--onaccent:#fff;overflow-wrap:anywhere"
 )
+_LEFT = 'style="text-align:left;font-weight:normal"'
 _OTHERS = ("", "baseline.")
 
 
@@ -58,6 +59,7 @@ def _table(metrics: Mapping[str, float]) -> str:
         values = [metrics.get(f"{prefix}{split}.{name}") for split in present]
         if any(value is not None for value in values):
             cells = "".join(f"<td>{'' if value is None else score_text(value)}</td>" for value in values)
-            body += f"<tr><th>{escape(metric_name(name))}{' without edges' if prefix else ''}</th>{cells}</tr>"
+            body += f"<tr><th {_LEFT}>{escape(metric_name(name))}{' without edges' if prefix else ''}</th>{cells}</tr>"
     head = "".join(f"<th>{split}</th>" for split in present)
-    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+    table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div style="overflow-x:auto;overflow-wrap:normal">{table}</div>'
