@@ -176,11 +176,11 @@ def rows(chosen: Chosen) -> Iterator[list[Any]]:
             add("trees on the columns", figures_of(trees(x, truth, split, seed=seed), truth, split))
             add("trees, with the neighbours' averages", of_trees)
     own = [each["average_precision"] for each in found["gnnflow"]]
-    for name, figures in found.items():
-        other = [each["average_precision"] for each in figures]
+    for name, by_seed in found.items():
+        other = [each["average_precision"] for each in by_seed]
         yield [
             name,
-            *(Spread(each[metric] for each in figures) if metric in figures[0] else None for metric in METRICS),
+            *(Spread(each[metric] for each in by_seed) if metric in by_seed[0] else None for metric in METRICS),
             None if name.startswith("gnnflow") else difference(own, other),
             _verdict(name, own, other, agrees=agrees),
         ]

@@ -1,6 +1,6 @@
 """Baselines: what a model has to beat, scored by the same metrics on the same targets.
 
-`nodes.py` and `edges.py` predict labels from columns alone (`rows.py` draws and reads those of nodes), `links.py` ranks
+`nodes.py` and `edges.py` predict labels from columns alone (`rows.py` reads the columns of nodes), `links.py` ranks
 candidates by counts. None knows the model. All are bounded: `rows.py` and `links.py` state the most rows.
 """
 

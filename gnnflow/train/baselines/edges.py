@@ -83,7 +83,7 @@ def _draw_edges(store: GraphStore, split: str, *, most: int, seed: int) -> Drawn
 
 
 def _columns(store: GraphStore, drawn: DrawnEdges, ends: tuple[int, int]) -> FloatArray:
-    """Return the columns of edges: their attributes, then those of the source and of the target [N, F]."""
+    """Return the columns of edges: their attributes, then the columns of source and target [N, F]."""
     parts = [drawn.attributes]
     for nodes, width in zip((drawn.sources, drawn.targets), ends, strict=True):
         if width and len(nodes):
