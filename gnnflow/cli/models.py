@@ -36,8 +36,20 @@ def _row(version: registry.Version, aliases: registry.Aliases) -> dict[str, Any]
         "aliases": list(aliases.of(version.version)),
         "created": version.created,
         "test": ", ".join(f"{key.removeprefix('test.')} {metric_text(held)}" for key, held in tested[:2]),
+        "decided": _decided(aliases.decided(version.version)),
+        "compared": aliases.decided(version.version).get("compared"),
         "run": version.run,
     }
+
+
+def _decided(move: dict[str, Any]) -> str:
+    """Return what decided about a version: the metric of both models and whether they differ beyond noise."""
+    compared = move.get("compared")
+    if compared is None:
+        return str(move.get("reason", "")).partition(":")[0]
+    noise = {True: ", more than noise", False: ", may be noise", None: ""}[compared["beyond_noise"]]
+    both = [metric_text(compared[name]) for name in ("candidate", "champion")]
+    return f"{compared['metric']} {both[0]}, {both[1]} for version {compared['version']}{noise}"
 
 
 def _print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
@@ -72,7 +84,7 @@ def list_models(
             except StorageError as error:
                 damaged.append(error)
     if rows and not as_json:
-        _print_table(rows, ("name", "version", "aliases", "created", "test"))
+        _print_table(rows, ("name", "version", "aliases", "created", "test", "decided"))
     for each in damaged[:-1]:
         typer.echo(f"error: {each}", err=True)
     if damaged:  # a program gets all versions or none
