@@ -55,7 +55,7 @@ class Comparison:
 
     @property
     def beyond_noise(self) -> bool | None:
-        """Whether another sample of targets would hardly turn the difference round; None where it is not known."""
+        """True if another sample of targets would hardly turn the difference round; None where it is not known."""
         return None if self.interval is None else not self.interval[0] <= 0 <= self.interval[1]
 
     @property

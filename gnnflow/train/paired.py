@@ -1,4 +1,4 @@
-"""Whether two models differ on the same targets by more than another sample of targets would move the difference.
+"""Tells whether two models differ on the same targets by more than another sample of targets would move it.
 
 Both are scored on all targets but one group, for each of some random groups (the delete-a-group jackknife; Kott,
 Journal of Official Statistics 17, 2001). Targets that are hard for one model are mostly hard for the other, so the
