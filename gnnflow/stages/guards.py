@@ -3,8 +3,8 @@
 The reference is the run of the version in service, since its tables are what the model knows: an experiment of the same
 name changes nothing. Where nothing is in service it is the last completed run of the name, which
 `runs/<name>/latest.json` names. A run's record names its graph store, and the manifest of that holds the counts and
-column statistics. So a check reads a few small documents and no rows. A run that a guard stopped never completes, and so
-never becomes the reference.
+column statistics. So a check reads a few small documents and no rows. A run that a guard stopped never completes, and
+so never becomes the reference.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class _Size:
 
 
 def check(context: StageContext) -> GuardResult:
-    """Compare the config's ingested tables with the tables of the model in service, or else of the last run of its name.
+    """Compare the config's ingested tables with the tables of the model in service.
+
+    Where none is in service they are compared with the tables of the last completed run of its name.
 
     Run it after ingest and before train. Without an earlier run everything passes. Raises GuardError naming the column,
     the figure, the limit and a fix, StorageError if ingest has not run.
