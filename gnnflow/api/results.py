@@ -149,7 +149,7 @@ class Scores:
 
     @property
     def drift(self) -> ScoreDrift | None:
-        """How these scores differ from the ones before; None where there were none."""
+        """The drift of these scores from the ones before; None where there were none."""
         return self._result.drift
 
     def lines(self) -> Iterator[str]:

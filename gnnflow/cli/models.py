@@ -36,8 +36,20 @@ def _row(version: registry.Version, aliases: registry.Aliases) -> dict[str, Any]
         "aliases": list(aliases.of(version.version)),
         "created": version.created,
         "test": ", ".join(f"{key.removeprefix('test.')} {metric_text(held)}" for key, held in tested[:2]),
+        "decided": _decided(aliases.decided(version.version)),
+        "compared": aliases.decided(version.version).get("compared"),
         "run": version.run,
     }
+
+
+def _decided(move: dict[str, Any]) -> str:
+    """Return what decided about a version: the metric of both models and whether they differ beyond noise."""
+    compared = move.get("compared")
+    if compared is None:
+        return str(move.get("reason", "")).partition(":")[0]
+    noise = {True: ", more than noise", False: ", may be noise", None: ""}[compared["beyond_noise"]]
+    both = [metric_text(compared[name]) for name in ("candidate", "champion")]
+    return f"{compared['metric']} {both[0]}, {both[1]} for version {compared['version']}{noise}"
 
 
 def _print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
@@ -72,7 +84,7 @@ def list_models(
             except StorageError as error:
                 damaged.append(error)
     if rows and not as_json:
-        _print_table(rows, ("name", "version", "aliases", "created", "test"))
+        _print_table(rows, ("name", "version", "aliases", "created", "test", "decided"))
     for each in damaged[:-1]:
         typer.echo(f"error: {each}", err=True)
     if damaged:  # a program gets all versions or none
@@ -125,20 +137,32 @@ def promote(
 ) -> None:
     """Put a version in service, whatever its scores."""
     registry.promote(workspace, name, version)
-    _print_champion(registry.read_version(workspace, name, version), as_json=as_json)
+    _print_champion(registry.read_version(workspace, name, version), workspace, as_json=as_json)
 
 
 @models_app.command()
 def rollback(name: Name, workspace: WorkspaceOption = "runs", *, as_json: AsJson = False) -> None:
     """Put the former champion back in service, its predictions with it."""
-    _print_champion(registry.rollback(workspace, name), as_json=as_json)
+    _print_champion(registry.rollback(workspace, name), workspace, as_json=as_json)
 
 
-def _print_champion(version: registry.Version, *, as_json: bool) -> None:
-    champion = {"name": version.name, "champion": version.version, "predictions": version.predictions}
+def _print_champion(version: registry.Version, workspace: str, *, as_json: bool) -> None:
+    """Print the version in service, its last predictions, and whether another version scored other tables since."""
+    scored = registry.last_score(workspace, version.name, version=version.version)
+    predictions, tables = version.predictions, version.tables
+    if scored is not None:
+        predictions, tables = scored.predictions, scored.tables
+    champion = {"name": version.name, "champion": version.version, "predictions": predictions, "tables": tables}
     if as_json:
         typer.echo(json.dumps(champion, sort_keys=True))
         return
     typer.echo(f"version {version.version} of {version.name} is in service")
-    gone = "" if exists(version.predictions) else "  gone, with its run: `gnnflow score CONFIG` makes them again"
-    typer.echo(f"predictions  {version.predictions}{gone}")
+    gone = "" if exists(predictions) else "  gone, with its run: `gnnflow score CONFIG` makes them again"
+    typer.echo(f"predictions  {predictions}{gone}")
+    last = registry.last_score(workspace, version.name)
+    if last is not None and last.version != version.version:
+        typer.echo(
+            f"These are older: version {last.version} scored {last.tables['nodes']} on {last.at}. "
+            f"`gnnflow score {version.name}@champion` scores the tables that version {version.version} was published "
+            "with as they are now; `--set graph.nodes=... --set graph.edges=...`, or your CONFIG, names others."
+        )

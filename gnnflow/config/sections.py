@@ -103,7 +103,7 @@ class PublishConfig(Section):
 
 
 class GuardsConfig(Section):
-    """The largest allowed changes of the tables since the last completed run; null turns a guard off."""
+    """The largest allowed changes of the tables since the model in service was trained; null turns a guard off."""
 
     rows: Annotated[Number, Field(gt=0)] | None = Field(
         0.5, description="Largest relative change of the number of nodes or of edges: 0.5 allows half to 1.5 times."

@@ -8,7 +8,7 @@ after it: without it a deleted last revision would silently put an earlier champ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -50,6 +50,11 @@ class Aliases:
     withdrawn: tuple[int, ...] = ()
     history: tuple[dict[str, Any], ...] = ()
 
+    def decided(self, version: int) -> dict[str, Any]:
+        """Return the last move that a comparison, or else a person, made to a version; empty where none did."""
+        moves = [move for move in self.history if move["to"] == version]
+        return next((move for move in reversed(moves) if "compared" in move), moves[-1] if moves else {})
+
     def of(self, version: int) -> tuple[Alias, ...]:
         """Return the aliases of a version."""
         named: tuple[tuple[Alias, int | None], ...] = (("champion", self.champion), ("candidate", self.candidate))
@@ -78,14 +83,22 @@ def find_version(workspace: str, name: str, which: str) -> Version:
     return read_version(workspace, name, number)
 
 
-def nominate(workspace: str, name: str, version: int, *, reason: str = "published") -> Aliases:
-    """Make a version the candidate; a champion stays champion."""
+def nominate(
+    workspace: str,
+    name: str,
+    version: int,
+    *,
+    reason: str = "published",
+    compared: Mapping[str, Any] | None = None,
+) -> Aliases:
+    """Make a version the candidate; a champion stays champion. compared: as for `promote`."""
     read_version(workspace, name, version)
 
     def change(state: Aliases) -> Aliases:
         if version in {state.champion, state.candidate}:
             return state
-        return _moved(replace(state, candidate=version), "candidate", state.candidate, version, reason)
+        moved = replace(state, candidate=version)
+        return _moved(moved, "candidate", (state.candidate, version), reason, compared)
 
     return _change(workspace, name, change)
 
@@ -97,11 +110,12 @@ def promote(
     *,
     reason: str = "promoted by hand",
     expected: int | Literal["any"] | None = "any",
+    compared: Mapping[str, Any] | None = None,
 ) -> Aliases:
     """Put a version in service. Promoting the champion changes nothing.
 
-    expected: the champion at the time of the decision; ChampionMovedError where another replaced it. Raises
-    RegistryError where there is no such version.
+    expected: the champion at the time of the decision; ChampionMovedError where another replaced it. compared: the
+    figures of the decision, which the history keeps. Raises RegistryError where there is no such version.
     """
     read_version(workspace, name, version)
 
@@ -122,7 +136,7 @@ def promote(
             former=former,
             withdrawn=tuple(number for number in state.withdrawn if number != version),
         )
-        return _moved(moved, "champion", state.champion, version, reason)
+        return _moved(moved, "champion", (state.champion, version), reason, compared)
 
     return _change(workspace, name, change)
 
@@ -150,16 +164,25 @@ def rollback(workspace: str, name: str, *, reason: str = "rolled back by hand") 
             former=state.former[:-1],
             withdrawn=(*state.withdrawn, state.champion),
         )
-        return _moved(moved, "champion", state.champion, state.former[-1], reason)
+        return _moved(moved, "champion", (state.champion, state.former[-1]), reason)
 
     champion = _change(workspace, name, change).champion
     assert champion is not None
     return read_version(workspace, name, champion)
 
 
-def _moved(state: Aliases, alias: Alias, before: int | None, after: int, reason: str) -> Aliases:
+def _moved(
+    state: Aliases,
+    alias: Alias,
+    ends: tuple[int | None, int],
+    reason: str,
+    compared: Mapping[str, Any] | None = None,
+) -> Aliases:
+    """Return the state with one more move. ends: the versions before and after it."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    move = {"alias": alias, "from": before, "to": after, "reason": reason, "at": at}
+    move: dict[str, Any] = {"alias": alias, "from": ends[0], "to": ends[1], "reason": reason, "at": at}
+    if compared is not None:
+        move["compared"] = dict(compared)
     return replace(state, history=(*state.history, move))
 
 

@@ -56,7 +56,7 @@ class ScoreRecord:
 
     @property
     def is_there(self) -> bool:
-        """Whether the predictions still exist."""
+        """True if the predictions still exist."""
         return any(exists(join(self.folder, listing)) for listing in (MANIFEST, RUN))
 
 

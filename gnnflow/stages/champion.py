@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gnnflow.config import Config, GraphConfig
+    from gnnflow.graph.arrays import Array
     from gnnflow.layers.model import Model
     from gnnflow.registry import Version
     from gnnflow.stages.base import StageContext
@@ -41,12 +42,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The scores of both models, with names such as `test.accuracy`; obstacle: the reason if there are none, or ""."""
+    """The scores of both models, with names such as `test.accuracy`; obstacle: the reason if there are none, or "".
+
+    interval: of the metric's difference, candidate less champion, on the same targets; None where it is not known.
+    """
 
     metric: str
     candidate: dict[str, float] = field(default_factory=dict)
     champion: dict[str, float] = field(default_factory=dict)
     obstacle: str = ""
+    interval: tuple[float, float] | None = None
+
+    @property
+    def beyond_noise(self) -> bool | None:
+        """True if another sample of targets would hardly turn the difference round; None where it is not known."""
+        return None if self.interval is None else not self.interval[0] <= 0 <= self.interval[1]
 
     @property
     def values(self) -> tuple[float, float]:
@@ -91,7 +101,38 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
         theirs = score(champion, targets=rescaled)
     except (LayerError, TrainingError, ModelFormatError) as error:
         return Comparison(metric, obstacle=str(error).rstrip("."))
-    return Comparison(metric, score(candidate, targets=targets), theirs)
+    ours = score(candidate, targets=targets)
+    return Comparison(metric, ours.named, theirs.named, interval=_interval(ours, theirs))
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A version's outputs for the test targets, its scores by name, and the metric of some of these targets."""
+
+    outputs: Outputs
+    named: dict[str, float]
+    metric: Callable[[Outputs], float]
+
+    def at(self, order: Array) -> Callable[[Array], float]:
+        """Return the metric of targets, given by their places in an order."""
+        held = self.outputs
+        return lambda rows: self.metric(
+            replace(
+                held,
+                logits=held.logits[order[rows]],
+                labels=held.labels[order[rows]],
+                targets=held.targets[order[rows]],
+            )
+        )
+
+
+def _interval(ours: _Scored, theirs: _Scored) -> tuple[float, float] | None:
+    from gnnflow.train.paired import paired_interval, shared_places
+
+    orders = shared_places(ours.outputs.targets, theirs.outputs.targets)
+    if orders is None:
+        return None
+    return paired_interval(ours.at(orders[0]), theirs.at(orders[1]), len(orders[0]))
 
 
 def _misfits(context: StageContext, champion: Version, candidate: Version) -> tuple[str, ...]:
@@ -190,7 +231,7 @@ def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | 
     )
 
 
-def _score(version: Version, *, context: StageContext, targets: _TestTargets, metric: str) -> dict[str, float]:
+def _score(version: Version, *, context: StageContext, targets: _TestTargets, metric: str) -> _Scored:
     from gnnflow.layers.saved import read_decision
     from gnnflow.train.decisions import Deciding
     from gnnflow.train.objective import Objective
@@ -211,7 +252,11 @@ def _score(version: Version, *, context: StageContext, targets: _TestTargets, me
     if f"test.{metric}" not in named:
         why = "; ".join(scores.notes) or f"{metric} is not defined for {kind} labels"
         raise RegistryError(f"{why} in the test split", where="publish.metric", fix="Choose another metric.")
-    return named
+
+    def of_some(some: Outputs) -> float:
+        return some.loss(objective) if metric == "loss" else some.metric_or_nan(metric, kind)
+
+    return _Scored(outputs, named, of_some)
 
 
 def load_model(version: Version, *, num_hops: int | None) -> Model:

@@ -1,8 +1,10 @@
 """Guards: stop a scheduled run before it trains on tables that changed too much.
 
-The reference is the last completed run of the same name: `runs/<name>/latest.json` names it, its record names its
-graph store, and the manifest of that holds the counts and column statistics. So a check reads three small documents and
-no rows. A run that a guard stopped never completes, and so never becomes the reference.
+The reference is the run of the version in service, since its tables are what the model knows: an experiment of the same
+name changes nothing. Where nothing is in service it is the last completed run of the name, which
+`runs/<name>/latest.json` names. A run's record names its graph store, and the manifest of that holds the counts and
+column statistics. So a check reads a few small documents and no rows. A run that a guard stopped never completes, and
+so never becomes the reference.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gnnflow import registry
 from gnnflow.graph.encodings import TextState
 from gnnflow.graph.errors import GuardError, StorageError, listed
 from gnnflow.graph.facts import ColumnCounts, GraphFacts
@@ -77,7 +80,9 @@ class _Size:
 
 
 def check(context: StageContext) -> GuardResult:
-    """Compare the config's ingested tables with the tables of the last completed run of its name.
+    """Compare the config's ingested tables with the tables of the model in service.
+
+    Where none is in service they are compared with the tables of the last completed run of its name.
 
     Run it after ingest and before train. Without an earlier run everything passes. Raises GuardError naming the column,
     the figure, the limit and a fix, StorageError if ingest has not run.
@@ -118,7 +123,7 @@ class _Compared:
 
 
 def _compared(context: StageContext, now: GraphFacts) -> _Compared:
-    run = latest_run(context.run.workspace, context.config.name)
+    run = _reference(context)
     if run is None:
         return _Compared(notes=("no earlier run of this name: nothing to compare with",))
     artifact = _ingested(run)
@@ -128,6 +133,15 @@ def _compared(context: StageContext, now: GraphFacts) -> _Compared:
         note = "another version of gnnflow wrote the last run's graph store: nothing compared"
         return _Compared(run, artifact.uri, notes=(note,))
     return _Compared(run, artifact.uri, _compare(context, now, before, run))
+
+
+def _reference(context: StageContext) -> str | None:
+    """Return the run of the version in service, or else the last completed one of the name; None without one."""
+    workspace, name = context.config.workspace, context.config.publish.name or context.config.name
+    champion = registry.read_aliases(workspace, name).champion
+    if champion is not None:
+        return registry.read_version(workspace, name, champion).run
+    return latest_run(context.run.workspace, context.config.name)
 
 
 def _ingested(run: str) -> Artifact:
@@ -313,5 +327,5 @@ def _error(breaches: list[_Breach], run: str, config: GraphConfig) -> GuardError
         f"compared with {run}: {'; '.join(breach.text for breach in breaches)}",
         where=listed(tables),
         fix=f"Look at the tables. If the change is intended, raise {keys} for one run (null turns it off): "
-        "the next run is compared with that one.",
+        "the next run is compared with that one where its model goes into service, or where none is.",
     )

@@ -141,13 +141,21 @@ def _decide(context: StageContext, version: Version) -> tuple[_Verdict, Aliases]
         verdict = _judge(context, version, registry.read_aliases(workspace, name))
         try:
             if verdict.promote:
-                moved = registry.promote(workspace, name, number, reason=verdict.reason, expected=verdict.champion)
+                moved = registry.promote(
+                    workspace,
+                    name,
+                    number,
+                    reason=verdict.reason,
+                    expected=verdict.champion,
+                    compared=_compared_document(verdict),
+                )
                 return verdict, moved
         except registry.ChampionMovedError as error:
             context.progress.message(f"judging again: {error.problem}")
             continue
         if verdict.nominate:
-            return verdict, registry.nominate(workspace, name, number, reason=verdict.reason)
+            compared = _compared_document(verdict)
+            return verdict, registry.nominate(workspace, name, number, reason=verdict.reason, compared=compared)
         return verdict, registry.read_aliases(workspace, name)
 
 
@@ -202,10 +210,35 @@ def _compared(context: StageContext, version: Version, champion: int) -> _Verdic
             return _Verdict(f"promoted: {why}, and publish.incomparable is promote", champion, found, promote=True)
         return _Verdict(f"version {champion} stays: {why}; {_by_hand(version)}", champion, found, nominate=True)
     ours, theirs = map(metric_text, found.values)
-    figures = f"test.{found.metric} is {ours}, and {theirs} for version {champion} on the same targets"
+    figures = f"test.{found.metric} is {ours}, and {theirs} for version {champion} on the same targets{_noise(found)}"
     if found.candidate_holds:
         return _Verdict(f"promoted: {figures}", champion, found, promote=True)
     return _Verdict(f"version {champion} stays: {figures}", champion, found, nominate=True)
+
+
+def _noise(found: Comparison) -> str:
+    """Return how sure the difference is, as the end of a sentence; empty where it is not known."""
+    if found.interval is None:
+        return ""
+    low, high = (f"{'+' if each > 0 else ''}{metric_text(each)}" for each in found.interval)
+    verdict = "more than noise" if found.beyond_noise else "which may be noise"
+    return f" (difference {low} to {high}: {verdict})"
+
+
+def _compared_document(verdict: _Verdict) -> dict[str, Any] | None:
+    """Return the comparison that decided, for the history of aliases; None where nothing was compared."""
+    found = verdict.comparison
+    if not found.champion:
+        return None
+    candidate, champion = found.values
+    return {
+        "metric": found.metric,
+        "candidate": candidate,
+        "champion": champion,
+        "version": verdict.champion,
+        "interval": None if found.interval is None else list(found.interval),
+        "beyond_noise": found.beyond_noise,
+    }
 
 
 def _by_hand(version: Version) -> str:

@@ -139,7 +139,7 @@ def is_quick(context: StageContext) -> bool:
 def _judge(context: StageContext, version: Version, folder: str) -> tuple[Figures, ScoreDrift | None]:
     """Return the figures of a version's predictions and their drift, and add them to the model's list of scorings.
 
-    The scoring before is the last one of other predictions. Without one, those of the version's run are compared with.
+    The scoring before is the last one of other predictions. Without one it is the version's run.
     """
     workspace, name = context.config.workspace, version.name
     records = read_scores(workspace, name)

@@ -103,7 +103,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Model:
-    """What the figures know of the model that scored.
+    """The properties of the model that scored.
 
     names: of its classes. headline: the metric that chose it. deciding: how decisions between two classes are measured.
     """
@@ -225,7 +225,7 @@ def _numbers(label: Any, model: Model, width: int) -> tuple[Array, Array]:
 
 
 def _logits(scores: FloatArray, kind: LabelKind) -> FloatArray:
-    """Return outputs that give these scores: the metrics of published predictions are those of their probabilities."""
+    """Return outputs that give these scores: published predictions are judged by their probabilities."""
     if kind == "regression":
         return scores
     likely = np.log(np.maximum(scores, _SMALLEST))
@@ -250,7 +250,7 @@ class Change:
 
 @dataclass(frozen=True)
 class ScoreDrift:
-    """How predictions differ from earlier ones.
+    """The difference of predictions from earlier ones.
 
     against: the earlier ones, in words. indices: the population stability index of predicted classes and of scores,
     each with how much of it chance gives. shares: of the predicted classes before and now. changes: of metrics.

@@ -58,6 +58,10 @@ class Outputs:
         kept = labelled_rows(self.labels)
         return choose_threshold(decide, self.logits[kept], self.labels[kept])
 
+    def metric_or_nan(self, name: str, label_kind: LabelKind) -> float:
+        """Return one metric, NaN where the labels do not define it."""
+        return metrics_of(self.logits, self.labels, label_kind=label_kind, names=[name]).values.get(name, np.nan)
+
     def metric(self, name: str, label_kind: LabelKind) -> float:
         """Return one metric. Raises TrainingError where the labels do not define it."""
         found = metrics_of(self.logits, self.labels, label_kind=label_kind, names=[name])

@@ -64,6 +64,10 @@ def test_a_worse_model_stays_out_and_the_reason_says_why(graph: Path) -> None:
     ours, theirs = worse.candidate["test.accuracy"], worse.champion["test.accuracy"]
     assert ours < theirs
     assert f"version 1 stays: test.accuracy is {ours:.4f}, and {theirs:.4f} for version 1" in worse.reason
+    assert "more than noise)" in worse.reason
+    listed = run_cli(["models", "list", "--workspace", str(graph / "runs")]).out.splitlines()
+    assert listed[1].endswith("promoted as the first version")
+    assert listed[2].endswith(f"accuracy {ours:.4f}, {theirs:.4f} for version 1, more than noise")
     state = registry.read_aliases(str(graph / "runs"), "small")
     assert (state.champion, state.candidate) == (1, 2)
 
@@ -116,6 +120,7 @@ def test_an_equal_model_is_promoted(graph: Path) -> None:
     same = published(config_of(graph, {**GOOD, "batch_size": 255}))
     assert same.promoted
     assert same.candidate == same.champion
+    assert "difference 0.0000 to 0.0000: which may be noise" in same.reason
 
 
 def test_a_champion_that_came_meanwhile_is_compared_too(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
