@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import BoolArray, IntArray
     from gnnflow.graph.facts import GraphFacts
     from gnnflow.infer.job import InferJob
+    from gnnflow.storage.graph_store import GraphStore
 
 
 def node_columns(index: int, job: InferJob, rows: IntArray) -> dict[str, Any]:
@@ -28,9 +29,22 @@ def node_columns(index: int, job: InferJob, rows: IntArray) -> dict[str, Any]:
 
     rows: local rows of nodes of the target type.
     """
-    store = job.neighbors.store
-    if job.row_kind == "link":
-        return {}
+    return {} if job.row_kind == "link" else _stored_columns(job.neighbors.store, index, rows)
+
+
+def columns_of_targets(store: GraphStore, targets: IntArray) -> pa.Table:
+    """Return label and split of nodes of the target type, given by dense ids [n], in their order."""
+    owner = store.book.owner(targets)
+    mine = [np.flatnonzero(owner == index) for index in range(store.num_partitions)]
+    pieces = [
+        pa.table(_stored_columns(store, index, targets[own] - store.book.start(index)))
+        for index, own in enumerate(mine)
+        if len(own)
+    ]
+    return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(mine))))
+
+
+def _stored_columns(store: GraphStore, index: int, rows: IntArray) -> dict[str, Any]:
     wanted = ["split", "labelled", *(["label"] if _has_labels(store.facts) else [])]
     own = rows - store.book.rows(index, store.facts.target_type).start
     return known_columns(store.nodes(index, wanted, node_type=store.facts.target_type), own, store.facts)

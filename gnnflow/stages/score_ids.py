@@ -60,6 +60,7 @@ def score_ids(context: StageContext, ids: Sequence[Any]) -> SomeScores:
     Raises RegistryError if nothing is in service, or the champion cannot read this graph; TableError for ids that the
     tables do not have; ConfigError where the targets are edges, or of two types.
     """
+    from gnnflow.infer.known import columns_of_targets
     from gnnflow.infer.predictions import prediction_columns, scores_of
     from gnnflow.layers.saved import load_model, read_decision
 
@@ -84,7 +85,9 @@ def score_ids(context: StageContext, ids: Sequence[Any]) -> SomeScores:
     scores = scores_of(torch.from_numpy(logits), learned.label_kind)
     decision = read_decision(version.uri)
     columns = prediction_columns(scores, learned.label_kind, learned.class_names, decision)
-    table = pa.table({"id": graph.read_ids(asked), **columns})
+    known = columns_of_targets(graph.neighbors.store, targets)
+    held = dict(zip(known.column_names, known.columns, strict=True)) if learned.label_kind != "link" else {}
+    table = pa.table({"id": graph.read_ids(asked), **held, **columns})
     if theirs.config.infer.embeddings:
         table = table.append_column("embedding", from_matrix(embeddings))
     seconds = time.monotonic() - begin
