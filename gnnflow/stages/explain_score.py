@@ -324,7 +324,7 @@ def column_names(facts: GraphFacts, table: str, form: Any) -> list[str]:
 
 
 def _ids(graph: RunGraph, nodes: IntArray) -> pa.Array:
-    """Return the user's ids of dense ids; as text where several types have ids of several kinds."""
+    """Return the user's ids of dense ids; as text where several types have other kinds of ids."""
     store = graph.neighbors.store
     found: list[pa.Array] = []
     places: list[IntArray] = []
