@@ -26,6 +26,7 @@ from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.graph.labels import AUTO, choose_metric
+from gnnflow.graph.run_facts import InferFacts
 from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.registry.scores import read_scores, record_score
 from gnnflow.registry.versions import CONFIG
@@ -243,7 +244,14 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
     kind = version.signature.learned if graph.label_kind == "none" else graph.label_kind
     learned = Learned(kind, version.class_names or graph.class_names)
     work = partial(score_graph, model=version.uri, learned=learned, trained=version.digests["train"])
-    return do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
+    made = do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
+    if made.facts(InferFacts).model != version.digests["train"]:  # its folder was put in this place
+        raise StorageError(
+            f"holds the scores of another model than version {version.version}",
+            where=made.artifact,
+            fix="Delete this folder and score again.",
+        )
+    return made
 
 
 def _store_as_encoded(context: StageContext, version: Version) -> GraphFacts:
