@@ -26,6 +26,7 @@ from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.graph.labels import AUTO, choose_metric
+from gnnflow.graph.run_facts import InferFacts
 from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.registry.scores import read_scores, record_score
 from gnnflow.registry.versions import CONFIG
@@ -267,7 +268,14 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
     theirs = prepared.context
     inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
     work = partial(score_graph, model=version.uri, learned=prepared.learned, trained=version.digests["train"])
-    return do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
+    made = do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
+    if made.facts(InferFacts).model != version.digests["train"]:  # its folder was put in this place
+        raise StorageError(
+            f"holds the scores of another model than version {version.version}",
+            where=made.artifact,
+            fix="Delete this folder and score again.",
+        )
+    return made
 
 
 def _store_as_encoded(context: StageContext, version: Version) -> GraphFacts:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gnnflow import registry
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import GuardError, StorageError
 from gnnflow.stages import guards, pipeline
@@ -65,6 +66,15 @@ def test_without_an_earlier_run_everything_passes(tmp_path: Path) -> None:
     report = guards.check(StageContext.of(config, progress=heard))
     assert (report.previous, report.figures) == ("", {})
     assert "no earlier run" in heard.messages[0]
+
+
+def test_the_model_in_service_is_compared_with_and_no_later_experiment(graph: Path) -> None:
+    first = read_json(str(graph / "runs/runs/small/latest.json"))["run"]
+    registry.register(str(graph / "runs"), first)
+    registry.promote(str(graph / "runs"), "small", 1)
+    experiment = pipeline.run_quietly(graph_config(graph, **{**CHEAP, "seed": 5}))
+    assert experiment.uri != first
+    assert check(graph).previous == first
 
 
 def test_tables_as_they_drift_by_chance_pass(graph: Path) -> None:

@@ -257,6 +257,11 @@ def test_the_command_line_publishes_shows_and_rolls_back(graph: Path) -> None:
     assert (shown["version"], shown["run"]) == (2, result["run"])
     assert json.loads(run_cli(["models", "rollback", "small", *workspace, "--json"]).out)["champion"] == 1
     assert "version 2 of small is in service" in run_cli(["models", "promote", "small", "2", *workspace]).out
+    scored = run_cli(["score", "small@champion", *workspace, "--json"])
+    assert json.loads(scored.out)["version"] == 2
+    told = run_cli(["models", "rollback", "small", *workspace]).out
+    assert "These are older: version 2 scored" in told
+    assert "`gnnflow score small@champion` scores the tables" in told
     refused = run_cli(["models", "show", "small", "3", *workspace])
     assert refused.code == 2
     assert "Versions: 1, 2" in refused.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn import metrics as sk
 
+from gnnflow import registry
+from gnnflow.graph.errors import StorageError
 from gnnflow.registry.scores import find_score, last_score, read_scores
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
@@ -87,6 +90,23 @@ def test_a_labelled_month_has_metrics_and_its_drift_beside_the_month_before(tmp_
     assert kept == last_score(context.config.workspace, "small", version=1)
     assert kept is not None
     assert Figures.read(kept.figures) == found
+
+
+def test_scores_of_another_model_in_the_place_of_the_artifact_are_refused(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    context = published(tmp_path, train={"epochs": 1})
+    write_graph(tmp_path, num_nodes=80, seed=1)
+    first = Path(again(context).predictions.removeprefix("file://")).parent
+    config = graph_config(tmp_path, model=MODEL, train={"epochs": 2}, publish={"incomparable": "promote"})
+    pipeline.run_quietly(config)
+    publish.run(StageContext.of(config))
+    registry.promote(config.workspace, "small", 2)
+    other = Path(pipeline.run_quietly(config).stages["infer"].artifact.removeprefix("file://"))
+    registry.promote(config.workspace, "small", 1)
+    shutil.rmtree(first)
+    shutil.copytree(other, first)
+    with pytest.raises(StorageError, match="holds the scores of another model than version 1"):
+        again(context)
 
 
 @pytest.mark.parametrize("kind", ["multi", "regression"])
