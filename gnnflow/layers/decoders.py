@@ -45,9 +45,12 @@ class Decoder(nn.Module, ABC):
     def forward(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
         """Return the scores [P, C] of pairs with these embeddings [P, W] and attributes [P, A], if any."""
 
-    @abstractmethod
     def score_all(self, sources: Tensor, targets: Tensor) -> Tensor:
-        """Return the first output [S, T] for all pairs of sources [S, W] and targets [T, W], without attributes."""
+        """Return the first output [S, T] for all pairs of sources [S, W] and targets [T, W], without attributes.
+
+        Decoders that save work where pairs share an end have their own; a source at a time keeps memory at T rows.
+        """
+        return torch.stack([self(source.expand_as(targets), targets)[:, 0] for source in sources])
 
 
 class Dot(Decoder):
