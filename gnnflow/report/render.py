@@ -121,6 +121,7 @@ def _split_parts(inputs: ReportInputs) -> tuple[SplitPart, ...]:
             _SPLIT_ROLES.get(name, "quiet"),
         )
         for name, count in counts.items()
+        if count
     )
 
 
