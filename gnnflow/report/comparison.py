@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BAR_HEIGHT, _LINE_HEIGHT, _MARGIN = 22.0, 13.0, 50.0
-_LONGEST_LINE = 52  # letters of a label beside a score
+_LONGEST_LINE = 52  # letters of a label, which leaves room for a score
 _SMALLEST_P = 1e-3
 
 
@@ -147,12 +147,12 @@ def comparison_bars(variants: Sequence[ComparedVariant], metric: str) -> Picture
         Swatch("warm", "dot", "one seed"),
     )
     labels = [fill(variant.label, _LONGEST_LINE) for variant, _ in found]
-    lines = 1 + max(label.count("\n") for label in labels)
+    row = _BAR_HEIGHT + _LINE_HEIGHT * (1 + max(label.count("\n") for label in labels))
     svg = draw(
         "variants",
-        partial(_paint, found=found, labels=labels, metric=metric),
+        partial(_paint, found=found, labels=labels, row=row, metric=metric),
         width=HALF_WIDTH,
-        height=_MARGIN + (_BAR_HEIGHT + _LINE_HEIGHT * lines) * len(found),
+        height=_MARGIN + row * len(found),
     )
     return Picture(
         key="variants",
@@ -165,26 +165,26 @@ def comparison_bars(variants: Sequence[ComparedVariant], metric: str) -> Picture
 
 
 def _paint(
-    figure: Figure, *, found: Sequence[tuple[ComparedVariant, Spread]], labels: Sequence[str], metric: str
+    figure: Figure, *, found: Sequence[tuple[ComparedVariant, Spread]], labels: Sequence[str], row: float, metric: str
 ) -> None:
     """Draw a bar per variant, its label and score on lines above: a long label takes no width from the bars."""
     axes = figure.add_subplot()
     means = np.array([spread.mean for _, spread in found])
-    heights = np.arange(len(found) - 1, -1, -1, dtype=float)
-    axes.barh(heights, means, height=0.3, color=[colour("accent"), *[colour("quiet")] * (len(found) - 1)])
+    heights = np.arange(len(found) - 1, -1, -1) * row
+    axes.barh(heights, means, height=10, color=[colour("accent"), *[colour("quiet")] * (len(found) - 1)])
     above = axes.get_yaxis_transform()
     for height, label, (variant, spread) in zip(heights, labels, found, strict=True):
-        axes.text(0, height + 0.2, label, transform=above, va="bottom")
-        axes.text(1, height + 0.2, spread_text(spread), transform=above, va="bottom", ha="right", fontweight="bold")
+        axes.text(0, height + 7, label, transform=above, va="bottom")
+        axes.text(1, height + 7, spread_text(spread), transform=above, va="bottom", ha="right", fontweight="bold")
         if spread.deviation is None:
             continue
         low, high = spread.mean - spread.deviation, spread.mean + spread.deviation
         axes.plot([low, high], [height, height], color=colour("ink"), linewidth=1.4, solid_capstyle="butt")
-        axes.vlines([low, high], height - 0.1, height + 0.1, color=colour("ink"), linewidth=1.4)
+        axes.vlines([low, high], height - 3.5, height + 3.5, color=colour("ink"), linewidth=1.4)
         scores = list(variant.scores(metric).values())
-        dots(axes, np.column_stack([scores, np.full(len(scores), height - 0.22)]), role="warm", size=4)
+        dots(axes, np.column_stack([scores, np.full(len(scores), height - 7.5)]), role="warm", size=4)
     axes.set_yticks([])
-    axes.set_ylim(-0.5, len(found) - 0.25)
+    axes.set_ylim(10 - _BAR_HEIGHT, len(found) * row - 5)
     plain_axes(axes, x_label=metric_name(metric), y_label="", grid="x")
 
 

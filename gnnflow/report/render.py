@@ -178,7 +178,7 @@ def template_source(name: str) -> str:
 
 
 def image_file(svg: str) -> str:
-    """Return an inline picture as an SVG file of its own, with the page's colours, light and dark."""
+    """Return an inline picture as a separate SVG file, with the page's colours, light and dark."""
     colours = template_source("report.css").partition("* {")[0]
     style = f"<style>{colours}svg {{ background: var(--paper); font-family: var(--sans); }}</style>"
     return svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1).replace(">", f">{style}", 1)
