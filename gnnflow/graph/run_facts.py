@@ -106,12 +106,13 @@ class Decision:
     threshold: float | None
     why: str = ""
 
-    @property
-    def text(self) -> str:
-        """The threshold as a sentence without a full stop."""
+    def tell(self, positive: str = "1") -> str:
+        """Return the threshold as a sentence without a full stop, which calls class 1 by a name."""
         if self.threshold is None:
             return f"no threshold: {self.why}"
-        return f"class 1 is decided from a probability of {self.threshold:.4g}, chosen on valid for {self.rule}"
+        return (
+            f"class {positive} is decided from a probability of {self.threshold:.4g}, chosen on valid for {self.rule}"
+        )
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gnnflow.config.matrix import RunRow
 from gnnflow.graph.labels import is_bound, lower_is_better
-from gnnflow.report.formats import metric_name, score_text, signed_text
-from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, Swatch, colour, dots, draw, plain_axes
+from gnnflow.report.formats import metric_name, score_text, sentence, signed_text
+from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, colour, dots, draw, plain_axes
 from gnnflow.report.spread import PairedDifference, Spread, paired_difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_BAR_HEIGHT, _MARGIN = 26.0, 60.0
+_BAR_HEIGHT, _LINE_HEIGHT, _MARGIN = 22.0, 13.0, 50.0
+_LONGEST_LINE = 52  # letters of a label, which leaves room for a score
 _SMALLEST_P = 1e-3
 
 
@@ -105,10 +108,19 @@ def name_columns(variants: Sequence[ComparedVariant]) -> dict[str, list[str]]:
 
 
 def spread_text(spread: Spread | None, *, sign: str = "\N{PLUS-MINUS SIGN}") -> str:
-    """Return a mean with the standard deviation after a sign, the mean alone for one seed, "" without."""
+    """Return a mean with the standard deviation after a sign, the mean alone for one seed, "" without.
+
+    The deviation has the mean's decimals, unless these would make zero of it.
+    """
     if spread is None:
         return ""
-    return score_text(spread.mean) + (f" {sign} {score_text(spread.deviation)}" if spread.deviation is not None else "")
+    mean = score_text(spread.mean)
+    if spread.deviation is None:
+        return mean
+    decimals = len(mean.partition(".")[2])
+    is_shown = "e" not in mean and 0.5 * 10**-decimals <= spread.deviation < math.inf
+    deviation = f"{spread.deviation:,.{decimals}f}" if is_shown else score_text(spread.deviation)
+    return f"{mean} {sign} {deviation}"
 
 
 def compare_best(variants: Sequence[ComparedVariant], metric: str) -> PairedDifference | None:
@@ -122,7 +134,7 @@ def compare_best(variants: Sequence[ComparedVariant], metric: str) -> PairedDiff
 def comparison_bars(variants: Sequence[ComparedVariant], metric: str) -> Picture:
     """Return one bar per variant, the best on top, with the spread over seeds and each seed's score."""
     found = [(variant, spread) for variant in variants if (spread := variant.spread(metric))]
-    title = f"{metric_name(metric)} by variant"
+    title = sentence(f"{metric_name(metric)} by variant")
     if not found:
         return Picture(key="variants", title=title, missing=f"No run has {metric}.")
     summary = "; ".join(f"{variant.label} {spread_text(spread)}" for variant, spread in found)
@@ -134,11 +146,13 @@ def comparison_bars(variants: Sequence[ComparedVariant], metric: str) -> Picture
         Swatch("ink", "line", "one standard deviation to each side"),
         Swatch("warm", "dot", "one seed"),
     )
+    labels = [fill(variant.label, _LONGEST_LINE) for variant, _ in found]
+    row = _BAR_HEIGHT + _LINE_HEIGHT * (1 + max(label.count("\n") for label in labels))
     svg = draw(
         "variants",
-        partial(_paint, found=found, metric=metric),
-        width=FULL_WIDTH,
-        height=_MARGIN + _BAR_HEIGHT * len(found),
+        partial(_paint, found=found, labels=labels, row=row, metric=metric),
+        width=HALF_WIDTH,
+        height=_MARGIN + row * len(found),
     )
     return Picture(
         key="variants",
@@ -147,33 +161,30 @@ def comparison_bars(variants: Sequence[ComparedVariant], metric: str) -> Picture
         caption=better,
         svg=svg,
         legend=legend if several else (),
-        wide=True,
     )
 
 
-def _paint(figure: Figure, *, found: Sequence[tuple[ComparedVariant, Spread]], metric: str) -> None:
+def _paint(
+    figure: Figure, *, found: Sequence[tuple[ComparedVariant, Spread]], labels: Sequence[str], row: float, metric: str
+) -> None:
+    """Draw a bar per variant, its label and score on lines above: a long label takes no width from the bars."""
     axes = figure.add_subplot()
     means = np.array([spread.mean for _, spread in found])
-    heights = np.arange(len(found) - 1, -1, -1, dtype=float)
-    axes.barh(heights, means, height=0.62, color=[colour("accent"), *[colour("quiet")] * (len(found) - 1)])
-    axes.set_yticks(heights, [variant.label for variant, _ in found])
-    for height, (variant, spread) in zip(heights, found, strict=True):
-        deviation, scores = spread.deviation or 0.0, list(variant.scores(metric).values())
-        low, high = spread.mean - deviation, spread.mean + deviation
-        axes.annotate(
-            spread_text(spread),
-            (max(high, *scores), height),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-        )
+    heights = np.arange(len(found) - 1, -1, -1) * row
+    axes.barh(heights, means, height=10, color=[colour("accent"), *[colour("quiet")] * (len(found) - 1)])
+    above = axes.get_yaxis_transform()
+    for height, label, (variant, spread) in zip(heights, labels, found, strict=True):
+        axes.text(0, height + 7, label, transform=above, va="bottom")
+        axes.text(1, height + 7, spread_text(spread), transform=above, va="bottom", ha="right", fontweight="bold")
         if spread.deviation is None:
             continue
+        low, high = spread.mean - spread.deviation, spread.mean + spread.deviation
         axes.plot([low, high], [height, height], color=colour("ink"), linewidth=1.4, solid_capstyle="butt")
-        axes.vlines([low, high], height - 0.16, height + 0.16, color=colour("ink"), linewidth=1.4)
-        dots(axes, np.column_stack([scores, np.full(len(scores), height - 0.22)]), role="warm", size=4)
-    axes.margins(x=0.12)
+        axes.vlines([low, high], height - 3.5, height + 3.5, color=colour("ink"), linewidth=1.4)
+        scores = list(variant.scores(metric).values())
+        dots(axes, np.column_stack([scores, np.full(len(scores), height - 7.5)]), role="warm", size=4)
+    axes.set_yticks([])
+    axes.set_ylim(10 - _BAR_HEIGHT, len(found) * row - 5)
     plain_axes(axes, x_label=metric_name(metric), y_label="", grid="x")
 
 
@@ -218,7 +229,7 @@ def _noise(variants: Sequence[ComparedVariant], metric: str) -> str:
 
 def render_comparison(runs: Sequence[ComparedRun], *, name: str, metric: str) -> str:
     """Return the page: the variants, best first, the runs that failed with their reasons, and every run."""
-    from gnnflow.report.render import environment, template_source
+    from gnnflow.report.render import environment, policy_hash, template_source
 
     variants, metrics = rank_variants(runs, metric), choose_columns(runs, metric)
     keys = name_columns(variants)
@@ -235,6 +246,7 @@ def render_comparison(runs: Sequence[ComparedRun], *, name: str, metric: str) ->
         for variant in variants
         for run in variant.completed
     ]
+    script = template_source("copy.js")
     page = (
         environment()
         .get_template("comparison.html.j2")
@@ -248,6 +260,8 @@ def render_comparison(runs: Sequence[ComparedRun], *, name: str, metric: str) ->
             runs=each,
             failed=[run for run in runs if run.failed],
             style=template_source("report.css"),
+            script=script,
+            script_hash=policy_hash(script),
         )
     )
     return f"{page.rstrip()}\n"

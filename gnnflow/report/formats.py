@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _METRIC_NAMES = {
     "accuracy": "accuracy",
@@ -19,6 +20,7 @@ _METRIC_NAMES = {
     "rmse": "RMSE",
     "r2": "R²",
 }
+_TURNS = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))  # Unicode's controls of direction
 _MINUTE = 60
 _HOUR = 3600
 _THOUSAND = 1000
@@ -112,3 +114,9 @@ def _three_digits(value: float) -> str:
         return "n/a"
     digits = 0 if abs(value) >= 100 else 1  # noqa: PLR2004 three digits in all
     return f"{value:,.{digits}f}".removesuffix(".0")
+
+
+def class_name(names: Sequence[object], index: int) -> str:
+    """Return the name of a class without Unicode's controls of direction, or its number."""
+    name = str(names[index]) if 0 <= index < len(names) else ""
+    return name.translate(_TURNS) or str(index)

@@ -46,9 +46,9 @@ _INSTEAD = {
     "columns of neighbours say more.",
     "neighbor_trees": "Averages of neighbours say as much as its layers. Trees are faster to train and to explain, "
     "unless edge attributes or nodes further away say more.",
-    "popularity": "A list of the most popular targets, the same for everyone, ranks as well.",
-    "most_recent": "A list of the latest targets, the same for everyone, ranks as well.",
-    "item_knn": "Targets that go together with those that a source has rank as well.",
+    "popularity": "A list of the most popular targets, the same for everyone, ranks at least as well.",
+    "most_recent": "A list of the latest targets, the same for everyone, ranks at least as well.",
+    "item_knn": "It ranks first what shares most sources with the targets that a source has, and needs no training.",
 }
 _OF_GRAPHS = frozenset({"trees", "neighbor_trees"})  # whose advice is about what the graph says
 _LOOK_FOR_LABEL = (

@@ -16,7 +16,7 @@ from typing import Literal
 from gnnflow.graph.labels import BOUNDS, LABEL_KINDS, NOISE, LabelKind, lower_is_better
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.graph.splits import SPLITS
-from gnnflow.report.formats import count_text, score_text, sentence
+from gnnflow.report.formats import class_name, count_text, score_text, sentence
 
 PREFIX = "baseline."
 NO_EDGES = ""
@@ -139,7 +139,12 @@ def _noise(widths: Iterable[float]) -> float | None:
 
 
 def cautions(
-    trained: TrainFacts, key: str | None, *, label_kind: LabelKind, split_counts: Mapping[str, int]
+    trained: TrainFacts,
+    key: str | None,
+    *,
+    label_kind: LabelKind,
+    split_counts: Mapping[str, int],
+    class_names: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return sentences about what makes a score say less than it seems to, to stand next to it."""
     if key is None:
@@ -151,7 +156,8 @@ def cautions(
         found.append(f"The {split} split has {count_text(count)} targets, too few to tell models apart.")
     if LABEL_KINDS[label_kind].is_class:
         # a headline on valid may be there because test has one class
-        found += [text for each in dict.fromkeys(("test", split)) for text in _of_classes(trained.confusion, each)]
+        splits = dict.fromkeys(("test", split))
+        found += [text for each in splits for text in _of_classes(trained.confusion, each, class_names)]
     if trained.link_facts is not None and trained.link_facts.candidates < trained.link_facts.nodes:
         links = trained.link_facts
         found.append(
@@ -161,7 +167,7 @@ def cautions(
     return tuple(found)
 
 
-def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str) -> list[str]:
+def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str, names: Sequence[str]) -> list[str]:
     """Return a sentence where the targets of a split have one class, or few have the rarer one of two."""
     counts = [sum(number for number in row if isinstance(number, int)) for row in confusion.get(split, ())]
     if sum(count > 0 for count in counts) == 1:
@@ -170,6 +176,5 @@ def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str)
     if len(counts) != len(("no", "yes")) or counts[least] >= _FEWEST_OF_CLASS:
         return []
     few = count_text(counts[least])
-    return [
-        f"Only {few} targets of the {split} split have class {least}: another test split may score very differently."
-    ]
+    rare = class_name(names, least)
+    return [f"Only {few} targets of the {split} split have class {rare}: another split may score very differently."]

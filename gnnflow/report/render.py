@@ -90,7 +90,7 @@ def render_report(inputs: ReportInputs) -> str:
         digest_length=_DIGEST_LENGTH,
         script=script,
         style=template_source("report.css"),
-        script_hash=_policy_hash(script),
+        script_hash=policy_hash(script),
     )
     return f"{page.rstrip()}\n"
 
@@ -121,10 +121,11 @@ def _split_parts(inputs: ReportInputs) -> tuple[SplitPart, ...]:
             _SPLIT_ROLES.get(name, "quiet"),
         )
         for name, count in counts.items()
+        if count
     )
 
 
-def _policy_hash(script: str) -> str:
+def policy_hash(script: str) -> str:
     """Return the script's hash as a Content-Security-Policy wants it."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
@@ -174,3 +175,10 @@ def template_source(name: str) -> str:
     templates = environment()
     assert templates.loader is not None
     return templates.loader.get_source(templates, name)[0].strip()
+
+
+def image_file(svg: str) -> str:
+    """Return an inline picture as a separate SVG file, with the page's colours, light and dark."""
+    colours = template_source("report.css").partition("* {")[0]
+    style = f"<style>{colours}svg {{ background: var(--paper); font-family: var(--sans); }}</style>"
+    return svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1).replace(">", f">{style}", 1)

@@ -23,6 +23,7 @@ from gnnflow.report.comparison import (
     tell_verdict,
     test_metric,
 )
+from gnnflow.report.render import image_file
 from gnnflow.storage.filesystem import absolute, join
 from gnnflow.storage.run_folder import metric_of, read_metrics, read_run
 from gnnflow.storage.writing import write_atomic
@@ -81,7 +82,7 @@ def compare_runs(
     variants, columns = rank_variants(compared, metric), choose_columns(found, metric)
     write_atomic(table, _variants_csv(variants, columns).encode())
     write_atomic(runs_table, _runs_csv(variants, columns).encode())
-    write_atomic(plot, comparison_bars(variants, metric).svg.encode())
+    write_atomic(plot, image_file(comparison_bars(variants, metric).svg).encode())
     write_atomic(page, render_comparison(compared, name=name, metric=metric).encode())
     verdict = tell_verdict(variants, metric)
     return ComparisonResult(

@@ -159,7 +159,7 @@ def _train_one(
                 outputs, split, label_kind=job.label_kind, metric=metric, deciding=deciding, store=store
             )
     if decision is not None and name == "train":
-        progress.message(f"{name}: {decision.text}")
+        progress.message(f"{name}: {decision.tell()}")
     for split, each in found.items():
         for note in each.notes:
             progress.message(f"{name}: {split}: {note}")

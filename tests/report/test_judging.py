@@ -74,12 +74,15 @@ def facts(**changes: Any) -> TrainFacts:
     [
         ({"constant": "the model predicts class 0 for every test target"}, 500, "The model predicts class 0"),
         ({"confusion": {"test": [[400, 100], [0, 0]]}}, 500, "All targets of the test split have one class."),
+        ({"confusion": {"test": [[400, 71], [9, 20]]}}, 500, "Only 29 targets of the test split have class yes:"),
         ({}, 99, "The test split has 99 targets, too few to tell models apart."),
         ({"link_facts": LinkFacts("test", 500, 100, 4000, 0.0, filtered=False)}, 500, "among 100 sampled candidates"),
     ],
 )
 def test_what_makes_a_score_say_less_is_said(changes: dict[str, Any], count: int, words: str) -> None:
-    (caution,) = cautions(facts(**changes), KEY, label_kind="single", split_counts={"test": count})
+    (caution,) = cautions(
+        facts(**changes), KEY, label_kind="single", split_counts={"test": count}, class_names=("no", "\u202eyes")
+    )
     assert words in caution
     assert caution.endswith(".")
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gnnflow.config.matrix import RunRow
 from gnnflow.graph.encodings import CategoricalState, EncodedColumn
 from gnnflow.graph.facts import BadRows, RowCounts
 from gnnflow.graph.score_facts import ScoreFacts, ScoreGroup
@@ -28,6 +29,7 @@ from gnnflow.report import (
     TypeRow,
     render_report,
 )
+from gnnflow.report.comparison import ComparedRun, render_comparison
 
 EVIL = "<img src=x onerror=alert(1)>\"'&{{ 7 * 7 }}"
 
@@ -309,6 +311,23 @@ def test_a_narrow_screen_cuts_no_score_and_says_where_to_swipe(make_inputs, tmp_
     assert found["cut"] == []  # scores of test that end outside of their box
     assert found["boxes"] > 0
     assert found["swiped"] == found["wide"] > 0
+
+
+@pytest.mark.browser
+def test_a_comparison_fits_a_narrow_screen_and_says_where_to_swipe(tmp_path):
+    keys = {"kind": "gat_e", "heads": "4", "reach": "two-hops-of-every-relation"}
+    scores = {f"{split}.accuracy": 0.9 for split in ("test", "train", "valid")}
+    runs = [ComparedRun(RunRow(f"a {seed}", "a", keys, seed), "/runs/a", scores) for seed in range(2)]
+    frame = tmp_path / "frame.html"
+    written = render_comparison(runs, name="sweep", metric="valid.accuracy")
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", written)
+    frame.write_text(_FRAME.replace("PAGE", escape(page)), encoding="utf-8")
+    found = json.loads(re.search(r"<pre>(.*?)</pre>", shown_by_browser(frame)).group(1))
+    assert found["width"] <= 390
+    assert found["swiped"] == found["wide"] > 0
+    alone = tmp_path / "comparison.html"  # with its policy, which the frame leaves out
+    alone.write_text(written, encoding="utf-8")
+    assert 'class="swipe"' in shown_by_browser(alone)
 
 
 _FRAME = """<iframe style="width: 390px; height: 800px; border: 0" srcdoc="PAGE"></iframe><pre></pre><script>

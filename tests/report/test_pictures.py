@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ from gnnflow.report.pictures import (
 )
 from gnnflow.report.pictures.embedding import project
 from gnnflow.report.pictures.quality import roc_curve
+from gnnflow.report.render import image_file
 
 FRAUD = ScoreFacts(
     "test",
@@ -510,3 +512,10 @@ def test_bars_of_variants_show_means_spreads_and_each_seed():
     assert {"gcn", "sage", "0.800", "0.710 ± 0.010"} <= set(texts(picture))
     assert "one standard deviation to each side" in {swatch.label for swatch in picture.legend}
     assert comparison_bars(rank_variants(runs[-1:], "valid.accuracy"), "valid.accuracy").legend == ()
+
+
+def test_a_picture_in_a_file_of_its_own_has_the_page_s_colours():
+    runs = [ComparedRun(RunRow("a", "a", {"kind": "a > b"}, 0), "", {"valid.accuracy": 0.5})]
+    drawn = image_file(comparison_bars(rank_variants(runs, "valid.accuracy"), "valid.accuracy").svg)
+    assert ET.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"  # otherwise no viewer shows it
+    assert set(re.findall(r"var\((--\w+)", drawn)) <= set(re.findall(r"(--\w+):", drawn))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from gnnflow.report.comparison import spread_text
 from gnnflow.report.spread import Spread, paired_difference
 
 
@@ -35,3 +38,18 @@ def test_equal_differences_are_not_judged() -> None:
     found = paired_difference({0: 0.3, 1: 0.7}, {0: 0.2, 1: 0.6})
     assert found is not None
     assert (found.p, found.beyond_noise) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "text"),
+    [
+        (0.597, 0.000542, "0.597 ± 0.001"),
+        (0.597, 0.00004, "0.597 ± 4e-05"),
+        (0.597, 0.0, "0.597 ± 0.000"),
+        (12345.6, 1234.5, "12,346 ± 1,234"),
+        (0.5, math.nan, "0.500 ± n/a"),
+        (0.5, None, "0.500"),
+    ],
+)
+def test_a_deviation_has_the_decimals_of_its_mean(mean: float, deviation: float | None, text: str) -> None:
+    assert spread_text(Spread(mean, deviation, 2)) == text

@@ -65,7 +65,7 @@ def test_validation_chooses_and_test_is_reported(tmp_path: Path) -> None:
     page = Path(result.page).read_text()
     assert "sound is best of 2 variants: its valid accuracy is 0.800; test accuracy is 0.750." in page
     assert "One seed does not show noise" in page
-    assert "valid accuracy by variant" in page
+    assert "Valid accuracy by variant" in page
 
 
 def test_a_variant_is_ranked_by_its_mean_and_shown_with_its_spread(tmp_path: Path) -> None:
