@@ -106,12 +106,11 @@ class Decision:
     threshold: float | None
     why: str = ""
 
-    @property
-    def text(self) -> str:
-        """The threshold as a sentence without a full stop."""
+    def told(self, one: str = "1") -> str:
+        """Return the threshold as a sentence without a full stop. one: the name of class 1."""
         if self.threshold is None:
             return f"no threshold: {self.why}"
-        return f"class 1 is decided from a probability of {self.threshold:.4g}, chosen on valid for {self.rule}"
+        return f"class {one} is decided from a probability of {self.threshold:.4g} on, chosen on valid for {self.rule}"
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,13 @@ class Judgement:
 
     @property
     def baseline_score(self) -> str:
-        """The baseline's score, and the noise where it is known."""
-        noise = "" if self.noise is None else f" \N{PLUS-MINUS SIGN} {score_text(self.noise)}"
-        return f"{score_text(self.beside)}{noise}"
+        """The baseline's score, and how much of a difference may be chance, where that is known."""
+        return ", where ".join(filter(None, (score_text(self.beside), self.chance)))
+
+    @property
+    def chance(self) -> str:
+        """The noise in words: a reader takes "0.8 ± 0.1" for the error of the baseline. Empty where it is unknown."""
+        return "" if self.noise is None else f"a difference of up to {score_text(self.noise)} may be chance"
 
     def as_json(self) -> dict[str, object]:
         """Return plain values."""
@@ -139,19 +143,28 @@ def _noise(widths: Iterable[float]) -> float | None:
 
 
 def cautions(
-    trained: TrainFacts, key: str | None, *, label_kind: LabelKind, split_counts: Mapping[str, int]
+    trained: TrainFacts,
+    key: str | None,
+    *,
+    label_kind: LabelKind,
+    split_counts: Mapping[str, int],
+    class_names: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return sentences about what makes a score say less than it seems to, to stand next to it."""
     if key is None:
         return ()
     split, found = key.partition(".")[0], []
     if trained.constant:
-        found.append(f"{sentence(trained.constant)}.")
+        found.append(_constant(trained, class_names))
     if (count := split_counts.get(split, 0)) and count < _FEWEST:
         found.append(f"The {split} split has {count_text(count)} targets, too few to tell models apart.")
     if LABEL_KINDS[label_kind].is_class:
         # a headline on valid may be there because test has one class
-        found += [text for each in dict.fromkeys(("test", split)) for text in _of_classes(trained.confusion, each)]
+        found += [
+            text
+            for each in dict.fromkeys(("test", split))
+            for text in _of_classes(trained.confusion, each, class_names)
+        ]
     if trained.link_facts is not None and trained.link_facts.candidates < trained.link_facts.nodes:
         links = trained.link_facts
         found.append(
@@ -161,7 +174,28 @@ def cautions(
     return tuple(found)
 
 
-def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str) -> list[str]:
+def _constant(trained: TrainFacts, class_names: Sequence[str]) -> str:
+    """Return the sentence about one prediction for all; it names the threshold where that tells targets apart."""
+    scores, decision = trained.scores, trained.decision
+    decided = [sum(column) for column in zip(*scores.decided, strict=True)] if scores is not None else []
+    if scores is None or decision is None or decision.threshold is None or not all(decided):
+        return f"{sentence(trained.constant)}."
+    one = class_name(class_names, 1)
+    return (
+        f"The column prediction has one class for every {scores.split} target. The column decision has both: class "
+        f"{one} from a probability of {decision.threshold:.4g} on, {count_text(decided[1])} of "
+        f"{count_text(sum(decided))} targets."
+    )
+
+
+def class_name(names: Sequence[str], index: int) -> str:
+    """Return the name of a class, or its number where classes have no names."""
+    return (names[index] if index < len(names) else "") or str(index)
+
+
+def _of_classes(
+    confusion: Mapping[str, Sequence[Sequence[object]]], split: str, class_names: Sequence[str]
+) -> list[str]:
     """Return a sentence where the targets of a split have one class, or few have the rarer one of two."""
     counts = [sum(number for number in row if isinstance(number, int)) for row in confusion.get(split, ())]
     if sum(count > 0 for count in counts) == 1:
@@ -169,7 +203,5 @@ def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str)
     least = min(range(len(counts)), key=counts.__getitem__, default=0)
     if len(counts) != len(("no", "yes")) or counts[least] >= _FEWEST_OF_CLASS:
         return []
-    few = count_text(counts[least])
-    return [
-        f"Only {few} targets of the {split} split have class {least}: another test split may score very differently."
-    ]
+    few = f"Only {count_text(counts[least])} targets of the {split} split have class {class_name(class_names, least)}"
+    return [f"{few}: another test split may score very differently."]

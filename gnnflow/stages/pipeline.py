@@ -126,7 +126,9 @@ def _run(context: StageContext) -> RunResult:
         metrics=metrics,
         stages=results,
         judgement=judge(metrics, baselines_in(metrics), key),
-        cautions=cautions(trained, key, label_kind=graph.label_kind, split_counts=graph.splits),
+        cautions=cautions(
+            trained, key, label_kind=graph.label_kind, split_counts=graph.splits, class_names=graph.class_names
+        ),
     )
 
 

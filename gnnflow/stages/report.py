@@ -116,6 +116,7 @@ def report_inputs(uri: str, record: Mapping[str, Any], metrics: Mapping[str, flo
             headline_key(own, metric),
             label_kind=graph.label_kind,
             split_counts=graph.splits,
+            class_names=graph.class_names,
         ),
         predictions=_predictions(table, graph.label_kind),
         predictions_uri=join(uri, PREDICTIONS),
