@@ -23,12 +23,10 @@ from gnnflow.graph.narrow import ColumnErrors
 from gnnflow.graph.run_facts import Compared, Decision, LinkFacts
 from gnnflow.graph.score_facts import ColumnFacts, ScoreFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
-from gnnflow.report.judging import NO_EDGES, Judgement, headline_key, judge
+from gnnflow.report.judging import NO_EDGES, Judgement, class_name, headline_key, judge
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.floating[Any]]
-
-_TURNS = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))  # Unicode's controls of direction
 
 
 @dataclass(frozen=True)
@@ -270,5 +268,4 @@ class ReportInputs:
 
     def class_name(self, index: int) -> str:
         """Return the name of a class without Unicode's controls of direction, or its number."""
-        name = str(self.class_names[index]) if 0 <= index < len(self.class_names) else ""
-        return name.translate(_TURNS) or str(index)
+        return class_name(self.class_names, index)

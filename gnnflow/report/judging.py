@@ -20,6 +20,7 @@ from gnnflow.report.formats import count_text, score_text, sentence
 
 PREFIX = "baseline."
 NO_EDGES = ""
+_TURNS = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))  # Unicode's controls of direction
 _FEWEST_OF_CLASS = 30  # targets of the rarer of two classes
 _FEWEST = 100  # targets: the 95 % interval of a share of .5 is then .1 to either side
 _NAMES = {
@@ -189,8 +190,9 @@ def _constant(trained: TrainFacts, class_names: Sequence[str]) -> str:
 
 
 def class_name(names: Sequence[str], index: int) -> str:
-    """Return the name of a class, or its number where classes have no names."""
-    return (names[index] if index < len(names) else "") or str(index)
+    """Return the name of a class without Unicode's controls of direction, or its number."""
+    name = str(names[index]) if 0 <= index < len(names) else ""
+    return name.translate(_TURNS) or str(index)
 
 
 def _of_classes(
