@@ -170,7 +170,7 @@ def cautions(
         links = trained.link_facts
         found.append(
             f"Each link is ranked among {count_text(links.candidates)} sampled candidates, not among all "
-            f"{count_text(links.nodes)}."
+            f"{count_text(links.nodes)} others."
         )
     return tuple(found)
 

@@ -210,7 +210,7 @@ def test_popularity_wins_where_only_it_decides(tmp_path: Path) -> None:
     result = pipeline.run_quietly(links_of(tmp_path, epochs=2))
     assert result.judgement is not None
     assert (result.judgement.outcome, result.judgement.baseline) == ("worse", "popularity")
-    assert "Each link is ranked among 30 sampled candidates, not among all 298." in result.cautions
+    assert "Each link is ranked among 30 sampled candidates, not among all 298 others." in result.cautions
     metrics = result.metrics
     # the same list for every source shows few targets, the other one follows the source
     assert metrics["baseline.popularity.test.mrr"] > metrics["baseline.item_knn.test.mrr"] - 0.05
