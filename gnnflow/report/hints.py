@@ -48,7 +48,7 @@ _INSTEAD = {
     "unless edge attributes or nodes further away say more.",
     "popularity": "A list of the most popular targets, the same for everyone, ranks as well.",
     "most_recent": "A list of the latest targets, the same for everyone, ranks as well.",
-    "item_knn": "It ranks what goes together with a source's other targets, without training: use it until a model does "
+    "item_knn": "It ranks what goes together with a source's other targets, without training: use it until a model is "
     "better.",
 }
 _OF_GRAPHS = frozenset({"trees", "neighbor_trees"})  # whose advice is about what the graph says
