@@ -157,6 +157,7 @@ def run(
     for line in [*([] if judged is None else [f"{judged['metric']}: {judged['text']}"]), *summary["cautions"]]:
         typer.echo(f"\n{line}")
     typer.echo(f"\npredictions  {summary['predictions']}")
+    _say_place(out)
     typer.echo(f"report       {summary['report']}")
 
 
@@ -195,6 +196,15 @@ def score(
     typer.echo(f"\nmodel        {scores.model}")
     if scores.uri:
         typer.echo(f"predictions  {scores.uri}")
+    _say_place(out)
+
+
+def _say_place(out: str | None) -> None:
+    """Print the file of the predictions that `--out` asks for."""
+    from gnnflow.stages.out import out_file
+
+    if out is not None:
+        typer.echo(f"table        {out_file(out)}")
 
 
 def _read_ids(given: str) -> list[str]:
@@ -214,7 +224,7 @@ def publish(
         return
     typer.echo(f"{summary['name']} version {summary['version']}: {summary['reason']}")
     typer.echo(f"in service   version {summary['in_service']}")
-    typer.echo(f"predictions  {summary['predictions']}")
+    typer.echo(f"predictions  {summary['predictions']}, of version {summary['version']}")
 
 
 def recommend(

@@ -17,9 +17,9 @@ _OTHER = "Look closer"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "From tables to predictions": ("init", "check", "plan", "run", "report"),
     "See and compare runs": ("runs", "compare", "sweep"),
-    "Publish a model and score with it": ("publish", "models", "score", "score-pairs"),
+    "Publish a model and score with it": ("publish", "models", "score", "recommend", "score-pairs"),
     "Make or import a graph": ("generate", "import"),
-    "One stage of a run": tuple(name for name in STAGES if name not in {"run", "publish", "score"}),
+    "One stage of a run": tuple(name for name in STAGES if name not in {"run", "publish", "score", "recommend"}),
     _OTHER: ("explain", "inspect", "costs"),
 }
 """Names of commands by group, in the order that help shows them."""

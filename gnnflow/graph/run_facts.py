@@ -111,7 +111,8 @@ class Decision:
         if self.threshold is None:
             return f"no threshold: {self.why}"
         return (
-            f"class {positive} is decided from a probability of {self.threshold:.4g}, chosen on valid for {self.rule}"
+            f"class {positive} is decided from a probability of {self.threshold:.4g} on, "
+            f"chosen on valid for {self.rule}"
         )
 
 

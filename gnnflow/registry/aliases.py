@@ -141,7 +141,7 @@ def promote(
     return _change(workspace, name, change)
 
 
-def rollback(workspace: str, name: str, *, reason: str = "rolled back by hand") -> Version:
+def rollback(workspace: str, name: str, *, reason: str = "put back in service by hand") -> Version:
     """Put the former champion with its predictions back in service and return it.
 
     Rolling back again goes one step further. Raises RegistryError where there is no former champion, StorageError where

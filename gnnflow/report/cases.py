@@ -100,5 +100,7 @@ def _table(
     assert sample.in_degrees is not None
     shown = [(sample.ids[place], *rows[place], count_text(sample.in_degrees[place])) for place in places.tolist()]
     title, rule = words
-    told = f"{rule} of {count_text(len(sample.ids))} sampled {sample.split} targets"
+    known = inputs.scores.targets if inputs.scores is not None and inputs.scores.split == sample.split else 0
+    sampled = "" if known == len(sample.ids) else "sampled "
+    told = f"{rule} of {count_text(len(sample.ids))} {sampled}{sample.split} targets"
     return Cases(title, told, (f"{inputs.graph.target or 'node'}", *head, "in-edges"), shown)

@@ -196,7 +196,8 @@ def _baseline_tile(inputs: ReportInputs) -> Tile:
     if inputs.baselines and judged is not None:
         mood = _MOODS[judged.outcome]
         note = f"{baseline_name(judged.baseline, judged.key)}: the model is {judged.outcome}"
-        return Tile("Best baseline", judged.baseline_score, note, mood, note_tells=True)
+        note += f"; {judged.chance}" if judged.chance else ""
+        return Tile("Best baseline", score_text(judged.beside), note, mood, note_tells=True)
     if inputs.baseline is None:
         return Tile("Without edges", "not run", "set train.baseline: true to compare", "absent")
     if key is None or key not in inputs.baseline:

@@ -44,7 +44,7 @@ _INSTEAD = {
     "majority": "It has not learned to tell targets apart: look at the learning curves and at the columns.",
     "trees": "Columns alone say as much as the graph. Trees are faster to train and to explain, unless other edges or "
     "columns of neighbours say more.",
-    "neighbor_trees": "Averages of neighbours say as much as its layers. Trees are faster to train and to explain, "
+    "neighbor_trees": "Averages of neighbours do as well as its layers. Trees are faster to train and to explain, "
     "unless edge attributes or nodes further away say more.",
     "popularity": "A list of the most popular targets, the same for everyone, ranks at least as well.",
     "most_recent": "A list of the latest targets, the same for everyone, ranks at least as well.",

@@ -60,9 +60,13 @@ class Judgement:
 
     @property
     def baseline_score(self) -> str:
-        """The baseline's score, and the noise where it is known."""
-        noise = "" if self.noise is None else f" \N{PLUS-MINUS SIGN} {score_text(self.noise)}"
-        return f"{score_text(self.beside)}{noise}"
+        """The baseline's score, and how much of a difference may be chance, where that is known."""
+        return ", where ".join(filter(None, (score_text(self.beside), self.chance)))
+
+    @property
+    def chance(self) -> str:
+        """The noise in words: a reader takes "0.8 ± 0.1" for the error of the baseline. Empty where it is unknown."""
+        return "" if self.noise is None else f"a difference of up to {score_text(self.noise)} may be chance"
 
     def as_json(self) -> dict[str, object]:
         """Return plain values."""
@@ -151,7 +155,7 @@ def cautions(
         return ()
     split, found = key.partition(".")[0], []
     if trained.constant:
-        found.append(f"{sentence(trained.constant)}.")
+        found.append(_constant(trained, class_names))
     if (count := split_counts.get(split, 0)) and count < _FEWEST:
         found.append(f"The {split} split has {count_text(count)} targets, too few to tell models apart.")
     if LABEL_KINDS[label_kind].is_class:
@@ -162,9 +166,23 @@ def cautions(
         links = trained.link_facts
         found.append(
             f"Each link is ranked among {count_text(links.candidates)} sampled candidates, not among all "
-            f"{count_text(links.nodes)}."
+            f"{count_text(links.nodes)} others."
         )
     return tuple(found)
+
+
+def _constant(trained: TrainFacts, class_names: Sequence[str]) -> str:
+    """Return the sentence about one prediction for all; it names the threshold where that tells targets apart."""
+    scores, decision = trained.scores, trained.decision
+    decided = [sum(column) for column in zip(*scores.decided, strict=True)] if scores is not None else []
+    if scores is None or decision is None or decision.threshold is None or not all(decided):
+        return f"{sentence(trained.constant)}."
+    one = class_name(class_names, 1)
+    return (
+        f"The column prediction has one class for every {scores.split} target. The column decision has both: class "
+        f"{one} from a probability of {decision.threshold:.4g} on, {count_text(decided[1])} of "
+        f"{count_text(sum(decided))} targets."
+    )
 
 
 def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str, names: Sequence[str]) -> list[str]:
@@ -175,6 +193,5 @@ def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str,
     least = min(range(len(counts)), key=counts.__getitem__, default=0)
     if len(counts) != len(("no", "yes")) or counts[least] >= _FEWEST_OF_CLASS:
         return []
-    few = count_text(counts[least])
-    rare = class_name(names, least)
-    return [f"Only {few} targets of the {split} split have class {rare}: another split may score very differently."]
+    few = f"Only {count_text(counts[least])} targets of the {split} split have class {class_name(names, least)}"
+    return [f"{few}: another test split may score very differently."]

@@ -78,8 +78,8 @@ def _not_run(stage: str, uri: str) -> StorageError:
         return StorageError(
             f"stage {stage} has run in this workspace, but not for this config and its current tables",
             where=uri,
-            fix=f"If the config or a table has changed since, run it again: {again}; in Airflow clear its task with "
-            "those after it.",
+            fix="Give the `--set` that the run was given. If the config or a table has changed since, run it again: "
+            f"{again}; in Airflow clear its task with those after it.",
         )
     return StorageError(f"stage {stage} has not run for this config", where=uri, fix=f"Run {again}.")
 

@@ -16,6 +16,7 @@ Shapes: S rows of the batch, E edges that are used, F features of a type.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -66,11 +67,19 @@ class Explanation:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines that a person reads."""
-        of = "value" if self.explained is None else f"log-odds of class {self.explained}"
-        yield f"{self.id}: {of} {metric_text(self.value)} (all columns at 0: {metric_text(self.without_columns)})"
-        for title, table in (("columns", self.columns), ("edges", self.edges)):
+        value, empty = metric_text(self.value), metric_text(self.without_columns)
+        if self.explained is None:
+            yield f"{self.id}: value {value}; with all columns at 0 it is {empty}"
+        else:
+            share = metric_text((1 + math.tanh(self.value / 2)) / 2)
+            yield f"{self.id}: probability {share} of class {self.explained}"
+            yield f"log-odds {value}, from {empty} with all columns at 0; contributions are parts of log-odds"
+        for title, table, rule in (
+            ("columns", self.columns, "all together add the difference; hop 0 is the node itself, 1 its neighbours"),
+            ("edges", self.edges, "what the score has more with this edge than without it"),
+        ):
             yield ""
-            yield f"{title}  ({min(_SHOWN, table.num_rows)} of {table.num_rows:,}, by size of contribution)"
+            yield f"{title}  (the largest {min(_SHOWN, table.num_rows)} of {table.num_rows:,}: {rule})"
             for row in table.slice(0, _SHOWN).to_pylist():
                 yield "  ".join(f"{name} {_cell(value)}" for name, value in row.items())
 

@@ -215,7 +215,6 @@ def _make(context: StageContext, listing: Listing, inputs: Mapping[str, Artifact
     named = {stage: [each.manifest.fingerprint, each.manifest.digest] for stage, each in inputs.items()}
     version = STAGES["recommend"].version
     fingerprint = fingerprint_of("recommend", keys=keys, inputs=named, format_version=version)
-    context.progress.stage_started("recommend")
     return do_once(context, "recommend", partial(_work, listing=listing), fingerprint=fingerprint, inputs=inputs)
 
 

@@ -44,9 +44,12 @@ class SomeScores(StageResult):
     drift: None = None
 
     def lines(self) -> Iterator[str]:
-        """Yield each node's predictions."""
-        for row in self.predictions.to_pylist():
-            yield "  ".join(map(_cell, row.values()))
+        """Yield a table: the names of columns, and each node's predictions."""
+        rows = [self.predictions.column_names, *(map(_cell, row.values()) for row in self.predictions.to_pylist())]
+        columns = [[*column] for column in zip(*rows, strict=True)]
+        widths = [max(map(len, column)) for column in columns]
+        for row in zip(*columns, strict=True):
+            yield "  ".join(map(str.ljust, row, widths)).rstrip()
 
     def summary(self) -> dict[str, Any]:
         """Return the version that scored, and its predictions as rows."""
@@ -140,6 +143,8 @@ def _check_finite(computed: FloatArray, asked: Sequence[Any]) -> None:
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
     if isinstance(value, list):
         return "[" + ", ".join(map(_cell, value)) + "]"
     return metric_text(value) if isinstance(value, float) else str(value)

@@ -73,10 +73,11 @@ def find_run(run: str, *, workspace: Workspace) -> str:
         return uri
     latest = latest_run(workspace, run)
     if latest is None:
+        of_config = "This is a config and not a run. " if run.endswith((".yaml", ".yml", ".json")) else ""
         raise StorageError(
             "no such run",
             where=run,
-            fix="Give a run's folder, or the name of a completed run: `gnnflow runs` lists them.",
+            fix=f"{of_config}Give a run's folder, or the name of a completed run: `gnnflow runs` lists them.",
         )
     return latest
 

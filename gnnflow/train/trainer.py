@@ -159,11 +159,14 @@ def _train_one(
                 outputs, split, label_kind=job.label_kind, metric=metric, deciding=deciding, store=store
             )
     if decision is not None and name == "train":
-        progress.message(f"{name}: {decision.tell()}")
+        progress.message(f"{name}: {decision.tell(_name_of_class_1(job))}")
     for split, each in found.items():
         for note in each.notes:
             progress.message(f"{name}: {split}: {note}")
-    if said := _constant(found):
+    both = scores is not None and scores.decided and all(sum(column) for column in zip(*scores.decided, strict=True))
+    if (said := _constant(found)) and both:
+        progress.message(f"{name}: {said}; the column decision, by the threshold, has both classes")
+    elif said:
         weigh = "" if job.train.class_weight == "balanced" else "train.class_weight, "
         progress.message(f"{name}: {said}. Try {weigh}more epochs or another train.lr.")
     return _Trained(fitted, found, losses, decision, scores)
@@ -174,6 +177,11 @@ def _decide(job: TrainJob, valid: Outputs | None) -> Decision | None:
     if not job.decides:
         return None
     return no_decision(job.decide, "no target is in valid") if valid is None else valid.decision(job.decide)
+
+
+def _name_of_class_1(job: TrainJob) -> str:
+    names = () if job.graph.store is None else job.graph.store.facts.class_names
+    return names[1] if names else "1"
 
 
 def _constant(found: dict[str, Metrics]) -> str:

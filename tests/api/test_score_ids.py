@@ -68,7 +68,8 @@ def test_the_command_takes_a_list_or_a_file(tmp_path: Path) -> None:
     listed.write_text("\n".join(map(str, ids)) + "\n")
     found = json.loads(printed(["score", str(file), "--ids", str(listed), "--json"]))
     assert [row["id"] for row in found["predictions"]] == ids
-    lines = printed(["score", str(file), "--ids", f"{ids[0]},{ids[1]}"]).splitlines()[:2]
+    lines = printed(["score", str(file), "--ids", f"{ids[0]},{ids[1]}"]).splitlines()[:3]
+    assert lines.pop(0).split()[0] == "id"
     assert [line.split()[0] for line in lines] == [str(each) for each in ids]
     assert "ids: id -5: not in the graph" in run_cli(["score", str(file), "--ids", f"{ids[0]},-5"]).err
 

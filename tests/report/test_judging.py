@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gnnflow.graph.run_facts import LinkFacts, TrainFacts
+from gnnflow.graph.run_facts import Decision, LinkFacts, TrainFacts
+from gnnflow.graph.score_facts import ScoreFacts
 from gnnflow.report.headline import metric_table, tiles, verdict
 from gnnflow.report.hints import find_hints
 from gnnflow.report.judging import Judgement, baselines_in, cautions, headline_key, judge
@@ -25,6 +27,10 @@ def judged(model: dict[str, float], key: str = KEY, **baselines: dict[str, float
     return found
 
 
+def chance(noise: float) -> str:
+    return f"where a difference of up to {noise:.3f} may be chance"
+
+
 @pytest.mark.parametrize(
     ("model", "trees", "outcome"),
     [(0.82, 0.8, "better"), (0.81, 0.8, "no better"), (0.79, 0.8, "no better"), (0.78, 0.8, "worse")],
@@ -34,13 +40,13 @@ def test_scores_differ_beyond_the_noise_of_both(model: float, trees: float, outc
     found = judged(scored(model, 0.009), majority=scored(0.5), trees=scored(trees, 0.012))
     assert (found.outcome, found.baseline) == (outcome, "trees")
     assert found.noise == pytest.approx(0.015)
-    assert found.text == f"{outcome} than trees on the columns: {model:.3f} beside 0.800 ± 0.015"
+    assert found.text == f"{outcome} than trees on the columns: {model:.3f} beside 0.800, {chance(0.015)}"
 
 
 def test_a_lower_error_is_better_and_the_majority_of_numbers_is_their_mean() -> None:
     key = "test.mae"
     found = judged(scored(1.0, 0.1, key), key, majority=scored(2.0, 0.1, key), trees=scored(3.0, 0.1, key))
-    assert found.text == "better than the mean: 1.000 beside 2.000 ± 0.141"
+    assert found.text == f"better than the mean: 1.000 beside 2.000, {chance(0.141)}"
 
 
 def test_a_score_without_an_interval_is_as_wide_as_the_other_and_two_have_no_noise() -> None:
@@ -54,7 +60,8 @@ def test_a_score_without_an_interval_is_as_wide_as_the_other_and_two_have_no_noi
 def test_the_noise_of_a_pair_counts_before_the_intervals_of_both() -> None:
     trees = {**scored(0.8, 0.05), f"{KEY}_noise": 0.01}
     assert (
-        judged(scored(0.82, 0.05), trees=trees).text == "better than trees on the columns: 0.820 beside 0.800 ± 0.010"
+        judged(scored(0.82, 0.05), trees=trees).text
+        == f"better than trees on the columns: 0.820 beside 0.800, {chance(0.010)}"
     )
 
 
@@ -87,6 +94,21 @@ def test_what_makes_a_score_say_less_is_said(changes: dict[str, Any], count: int
     assert caution.endswith(".")
 
 
+def test_one_prediction_beside_a_threshold_that_finds_targets_does_not_contradict_it() -> None:
+    """Finds "the model predicts class 0 for every target" above a list of the targets that the threshold finds."""
+    found = facts(
+        constant="the model predicts class 0 for every test target",
+        decision=Decision("f1", 0.25),
+        scores=ScoreFacts("test", 500, KEY, decided=((440, 20), (10, 30))),
+        confusion={"test": [[460, 0], [40, 0]]},
+    )
+    (caution,) = cautions(found, KEY, label_kind="single", split_counts={"test": 500}, class_names=["no", "yes"])
+    assert caution.endswith("The column decision has both: class yes from a probability of 0.25 on, 50 of 500 targets.")
+    few = replace(found, constant="", confusion={"test": [[480, 0], [20, 0]]})
+    (caution,) = cautions(few, KEY, label_kind="single", split_counts={"test": 500}, class_names=["no", "yes"])
+    assert caution.startswith("Only 20 targets of the test split have class yes:")
+
+
 def test_a_plain_score_needs_no_caution() -> None:
     plain = facts(
         confusion={"test": [[400, 0], [50, 50]]}, link_facts=LinkFacts("test", 9, 100, 100, 0.0, filtered=False)
@@ -97,9 +119,10 @@ def test_a_plain_score_needs_no_caution() -> None:
 
 def test_the_report_leads_with_the_best_baseline_and_says_what_to_do(make_inputs: Any) -> None:
     inputs = make_inputs(baselines={"trees": scored(0.84, 0.02)}, cautions=["All targets have <one> class."])
-    assert "0.833, no better than trees on the columns (0.840 ± 0.028)." in verdict(inputs)
+    assert f"0.833, no better than trees on the columns (0.840, {chance(0.028)})." in verdict(inputs)
     tile = tiles(inputs)[1]
-    assert (tile.label, tile.figure, tile.mood) == ("Best baseline", "0.840 ± 0.028", "plain")
+    assert (tile.label, tile.figure, tile.mood) == ("Best baseline", "0.840", "plain")
+    assert tile.note.endswith("a difference of up to 0.028 may be chance")
     assert [row.name for row in metric_table(inputs).baselines][-1] == "Accuracy, trees on the columns"
     (hint,) = find_hints(inputs)
     assert (hint.kind, hint.title) == ("warning", "The model is no better than trees on the columns")

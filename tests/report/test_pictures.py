@@ -312,7 +312,7 @@ def test_the_columns_that_matter_are_ordered_and_a_reason_stands_instead(make_in
     drops = (ColumnDrop("balance", 0.25, 0.01), ColumnDrop("country", 0.0, 0.0))
     picture = column_bars(make_inputs(columns=ColumnFacts("average_precision", 400, 0.6, 3, drops, left_out=2)))
     assert {"balance", "0.250", "country", "0.000"} <= set(texts(picture))
-    assert "How much worse average precision gets (0.600 on 400 valid targets)" in picture.caption
+    assert "among 400 valid targets and their neighbours" in picture.caption
     assert "2 more columns were not tried" in picture.caption
     why = "no target is in valid, where the importance of columns is measured"
     assert column_bars(make_inputs(columns=ColumnFacts(why=why))).missing == f"{why[0].upper()}{why[1:]}."

@@ -143,10 +143,13 @@ def column_bars(inputs: ReportInputs) -> Picture:
         for each in shown
     ]
     name, first = metric_name(found.metric), shown[0]
+    everywhere = inputs.metrics.get(f"valid.{found.metric}")
+    of_all = "" if everywhere is None else f"; on all of valid it is {score_text(everywhere)}"
     caption = (
-        f"How much worse {name} gets ({score_text(found.score)} on {count_text(found.targets)} valid targets) when the "
-        f"values of one column are exchanged at random among these and their neighbours, {found.repeats} times; the "
-        "thin line is one standard deviation. Columns that say the same share their importance."
+        f"How much worse {name} gets when the values of one column are exchanged at random among "
+        f"{count_text(found.targets)} valid targets and their neighbours, {found.repeats} times; the thin line is one "
+        f"standard deviation. On these targets {name} is {score_text(found.score)}{of_all}. Columns that say the same "
+        "share their importance."
     )
     if found.left_out:
         caption += f" {count_text(found.left_out)} more columns were not tried."
