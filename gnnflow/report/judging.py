@@ -148,7 +148,8 @@ def cautions(
     if trained.constant:
         found.append(f"{sentence(trained.constant)}.")
     if (count := split_counts.get(split, 0)) and count < _FEWEST:
-        found.append(f"The {split} split has {count_text(count)} targets, too few to tell models apart.")
+        targets = "1 target" if count == 1 else f"{count_text(count)} targets"
+        found.append(f"The {split} split has {targets}, too few to tell models apart.")
     if LABEL_KINDS[label_kind].is_class:
         # a headline on valid may be there because test has one class
         found += [text for each in dict.fromkeys(("test", split)) for text in _of_classes(trained.confusion, each)]
