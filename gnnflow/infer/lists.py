@@ -58,8 +58,8 @@ class ListJob:
     """The job of all tasks.
 
     scored: the artifact with the embeddings; model: URI of the trained model's folder. top: the length of the lists,
-    at most the number of items. block_items: the items in memory at once; users_at_once: the users whose lists are made in
-    one pass over all blocks.
+    at most the number of items. block_items: the items in memory at once; users_at_once: the users whose lists are made
+    in one pass over all blocks.
     """
 
     artifact: str
