@@ -216,13 +216,11 @@ def _numbers(label: Any, model: Model, width: int) -> tuple[Array, Array]:
         return labels, np.full(len(labels), labels.shape[1] == width)
     if not traits.is_class:
         return to_numpy(label), np.ones(len(label), bool)
-    numbers: IntArray
-    if label.type == "string":
-        names = names_of_classes(model.names, width)
-        numbers = to_numpy(pc.index_in(label, value_set=pa.array(names)).fill_null(UNLABELLED)).astype(np.int64)
-    else:
-        numbers = to_numpy(label)
-    return numbers, (numbers >= 0) & (numbers < width)
+    # by name, also where only the model or only the tables have names: class 1 of other labels is another class
+    names = pa.array(names_of_classes(model.names, width), pa.string())
+    found = pc.index_in(label.cast(pa.string()), value_set=names)
+    numbers = to_numpy(found.fill_null(UNLABELLED)).astype(np.int64)
+    return numbers, numbers != UNLABELLED
 
 
 def _logits(scores: FloatArray, kind: LabelKind) -> FloatArray:

@@ -135,6 +135,16 @@ def test_other_labels_are_judged_too(tmp_path: Path, kind: str) -> None:
         assert found.metrics[f"score.{name}"] == pytest.approx(value, rel=1e-5)
 
 
+def test_numbers_are_no_labels_of_classes_with_names(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    relabel(tmp_path, by_sign)
+    context = published(tmp_path, train={"epochs": 2})
+    relabel(tmp_path, lambda x: pa.array((x > 0).astype(np.int64)))
+    found = again(context).figures  # class 1 of these may be any class of the model's
+    assert not found.metrics
+    assert any("classes that the model does not know" in each for each in found.notes)
+
+
 def test_tables_without_labels_have_a_distribution_and_no_metric(tmp_path: Path) -> None:
     write_graph(tmp_path)
     context = published(tmp_path, train={"epochs": 2})
