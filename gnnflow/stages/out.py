@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from gnnflow.config.graph_section import tables_by_name
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import absolute, has_pattern, is_below, join
+from gnnflow.storage.filesystem import absolute, has_pattern, is_below, is_below_match, join
 from gnnflow.storage.table_files import format_of
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.workspace import Workspace
@@ -48,10 +48,14 @@ def refuse_taken(file: str, config: Config) -> None:
     reason = ""
     if Workspace.at(config.workspace).owns(file):
         reason = "lies in the workspace, whose files nobody changes"
-    elif any(is_below(file, absolute(table)) for table in tables_by_name(config.graph).values()):
+    elif any(_is_part_of(file, table) for table in tables_by_name(config.graph).values()):
         reason = "is one of the config's tables, or lies in its folder, and would be read as a table"
     if reason:
         raise StorageError(reason, where=f"--out {file}", fix="Name another place.")
+
+
+def _is_part_of(file: str, table: str) -> bool:
+    return is_below(file, absolute(table)) or (has_pattern(table) and is_below_match(file, table))
 
 
 def write_out(folder: str, parts: Sequence[str], file: str) -> FileEntry:

@@ -48,6 +48,18 @@ def test_a_place_that_is_taken_is_refused_before_the_run(tmp_path: Path, out: st
     assert not (tmp_path / "runs" / "artifacts").exists()
 
 
+@pytest.mark.parametrize(("pattern", "refused"), [("n*.parquet", True), ("n*", True), ("n[!e]*.parquet", False)])
+def test_a_place_that_a_table_s_pattern_matches_is_refused(tmp_path: Path, pattern: str, refused: bool) -> None:
+    write_graph(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    config = graph_config(tmp_path, graph={"nodes": f"{tmp_path}/link/{pattern}"})
+    if not refused:
+        return writing.refuse_taken(f"{tmp_path}/new.parquet", config)
+    with pytest.raises(StorageError, match="would be read as a table"):
+        writing.refuse_taken(f"{tmp_path}/new.parquet", config)
+    return writing.refuse_taken(f"{tmp_path}/other.parquet", config)
+
+
 def test_a_copy_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"predictions/0": pa.table({"id": [1]}), "predictions/1": pa.table({"id": [2]})}
     monkeypatch.setattr(writing, "read_artifact_table", lambda _, name: parts[name])
