@@ -148,8 +148,7 @@ def cautions(
     if trained.constant:
         found.append(f"{sentence(trained.constant)}.")
     if (count := split_counts.get(split, 0)) and count < _FEWEST:
-        targets = "1 target" if count == 1 else f"{count_text(count)} targets"
-        found.append(f"The {split} split has {targets}, too few to tell models apart.")
+        found.append(f"The {split} split has {_targets(count)}, too few to tell models apart.")
     if LABEL_KINDS[label_kind].is_class:
         # a headline on valid may be there because test has one class
         found += [text for each in dict.fromkeys(("test", split)) for text in _of_classes(trained.confusion, each)]
@@ -162,6 +161,10 @@ def cautions(
     return tuple(found)
 
 
+def _targets(count: int) -> str:
+    return "1 target" if count == 1 else f"{count_text(count)} targets"
+
+
 def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str) -> list[str]:
     """Return a sentence where the targets of a split have one class, or few have the rarer one of two."""
     counts = [sum(number for number in row if isinstance(number, int)) for row in confusion.get(split, ())]
@@ -170,7 +173,5 @@ def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str)
     least = min(range(len(counts)), key=counts.__getitem__, default=0)
     if len(counts) != len(("no", "yes")) or counts[least] >= _FEWEST_OF_CLASS:
         return []
-    few = count_text(counts[least])
-    return [
-        f"Only {few} targets of the {split} split have class {least}: another test split may score very differently."
-    ]
+    few, has = _targets(counts[least]), "has" if counts[least] == 1 else "have"
+    return [f"Only {few} of the {split} split {has} class {least}: another test split may score very differently."]
