@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 def out_file(out: str, *, name: str = "predictions") -> str:
     """Return the file for `--out`: itself where it is named .parquet, else `<name>.parquet` in that folder.
 
-    Raises StorageError for the name of another format, or a pattern.
+    Raises StorageError for the name of another format, a pattern, or no name.
     """
     reason, fix = "", "Name another place."
-    if has_pattern(out):
+    if not out:
+        reason = "is empty"
+    elif has_pattern(out):
         reason = "holds one of the characters * ? [, which object stores read as a pattern"
     elif not out.endswith("/") and format_of(out) not in {"parquet", None}:
         reason = "has the name of another format; scores are written as Parquet"

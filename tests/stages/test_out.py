@@ -39,6 +39,7 @@ def test_predictions_of_a_run_and_of_a_scoring_appear_where_asked(tmp_path: Path
         ("{folder}/runs/artifacts", "lies in the workspace"),
         ("{folder}/out.csv", "scores are written as Parquet"),
         ("{folder}/*.parquet", "read as a pattern"),
+        ("", "--out : is empty"),  # an unset variable of a shell would put it into the working directory
     ],
 )
 def test_a_place_that_is_taken_is_refused_before_the_run(tmp_path: Path, out: str, says: str) -> None:
