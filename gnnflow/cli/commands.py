@@ -6,6 +6,7 @@ Each row of `gnnflow.config.stages` has a command without a function here; the s
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import warnings
@@ -209,8 +210,12 @@ def _say_place(out: str | None) -> None:
 
 def _read_ids(given: str) -> list[str]:
     """Return the ids in a file, one a line, or in a text with commas."""
-    path = Path(given)
-    texts = path.read_text(encoding="utf-8").splitlines() if path.is_file() else given.split(",")
+    texts = given.split(",")
+    if os.path.isfile(given):  # noqa: PTH113 - a long list of ids is no name of a file, which Path would raise for
+        try:
+            texts = Path(given).read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise ConfigError("is not UTF-8 text", where=given, fix="Save it as UTF-8, one id a line.") from error
     return [text.strip() for text in texts if text.strip()]
 
 

@@ -57,8 +57,9 @@ _USER_BYTES = 24  # of an item in a user's list
 class ListJob:
     """The job of all tasks.
 
-    scored: the artifact with the embeddings; model: URI of the trained model's folder. block_items: the items in memory
-    at once; users_at_once: the users whose lists are made in one pass over all blocks.
+    scored: the artifact with the embeddings; model: URI of the trained model's folder. top: the length of the lists,
+    at most the number of items. block_items: the items in memory at once; users_at_once: the users whose lists are made
+    in one pass over all blocks.
     """
 
     artifact: str
@@ -73,6 +74,7 @@ class ListJob:
     @staticmethod
     def of(store: GraphStore, *, scored: str, memory: int, top: int, **others: Any) -> ListJob:
         """Return the job with blocks in whole tiles for the memory of a worker."""
+        top = max(min(top, _nodes_of(store, store.facts.pair_types[1])), 1)
         embedding = read_artifact_table(scored, _predictions(0), ["embedding"])["embedding"]
         width, part = embedding.type.list_size, memory // _PART_OF_MEMORY
         items, users = part // (4 * width + _ID_BYTES), part // (4 * width + _USER_BYTES * top)
@@ -98,12 +100,12 @@ class ListJob:
     @property
     def num_items(self) -> int:
         """The number of items I."""
-        return self._count(self.item_type)
+        return _nodes_of(self.store, self.item_type)
 
     @property
     def num_users(self) -> int:
         """The number of users of all partitions."""
-        return self._count(self.user_type)
+        return _nodes_of(self.store, self.user_type)
 
     @property
     def num_blocks(self) -> int:
@@ -131,10 +133,11 @@ class ListJob:
         """Return the user's ids of a partition's nodes of a type."""
         return combine(self.store.nodes(partition, ["id"], node_type=node_type)["id"])
 
-    def _count(self, node_type: int) -> int:
-        book = self.store.book
-        starts = book.offsets[node_type : -1 : book.num_types]
-        return int((book.offsets[node_type + 1 :: book.num_types] - starts).sum())
+
+def _nodes_of(store: GraphStore, node_type: int) -> int:
+    book = store.book
+    starts = book.offsets[node_type : -1 : book.num_types]
+    return int((book.offsets[node_type + 1 :: book.num_types] - starts).sum())
 
 
 def _predictions(partition: int) -> str:

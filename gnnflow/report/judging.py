@@ -157,7 +157,7 @@ def cautions(
     if trained.constant:
         found.append(_constant(trained, class_names))
     if (count := split_counts.get(split, 0)) and count < _FEWEST:
-        found.append(f"The {split} split has {count_text(count)} targets, too few to tell models apart.")
+        found.append(f"The {split} split has {_targets(count)}, too few to tell models apart.")
     if LABEL_KINDS[label_kind].is_class:
         # a headline on valid may be there because test has one class
         splits = dict.fromkeys(("test", split))
@@ -169,6 +169,10 @@ def cautions(
             f"{count_text(links.nodes)} others."
         )
     return tuple(found)
+
+
+def _targets(count: int) -> str:
+    return "1 target" if count == 1 else f"{count_text(count)} targets"
 
 
 def _constant(trained: TrainFacts, class_names: Sequence[str]) -> str:
@@ -193,5 +197,6 @@ def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str,
     least = min(range(len(counts)), key=counts.__getitem__, default=0)
     if len(counts) != len(("no", "yes")) or counts[least] >= _FEWEST_OF_CLASS:
         return []
-    few = f"Only {count_text(counts[least])} targets of the {split} split have class {class_name(names, least)}"
+    few, has = _targets(counts[least]), "has" if counts[least] == 1 else "have"
+    few = f"Only {few} of the {split} split {has} class {class_name(names, least)}"
     return [f"{few}: another test split may score very differently."]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from gnnflow.config.graph_section import tables_by_name
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import absolute, has_pattern, is_below, join
+from gnnflow.storage.filesystem import absolute, has_pattern, is_below, is_below_match, join
 from gnnflow.storage.table_files import format_of
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.workspace import Workspace
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 def out_file(out: str, *, name: str = "predictions") -> str:
     """Return the file for `--out`: itself where it is named .parquet, else `<name>.parquet` in that folder.
 
-    Raises StorageError for the name of another format, or a pattern.
+    Raises StorageError for the name of another format, a pattern, or no name.
     """
     reason, fix = "", "Name another place."
-    if has_pattern(out):
+    if not out:
+        reason = "is empty"
+    elif has_pattern(out):
         reason = "holds one of the characters * ? [, which object stores read as a pattern"
     elif not out.endswith("/") and format_of(out) not in {"parquet", None}:
         reason = "has the name of another format; scores are written as Parquet"
@@ -48,10 +50,14 @@ def refuse_taken(file: str, config: Config) -> None:
     reason = ""
     if Workspace.at(config.workspace).owns(file):
         reason = "lies in the workspace, whose files nobody changes"
-    elif any(is_below(file, absolute(table)) for table in tables_by_name(config.graph).values()):
+    elif any(_is_part_of(file, table) for table in tables_by_name(config.graph).values()):
         reason = "is one of the config's tables, or lies in its folder, and would be read as a table"
     if reason:
         raise StorageError(reason, where=f"--out {file}", fix="Name another place.")
+
+
+def _is_part_of(file: str, table: str) -> bool:
+    return is_below(file, absolute(table)) or (has_pattern(table) and is_below_match(file, table))
 
 
 def write_out(folder: str, parts: Sequence[str], file: str) -> FileEntry:

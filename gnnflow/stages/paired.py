@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TEST_SCORES = "test.parquet"
 """File of the stage of baselines: the scored test targets `node`, their `label`, and a column of outputs for each."""
 _MOST_NODES = 1_000_000  # of the graph, whose ids are read; the noise of larger ones is small
+_FEWEST = 30  # targets: influences of fewer tell no interval, and of one they are 0
 _LEAST = 1e-9  # a probability, before its logarithm
 
 
@@ -38,7 +39,7 @@ def paired_noise(store: GraphStore, scored: ArtifactResult, compared: ArtifactRe
     if facts.num_nodes > _MOST_NODES or TEST_SCORES not in {entry.name for entry in compared.manifest.files}:
         return {}
     table = read_artifact_table(compared.artifact, TEST_SCORES)
-    if table.num_rows != facts.splits.get("test", 0):
+    if table.num_rows < _FEWEST or table.num_rows != facts.splits.get("test", 0):
         return {}
     logits = _scores(store, scored, to_numpy(table["node"]))
     if logits is None:

@@ -267,7 +267,7 @@ def _measure(artifact: str, files: list[str], *, top: int) -> tuple[dict[str, fl
         encoded = combine(links["user"]).dictionary_encode()
         numbers = first + to_numpy(encoded.indices).astype(np.int64)
         first += len(encoded.dictionary)
-        found = (to_numpy(pc.fill_null(combine(links[each]), top + 1)).astype(np.int64) for each in _RANKS)
+        found = (to_numpy(pc.fill_null(combine(links[each]).cast(pa.int64()), top + 1)) for each in _RANKS)
         groups = {"split": SPLITS, "popularity": THIRDS}
         codes = (to_numpy(pc.index_in(combine(links[each]), pa.array(names))) for each, names in groups.items())
         parts.append((numbers, *codes, *found))

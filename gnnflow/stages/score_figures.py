@@ -82,16 +82,17 @@ class Figures:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """Yield sentences for a person."""
-        yield from (self._metric_line(name) for name in self.metrics if not is_bound(name))
+        """Yield sentences for a person, the same for figures that were read from a document, whose keys are sorted."""
+        yield from (self._metric_line(name) for name in sorted(self.metrics) if not is_bound(name))
         if self.metrics:
             yield f"labels: {self.labelled:,} targets outside of train have one"
         yield from self.notes
         if self.counts:
-            most = sorted(self.counts.items(), key=lambda each: -each[1])[:_SHOWN]
+            most = sorted(self.counts.items(), key=lambda each: (-each[1], each[0]))[:_SHOWN]
             yield f"predicted: {', '.join(f'{name} {count / max(self.rows, 1):.2%}' for name, count in most)}"
         if self.mean is not None:
-            spread = ", ".join(f"{name} {held:.4g}" for name, held in self.quantiles.items())
+            shares = sorted(self.quantiles, key=lambda name: int(name.removesuffix("%")))
+            spread = ", ".join(f"{name} {self.quantiles[name]:.4g}" for name in shares)
             yield f"{self.scored}: mean {self.mean:.4g}, {spread}"
 
     def _metric_line(self, name: str) -> str:
@@ -215,13 +216,11 @@ def _numbers(label: Any, model: Model, width: int) -> tuple[Array, Array]:
         return labels, np.full(len(labels), labels.shape[1] == width)
     if not traits.is_class:
         return to_numpy(label), np.ones(len(label), bool)
-    numbers: IntArray
-    if label.type == "string":
-        names = names_of_classes(model.names, width)
-        numbers = to_numpy(pc.index_in(label, value_set=pa.array(names)).fill_null(UNLABELLED)).astype(np.int64)
-    else:
-        numbers = to_numpy(label)
-    return numbers, (numbers >= 0) & (numbers < width)
+    # by name, also where only the model or only the tables have names: class 1 of other labels is another class
+    names = pa.array(names_of_classes(model.names, width), pa.string())
+    found = pc.index_in(label.cast(pa.string()), value_set=names)
+    numbers = to_numpy(found.fill_null(UNLABELLED)).astype(np.int64)
+    return numbers, numbers != UNLABELLED
 
 
 def _logits(scores: FloatArray, kind: LabelKind) -> FloatArray:
@@ -279,11 +278,11 @@ class ScoreDrift:
         """Yield sentences for a person, the headline's change first."""
         yield f"compared with {self.against}:"
         yield from (f"  {each.text}" for each in self.changes)
-        for name, (before, now) in self.shares.items():
+        for name, (before, now) in sorted(self.shares.items(), key=lambda each: (-abs(each[1][1] - each[1][0]), each)):
             yield f"  predicted {name} {now:.2%}, {before:.2%} before"
         if self.mean is not None:
             yield f"  mean {self.mean[1]:.4g}, {self.mean[0]:.4g} before"
-        for name, (index, chance) in self.indices.items():
+        for name, (index, chance) in sorted(self.indices.items()):
             chance_text = f"chance alone gives up to {chance:.3g}"
             verdict = "a shift" if index > SHIFTED + chance else "no shift"
             yield f"  {name}: PSI {index:.3g}, {verdict} (from {SHIFTED:g} on; {chance_text})"

@@ -86,7 +86,7 @@ def score_ids(context: StageContext, ids: Sequence[Any]) -> SomeScores:
     import torch
 
     scores = scores_of(torch.from_numpy(logits), learned.label_kind)
-    decision = read_decision(version.uri)
+    decision = read_decision(version.uri, read=version.read)
     columns = prediction_columns(scores, learned.label_kind, learned.class_names, decision)
     known = columns_of_targets(graph.neighbors.store, targets)
     held = dict(zip(known.column_names, known.columns, strict=True)) if learned.label_kind != "link" else {}

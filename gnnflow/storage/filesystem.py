@@ -19,6 +19,7 @@ import fsspec
 import pyarrow as pa
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import glob_translate
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.secrets import find_secret
@@ -102,6 +103,18 @@ def is_below(uri: str, folder: str) -> bool:
     """Return whether a URI is a folder or lies below it, after links are resolved."""
     (fs, path), (other, above) = _real(uri), _real(folder)
     return fs.protocol == other.protocol and f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")
+
+
+def is_below_match(uri: str, pattern: str) -> bool:
+    """Return whether a URI would be a match of a pattern or lie below one, after links are resolved."""
+    fs, whole = resolve(absolute(pattern))
+    parts = whole.split("/")
+    first = next(number for number, part in enumerate(parts) if has_pattern(part))
+    above, (other, path) = _real(fs.unstrip_protocol("/".join(parts[:first]) or "/")), _real(uri)
+    matching = re.compile(glob_translate("/".join([above.path.rstrip("/"), *parts[first:]])))
+    names = path.split("/")
+    heads = ("/".join(names[: end + 1]) for end in range(len(names)))
+    return fs.protocol == other.protocol and any(map(matching.match, heads))
 
 
 def is_local(uri: str) -> bool:

@@ -51,9 +51,10 @@ def user_metrics(links: PlacedLinks, *, top: int) -> dict[str, Array]:
     held = np.bincount(user)
     hits = np.bincount(user, is_found)
     gains = np.bincount(user, np.where(is_found, 1 / np.log2(links.places + 2), 0.0))
-    best = np.cumsum(1 / np.log2(np.arange(top) + 2))
+    most = np.minimum(held, top)  # the links that a list can have
+    best = np.cumsum(1 / np.log2(np.arange(most.max()) + 2))
     return {
         "recall": hits / held,
         "precision": hits / top,
-        "ndcg": gains / best[np.minimum(held, top) - 1],
+        "ndcg": gains / best[most - 1],
     }

@@ -83,6 +83,7 @@ def facts(**changes: Any) -> TrainFacts:
         ({"confusion": {"test": [[400, 100], [0, 0]]}}, 500, "All targets of the test split have one class."),
         ({"confusion": {"test": [[400, 71], [9, 20]]}}, 500, "Only 29 targets of the test split have class yes:"),
         ({}, 99, "The test split has 99 targets, too few to tell models apart."),
+        ({}, 1, "The test split has 1 target, too few to tell models apart."),
         ({"link_facts": LinkFacts("test", 500, 100, 4000, 0.0, filtered=False)}, 500, "among 100 sampled candidates"),
     ],
 )

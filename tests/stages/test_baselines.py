@@ -21,7 +21,7 @@ from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import from_matrix
 from tests.command_line import printed
 from tests.hearing import Heard
-from tests.small_graphs import graph_config
+from tests.small_graphs import graph_config, write_graph
 from tests.small_links import config_of, write_groups
 
 NODES, EDGES = 1200, 6000
@@ -223,3 +223,11 @@ def test_popularity_loses_where_targets_follow_from_the_source(tmp_path: Path) -
     assert found.metrics["item_knn.test.mrr"] > found.metrics["popularity.test.mrr"] + 0.1
     assert found.left_out == {"most_recent": "edges have no times (graph.timestamp)"}
     assert found.candidates == 31
+
+
+def test_a_pair_of_few_targets_has_no_noise_of_its_own(tmp_path: Path) -> None:
+    write_graph(tmp_path, num_nodes=40)  # of one target it would be 0, and any difference certain
+    train = {"epochs": 1, "threads": 1, "baselines": ["majority"]}
+    metrics = pipeline.run_quietly(graph_config(tmp_path, train=train)).metrics
+    assert "baseline.majority.test.accuracy" in metrics
+    assert not any(key.endswith("_noise") for key in metrics)

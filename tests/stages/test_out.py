@@ -39,6 +39,7 @@ def test_predictions_of_a_run_and_of_a_scoring_appear_where_asked(tmp_path: Path
         ("{folder}/runs/artifacts", "lies in the workspace"),
         ("{folder}/out.csv", "scores are written as Parquet"),
         ("{folder}/*.parquet", "read as a pattern"),
+        ("", "--out : is empty"),  # an unset variable of a shell would put it into the working directory
     ],
 )
 def test_a_place_that_is_taken_is_refused_before_the_run(tmp_path: Path, out: str, says: str) -> None:
@@ -46,6 +47,18 @@ def test_a_place_that_is_taken_is_refused_before_the_run(tmp_path: Path, out: st
     with pytest.raises(StorageError, match=says):
         gf.run(graph_config(tmp_path, train=TRAIN), out=out.format(folder=tmp_path), progress=False)
     assert not (tmp_path / "runs" / "artifacts").exists()
+
+
+@pytest.mark.parametrize(("pattern", "refused"), [("n*.parquet", True), ("n*", True), ("n[!e]*.parquet", False)])
+def test_a_place_that_a_table_s_pattern_matches_is_refused(tmp_path: Path, pattern: str, refused: bool) -> None:
+    write_graph(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    config = graph_config(tmp_path, graph={"nodes": f"{tmp_path}/link/{pattern}"})
+    if not refused:
+        return writing.refuse_taken(f"{tmp_path}/new.parquet", config)
+    with pytest.raises(StorageError, match="would be read as a table"):
+        writing.refuse_taken(f"{tmp_path}/new.parquet", config)
+    return writing.refuse_taken(f"{tmp_path}/other.parquet", config)
 
 
 def test_a_copy_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,6 +160,13 @@ def test_wrong_options_are_refused(done: tuple[Config, Any, Path], tmp_path: Pat
         gf.recommend(fresh, progress=False)
 
 
+def test_longer_lists_than_there_are_items_take_no_more_memory(done: tuple[Config, Any, Path]) -> None:
+    run = gf.Run(done[1].uri)
+    every, longer = (gf.recommend(run, top, progress=False) for top in (90, 10**12))
+    assert longer.table == every.table
+    assert longer.metrics[f"test.ndcg_at_{10**12}"] == every.metrics["test.ndcg_at_90"]
+
+
 @pytest.mark.distributed
 @pytest.mark.parametrize("workers", [2], scope="session")
 def test_workers_give_the_bytes_that_one_process_gives(

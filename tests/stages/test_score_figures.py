@@ -84,7 +84,9 @@ def test_a_labelled_month_has_metrics_and_its_drift_beside_the_month_before(tmp_
     assert drift.changes[0].beyond_noise
     assert drift.shares["ok"][1] == pytest.approx((table["class"] == "ok").mean())
     # the same tables again say the same, and make no new record
-    assert (again(context).figures, again(context).drift) == (found, drift)
+    repeated = again(context)
+    assert (repeated.figures, repeated.drift) == (found, drift)
+    assert list(repeated.lines()) == list(second.lines())  # a document's keys are sorted
     assert [each.number for each in read_scores(context.config.workspace, "small")] == [2, 1]
     kept = find_score(second.predictions)
     assert kept == last_score(context.config.workspace, "small", version=1)
@@ -131,6 +133,16 @@ def test_other_labels_are_judged_too(tmp_path: Path, kind: str) -> None:
         }
     for name, value in expected.items():
         assert found.metrics[f"score.{name}"] == pytest.approx(value, rel=1e-5)
+
+
+def test_numbers_are_no_labels_of_classes_with_names(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    relabel(tmp_path, by_sign)
+    context = published(tmp_path, train={"epochs": 2})
+    relabel(tmp_path, lambda x: pa.array((x > 0).astype(np.int64)))
+    found = again(context).figures  # class 1 of these may be any class of the model's
+    assert not found.metrics
+    assert any("classes that the model does not know" in each for each in found.notes)
 
 
 def test_tables_without_labels_have_a_distribution_and_no_metric(tmp_path: Path) -> None:
