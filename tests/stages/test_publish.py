@@ -34,7 +34,7 @@ BAD: dict[str, Any] = {"epochs": 1, "lr": 1e-6}
 @pytest.fixture
 def graph(tmp_path: Path) -> Path:
     """A graph whose label is plain in its features."""
-    write_graph(tmp_path, num_nodes=120, num_edges=120)
+    write_graph(tmp_path, num_nodes=240, num_edges=240)
     relabel(tmp_path)
     return tmp_path
 
@@ -79,7 +79,7 @@ def test_a_better_model_is_promoted_and_a_rollback_restores_the_old_one(graph: P
     assert (new.version, new.promoted, new.in_service) == (2, True, 2)
     back = registry.rollback(workspace, "small")
     assert (back.version, back.predictions) == (old.version, old.predictions)
-    assert pq.read_table(back.predictions).num_rows == 120
+    assert pq.read_table(back.predictions).num_rows == 240
     again = published(config_of(graph))
     assert (again.version, again.promoted, again.in_service) == (2, False, 1)
     assert "rolled back" in again.reason
