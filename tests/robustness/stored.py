@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gnnflow.storage.columns import from_matrix
 from tests.robustness.inputs import Inputs
+from tests.small_graphs import stored_x
 
 _SPLITS = {"train": 0, "valid": 1, "test": 2, None: -1}
 
@@ -40,10 +42,13 @@ def differences(inputs: Inputs) -> list[str]:
 def store_of(workspace: Path) -> tuple[pa.Table, pa.Table]:
     """Return the node rows and the edges of the one graph store in a workspace."""
     (folder,) = (file.parent for file in (workspace / "artifacts" / "ingest").glob("*/manifest.json"))
-    return tuple(  # type: ignore[return-value]
+    nodes, edges = (
         pa.concat_tables([pq.read_table(file) for file in sorted(folder.glob(f"{kind}-*.parquet"))]).combine_chunks()
         for kind in ("nodes", "edges")
     )
+    if "x" in nodes.column_names:
+        nodes = nodes.set_column(nodes.column_names.index("x"), "x", from_matrix(stored_x(nodes["x"])))
+    return nodes, edges
 
 
 def manifest_of(workspace: Path, stage: str) -> dict[str, Any]:
