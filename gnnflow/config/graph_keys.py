@@ -28,6 +28,7 @@ _LATER_DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("exclude", []),
     ("formats", {}),
     ("storage", "float32"),
+    ("degree_features", False),
 )
 _ALL = ("*",)
 
@@ -83,6 +84,12 @@ class GraphKeys(Section):
         "graphs also {type: columns}, where a type that is left out or has an empty list has no features; of one list "
         "for all, a type whose table has none of these columns has none. A shell pattern (amt_*) stands for the "
         "columns it matches, and all for every column without another role.",
+    )
+    degree_features: bool | Annotated[dict[str, bool], Field(min_length=1)] = Field(
+        default=False,
+        description="Add two feature columns to each node, log1p of its in-degree and of its out-degree, which "
+        "graph.normalize does not scale; in a typed graph degrees in all relations, and {type: true} adds them to some "
+        "types. They count the edges that carry messages, so no held-out link.",
     )
     edge_features: tuple[Column, ...] | _TypedColumns = Field(
         (),

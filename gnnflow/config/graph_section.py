@@ -16,6 +16,7 @@ from gnnflow.config.formats_section import format_problems
 from gnnflow.config.graph_keys import GraphKeys
 from gnnflow.config.messages import closest, nearest
 from gnnflow.config.typed_tables import typed_table_problems
+from gnnflow.graph.narrow import LEVELS
 from gnnflow.graph.schema import Relation
 
 # The keys that name columns of node tables, and of edge tables.
@@ -30,6 +31,11 @@ class GraphConfig(GraphKeys):
     def features_of(self, node_type: str) -> tuple[str, ...]:
         """Return the feature columns asked of a type's table."""
         return self.features.get(node_type, ()) if isinstance(self.features, Mapping) else self.features
+
+    def has_degree_features(self, node_type: str) -> bool:
+        """Return whether a type's nodes have their degrees as columns."""
+        held = self.degree_features
+        return held.get(node_type, False) if isinstance(held, Mapping) else held
 
     def edge_features_of(self, relation: Relation) -> tuple[str, ...]:
         """Return the attribute columns asked of a relation's table."""
@@ -145,6 +151,7 @@ class GraphConfig(GraphKeys):
         found = [*typed_table_problems(self.nodes, self.edges, has_reverses=bool(self.reverses))]
         if not found:
             found = [*self._class_problems(), *self._role_problems(), *self._section_problems()]
+            found += self._degree_problems()
             found += [*format_problems(self.formats, self._places), *self._name_problems()]
         if found:
             raise together(found)
@@ -203,6 +210,15 @@ class GraphConfig(GraphKeys):
                     fix=f"{_nearest_input(name, listed, named)} {fix}".strip(),
                 )
 
+    def _degree_problems(self) -> Iterator[PydanticCustomError]:
+        if self.storage in LEVELS and any(map(self.has_degree_features, self.node_tables)):
+            yield problem(
+                f"not allowed where graph.storage is {self.storage}: the steps between a column's smallest and largest "
+                "number are fixed before degrees are known",
+                key="degree_features",
+                fix="Set graph.storage to float32, float16 or bfloat16, or leave this key out.",
+            )
+
     def _name_problems(self) -> Iterator[PydanticCustomError]:
         types = [] if isinstance(self.nodes, str) else sorted(self.nodes)
         relations = [] if isinstance(self.edges, str) else sorted(self.edges)
@@ -218,6 +234,7 @@ class GraphConfig(GraphKeys):
             named["target"] = (self.target, "edges", relations) if names_edges else (self.target, "nodes", types)
         for key, columns, of, known in (
             ("features", self.features, "nodes", types),
+            ("degree_features", self.degree_features, "nodes", types),
             ("edge_features", self.edge_features, "edges", relations),
         ):
             named |= {f"{key}.{name}": (name, of, known) for name in columns} if isinstance(columns, dict) else {}
@@ -242,7 +259,8 @@ class GraphConfig(GraphKeys):
                     key=f"features.{name}",
                     fix=f"Give the type one in graph.nodes.{name}, or leave its features out.",
                 )
-        if types and not self.schema.is_typed and not self.features_of(types[0]):
+        has_columns = bool(types) and (self.features_of(types[0]) or self.has_degree_features(types[0]))
+        if types and not self.schema.is_typed and not has_columns:
             yield problem(
                 f"{types[0]!r} has no features, and is the only type",
                 key="features",

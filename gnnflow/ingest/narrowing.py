@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gnnflow.graph.degree_features import DEGREE_FEATURES
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.narrow import LARGEST, LARGEST_SPREAD, LEVELS, ColumnErrors, ColumnRanges, NarrowRows
 from gnnflow.storage.columns import to_matrix
@@ -48,7 +49,7 @@ def forms_of(job: IngestJob, nodes: Sequence[TaskRecord], scales: Mapping[str, C
     """
     kind, rows, ranges = job.config.storage, list[NarrowRows | None](), list[ColumnRanges | None]()
     for number, (name, table) in enumerate(zip(job.table_names.nodes, job.tables.nodes, strict=True)):
-        if kind == "float32" or not table.schema.features:
+        if kind == "float32" or not (table.schema.features or table.schema.degrees):
             rows.append(None)
             ranges.append(None)
             continue
@@ -56,7 +57,7 @@ def forms_of(job: IngestJob, nodes: Sequence[TaskRecord], scales: Mapping[str, C
         held = job.ranges.get(name) or found
         if kind not in LEVELS or name not in job.ranges:
             _check(kind, found, table.schema, where=table.uri)
-        rows.append(NarrowRows.of(kind, table.schema.feature_width, held))
+        rows.append(NarrowRows.of(kind, table.schema.stored_width, held))
         ranges.append(held if kind in LEVELS else None)
     return Forms(tuple(rows), tuple(ranges))
 
@@ -112,4 +113,5 @@ def errors_of(job: IngestJob, written: Sequence[TaskRecord]) -> dict[str, Column
 
 
 def _names(schema: NodeSchema) -> tuple[str, ...]:
-    return tuple(name for part in schema.features for name in part.outputs)
+    names = tuple(name for part in schema.features for name in part.outputs)
+    return (*names, *DEGREE_FEATURES) if schema.degrees else names

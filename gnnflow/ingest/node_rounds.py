@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.degree_features import degree_features
 from gnnflow.ingest import edge_rounds
 from gnnflow.ingest.checks import Fault, id_faults, input_positions
 from gnnflow.ingest.labels import label_counts
@@ -167,8 +168,11 @@ def write_nodes(
     if (scale := scales.get(job.table_names.nodes[node_type])) is not None:
         columns["x"] = scaled(rows["x"], scale)
     lost: dict[str, Any] = {}
-    if "x" in columns:
-        stored = matrix = to_matrix(columns["x"])
+    dense = [to_matrix(columns["x"])] if "x" in columns else []
+    if job.tables.nodes[node_type].schema.degrees:
+        dense.append(degree_features(degrees["in_degree"], degrees["out_degree"]))
+    if dense:
+        stored = matrix = np.concatenate(dense, axis=1) if len(dense) > 1 else dense[0]
         if (form := forms[node_type]) is not None:
             stored = form.encode(matrix)
             lost = column_errors(matrix, form.decode(stored))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from gnnflow.config.graph_section import GraphConfig
+from gnnflow.graph.degree_features import DEGREE_FEATURES
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.graph.schema import qualified
@@ -76,7 +77,8 @@ class NodeSchema(TableSchema):
     """A type's node table.
 
     Dense features are the concatenation of `features`; sparse ones are the columns `<sparse>_index`/`<sparse>_value`.
-    is_target: the type's rows in the store have columns of labels and splits, perhaps without any value.
+    is_target: the type's rows in the store have columns of labels and splits, perhaps without any value. feature_width:
+    of the table's features. degrees: each row of the store has its degrees after them.
     """
 
     id_type: IdType = "int64"
@@ -85,10 +87,16 @@ class NodeSchema(TableSchema):
     sparse_has_value: bool = False
     feature_width: int = 0
     is_target: bool = True
+    degrees: bool = False
+
+    @property
+    def stored_width(self) -> int:
+        """Width of the features in the store."""
+        return self.feature_width + (len(DEGREE_FEATURES) if self.degrees else 0)
 
     @property
     def has_features(self) -> bool:
-        """True where the type's nodes have features."""
+        """True where the type's table has features."""
         return self.sparse is not None or bool(self.features)
 
     @property
@@ -195,7 +203,24 @@ def read_node_schema(
         labels_are_names=LABEL_KINDS[kind].is_class and are_names(found, config, classes),
         is_target=is_target,
         drawn=drawn,
+        degrees=_adds_degrees(config, kind_name, sparse),
     )
+
+
+def _adds_degrees(config: GraphConfig, node_type: str, sparse: str | None) -> bool:
+    """Return whether a type's nodes get their degrees as features. Raises TableError where these are sparse."""
+    if not config.has_degree_features(node_type):
+        return False
+    if sparse is not None:
+        fix = "Leave it out: degrees are columns of dense features."
+        if config.schema.is_typed:
+            fix = "Give {TYPE: true} for types with dense features, or with none: degrees are dense columns."
+        raise TableError(
+            f"the column {sparse!r} of {node_table(config, config.schema.types.index(node_type))} is sparse",
+            where="graph.degree_features",
+            fix=fix,
+        )
+    return True
 
 
 def features_fix(config: GraphConfig, node_type: str) -> str:
@@ -229,7 +254,11 @@ def implied_node_schema(edges: Sequence[SourceTable], config: GraphConfig, *, no
     """Return the schema of a type without a table: the ids of its nodes are in these edge tables."""
     table, column = next((table, name) for table in edges for name, of in table.ids.items() if of == node_type)
     id_type = end_type(table, table.schema(), column, "graph.src or graph.dst")
-    return NodeSchema(id_type=id_type, is_target=node_type in config.target_types)
+    return NodeSchema(
+        id_type=id_type,
+        is_target=node_type in config.target_types,
+        degrees=config.has_degree_features(config.schema.types[node_type]),
+    )
 
 
 def end_type(table: SourceTable, found: pa.Schema, column: str, role: str, *, fix: str = "") -> IdType:
@@ -334,7 +363,7 @@ def _refuse_empty(table: SourceTable) -> None:
 def features_there(found: pa.Schema, config: GraphConfig, node_type: int) -> tuple[str, ...]:
     """Return a type's feature columns; none where a list that all types share names no column of its table."""
     asked = config.feature_names(config.schema.types[node_type], found.names)
-    if not asked and not config.schema.is_typed:
+    if not asked and not config.schema.is_typed and config.features_of(config.schema.types[node_type]):
         patterns, held = ", ".join(config.features_of(config.schema.types[node_type])), ", ".join(found.names)
         less = f", less those of graph.exclude ({', '.join(config.exclude)})" if config.exclude else ""
         fix = f"Its columns are: {held}; name one that is not the id, the label or the split."

@@ -15,6 +15,7 @@ from gnnflow.config import STAGES, MiniBatchConfig, PairTask
 from gnnflow.config.columns_section import is_pattern
 from gnnflow.config.own_code import source_digest
 from gnnflow.config.task_section import decide_of
+from gnnflow.graph.degree_features import table_columns
 from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, SelectFacts
@@ -285,8 +286,8 @@ def scaled_for(context: StageContext, version: Version) -> Config:
     today = context.artifact(context.run.store_stage).facts(GraphFacts) if is_known else None
     graph, held = context.config.graph, json.loads(version.read(CONFIG))["graph"]
     scaling = {key: held.get(key, default) for key, default in SCALING_KEYS.items()}
-    # reversed edges change the neighbours that the model reads
-    turned = {"reverse_edges": held.get("reverse_edges", False)}
+    # reversed edges change the neighbours that the model reads, degrees its columns
+    turned = {key: held.get(key, False) for key in ("reverse_edges", "degree_features")}
     named = graph.scaled_as if "standard" in scaling.values() or scaling["storage"] in LEVELS else None
     if today is None or not (
         (not version.scales or agree(version.scales, today.scales))
@@ -308,6 +309,7 @@ def _columns(graph: GraphConfig, version: Version, today: GraphFacts | None) -> 
     changed: dict[str, Any] = {}
     if not held or (today is not None and today.columns_read == held):
         return changed
+    held = {table: table_columns(columns) for table, columns in held.items()}
     for key, side, names in (("features", "nodes", graph.node_tables), ("edge_features", "edges", graph.edge_tables)):
         asked = getattr(graph, key)
         lists = [asked] if isinstance(asked, tuple) else asked.values()

@@ -10,13 +10,14 @@ Shapes: N nodes of the neighbourhood, E its edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gnnflow.graph.batch import Features, TypedFeatures
+from gnnflow.graph.degree_features import table_columns
 from gnnflow.graph.labels import LABEL_KINDS, lower_is_better
 from gnnflow.graph.score_facts import ColumnDrop, ColumnFacts
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge
@@ -186,11 +187,14 @@ def _columns(facts: GraphFacts) -> list[_Column]:
 
 def _of_table(facts: GraphFacts, table: str, width: int, owner: int, *, of_edges: bool) -> list[_Column]:
     """Return one table's columns; the numbers of a list one by one where it is the only column and short."""
-    read, states = facts.columns_read.get(table, ()), facts.encodings.get(table, ())
+    every, states = facts.columns_read.get(table, ()), facts.encodings.get(table, ())
+    read = table_columns(every)
+    degrees = every[len(read) :]
+    width -= len(degrees)
     place = table.partition("/")[2] or ("edge" if of_edges else "")
     lead = f"{place}: " if place else ""
     if states:
-        sizes: Mapping[str, int] = {each.state.name: len(each.state.outputs) for each in states}
+        sizes: dict[str, int] = {each.state.name: len(each.state.outputs) for each in states}
     elif len(read) == width:
         sizes = dict.fromkeys(read, 1)
     elif len(read) == 1 and width <= MOST_COLUMNS:
@@ -199,6 +203,7 @@ def _of_table(facts: GraphFacts, table: str, width: int, owner: int, *, of_edges
         sizes = {read[0]: width} if len(read) == 1 else {}
     if sum(sizes.values()) != width:  # columns that lie otherwise, as of reversed relations
         return []
+    sizes |= dict.fromkeys(degrees, 1)
     starts = np.cumsum([0, *sizes.values()]).tolist()
     return [
         _Column(lead + name, owner, of_edges, tuple(range(start, start + size)))

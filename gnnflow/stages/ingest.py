@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow import registry
 from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name, tables_by_name
+from gnnflow.graph.degree_features import table_columns
 from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.train_labels import unlearnable_labels
@@ -173,9 +174,9 @@ def _refuse_changed_tables(run: ResolvedRun) -> None:
 
 def _check_scales(job: IngestJob, version: Version) -> None:
     """Raise TableError if the columns to scale or encode differ from the columns that a model knows."""
-    columns = columns_read(job)
+    columns = {name: table_columns(held) for name, held in columns_read(job).items()}
     scaled = {each.name for each in job.scaled_tables} | {*version.states, *job.ranges} & {*columns}
-    trained_on = {name: held for name, held in version.signature.columns.items() if name in scaled}
+    trained_on = {name: table_columns(held) for name, held in version.signature.columns.items() if name in scaled}
     if found := registry.other_columns(trained_on, {name: columns[name] for name in scaled}):
         raise TableError("; ".join(found), where=SCALES_KEY, fix="Name the same columns in the same order, or omit it.")
     for name, uri, width in job.scaled_tables:

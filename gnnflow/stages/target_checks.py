@@ -201,7 +201,7 @@ def _targets_of_tables(config: Config, preview: Preview) -> _Targets:
         return _Targets(
             kind, schema.has_split, None, tuple(sampled.names)
         )  # the width of columns to fit is not known yet
-    width = _row_width(config, schema.feature_width, is_sparse=schema.sparse is not None)
+    width = _row_width(config, schema.stored_width, is_sparse=schema.sparse is not None)
     return _Targets(kind, schema.has_split, width, tuple(sampled.names))
 
 

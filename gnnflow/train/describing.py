@@ -12,6 +12,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import sum_relations
+from gnnflow.graph.degree_features import table_columns
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.graph.score_facts import BINS, MOST_STEPS, ScoreFacts, ScoreGroup
 from gnnflow.storage.graph_store import GraphStore
@@ -135,7 +136,9 @@ def _value_groups(
 ) -> tuple[ScoreGroup, ...]:
     """Return the metric by the values of the first few categorical columns, over a bounded number of targets."""
     facts = store.facts
-    states = facts.encodings.get(f"nodes/{facts.target}" if facts.target else "nodes", ())
+    table = f"nodes/{facts.target}" if facts.target else "nodes"
+    states, read = facts.encodings.get(table, ()), facts.columns_read.get(table, ())
+    degrees = len(read) - len(table_columns(read))
     # the first encoded column of each column, by its name
     starts = offsets_of(np.array([len(each.state.outputs) for each in states], np.int64)).tolist()
     chosen = [
@@ -143,7 +146,7 @@ def _value_groups(
         for each, start in zip(states, starts[:-1], strict=True)
         if each.state.kind == "categorical" and 1 < len(each.state.outputs) <= _MOST_VALUES
     ][:_MOST_COLUMNS]
-    if not chosen or starts[-1] != own_width(store):
+    if not chosen or starts[-1] + degrees != own_width(store):
         return ()
     count = min(len(targets), most_rows(starts[-1]))
     rows = np.argsort(targets)[np.linspace(0, len(targets) - 1, count).astype(np.int64)]
