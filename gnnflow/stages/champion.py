@@ -286,8 +286,8 @@ def scaled_for(context: StageContext, version: Version) -> Config:
     today = context.artifact(context.run.store_stage).facts(GraphFacts) if is_known else None
     graph, held = context.config.graph, json.loads(version.read(CONFIG))["graph"]
     scaling = {key: held.get(key, default) for key, default in SCALING_KEYS.items()}
-    # reversed edges change the neighbours that the model reads, degrees its columns
-    turned = {key: held.get(key, False) for key in ("reverse_edges", "degree_features")}
+    # reversed edges change the neighbours that the model reads
+    turned = {"reverse_edges": held.get("reverse_edges", False)}
     named = graph.scaled_as if "standard" in scaling.values() or scaling["storage"] in LEVELS else None
     if today is None or not (
         (not version.scales or agree(version.scales, today.scales))
