@@ -445,5 +445,5 @@ def report_missing_features(tables: Tables, config: GraphConfig, tell: Callable[
         return
     for name, table in zip(config.schema.types, tables.nodes, strict=True):
         if not table.schema.has_features and not table.ends:
-            columns = ", ".join(config.features)
-            tell(f"{name}: its table has none of the columns {columns}, so its nodes have no features")
+            columns, but = ", ".join(config.features), " but their degrees" if table.schema.degrees else ""
+            tell(f"{name}: its table has none of the columns {columns}, so its nodes have no features{but}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnflow.config.yaml_text import write_yaml
+from gnnflow.graph.degree_features import DEGREE_FEATURES
 from gnnflow.graph.facts import FlatFacts, GraphFacts, RelationFacts, SelectFacts
 from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS, SPLIT_COLUMN
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
@@ -158,7 +159,11 @@ def _alike(graph: GraphFacts, config: Mapping[str, Any]) -> list[str]:
         schema,
         [schema.types.index(name) for name in names],
         config["model"]["layers"],
-        informed={number for number, each in enumerate(graph.types) if each.features is not None},
+        informed={
+            number
+            for number, each in enumerate(graph.types)
+            if each.features is not None and graph.columns_read.get(f"nodes/{each.name}") != DEGREE_FEATURES
+        },
         bring={number for number, each in enumerate(graph.relations) if each.attribute_width},
     )
 

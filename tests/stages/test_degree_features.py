@@ -47,8 +47,9 @@ def test_a_label_of_degrees_is_learned_from_them_whatever_the_partitions(tmp_pat
             infer={"parity_samples": 10},
         )
     )
-    assert result.metrics["test.accuracy"] > 0.9
+    assert result.metrics["test.accuracy"] > 0.8  # of which 0.56 are of the larger class
     facts = result.stages["infer"].facts(InferFacts)
+    assert facts.parity.max_difference is not None
     assert facts.parity.max_difference < 1e-5
     assert facts.columns is not None
     first, *others = (each.column for each in facts.columns.columns)
