@@ -1,4 +1,4 @@
-"""Degrees as two columns of features, after those of a type's table (`graph.degree_features`)."""
+"""Degrees as two columns of features, after the columns of a type's table (`graph.degree_features`)."""
 
 from __future__ import annotations
 
