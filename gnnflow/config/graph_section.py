@@ -16,13 +16,14 @@ from gnnflow.config.formats_section import format_problems
 from gnnflow.config.graph_keys import GraphKeys
 from gnnflow.config.messages import closest, nearest
 from gnnflow.config.typed_tables import typed_table_problems
-from gnnflow.graph.narrow import LEVELS
 from gnnflow.graph.schema import Relation
 
 # The keys that name columns of node tables, and of edge tables.
 _OF_NODES = ("id", "label", "split")
 _OF_EDGES = ("src", "dst", "label", "split", "timestamp", "weight")
 _LABEL = "label"
+# How node features are stored as steps of a column's range.
+_STEPPED = ("int8", "int4")
 
 
 class GraphConfig(GraphKeys):
@@ -211,7 +212,7 @@ class GraphConfig(GraphKeys):
                 )
 
     def _degree_problems(self) -> Iterator[PydanticCustomError]:
-        if self.storage in LEVELS and any(map(self.has_degree_features, self.node_tables)):
+        if self.storage in _STEPPED and any(map(self.has_degree_features, self.node_tables)):
             yield problem(
                 f"not allowed where graph.storage is {self.storage}: the steps between a column's smallest and largest "
                 "number are fixed before degrees are known",
