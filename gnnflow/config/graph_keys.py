@@ -29,6 +29,7 @@ _LATER_DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("formats", {}),
     ("storage", "float32"),
     ("degree_features", False),
+    ("id_embeddings", {}),
 )
 _ALL = ("*",)
 
@@ -90,6 +91,12 @@ class GraphKeys(Section):
         description="Add two feature columns to each node, log1p of its in-degree and of its out-degree, which "
         "graph.normalize does not scale; in a typed graph degrees in all relations, and {type: true} adds them to some "
         "types. They count the edges that carry messages, so no held-out link.",
+    )
+    id_embeddings: dict[str, Annotated[Integer, Field(ge=2, le=2**31 - 1)]] = Field(
+        {},
+        description="Types without feature columns whose nodes get a learned vector by their ids, {type: rows}: each id "
+        "reads the sum of two rows, which its hash chooses, of a table of this many rows. About twice the type's nodes "
+        "tell almost all of them apart. For typed graphs, of which one type is enough.",
     )
     edge_features: tuple[Column, ...] | _TypedColumns = Field(
         (),

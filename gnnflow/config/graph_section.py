@@ -152,7 +152,7 @@ class GraphConfig(GraphKeys):
         found = [*typed_table_problems(self.nodes, self.edges, has_reverses=bool(self.reverses))]
         if not found:
             found = [*self._class_problems(), *self._role_problems(), *self._section_problems()]
-            found += self._degree_problems()
+            found += self._made_problems()
             found += [*format_problems(self.formats, self._places), *self._name_problems()]
         if found:
             raise together(found)
@@ -211,7 +211,17 @@ class GraphConfig(GraphKeys):
                     fix=f"{_nearest_input(name, listed, named)} {fix}".strip(),
                 )
 
-    def _degree_problems(self) -> Iterator[PydanticCustomError]:
+    def _made_problems(self) -> Iterator[PydanticCustomError]:
+        """Yield the problems of features that no table holds."""
+        columns = self.features if isinstance(self.features, Mapping) else {}
+        for name in self.id_embeddings:
+            if columns.get(name) or self.has_degree_features(name):
+                key = f"graph.features.{name}" if columns.get(name) else "graph.degree_features"
+                yield problem(
+                    f"the type has columns of {key}",
+                    key=f"id_embeddings.{name}",
+                    fix=f"Leave the type out here, or out of {key}: its nodes have columns or vectors of their ids.",
+                )
         if self.storage in _STEPPED and any(map(self.has_degree_features, self.node_tables)):
             yield problem(
                 f"not allowed where graph.storage is {self.storage}: the steps between a column's smallest and largest "
@@ -236,6 +246,7 @@ class GraphConfig(GraphKeys):
         for key, columns, of, known in (
             ("features", self.features, "nodes", types),
             ("degree_features", self.degree_features, "nodes", types),
+            ("id_embeddings", self.id_embeddings, "nodes", types),
             ("edge_features", self.edge_features, "edges", relations),
         ):
             named |= {f"{key}.{name}": (name, of, known) for name in columns} if isinstance(columns, dict) else {}
@@ -260,8 +271,8 @@ class GraphConfig(GraphKeys):
                     key=f"features.{name}",
                     fix=f"Give the type one in graph.nodes.{name}, or leave its features out.",
                 )
-        has_columns = bool(types) and (self.features_of(types[0]) or self.has_degree_features(types[0]))
-        if types and not self.schema.is_typed and not has_columns:
+        has_made = bool(types) and (self.has_degree_features(types[0]) or types[0] in self.id_embeddings)
+        if types and not self.schema.is_typed and not self.features_of(types[0]) and not has_made:
             yield problem(
                 f"{types[0]!r} has no features, and is the only type",
                 key="features",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnflow.graph.degree_features import DEGREE_FEATURES
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.made_features import DEGREE_FEATURES
 from gnnflow.graph.narrow import LARGEST, LARGEST_SPREAD, LEVELS, ColumnErrors, ColumnRanges, NarrowRows
 from gnnflow.storage.columns import to_matrix
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
-from gnnflow.graph.degree_features import degree_features
+from gnnflow.graph.made_features import ROWS_PER_ID, degree_features, embedding_rows
 from gnnflow.ingest import edge_rounds
 from gnnflow.ingest.checks import Fault, id_faults, input_positions
 from gnnflow.ingest.labels import label_counts
@@ -34,7 +34,7 @@ from gnnflow.ingest.statistics import count_rows
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.native import stable_order
-from gnnflow.storage.columns import combine, from_rows, id_keys, order_rows, to_matrix, to_numpy
+from gnnflow.storage.columns import combine, from_ragged, from_rows, id_keys, order_rows, to_matrix, to_numpy
 from gnnflow.storage.graph_store import degree_column, nodes_file
 from gnnflow.storage.tables import commit_table
 from gnnflow.storage.user_tables import read_chunk
@@ -178,6 +178,9 @@ def write_nodes(
             lost = column_errors(matrix, form.decode(stored))
         # Parquet notes the levels of each number of a list, which takes four times as long as the row as one value
         columns["x"] = from_rows(stored.view(np.uint8))
+    if embeddings := job.tables.nodes[node_type].schema.embeddings:
+        read = embedding_rows(columns["key"], embeddings)
+        columns["x_index"] = from_ragged(np.arange(len(read) + 1) * ROWS_PER_ID, read.ravel().astype(np.int32))
     entry = commit_table(job.artifact, nodes_file(partition, job.graph, node_type=node_type), pa.table(columns))
     in_degree = degrees["in_degree"]
     total = in_degree.sum(1)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from gnnflow.graph.degree_features import DEGREE_FEATURES
 from gnnflow.graph.encodings import EncodedColumn
 from gnnflow.graph.facts import BadRows, ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
 from gnnflow.graph.splits import SPLITS
@@ -194,9 +193,9 @@ def facts_of(
 
 
 def columns_read(job: IngestJob) -> dict[str, tuple[str, ...]]:
-    """Return the columns that features or attributes are read from, by table, in their order; degrees come last."""
+    """Return the columns that features or attributes are read from, by table, in their order."""
     nodes, edges = job.table_names
-    read = [(*each.schema.columns_read, *(DEGREE_FEATURES * each.schema.degrees)) for each in job.tables.nodes]
+    read = [table.schema.stored_columns for table in job.tables.nodes]
     read += [table.schema.columns_read for table in job.tables.edges]
     return {name: columns for name, columns in zip((*nodes, *edges), read, strict=True) if columns}
 
@@ -215,7 +214,7 @@ def _large_columns(job: IngestJob, steps: Records) -> dict[str, tuple[str, ...]]
 
 def _features(job: IngestJob, schema: NodeSchema, ranges: ColumnRanges | None) -> FeatureFacts:
     has_value = schema.sparse_has_value or (schema.sparse is not None and job.config.normalize == "row")
-    kind: Literal["dense", "sparse"] = "sparse" if schema.sparse else "dense"
+    kind: Literal["dense", "sparse"] = "sparse" if schema.is_sparse else "dense"
     storage = job.config.storage if schema.features or schema.degrees else "float32"
     return FeatureFacts(kind, schema.stored_width, has_value, storage, ranges)
 
@@ -225,9 +224,7 @@ def _type_facts(job: IngestJob, steps: Records, forms: Forms) -> tuple[TypeFacts
         TypeFacts(
             name,
             total(steps.nodes[number :: job.graph.num_types], "rows_out"),
-            _features(job, table.schema, forms.ranges[number])
-            if table.schema.has_features or table.schema.degrees
-            else None,
+            _features(job, table.schema, forms.ranges[number]) if table.schema.stored_columns else None,
             table.schema.id_type,
         )
         for number, (name, table) in enumerate(zip(job.graph.types, job.tables.nodes, strict=True))

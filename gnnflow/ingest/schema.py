@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from gnnflow.config.graph_section import GraphConfig
-from gnnflow.graph.degree_features import DEGREE_FEATURES
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
+from gnnflow.graph.made_features import DEGREE_FEATURES, ID_FEATURES
 from gnnflow.graph.schema import qualified
 from gnnflow.ingest.fields import (
     ColumnPart,
@@ -78,7 +78,8 @@ class NodeSchema(TableSchema):
 
     Dense features are the concatenation of `features`; sparse ones are the columns `<sparse>_index`/`<sparse>_value`.
     is_target: the type's rows in the store have columns of labels and splits, perhaps without any value. feature_width:
-    of the table's features. degrees: each row of the store has its degrees after them.
+    of the table's features. degrees: each row of the store has its degrees after them. embeddings: the rows of a table
+    of embeddings by id, in place of features; 0 without.
     """
 
     id_type: IdType = "int64"
@@ -88,11 +89,24 @@ class NodeSchema(TableSchema):
     feature_width: int = 0
     is_target: bool = True
     degrees: bool = False
+    embeddings: int = 0
 
     @property
     def stored_width(self) -> int:
         """Width of the features in the store."""
-        return self.feature_width + (len(DEGREE_FEATURES) if self.degrees else 0)
+        return self.embeddings or self.feature_width + (len(DEGREE_FEATURES) if self.degrees else 0)
+
+    @property
+    def stored_columns(self) -> tuple[str, ...]:
+        """The columns that are read, with those that ingest makes."""
+        if self.embeddings:
+            return ID_FEATURES
+        return (*self.columns_read, *DEGREE_FEATURES) if self.degrees else self.columns_read
+
+    @property
+    def is_sparse(self) -> bool:
+        """True where the features in the store are sparse."""
+        return self.sparse is not None or self.embeddings > 0
 
     @property
     def has_features(self) -> bool:
@@ -204,7 +218,20 @@ def read_node_schema(
         is_target=is_target,
         drawn=drawn,
         degrees=_adds_degrees(config, kind_name, sparse),
+        embeddings=_embeddings_of(config, kind_name, (sparse,) if sparse else features, table),
     )
+
+
+def _embeddings_of(config: GraphConfig, node_type: str, features: Sequence[str], table: SourceTable) -> int:
+    """Return the rows of a type's table of embeddings, 0 without. Raises TableError where it has features too."""
+    rows = config.id_embeddings.get(node_type, 0)
+    if rows and features:
+        raise TableError(
+            f"has the feature column {features[0]!r}, and graph.id_embeddings.{node_type} is for types without any",
+            where=table.uri,
+            fix=f"Leave out graph.id_embeddings.{node_type}, or give graph.features as {{TYPE: columns}} without it.",
+        )
+    return rows
 
 
 def _adds_degrees(config: GraphConfig, node_type: str, sparse: str | None) -> bool:
@@ -258,6 +285,7 @@ def implied_node_schema(edges: Sequence[SourceTable], config: GraphConfig, *, no
         id_type=id_type,
         is_target=node_type in config.target_types,
         degrees=config.has_degree_features(config.schema.types[node_type]),
+        embeddings=config.id_embeddings.get(config.schema.types[node_type], 0),
     )
 
 

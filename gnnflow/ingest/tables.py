@@ -444,6 +444,6 @@ def report_missing_features(tables: Tables, config: GraphConfig, tell: Callable[
     if not isinstance(config.features, tuple):
         return
     for name, table in zip(config.schema.types, tables.nodes, strict=True):
-        if not table.schema.has_features and not table.ends:
+        if not table.schema.has_features and not table.schema.embeddings and not table.ends:
             columns, but = ", ".join(config.features), " but their degrees" if table.schema.degrees else ""
             tell(f"{name}: its table has none of the columns {columns}, so its nodes have no features{but}")

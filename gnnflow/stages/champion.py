@@ -15,11 +15,11 @@ from gnnflow.config import STAGES, MiniBatchConfig, PairTask
 from gnnflow.config.columns_section import is_pattern
 from gnnflow.config.own_code import source_digest
 from gnnflow.config.task_section import decide_of
-from gnnflow.graph.degree_features import table_columns
 from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, SelectFacts
 from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.made_features import table_columns
 from gnnflow.graph.narrow import LEVELS, ranges_agree
 from gnnflow.graph.scales import SCALING_KEYS, agree
 from gnnflow.neighbors.link_candidates import filtered_links

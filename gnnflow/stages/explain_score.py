@@ -26,10 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.degree_features import table_columns
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import metric_text
+from gnnflow.graph.made_features import ID_FEATURES, table_columns
 from gnnflow.graphfeature.blocks import build_minibatch, used_by_batch
 from gnnflow.stages.neighborhoods import RunGraph
 from gnnflow.storage.columns import combine
@@ -321,6 +321,8 @@ def column_names(facts: GraphFacts, table: str, form: Any) -> list[str]:
     """
     outputs = {each.state.name: len(each.state.outputs) for each in facts.encodings.get(table, ())}
     read = facts.columns_read.get(table, ())
+    if read == ID_FEATURES:
+        return ["id"] * form.width
     outputs |= dict.fromkeys(read[len(table_columns(read)) :], 1)  # degrees
     unknown = [name for name in read if name not in outputs]
     left = form.width - sum(outputs[name] for name in read if name in outputs)

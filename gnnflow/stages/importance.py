@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.batch import Features, TypedFeatures
-from gnnflow.graph.degree_features import table_columns
 from gnnflow.graph.labels import LABEL_KINDS, lower_is_better
+from gnnflow.graph.made_features import table_columns
 from gnnflow.graph.score_facts import ColumnDrop, ColumnFacts
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge
 

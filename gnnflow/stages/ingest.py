@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from gnnflow import registry
 from gnnflow.config.graph_section import edge_tables_by_name, node_tables_by_name, tables_by_name
-from gnnflow.graph.degree_features import table_columns
 from gnnflow.graph.encodings import are_encoded
 from gnnflow.graph.errors import TableError, listed
+from gnnflow.graph.made_features import table_columns
 from gnnflow.graph.train_labels import unlearnable_labels
 from gnnflow.ingest.encodings import fit_columns, report_encodings, sections_of
 from gnnflow.ingest.job import IngestJob

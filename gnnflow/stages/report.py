@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnflow.config.yaml_text import write_yaml
-from gnnflow.graph.degree_features import DEGREE_FEATURES
 from gnnflow.graph.facts import FlatFacts, GraphFacts, RelationFacts, SelectFacts
 from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS, SPLIT_COLUMN
+from gnnflow.graph.made_features import DEGREE_FEATURES
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.graph.schema import UNTYPED, Relation
 from gnnflow.graph.splits import SPLITS

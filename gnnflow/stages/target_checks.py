@@ -201,7 +201,7 @@ def _targets_of_tables(config: Config, preview: Preview) -> _Targets:
         return _Targets(
             kind, schema.has_split, None, tuple(sampled.names)
         )  # the width of columns to fit is not known yet
-    width = _row_width(config, schema.stored_width, is_sparse=schema.sparse is not None)
+    width = _row_width(config, schema.stored_width, is_sparse=schema.is_sparse)
     return _Targets(kind, schema.has_split, width, tuple(sampled.names))
 
 
@@ -243,7 +243,9 @@ def alike_nodes(config: Config, tables: Tables) -> list[str]:
     schema = config.graph.schema
     if not schema.is_typed or not isinstance(config.neighbors, DirectNeighbors):
         return []
-    informed = {number for number, table in enumerate(tables.nodes) if table.schema.has_features}
+    informed = {
+        number for number, table in enumerate(tables.nodes) if table.schema.has_features or table.schema.embeddings
+    }
     bring = {number for number in range(schema.num_relations) if tables.table_of(number).schema.attributes}
     return alike_types(schema, config.graph.target_types, config.model.layers, informed=informed, bring=bring)
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import sum_relations
-from gnnflow.graph.degree_features import table_columns
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
+from gnnflow.graph.made_features import table_columns
 from gnnflow.graph.score_facts import BINS, MOST_STEPS, ScoreFacts, ScoreGroup
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.baselines.rows import most_rows, own_columns, own_width
