@@ -94,9 +94,9 @@ class GraphKeys(Section):
     )
     id_embeddings: dict[str, Annotated[Integer, Field(ge=2, le=2**31 - 1)]] = Field(
         {},
-        description="Types without feature columns whose nodes get a learned vector by their ids, {type: rows}: each id "
-        "reads the sum of two rows, which its hash chooses, of a table of this many rows. About twice the type's nodes "
-        "tell almost all of them apart. For typed graphs, of which one type is enough.",
+        description="Types without feature columns whose nodes get a learned vector by their ids, {type: rows}: each "
+        "id reads the sum of two rows, which its hash chooses, of a table of this many rows. Twice the type's nodes "
+        "tell almost all of them apart. Where there are types, of which one is enough.",
     )
     edge_features: tuple[Column, ...] | _TypedColumns = Field(
         (),
