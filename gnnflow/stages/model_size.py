@@ -32,13 +32,17 @@ def check_size(config: Config, *, trains: bool, features: int = 1, outputs: int 
     trains: count its gradients and the optimiser's state too.
     """
     model, optimizer = config.model, config.train.optimizer
-    needed = least_weights(model, features=features, outputs=outputs) * _BYTES * (_TRAINED[optimizer] if trains else 1)
+    # with one type these rows are its features
+    rows = sum(config.graph.id_embeddings.values()) if config.graph.schema.is_typed else 0
+    weights = least_weights(model, features=features, outputs=outputs) + rows * model.hidden
+    needed = weights * _BYTES * (_TRAINED[optimizer] if trains else 1)
     memory = machine_memory()
     if needed > memory:
+        of_ids = f" and of {rows:,} rows of graph.id_embeddings" if rows else ""
         more = f", their gradients and the state of {optimizer}" if trains else ""
         raise LayerError(
-            f"the weights of {model.layers} layers of {model.row_width} columns{more} take {bytes_text(needed)} at "
-            f"least, and this machine has {bytes_text(memory)} of memory",
+            f"the weights of {model.layers} layers of {model.row_width} columns{of_ids}{more} take "
+            f"{bytes_text(needed)} at least, and this machine has {bytes_text(memory)} of memory",
             where="model.hidden",
             fix="Lower it, or model.layers, or take a larger machine.",
         )
