@@ -36,7 +36,8 @@ def embedding_rows(keys: KeyArray, num_rows: int) -> IntArray:
     half = num_rows // ROWS_PER_ID
     sizes = (half, num_rows - half)
     hashed = [combine(keys, seed_word("id embedding", number)) % np.uint64(size) for number, size in enumerate(sizes)]
-    return np.stack(hashed, axis=1).astype(np.int64) + np.array([0, half])
+    rows: IntArray = np.stack(hashed, axis=1).astype(np.int64) + np.array([0, half])
+    return rows
 
 
 def table_columns(names: Sequence[str]) -> tuple[str, ...]:

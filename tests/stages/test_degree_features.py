@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.graph.errors import RegistryError
+from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.explain_score import column_names
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 from tests.stages.test_known_columns import GRAPH, heard, write_columns
@@ -55,6 +57,10 @@ def test_a_label_of_degrees_is_learned_from_them_whatever_the_partitions(tmp_pat
     first, *others = (each.column for each in facts.columns.columns)
     assert first == "log1p(in_degree)"
     assert "log1p(out_degree)" in others
+    # `explain` names what each feature comes from
+    graph = result.stages["ingest"].facts(GraphFacts)
+    names = ["x[0]", "x[1]", "x[2]", "x[3]", "x[4]", "log1p(in_degree)", "log1p(out_degree)"]
+    assert column_names(graph, "nodes", graph.features) == names
 
 
 def context_of(folder: Path, **graph: Any) -> StageContext:

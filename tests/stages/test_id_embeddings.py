@@ -68,7 +68,8 @@ def test_an_id_reads_the_same_two_rows_wherever_it_lies(tmp_path: Path) -> None:
     for partitions in (1, 4):
         graph = graph_of(tmp_path, id_embeddings={"node": ROWS}, partitions=partitions)
         made = make_artifact(StageContext.of(config_of(tmp_path, graph=graph)), "ingest")
-        store, rows = GraphStore.of(made.artifact, made.manifest), {}
+        store = GraphStore.of(made.artifact, made.manifest)
+        rows: dict[str, tuple[int, int]] = {}
         for part in range(store.num_partitions):
             table = store.nodes(part, ["id", "x_index"])
             offsets, index = to_ragged(table["x_index"])
