@@ -73,7 +73,7 @@ def test_later_tables_are_scored_by_their_own_degrees(tmp_path: Path) -> None:
     # text, whose encoding a version keeps
     nodes = nodes.append_column("kind", pa.array(["red", "blue", "green"] * (nodes.num_rows // 3)))
     pq.write_table(nodes, tmp_path / "nodes.parquet")
-    asked = {"features": ["[a-d]", "kind"], **ON}
+    asked = {"features": ["[a-d]", "kind"], "normalize": "standard", **ON}
     context = context_of(tmp_path, **asked)
     pipeline.run(context)
     first = pq.read_table(publish.run(context).predictions).sort_by("id")
@@ -85,4 +85,4 @@ def test_later_tables_are_scored_by_their_own_degrees(tmp_path: Path) -> None:
     pq.write_table(pa.concat_tables([edges, edges]), tmp_path / "edges.parquet")
     assert not pq.read_table(score.run(context_of(tmp_path, **asked)).predictions).sort_by("id").equals(first)
     with pytest.raises(RegistryError, match="feature width is"):
-        score.run(context_of(tmp_path, features=asked["features"]))
+        score.run(context_of(tmp_path, **{**asked, "degree_features": False}))
