@@ -90,7 +90,7 @@ def test_deciding_for_nobody_can_cost_least() -> None:
 def test_a_threshold_that_does_not_exist_has_a_reason(rule: DecideConfig, labels: Any, why: str) -> None:
     found = choose_threshold(rule, logits_of([0.9, 0.8, 0.2, 0.1])[: len(labels)], np.asarray(labels))
     assert (found.threshold, found.why) == (None, why)
-    assert found.text == f"no threshold: {why}"
+    assert found.tell() == f"no threshold: {why}"
 
 
 @pytest.mark.parametrize("seed", range(20))
