@@ -103,8 +103,13 @@ class PublishConfig(Section):
 
 
 class GuardsConfig(Section):
-    """The largest allowed changes of the tables since the model in service was trained; null turns a guard off."""
+    """The largest allowed changes since the model in service was trained, or scored; null turns a guard off."""
 
+    commands: tuple[Literal["run", "score"], ...] = Field(
+        (),
+        description="Commands that check these limits themselves: run before it trains, score before it scores (the "
+        "tables, without their labels) and before its predictions appear. The retraining DAG checks in any case.",
+    )
     rows: Annotated[Number, Field(gt=0)] | None = Field(
         0.5, description="Largest relative change of the number of nodes or of edges: 0.5 allows half to 1.5 times."
     )
@@ -113,6 +118,16 @@ class GuardsConfig(Section):
     )
     psi: Annotated[Number, Field(gt=0)] | None = Field(
         0.25, description="Largest population stability index of a feature column, or of the classes of labels."
+    )
+    scores: Annotated[Number, Field(gt=0)] | None = Field(
+        0.25,
+        description="Largest population stability index of predicted classes, or of scores, since the scoring before; "
+        "for score alone.",
+    )
+    metric: Annotated[Number, Field(gt=0)] | None = Field(
+        0.2,
+        description="Largest relative loss of the metric that chose the model since the scoring before, where tables "
+        "have labels and the loss is not mere noise; for score alone.",
     )
 
 
@@ -142,7 +157,7 @@ class Sections(Section):
         MiniBatchConfig(), description="How the graph is cut for training, and how the model is trained."
     )
     infer: InferConfig = Field(InferConfig(), description="Scoring.")
-    guards: GuardsConfig = Field(GuardsConfig(), description="Checks that stop a scheduled run before it trains.")
+    guards: GuardsConfig = Field(GuardsConfig(), description="Checks that stop a run or a scoring.")
     publish: PublishConfig = Field(PublishConfig(), description="Conditions for promoting a model.")
     cluster: ClusterConfig = Field(
         LocalCluster(),

@@ -97,7 +97,7 @@ class ClusterError(GnnflowError):
 
 
 class GuardError(GnnflowError):
-    """The tables changed more since the last completed run, or more of their rows are bad, than the config allows."""
+    """Tables or predictions changed more, or more rows are bad, than the config allows."""
 
 
 class RegistryError(GnnflowError):

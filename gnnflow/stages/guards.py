@@ -1,4 +1,6 @@
-"""Guards: stop a scheduled run before it trains on tables that changed too much.
+"""Guards: stop a run before it trains on tables that changed too much, and a scoring before it reads such tables.
+
+A retraining DAG has a stage for it; `guards.commands` names the commands that check by themselves.
 
 The reference is the run of the version in service, since its tables are what the model knows: an experiment of the same
 name changes nothing. Where nothing is in service it is the last completed run of the name, which
@@ -48,8 +50,7 @@ class GuardResult(StageResult):
     @property
     def worst_column(self) -> tuple[str, float] | None:
         """The column that changed most and its index; None if no column was compared."""
-        columns = {name.removeprefix("psi."): held for name, held in self.figures.items() if name.startswith("psi.")}
-        return max(columns.items(), key=lambda item: item[1]) if columns else None
+        return _worst_column(self.figures)
 
     def summary(self) -> dict[str, Any]:
         """Return plain values: the comparison, and the column that changed most."""
@@ -57,6 +58,11 @@ class GuardResult(StageResult):
         compared = sum(name.startswith("psi.") for name in self.figures)
         found = {"previous": self.previous, "columns_compared": compared, "worst_column": worst}
         return {**super().summary(), **found, "worst_psi": round(psi, 4), "reads": list(self.reads)}
+
+
+def _worst_column(figures: Mapping[str, float]) -> tuple[str, float] | None:
+    columns = {name.removeprefix("psi."): held for name, held in figures.items() if name.startswith("psi.")}
+    return max(columns.items(), key=lambda item: item[1]) if columns else None
 
 
 @dataclass(frozen=True)
@@ -90,9 +96,7 @@ def check(context: StageContext) -> GuardResult:
     begin = time.monotonic()
     context.progress.stage_started("guards")
     ingested = context.artifact("ingest")
-    compared = _compared(context, ingested.facts(GraphFacts))
-    for note in compared.notes:
-        context.progress.message(f"guards: {note}")
+    compared = _compare_stores(context, ingested.facts(GraphFacts), trains=True)
     seconds = time.monotonic() - begin
     result = GuardResult(
         stage="guards",
@@ -102,11 +106,17 @@ def check(context: StageContext) -> GuardResult:
         figures=compared.figures,
         notes=compared.notes,
     )
-    if result.worst_column is not None:
-        name, psi = result.worst_column
-        context.progress.message(f"guards: passed; the column that changed most is {name}, PSI {psi:.3g}")
     context.progress.stage_finished("guards", seconds, reused=False)
     return result
+
+
+def check_scored(context: StageContext, graph: GraphFacts) -> None:
+    """Compare tables that are about to be scored with the ones of the model in service, where the config asks for it.
+
+    graph: of the store that holds them, with columns encoded as the model knows them. Raises GuardError.
+    """
+    if "score" in context.config.guards.commands:
+        _compare_stores(context, graph, trains=False)
 
 
 def is_quick(_: StageContext) -> bool:
@@ -122,7 +132,18 @@ class _Compared:
     notes: tuple[str, ...] = ()
 
 
-def _compared(context: StageContext, now: GraphFacts) -> _Compared:
+def _compare_stores(context: StageContext, now: GraphFacts, *, trains: bool) -> _Compared:
+    """Compare a graph store with the reference and say so. trains: a model is about to learn its labels."""
+    compared = _compared(context, now, trains=trains)
+    for note in compared.notes:
+        context.progress.message(f"guards: {note}")
+    worst = _worst_column(compared.figures)
+    if worst is not None:
+        context.progress.message(f"guards: passed; the column that changed most is {worst[0]}, PSI {worst[1]:.3g}")
+    return compared
+
+
+def _compared(context: StageContext, now: GraphFacts, *, trains: bool) -> _Compared:
     run = _reference(context)
     if run is None:
         return _Compared(notes=("no earlier run of this name: nothing to compare with",))
@@ -132,7 +153,7 @@ def _compared(context: StageContext, now: GraphFacts) -> _Compared:
     except StorageError:
         note = "another version of gnnflow wrote the last run's graph store: nothing compared"
         return _Compared(run, artifact.uri, notes=(note,))
-    return _Compared(run, artifact.uri, _compare(context, now, before, run))
+    return _Compared(run, artifact.uri, _compare(context, now, before, run, trains=trains))
 
 
 def _reference(context: StageContext) -> str | None:
@@ -151,13 +172,33 @@ def _ingested(run: str) -> Artifact:
         raise GuardError(
             "the last run's graph store is gone, so there is nothing to compare with",
             where=uri,
-            fix="Run `gnnflow run CONFIG` once by hand: that run becomes the reference of the next.",
+            fix="Run `gnnflow run CONFIG --set guards.commands=[]` once by hand, and publish it where a model is in "
+            "service: its tables become the reference of the next.",
         )
     return Artifact(uri, read_manifest(uri))
 
 
-def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) -> dict[str, float]:
-    """Return the figures. Raises GuardError if one is beyond its limit."""
+def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str, *, trains: bool) -> dict[str, float]:
+    """Return the figures. Raises GuardError if one is beyond its limit.
+
+    Labels count only where a model is about to learn them: tables that are scored mostly have none.
+    """
+    config, guards = context.config.graph, context.config.guards
+    figures, breaches = (_of_training if trains else _of_scoring)(context, new, old)
+    if guards.psi is not None:
+        drifts, gone = _drifts(new, old)
+        if trains and new.class_counts and old.class_counts:
+            drifts[_label_column(config, new)] = class_drift(*_class_counts(old, new))
+        figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
+        breaches += _psi_breaches(guards.psi, drifts, gone, config, new)
+        breaches += _kind_breaches(config, new, old) if trains else []
+    if breaches:
+        raise _error(breaches, run, config, trains=trains)
+    return figures
+
+
+def _of_training(context: StageContext, new: GraphFacts, old: GraphFacts) -> tuple[dict[str, float], list[_Breach]]:
+    """Return the changes of the graph's size and of the share of labels, and the breaches of their limits."""
     config, guards = context.config.graph, context.config.guards
     whole = [
         _Size("nodes", "nodes", new.num_nodes, old.num_nodes),
@@ -169,15 +210,24 @@ def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) 
     figures = {size.figure: _change(size.now, size.before) for size in (*whole, *parts)}
     figures["label_rate"] = _change(*rates)
     breaches = _size_breaches(guards.rows, parts or whole) + _rate_breaches(guards.label_rate, rates, config, new)
-    if guards.psi is not None:
-        drifts, gone = _drifts(new, old)
-        if new.class_counts and old.class_counts:
-            drifts[_label_column(config, new)] = class_drift(*_class_counts(old, new))
-        figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
-        breaches += _psi_breaches(guards.psi, drifts, gone, config, new) + _kind_breaches(config, new, old)
-    if breaches:
-        raise _error(breaches, run, config)
-    return figures
+    return figures, breaches
+
+
+def _of_scoring(context: StageContext, new: GraphFacts, old: GraphFacts) -> tuple[dict[str, float], list[_Breach]]:
+    """Return the changes of the tables' rows, and the breaches of their limit.
+
+    The graphs themselves differ by design: a run hides held-out edges from its model, and a scoring hides none.
+    """
+    config, sizes = context.config.graph, []
+    uris = {"nodes": config.node_tables, "edges": {str(name): uri for name, uri in config.edge_tables.items()}}
+    for table in sorted({*new.tables, *old.tables}):
+        side, _, name = table.partition("/")
+        rows = [graph.tables[table].rows_out if table in graph.tables else 0 for graph in (new, old)]
+        label = f"rows of {side}{'' if not name else f' {name}'}"
+        sizes.append(_Size(table.replace("/", ".", 1), label, *rows, uris[side].get(name, "")))
+    return {size.figure: _change(size.now, size.before) for size in sizes}, _size_breaches(
+        context.config.guards.rows, sizes
+    )
 
 
 def _part_sizes(config: GraphConfig, new: GraphFacts, old: GraphFacts) -> list[_Size]:
@@ -318,14 +368,17 @@ def _table_of(column: str, config: GraphConfig) -> str:
     return config.node_tables.get(column.partition(TYPE_MARK)[0], "")
 
 
-def _error(breaches: list[_Breach], run: str, config: GraphConfig) -> GuardError:
+def _error(breaches: list[_Breach], run: str, config: GraphConfig, *, trains: bool) -> GuardError:
     keys = " and ".join(f"guards.{key}" for key in dict.fromkeys(breach.key for breach in breaches))
     tables = list(dict.fromkeys(breach.table for breach in breaches if breach.table))
     if isinstance(config.nodes, str):
         tables = [config.nodes]
+    once, then = "one scoring (null turns it off)", ", or publish a model of these tables"
+    if trains:
+        once = "one run (null turns it off)"
+        then = ": the next run is compared with that one where its model goes into service, or where none is"
     return GuardError(
         f"compared with {run}: {'; '.join(breach.text for breach in breaches)}",
         where=listed(tables),
-        fix=f"Look at the tables. If the change is intended, raise {keys} for one run (null turns it off): "
-        "the next run is compared with that one where its model goes into service, or where none is.",
+        fix=f"Look at the tables. If the change is intended, raise {keys} for {once}{then}.",
     )

@@ -21,6 +21,7 @@ from gnnflow.graph.errors import StorageError, listed
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.run_facts import BaselineFacts, InferFacts, TrainFacts
 from gnnflow.report.judging import PREFIX, Judgement, baselines_in, cautions, headline_key, judge
+from gnnflow.stages import guards
 from gnnflow.stages.base import ArtifactResult, StageContext, StageResult
 from gnnflow.stages.check import check_store
 from gnnflow.stages.entry import perform
@@ -96,6 +97,8 @@ def _run(context: StageContext) -> RunResult:
         Thread(target=import_module, args=("torch",)).start()
     for stage in context.run.stages:
         results[stage] = make_artifact(context, stage)
+        if stage == "ingest" and "run" in context.config.guards.commands:
+            guards.check(context)
         if stage == "select" and not all(result.reused for result in results.values()):
             check_store(context.run)  # before anything costs hours
     uri = context.run.uri

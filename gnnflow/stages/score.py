@@ -32,10 +32,12 @@ from gnnflow.registry.scores import read_scores, record_score
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult
 from gnnflow.stages.champion import make_inputs, make_store, other_code, scaled_for
+from gnnflow.stages.guards import check_scored
 from gnnflow.stages.infer import Learned, score_graph
 from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import do_once
 from gnnflow.stages.score_figures import Figures, Model, ScoreDrift, drift_between, figures_of
+from gnnflow.stages.score_guards import check_drift
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed, fingerprint_of
 from gnnflow.storage.run_folder import PREDICTIONS, check_run, metric_of
@@ -87,7 +89,7 @@ def run(context: StageContext) -> ScoreResult:
     """Return the champion's predictions.
 
     Raises RegistryError if nothing is in service, or the champion cannot read this graph; ConfigError if the config
-    turns the certificate off.
+    turns the certificate off; GuardError if tables or predictions changed more than it allows.
     """
     begin = time.monotonic()
     context = with_all_edges(context)
@@ -140,13 +142,16 @@ def is_quick(context: StageContext) -> bool:
 def _judge(context: StageContext, version: Version, folder: str) -> tuple[Figures, ScoreDrift | None]:
     """Return the figures of a version's predictions and their drift, and add them to the model's list of scorings.
 
-    The scoring before is the last one of other predictions. Without one it is the version's run.
+    The scoring before is the last one of other predictions. Without one it is the version's run. Raises GuardError, and
+    adds nothing, if they differ more than the config allows.
     """
     workspace, name = context.config.workspace, version.name
     records = read_scores(workspace, name)
     last = next(records, None)
     if last is not None and (last.folder, last.version) == (folder, version.version):  # asked for again
-        return Figures.read(last.figures), ScoreDrift.read(last.drift) if last.drift else None
+        found, drift = Figures.read(last.figures), ScoreDrift.read(last.drift) if last.drift else None
+        check_drift(context.config, found, drift, folder=folder)
+        return found, drift
     found, drift = figures_of(folder, _model_of(context, version)), None
     earlier = [each for each in (last, *records) if each is not None and each.folder != folder]
     if earlier:
@@ -155,6 +160,7 @@ def _judge(context: StageContext, version: Version, folder: str) -> tuple[Figure
     elif folder != version.run and exists(join(version.run, RUN)):
         of_run = figures_of(version.run, _model_of(context, version))
         drift = drift_between(found, of_run, against=f"the predictions of version {version.version}'s own run")
+    check_drift(context.config, found, drift, folder=folder)  # a scoring that is stopped is no one's reference
     graph = context.config.graph.model_dump(mode="json")
     record_score(
         workspace,
@@ -242,7 +248,10 @@ class Prepared:
 
 
 def prepare(context: StageContext, name: str, version: Version) -> Prepared:
-    """Make what a version reads of the current graph. Raises RegistryError if it cannot score this graph."""
+    """Make what a version reads of the current graph.
+
+    Raises RegistryError if it cannot score this graph, GuardError if its tables changed more than the config allows.
+    """
     if found := other_code(version):
         raise RegistryError(
             f"version {version.version} cannot score this graph: {'; '.join(found)}",
@@ -250,6 +259,7 @@ def prepare(context: StageContext, name: str, version: Version) -> Prepared:
             fix="Give the stages the code of that time, or train and publish a version with today's code.",
         )
     graph = _store_as_encoded(context, version)
+    check_scored(context, graph)
     # the relations that it aggregates are known only after the select stage
     signature = _named_signature(registry.signature_of(graph), graph, version)
     _check_fits(version, replace(signature, neighbors=version.signature.neighbors), name)

@@ -1,4 +1,4 @@
-"""A run on tables that changed too much is stopped before it trains, with the figure, the limit and the fix."""
+"""Runs and scorings of tables that changed too much are stopped, with the figure, the limit and the fix."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ import pytest
 from gnnflow import registry
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import GuardError, StorageError
-from gnnflow.stages import guards, pipeline
+from gnnflow.registry.scores import read_scores
+from gnnflow.stages import guards, pipeline, publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
+from gnnflow.stages.score_figures import Change, Figures, ScoreDrift
+from gnnflow.stages.score_guards import check_drift
 from gnnflow.storage.columns import from_matrix, from_ragged, to_matrix
 from gnnflow.storage.filesystem import read_json
 from gnnflow.storage.writing import remove_tree
+from tests.command_line import printed, run_cli
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
+from tests.small_links import config_of, write_groups
 from tests.typed_graphs import RELATIONS, SIZES, typed_tables, write_tables
 
 if TYPE_CHECKING:
@@ -293,3 +298,108 @@ def test_the_label_rate_is_that_of_the_target_type(typed: Path) -> None:
     with pytest.raises(GuardError, match=r"50.00% of the nodes of type account have a label, 100.00% before") as caught:
         check_typed(typed, {**tables, "account": account}, rows=2)
     assert caught.value.where == str(typed / "tables" / "account.parquet")
+
+
+def written(folder: Path, **limits: Any) -> str:
+    """Write the graph's config with limits, and return its place."""
+    place = folder / "config.yaml"
+    place.write_text(graph_config(folder, guards=limits, **CHEAP).model_dump_json())
+    return str(place)
+
+
+def test_a_run_stops_before_it_trains_where_the_config_asks_for_it(graph: Path) -> None:
+    with_features(graph, shifted)
+    config, out = written(graph, commands=["run"]), graph / "out.parquet"
+    latest = read_json(str(graph / "runs/runs/small/latest.json"))
+    shown = run_cli(["run", config, "--out", str(out)])
+    assert "column x[3] has changed: PSI " in shown.message
+    assert "raise guards.psi for one run" in shown.message
+    assert (shown.code, out.exists()) == (2, False)
+    assert len(list((graph / "runs/artifacts/train").iterdir())) == 1
+    assert read_json(str(graph / "runs/runs/small/latest.json")) == latest
+    printed(["run", config, "--out", str(out), "--set", "guards.psi=9"])
+    assert out.exists()
+
+
+@pytest.fixture
+def in_service(graph: Path) -> Path:
+    """The graph's run in service."""
+    publish.run(StageContext.of(graph_config(graph, **CHEAP)))
+    return graph
+
+
+def without_labels(folder: Path) -> None:
+    table = pq.read_table(folder / "nodes.parquet")
+    pq.write_table(table.drop_columns(["label", "split"]), folder / "nodes.parquet")
+
+
+def test_a_scoring_looks_at_columns_and_rows_of_its_tables_and_not_at_labels(in_service: Path) -> None:
+    without_labels(in_service)
+    guarded = graph_config(in_service, guards={"commands": ["score"], "scores": None}, **CHEAP)
+    assert score.run(StageContext.of(guarded)).rows == NODES
+    write_graph(in_service, num_nodes=NODES, num_edges=1300)
+    with_features(in_service, shifted)
+    without_labels(in_service)
+    with pytest.raises(GuardError) as caught:
+        score.run(StageContext.of(guarded))
+    text = str(caught.value)
+    assert "1,300 rows of edges, 800 before: +62.5%, and 50.0% is allowed" in text
+    assert "column x[3] has changed: PSI " in text
+    assert "raise guards.rows and guards.psi for one scoring" in text
+    assert len([*read_scores(guarded.workspace, "small")]) == 1
+    # by default only the retraining DAG looks at the tables
+    assert score.run(StageContext.of(graph_config(in_service, **CHEAP))).rows == NODES
+
+
+def test_edges_that_a_run_hides_from_its_model_are_no_change_of_the_tables(tmp_path: Path) -> None:
+    write_groups(tmp_path)
+    split = {"kind": "random", "valid": 0.3, "test": 0.3}
+    config = config_of(
+        tmp_path, task={"split": split}, train={"epochs": 1}, guards={"commands": ["run", "score"], "rows": 0.01}
+    )
+    pipeline.run_quietly(config)
+    publish.run(StageContext.of(config))
+    assert score.run(StageContext.of(config)).rows == 90
+
+
+def test_predictions_that_moved_appear_nowhere(in_service: Path) -> None:
+    config, out = written(in_service, commands=["score"], psi=None), in_service / "out.parquet"
+    with_features(in_service, lambda x: x * 50)
+    shown = run_cli(["score", config, "--out", str(out)])
+    assert "compared with the predictions of version 1's own run: " in shown.message
+    assert "highest probability: PSI " in shown.message
+    assert "raise guards.scores" in shown.message
+    assert (shown.code, out.exists()) == (2, False)
+    assert not [*read_scores(str(in_service / "runs"), "small")]
+    printed(["score", config, "--out", str(out), "--set", "guards.scores=99"])
+    assert len([*read_scores(str(in_service / "runs"), "small")]) == 1
+    assert out.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "now", "beyond_noise", "stops"),
+    [
+        ("accuracy", 0.5, True, True),
+        ("accuracy", 0.5, None, True),
+        ("accuracy", 0.5, False, False),
+        ("accuracy", 0.7, True, False),
+        ("accuracy", 1.0, True, False),
+        ("mae", 1.0, True, True),
+        ("mae", 0.5, True, False),
+    ],
+)
+def test_a_metric_that_got_worse_by_more_than_noise_stops_a_scoring(
+    tmp_path: Path, name: str, now: float, beyond_noise: bool | None, stops: bool
+) -> None:
+    config = graph_config(tmp_path, guards={"commands": ["score"]})
+    figures = Figures(9, 9, {f"score.{name}": now}, f"score.{name}")
+    # another metric than the headline stops nothing
+    changes = (Change(f"score.{name}", now, 0.8, beyond_noise), Change("score.f1", 0.1, 0.8, True))
+    drift = ScoreDrift("the month before", changes=changes)
+    if not stops:
+        check_drift(config, figures, drift, folder="")
+        return
+    with pytest.raises(GuardError, match=rf"score.{name} .*, 0.8000 before.*: .* and 20.0% is allowed") as caught:
+        check_drift(config, figures, drift, folder="")
+    assert "guards.metric" in caught.value.fix
+    check_drift(graph_config(tmp_path), figures, drift, folder="")
