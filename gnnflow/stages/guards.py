@@ -111,7 +111,7 @@ def check(context: StageContext) -> GuardResult:
 
 
 def check_scored(context: StageContext, graph: GraphFacts) -> None:
-    """Compare tables that are about to be scored with the ones of the model in service, where the config asks for it.
+    """Compare tables to be scored with the ones of the model in service, where the config asks for it.
 
     graph: of the store that holds them, with columns encoded as the model knows them. Raises GuardError.
     """
@@ -222,9 +222,9 @@ def _of_scoring(context: StageContext, new: GraphFacts, old: GraphFacts) -> tupl
     uris = {"nodes": config.node_tables, "edges": {str(name): uri for name, uri in config.edge_tables.items()}}
     for table in sorted({*new.tables, *old.tables}):
         side, _, name = table.partition("/")
-        rows = [graph.tables[table].rows_out if table in graph.tables else 0 for graph in (new, old)]
+        now, before = (graph.tables[table].rows_out if table in graph.tables else 0 for graph in (new, old))
         label = f"rows of {side}{'' if not name else f' {name}'}"
-        sizes.append(_Size(table.replace("/", ".", 1), label, *rows, uris[side].get(name, "")))
+        sizes.append(_Size(table.replace("/", ".", 1), label, now, before, uris[side].get(name, "")))
     return {size.figure: _change(size.now, size.before) for size in sizes}, _size_breaches(
         context.config.guards.rows, sizes
     )
