@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Config, GraphConfig
     from gnnflow.graph.arrays import Array
+    from gnnflow.graph.labels import LabelKind
     from gnnflow.layers.model import Model
     from gnnflow.registry import Version
     from gnnflow.stages.base import StageContext
@@ -103,7 +104,8 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     except (LayerError, TrainingError, ModelFormatError) as error:
         return Comparison(metric, obstacle=str(error).rstrip("."))
     ours = score(candidate, targets=targets)
-    return Comparison(metric, ours.named, theirs.named, interval=_interval(ours, theirs))
+    kind = context.artifact(context.run.store_stage).facts(GraphFacts).label_kind
+    return Comparison(metric, ours.named, theirs.named, interval=_interval(ours, theirs, metric, kind))
 
 
 @dataclass(frozen=True)
@@ -116,23 +118,20 @@ class _Scored:
 
     def at(self, order: Array) -> Callable[[Array], float]:
         """Return the metric of targets, given by their places in an order."""
-        held = self.outputs
-        return lambda rows: self.metric(
-            replace(
-                held,
-                logits=held.logits[order[rows]],
-                labels=held.labels[order[rows]],
-                targets=held.targets[order[rows]],
-            )
-        )
+        return lambda rows: self.metric(self.outputs.take(order[rows]))
 
 
-def _interval(ours: _Scored, theirs: _Scored) -> tuple[float, float] | None:
-    from gnnflow.train.paired import paired_interval, shared_places
+def _interval(ours: _Scored, theirs: _Scored, metric: str, kind: LabelKind) -> tuple[float, float] | None:
+    """Return the interval of the difference by the targets' influences, as reports do, or else by the jackknife."""
+    from gnnflow.train.paired import influence_interval, paired_interval, shared_places
 
     orders = shared_places(ours.outputs.targets, theirs.outputs.targets)
     if orders is None:
         return None
+    pair = [each.outputs.take(order).influences(kind) for each, order in zip((ours, theirs), orders, strict=True)]
+    if all(metric in each for each in pair):
+        difference = ours.named[f"test.{metric}"] - theirs.named[f"test.{metric}"]
+        return influence_interval(difference, *(each[metric] for each in pair))
     return paired_interval(ours.at(orders[0]), theirs.at(orders[1]), len(orders[0]))
 
 

@@ -5,7 +5,7 @@ Shapes: N targets, C outputs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.labels import LabelKind
 from gnnflow.graph.run_facts import Decision
 from gnnflow.train.decisions import Deciding, choose_threshold
+from gnnflow.train.intervals import influences_of
 from gnnflow.train.metrics import Metrics, labelled_rows, metrics_of
 from gnnflow.train.objective import Objective
 
@@ -52,6 +53,15 @@ class Outputs:
         deciding: see `metrics_of`.
         """
         return metrics_of(self.logits, self.labels, label_kind=label_kind, intervals=intervals, deciding=deciding)
+
+    def take(self, rows: Array) -> Outputs:
+        """Return the outputs of some targets, in this order."""
+        return replace(self, logits=self.logits[rows], labels=self.labels[rows], targets=self.targets[rows])
+
+    def influences(self, label_kind: LabelKind) -> dict[str, FloatArray]:
+        """Return by how much each labelled target moves a metric, where the metric has such a number."""
+        kept = labelled_rows(self.labels)
+        return influences_of(self.logits[kept], self.labels[kept], label_kind=label_kind)
 
     def decision(self, decide: DecideConfig) -> Decision:
         """Return the threshold between two classes that these outputs, of valid, give."""

@@ -1,8 +1,9 @@
 """Tells whether two models differ on the same targets by more than another sample of targets would move it.
 
-Both are scored on all targets but one group, for each of some random groups (the delete-a-group jackknife; Kott,
-Journal of Official Statistics 17, 2001). Targets that are hard for one model are mostly hard for the other, so the
-interval of the difference is far narrower than the two metrics' own intervals. It needs no formula for a metric.
+Targets that are hard for one model are mostly hard for the other, so the interval of the difference is far narrower
+than the two metrics' own intervals. Where each target's influence on a metric is known (`gnnflow.train.intervals`) the
+differences of influences give it. A metric without that formula is taken of all targets but one group, for each of some
+random groups (the delete-a-group jackknife; Kott, Journal of Official Statistics 17, 2001).
 
 Shapes: N targets.
 """
@@ -13,11 +14,22 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.train.intervals import Interval
+from gnnflow.graph.arrays import Array, FloatArray, IntArray
+from gnnflow.train.intervals import Interval, noise_of
 
 _GROUPS = 50
 _T = 2.01  # the 97.5 % quantile of Student's t with 49 degrees of freedom
+
+
+def influence_interval(difference: float, first: FloatArray, second: FloatArray) -> Interval | None:
+    """Return the 95 % interval of a difference of two metrics; None where targets are few.
+
+    first, second: the influence of each target on a model's metric [N].
+    """
+    if len(first) < _GROUPS:
+        return None
+    margin = noise_of(first - second)
+    return difference - margin, difference + margin
 
 
 def paired_interval(first: Callable[[Array], float], second: Callable[[Array], float], count: int) -> Interval | None:
