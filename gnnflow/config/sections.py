@@ -122,12 +122,12 @@ class GuardsConfig(Section):
     scores: Annotated[Number, Field(gt=0)] | None = Field(
         0.25,
         description="Largest population stability index of predicted classes, or of scores, since the scoring before; "
-        "for score alone.",
+        "only where guards.commands names score.",
     )
     metric: Annotated[Number, Field(gt=0)] | None = Field(
         0.2,
         description="Largest relative loss of the metric that chose the model since the scoring before, where tables "
-        "have labels and the loss is not mere noise; for score alone.",
+        "have labels and the loss is not mere noise; only where guards.commands names score.",
     )
 
 
