@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
+from gnnflow.config.graph_section import tables_by_name
 from gnnflow.graph.encodings import TextState
 from gnnflow.graph.errors import GuardError, StorageError, listed
 from gnnflow.graph.facts import ColumnCounts, GraphFacts
@@ -200,9 +201,10 @@ def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str, 
 def _of_training(context: StageContext, new: GraphFacts, old: GraphFacts) -> tuple[dict[str, float], list[_Breach]]:
     """Return the changes of the graph's size and of the share of labels, and the breaches of their limits."""
     config, guards = context.config.graph, context.config.guards
+    uris = tables_by_name(config)
     whole = [
-        _Size("nodes", "nodes", new.num_nodes, old.num_nodes),
-        _Size("edges", "edges", new.num_edges, old.num_edges),
+        _Size("nodes", "nodes", new.num_nodes, old.num_nodes, uris.get("nodes", "")),
+        _Size("edges", "edges", new.num_edges, old.num_edges, uris.get("edges", "")),
     ]
     # if every type and relation is within the limit, so is the whole graph
     parts = _part_sizes(config, new, old)
@@ -218,16 +220,13 @@ def _of_scoring(context: StageContext, new: GraphFacts, old: GraphFacts) -> tupl
 
     The graphs themselves differ by design: a run hides held-out edges from its model, and a scoring hides none.
     """
-    config, sizes = context.config.graph, []
-    uris = {"nodes": config.node_tables, "edges": {str(name): uri for name, uri in config.edge_tables.items()}}
+    uris, sizes = tables_by_name(context.config.graph), []
     for table in sorted({*new.tables, *old.tables}):
-        side, _, name = table.partition("/")
         now, before = (graph.tables[table].rows_out if table in graph.tables else 0 for graph in (new, old))
-        label = f"rows of {side}{'' if not name else f' {name}'}"
-        sizes.append(_Size(table.replace("/", ".", 1), label, now, before, uris[side].get(name, "")))
-    return {size.figure: _change(size.now, size.before) for size in sizes}, _size_breaches(
-        context.config.guards.rows, sizes
-    )
+        label = f"rows of {table.replace('/', ' ', 1)}"
+        sizes.append(_Size(table.replace("/", ".", 1), label, now, before, uris.get(table, "")))
+    figures = {size.figure: _change(size.now, size.before) for size in sizes}
+    return figures, _size_breaches(context.config.guards.rows, sizes)
 
 
 def _part_sizes(config: GraphConfig, new: GraphFacts, old: GraphFacts) -> list[_Size]:
@@ -365,14 +364,14 @@ def _psi_breaches(
 
 def _table_of(column: str, config: GraphConfig) -> str:
     """Return the node table of a counted column, whose name on a typed graph includes its type."""
+    if isinstance(config.nodes, str):
+        return config.nodes
     return config.node_tables.get(column.partition(TYPE_MARK)[0], "")
 
 
 def _error(breaches: list[_Breach], run: str, config: GraphConfig, *, trains: bool) -> GuardError:
     keys = " and ".join(f"guards.{key}" for key in dict.fromkeys(breach.key for breach in breaches))
     tables = list(dict.fromkeys(breach.table for breach in breaches if breach.table))
-    if isinstance(config.nodes, str):
-        tables = [config.nodes]
     once, then = "one scoring (null turns it off)", ", or publish a model of these tables"
     if trains:
         once = "one run (null turns it off)"

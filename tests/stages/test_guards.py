@@ -344,6 +344,7 @@ def test_a_scoring_looks_at_columns_and_rows_of_its_tables_and_not_at_labels(in_
         score.run(StageContext.of(guarded))
     text = str(caught.value)
     assert "1,300 rows of edges, 800 before: +62.5%, and 50.0% is allowed" in text
+    assert caught.value.where == f"{in_service}/edges.parquet, {in_service}/nodes.parquet"
     assert "column x[3] has changed: PSI " in text
     assert "raise guards.rows and guards.psi for one scoring" in text
     assert len([*read_scores(guarded.workspace, "small")]) == 1
