@@ -12,6 +12,7 @@ import pytest
 from gnnflow import registry
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import GuardError, StorageError
+from gnnflow.graph.facts import GraphFacts
 from gnnflow.registry.scores import read_scores
 from gnnflow.stages import guards, pipeline, publish, score
 from gnnflow.stages.base import StageContext
@@ -268,6 +269,16 @@ def test_a_relation_that_lost_its_edges_is_named_where_the_whole_graph_hardly_ch
     assert "100 edges of account__uses__device, 400 before: -75.0%, and 50.0% is allowed" in str(caught.value)
     assert caught.value.where == str(typed / "tables" / "account__uses__device.parquet")
     assert "{" not in str(caught.value)
+
+
+def test_rows_of_each_table_that_is_scored_are_compared(typed: Path) -> None:
+    tables = typed_tables(num_edges=400)
+    tables["account__uses__device"] = tables["account__uses__device"].slice(0, 100)
+    context = StageContext.of(typed_config(typed, tables, commands=["score"]))
+    made = make_artifact(context, "ingest")
+    with pytest.raises(GuardError, match=r"100 rows of edges account__uses__device, 400 before: -75.0%") as caught:
+        guards.check_scored(context, made.facts(GraphFacts))
+    assert caught.value.where == str(typed / "tables" / "account__uses__device.parquet")
 
 
 def test_a_type_that_grew_and_one_whose_feature_moved_are_named_with_their_tables(typed: Path) -> None:
