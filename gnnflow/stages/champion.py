@@ -128,10 +128,11 @@ def _interval(ours: _Scored, theirs: _Scored, metric: str, kind: LabelKind) -> t
     orders = shared_places(ours.outputs.targets, theirs.outputs.targets)
     if orders is None:
         return None
-    pair = [each.outputs.take(order).influences(kind) for each, order in zip((ours, theirs), orders, strict=True)]
-    if all(metric in each for each in pair):
-        difference = ours.named[f"test.{metric}"] - theirs.named[f"test.{metric}"]
-        return influence_interval(difference, *(each[metric] for each in pair))
+    own, other = (
+        each.outputs.take(order).influence(metric, kind) for each, order in zip((ours, theirs), orders, strict=True)
+    )
+    if own is not None and other is not None:
+        return influence_interval(ours.named[f"test.{metric}"] - theirs.named[f"test.{metric}"], own, other)
     return paired_interval(ours.at(orders[0]), theirs.at(orders[1]), len(orders[0]))
 
 

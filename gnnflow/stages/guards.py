@@ -68,7 +68,7 @@ def _worst_column(figures: Mapping[str, float]) -> tuple[str, float] | None:
 
 @dataclass(frozen=True)
 class _Breach:
-    """A figure beyond the limit `guards.<key>`. table: on a typed graph, the table to look at."""
+    """A figure beyond the limit `guards.<key>`. table: the one to look at, "" where it is not known."""
 
     key: str
     text: str

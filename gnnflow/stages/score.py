@@ -259,10 +259,10 @@ def prepare(context: StageContext, name: str, version: Version) -> Prepared:
             fix="Give the stages the code of that time, or train and publish a version with today's code.",
         )
     graph = _store_as_encoded(context, version)
-    check_scored(context, graph)
     # the relations that it aggregates are known only after the select stage
     signature = _named_signature(registry.signature_of(graph), graph, version)
     _check_fits(version, replace(signature, neighbors=version.signature.neighbors), name)
+    check_scored(context, graph)
     theirs = _theirs(context, version)
     make_inputs(theirs, version)
     signature = registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts))

@@ -12,7 +12,7 @@ Shapes: N targets, C classes, G groups of targets, B resamples, K sums.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from statistics import NormalDist
 
 import numpy as np
@@ -75,10 +75,13 @@ def squared_errors(logits: FloatArray, labels: Array) -> FloatArray:
     return np.asarray(np.einsum("nc,nc->n", share, share, dtype=np.float64) + 1 - 2 * own)
 
 
-def influences_of(logits: FloatArray, labels: Array, *, label_kind: LabelKind) -> dict[str, FloatArray]:
+def influences_of(
+    logits: FloatArray, labels: Array, *, label_kind: LabelKind, names: Collection[str] | None = None
+) -> dict[str, FloatArray]:
     """Return by how much each labelled target moves a metric, its influence [N], where the metric has one.
 
     The sum of the squares is the variance of the metric; of the differences of two models', of the metrics' difference.
+    names: of areas under curves, which take long, no others are computed; None computes all.
     """
     if label_kind == "regression":
         error = np.abs(logits[:, 0].astype(np.float64) - labels)
@@ -90,8 +93,9 @@ def influences_of(logits: FloatArray, labels: Array, *, label_kind: LabelKind) -
     found = {"accuracy": hits, "micro_f1": hits, "brier": _of_mean(squared_errors(logits, labels))}
     scores, truth = one_against_rest(logits, labels)
     if (truth.any(axis=0) & ~truth.all(axis=0)).any():
-        found["roc_auc"] = _mean_influence(scores, truth, _influence)
-        found["average_precision"] = _mean_influence(scores, truth, _precision_influence)
+        of_curves = {"roc_auc": _influence, "average_precision": _precision_influence}
+        for name in (each for each in of_curves if names is None or each in names):
+            found[name] = _mean_influence(scores, truth, of_curves[name])
     return found
 
 

@@ -58,10 +58,10 @@ class Outputs:
         """Return the outputs of some targets, in this order."""
         return replace(self, logits=self.logits[rows], labels=self.labels[rows], targets=self.targets[rows])
 
-    def influences(self, label_kind: LabelKind) -> dict[str, FloatArray]:
-        """Return by how much each labelled target moves a metric, where the metric has such a number."""
+    def influence(self, name: str, label_kind: LabelKind) -> FloatArray | None:
+        """Return by how much each labelled target moves a metric; None where the metric has no such number."""
         kept = labelled_rows(self.labels)
-        return influences_of(self.logits[kept], self.labels[kept], label_kind=label_kind)
+        return influences_of(self.logits[kept], self.labels[kept], label_kind=label_kind, names=[name]).get(name)
 
     def decision(self, decide: DecideConfig) -> Decision:
         """Return the threshold between two classes that these outputs, of valid, give."""
