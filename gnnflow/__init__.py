@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gnnflow.api.calls import (
+        audit,
         check,
         compare,
         explain,
@@ -39,6 +40,7 @@ __all__ = [
     "Recommended",
     "Run",
     "Scores",
+    "audit",
     "check",
     "compare",
     "explain",

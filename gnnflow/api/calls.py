@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from gnnflow import registry
 from gnnflow.api.configs import ConfigSource, Given, Tables
 from gnnflow.api.performing import Listener, perform, perform_sweep, performing
-from gnnflow.api.results import Checked, Compared, Explained, Planned, Recommended, Run, Scores, Swept
+from gnnflow.api.results import Audited, Checked, Compared, Explained, Planned, Recommended, Run, Scores, Swept
 from gnnflow.config.deployment import default_workspace
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.stages import entry
@@ -268,6 +268,17 @@ def compare(*compared: Run | str, workspace: str | None = None) -> Compared:
         if len(compared) < 2:  # noqa: PLR2004
             raise ConfigError("needs two runs or more", where="compare", fix="Name them by their URIs or names.")
         return Compared(**vars(find_differences([_uri_of(each, workspace) for each in compared])))
+
+
+def audit(run: Run | str, *, workspace: str | None = None) -> Audited:
+    """Check from a run's artifacts alone that its scores agree and that none saw what it should not have.
+
+    run: a run, its URI or name. Print it, or read `findings` and `broken`.
+    """
+    from gnnflow.stages.audit import audit_run
+
+    with locating(""):
+        return Audited(**vars(audit_run(_uri_of(run, workspace))))
 
 
 def load_model(model: Run | str, *, workspace: str | None = None) -> Model:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from gnnflow.graph.labels import metric_text
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.report.judging import headline_key
+from gnnflow.stages.audit_findings import Audit
 from gnnflow.stages.differences import Differences
 from gnnflow.stages.explain_score import Explanation
 from gnnflow.stages.forecast import Forecast
@@ -202,6 +203,16 @@ class Explained(Lined, Explanation):
     """The explanation of a node's score: `edges` and `columns` with their contributions, as Arrow tables."""
 
     lines = Explanation.lines
+
+
+class Audited(Lined, Audit):
+    """The findings of an audit: `findings`, and `broken` ones."""
+
+    lines = Audit.lines
+
+    def to_pandas(self) -> Any:
+        """Return the findings as a frame of pandas, a row for each check."""
+        return pa.Table.from_pylist([vars(each) for each in self.findings]).to_pandas()
 
 
 class Swept(Lined, SweepResult):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnnflow import __version__
+from gnnflow.cli.auditing import audit
 from gnnflow.cli.checking import check, init
 from gnnflow.cli.examples import add_examples
 from gnnflow.cli.models import models_app
@@ -103,6 +104,7 @@ def build_app() -> typer.Typer:
     app.command()(report)
     app.command()(runs)
     app.command()(compare)
+    app.command()(audit)
     app.command()(costs)
     app.command()(inspect)
     app.command()(explain)

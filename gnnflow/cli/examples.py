@@ -20,7 +20,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Publish a model and score with it": ("publish", "models", "score", "recommend", "score-pairs"),
     "Make or import a graph": ("generate", "import"),
     "One stage of a run": tuple(name for name in STAGES if name not in {"run", "publish", "score", "recommend"}),
-    _OTHER: ("explain", "inspect", "costs"),
+    _OTHER: ("explain", "audit", "inspect", "costs"),
 }
 """Names of commands by group, in the order that help shows them."""
 EXAMPLES: Mapping[str, str] = {
@@ -45,6 +45,7 @@ EXAMPLES: Mapping[str, str] = {
     "import": "gnnflow import csv:edges.csv --out data",
     "flat": "gnnflow flat config.yaml, or gnnflow flat -n nodes.csv -e edges.csv --hops 2 --sampling uniform:15,10",
     "explain": "gnnflow explain config.yaml",
+    "audit": "gnnflow audit my-graph",
     "inspect": "gnnflow inspect runs/failed/train/0a1b2c/train.safetensors",
     "costs": "gnnflow costs my-graph",
 }

@@ -41,7 +41,7 @@ Cut = Callable[["IntArray"], Iterator["Shard"]]
 
 
 @dataclass(frozen=True)
-class _Column:
+class TableColumn:
     """A user's column: the encoded columns of one table's rows. owner: the number of its type or relation."""
 
     name: str
@@ -114,7 +114,7 @@ def _scorer(job: InferJob, rows: IntArray, labels: Array, metric: str) -> Callab
 
 def _drop(
     whole: Neighborhood,
-    column: _Column,
+    column: TableColumn,
     score: Callable[[Neighborhood], float | None],
     *,
     usual: float,
@@ -126,7 +126,7 @@ def _drop(
     return ColumnDrop(column.name, float(np.mean(lost)), float(np.std(lost)))
 
 
-def _exchanged(whole: Neighborhood, column: _Column, draws: np.random.Generator) -> Neighborhood:
+def _exchanged(whole: Neighborhood, column: TableColumn, draws: np.random.Generator) -> Neighborhood:
     """Return the neighbourhood with one column's values exchanged at random among the rows that have it."""
     parts = list(column.parts)
     if column.of_edges:
@@ -171,21 +171,23 @@ def _values(features: NodeFeatures) -> int:
     return len(features) * features.width
 
 
-def _columns(facts: GraphFacts) -> list[_Column]:
+def _columns(facts: GraphFacts) -> list[TableColumn]:
     """Return the user's columns of all tables that the model may read."""
     found = []
     for number, features in enumerate(facts.features_of_types):
         name = facts.types[number].name if facts.types else ""
         if features is not None:
-            found += _of_table(facts, f"nodes/{name}" if name else "nodes", features.width, number, of_edges=False)
+            found += columns_of_table(
+                facts, f"nodes/{name}" if name else "nodes", features.width, number, of_edges=False
+            )
     for number, relation in enumerate(facts.relations or (None,)):
         width = facts.attribute_width if relation is None else relation.attribute_width
         table = "edges" if relation is None else f"edges/{relation.name}"
-        found += _of_table(facts, table, width, number, of_edges=True)
+        found += columns_of_table(facts, table, width, number, of_edges=True)
     return found
 
 
-def _of_table(facts: GraphFacts, table: str, width: int, owner: int, *, of_edges: bool) -> list[_Column]:
+def columns_of_table(facts: GraphFacts, table: str, width: int, owner: int, *, of_edges: bool) -> list[TableColumn]:
     """Return one table's columns; the numbers of a list one by one where it is the only column and short."""
     every, states = facts.columns_read.get(table, ()), facts.encodings.get(table, ())
     read = table_columns(every)
@@ -206,6 +208,6 @@ def _of_table(facts: GraphFacts, table: str, width: int, owner: int, *, of_edges
     sizes |= dict.fromkeys(degrees, 1)
     starts = np.cumsum([0, *sizes.values()]).tolist()
     return [
-        _Column(lead + name, owner, of_edges, tuple(range(start, start + size)))
+        TableColumn(lead + name, owner, of_edges, tuple(range(start, start + size)))
         for start, (name, size) in zip(starts, sizes.items(), strict=False)
     ]

@@ -6,9 +6,9 @@ candidates by counts. None knows the model. All are bounded: `rows.py` and `link
 
 from __future__ import annotations
 
-from gnnflow.train.baselines.edges import edge_baselines
+from gnnflow.train.baselines.edges import draw_edges, edge_baselines
 from gnnflow.train.baselines.links import link_baselines
 from gnnflow.train.baselines.nodes import node_baselines
-from gnnflow.train.baselines.rows import draw_rows
+from gnnflow.train.baselines.rows import draw_rows, own_columns
 
-__all__ = ["draw_rows", "edge_baselines", "link_baselines", "node_baselines"]
+__all__ = ["draw_edges", "draw_rows", "edge_baselines", "link_baselines", "node_baselines", "own_columns"]

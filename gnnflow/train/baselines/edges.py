@@ -49,7 +49,7 @@ def edge_baselines(
     left_out: dict[str, str] = {"trees": why} if why and "trees" in kinds else {}
     kept = [kind for kind in kinds if kind not in left_out]
     most = most_rows(width if "trees" in kept else 0)
-    drawn = {split: _draw_edges(store, split, most=most, seed=seed) for split in SPLITS if facts.splits.get(split)}
+    drawn = {split: draw_edges(store, split, most=most, seed=seed) for split in SPLITS if facts.splits.get(split)}
 
     def columns_of(_: Baseline) -> dict[str, FloatArray]:
         return {split: _columns(store, each, ends) for split, each in drawn.items()}
@@ -67,7 +67,7 @@ def _end_widths(store: GraphStore) -> tuple[int, int]:
     return source, target
 
 
-def _draw_edges(store: GraphStore, split: str, *, most: int, seed: int) -> DrawnEdges:
+def draw_edges(store: GraphStore, split: str, *, most: int, seed: int) -> DrawnEdges:
     """Return up to `most` edges of a split, those with the smallest hashes."""
     word, kept = seed_word("baseline edges", seed), None
     attributes = ["attributes"] * bool(store.facts.pair_attribute_width)

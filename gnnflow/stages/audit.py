@@ -1,0 +1,35 @@
+"""Audits a completed run from its artifacts: its scores agree, and none saw what it should not have.
+
+Each check is a function of the run to a finding. It reads the artifacts partition by partition, and names what it
+cannot tell from them as `not checked`, with the reason.
+"""
+
+from __future__ import annotations
+
+from gnnflow.graph.run_facts import InferFacts
+from gnnflow.stages.audit_edges import check_held_out, check_later
+from gnnflow.stages.audit_findings import Audit, AuditedRun, Finding
+from gnnflow.stages.audit_sums import check_conservation
+from gnnflow.stages.audit_targets import check_columns, check_predictions
+from gnnflow.storage.manifest import read_facts, read_manifest
+
+_CHECKS = (check_conservation, check_held_out, check_later, check_columns, check_predictions)
+
+
+def audit_run(run: str) -> Audit:
+    """Return the findings about the run in a folder. Raises StorageError where a file of it is missing or damaged."""
+    audited = AuditedRun.of(run)
+    return Audit(run, (check_parity(audited), *(check(audited) for check in _CHECKS)))
+
+
+def check_parity(run: AuditedRun) -> Finding:
+    """Report the parity certificate: scores of GraphInfer and of the k-hop path that trained the model agree."""
+    infer = run.artifacts["infer"]
+    parity = read_facts(infer, read_manifest(infer), InferFacts).parity
+    if parity.max_difference is None:
+        why = f"{parity.text} (infer.parity_samples)"
+        return Finding("parity", "not checked", "no target", why, "Run with infer.parity_samples: 256.")
+    if parity.max_difference <= parity.limit:  # NaN is not
+        return Finding("parity", "holds", parity.text)
+    fix = "Do not publish it. A custom layer may keep state between calls or mix rows of a batch."
+    return Finding("parity", "broken", parity.text, "scores depend on how they are computed", fix)

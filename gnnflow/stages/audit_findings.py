@@ -1,0 +1,98 @@
+"""The findings of an audit, and what its checks read of a completed run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gnnflow.config import Config, config_from_dict
+from gnnflow.graph.facts import SelectFacts
+from gnnflow.storage.graph_store import GraphStore
+from gnnflow.storage.manifest import read_facts, read_manifest
+from gnnflow.storage.run_folder import read_run
+
+Verdict = Literal["holds", "broken", "not checked"]
+_NAME_WIDTH, _VERDICT_WIDTH = 20, 13
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check: what was looked at, with counts, and for other verdicts than `holds` why and a fix."""
+
+    name: str
+    verdict: Verdict
+    looked: str
+    why: str = ""
+    fix: str = ""
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of a table that a person reads."""
+        texts = [self.looked, f"because {self.why}" if self.why else "", self.fix]
+        leads = [
+            f"{self.name:<{_NAME_WIDTH}}{self.verdict:<{_VERDICT_WIDTH}}",
+            *[" " * (_NAME_WIDTH + _VERDICT_WIDTH)] * 2,
+        ]
+        shown = [text for text in texts if text]
+        yield from (lead + text for lead, text in zip(leads, shown, strict=False))
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The findings about a run, in the order of the checks."""
+
+    run: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def broken(self) -> tuple[Finding, ...]:
+        """The findings of checks that do not hold."""
+        return tuple(each for each in self.findings if each.verdict == "broken")
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that a person reads: a table of the checks, and the number of each verdict."""
+        for each in self.findings:
+            yield from each.lines()
+        verdicts = [each.verdict for each in self.findings]
+        counts = {"hold": "holds", "broken": "broken", "not checked": "not checked"}
+        told = ", ".join(f"{verdicts.count(kind)} {word}" for word, kind in counts.items())
+        yield ""
+        yield f"{len(verdicts)} checks: {told}"
+
+    def summary(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"run": self.run, "broken": len(self.broken), "findings": [vars(each) for each in self.findings]}
+
+
+@dataclass(frozen=True)
+class AuditedRun:
+    """A completed run. base: the store that the tables became; store: with the selection's relations, if any.
+
+    sample: the artifact of a sample of the in-edges of `base`; empty where none was kept.
+    """
+
+    uri: str
+    config: Config
+    artifacts: dict[str, str]
+    base: GraphStore
+    store: GraphStore
+    selected: SelectFacts
+    sample: str
+
+    @staticmethod
+    def of(run: str) -> AuditedRun:
+        """Return the run in a folder. Raises StorageError where it or its graph is not there."""
+        record = read_run(run)
+        artifacts: dict[str, str] = record["artifacts"]
+        written, select = artifacts[record["store"]], artifacts["select"]
+        selected = read_facts(select, read_manifest(select), SelectFacts)
+        base = GraphStore.of(written, read_manifest(written))
+        return AuditedRun(
+            run,
+            config_from_dict(record["config"]),
+            artifacts,
+            base,
+            base.selected(select, selected.relations),
+            selected,
+            select if selected.kept is not None else "",
+        )
