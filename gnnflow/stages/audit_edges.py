@@ -72,7 +72,7 @@ def check_held_out(run: AuditedRun) -> Finding:
 
 
 def check_later(run: AuditedRun) -> Finding:
-    """Look for edges that carry messages although they are as late as the first held-out edge of a split by time."""
+    """Look for edges that carry messages and are as late as the first held-out edge of a split by time."""
     targets, facts = _targets_of(run), run.base.facts
     if why := _not_by_time(run, targets):
         return Finding(LATER, "not checked", "no times", why)
@@ -84,7 +84,7 @@ def check_later(run: AuditedRun) -> Finding:
         for partition in range(run.base.num_partitions):
             for piece in run.base.iter_edges(partition, ["time"] if has_time else ["dst"], relation=relation):
                 edges += piece.num_rows
-                late += np.count_nonzero(to_numpy(piece["time"]) >= bound) if has_time else 0
+                late += int(np.count_nonzero(to_numpy(piece["time"]) >= bound)) if has_time else 0
                 untimed += 0 if has_time else piece.num_rows
     begins = ", ".join(f"{name} from {time}" for name, time in facts.split_times.items())
     looked = f"{edges:,} edges that carry messages against the first time that is held out ({begins})"
@@ -164,7 +164,7 @@ def _read_held(store: GraphStore, group: list[int]) -> list[_Held]:
         times = to_numpy(pairs["time"])[held].astype(np.int64) if has_time else np.zeros(len(src), np.int64)
         for joins, ends in (((source_type, target_type), (src, dst)), ((target_type, source_type), (dst, src))):
             own = np.isin(book.owner(ends[1]), group)
-            found.setdefault(joins, []).append((_keys(*(each[own] for each in ends), store), times[own]))
+            found.setdefault(joins, []).append((_keys(store, *(each[own] for each in ends)), times[own]))
     return [_in_order(joins, pieces, has_time=has_time) for joins, pieces in found.items()]
 
 
@@ -174,7 +174,7 @@ def _in_order(joins: tuple[int, int], pieces: list[tuple[IntArray, IntArray]], *
     return _Held(joins, keys[order], times[order] if has_time else None)
 
 
-def _keys(src: IntArray, dst: IntArray, store: GraphStore) -> IntArray:
+def _keys(store: GraphStore, src: IntArray, dst: IntArray) -> IntArray:
     keys: IntArray = dst * store.book.num_nodes + src
     return keys
 
@@ -201,7 +201,7 @@ def _copies_in(store: GraphStore, partition: int, relation: int, pairs: list[_He
         if held is None:
             found += _Copies(piece.num_rows)
             continue
-        place = find_places(held.keys, _keys(to_numpy(piece["src"]), to_numpy(piece["dst"]), store))
+        place = find_places(held.keys, _keys(store, to_numpy(piece["src"]), to_numpy(piece["dst"])))
         copies = np.flatnonzero(place >= 0)
         earlier = 0
         if held.times is not None:  # edges of a table without times are older than all

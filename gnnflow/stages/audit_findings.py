@@ -29,12 +29,10 @@ class Finding:
     def lines(self) -> Iterator[str]:
         """Yield the lines of a table that a person reads."""
         texts = [self.looked, f"because {self.why}" if self.why else "", self.fix]
-        leads = [
-            f"{self.name:<{_NAME_WIDTH}}{self.verdict:<{_VERDICT_WIDTH}}",
-            *[" " * (_NAME_WIDTH + _VERDICT_WIDTH)] * 2,
-        ]
-        shown = [text for text in texts if text]
-        yield from (lead + text for lead, text in zip(leads, shown, strict=False))
+        lead = f"{self.name:<{_NAME_WIDTH}}{self.verdict:<{_VERDICT_WIDTH}}"
+        for text in filter(None, texts):
+            yield lead + text
+            lead = " " * len(lead)
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Audit:
         for each in self.findings:
             yield from each.lines()
         verdicts = [each.verdict for each in self.findings]
-        counts = {"hold": "holds", "broken": "broken", "not checked": "not checked"}
+        counts: dict[str, Verdict] = {"hold": "holds", "broken": "broken", "not checked": "not checked"}
         told = ", ".join(f"{verdicts.count(kind)} {word}" for word, kind in counts.items())
         yield ""
         yield f"{len(verdicts)} checks: {told}"

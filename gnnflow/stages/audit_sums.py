@@ -84,10 +84,10 @@ def _faults_of_sample(run: AuditedRun, counts: Counter[str]) -> Iterator[str]:
             for piece in iter_artifact_table(run.sample, name, ["dst"]):
                 found += np.bincount(_local(piece, graph, partition), minlength=size)
             kept += int(found.sum())
-            over += np.count_nonzero(found > in_degree[:, relation])
+            over += int(np.count_nonzero(found > in_degree[:, relation]))
     counts["the sample"] += kept
     if kept != run.selected.num_edges:
-        yield f"the sample has {kept:,} edges in the partitions of their targets, and {run.selected.num_edges:,} were kept"
+        yield f"the sample has {kept:,} edges where their targets are, and {run.selected.num_edges:,} were kept"
     if over:
         yield f"in the sample, {over:,} nodes have more in-edges than their in_degree"
 

@@ -104,14 +104,15 @@ def _read_sample(run: AuditedRun, width: int) -> _Sample:
         table = f"nodes/{facts.types[number].name}" if facts.types else "nodes"
     named = columns_of_table(facts, table, width, number, of_edges=facts.targets == "edges")
     columns = {each.name: each.parts for each in named}
-    if all(len(parts) == width for parts in columns.values()):  # a list, or unnamed: by the numbers of its places
+    is_list = not facts.encodings.get(table) and all(len(parts) == width for parts in columns.values())
+    if is_list:  # or columns without names: by the numbers of their places
         lead = next(iter(columns), table)
         columns = {f"{lead}[{place}]" if width > 1 else lead: (place,) for place in range(width)}
     return _Sample(labels, values, columns)
 
 
 def _leaks(run: AuditedRun, sample: _Sample, parts: tuple[int, ...]) -> str:
-    """Return how an encoded column tells the class, by one of its numbers or by all of them; empty where it does not."""
+    """Return how a column tells the class, by one of its encoded numbers or by all; empty where it does not."""
     facts = run.base.facts
     names = pa.array(names_of_classes(facts.class_names, facts.num_classes), pa.string())
     held: dict[str, Any] = {"label": names.take(pa.array(sample.labels))}
@@ -145,9 +146,9 @@ def check_predictions(run: AuditedRun) -> Finding:
         for places, targets in (_edge_places if of_edges else _node_places)(run, partition, table):
             times = np.bincount(places[places >= 0], minlength=targets)
             expected += targets
-            unknown += np.count_nonzero(places < 0)
-            missing += np.count_nonzero(times == 0)
-            repeated += np.count_nonzero(times > 1)
+            unknown += int(np.count_nonzero(places < 0))
+            missing += int(np.count_nonzero(times == 0))
+            repeated += int(np.count_nonzero(times > 1))
         for name in table.column_names:
             if number := _count_not_finite(name, table[name]):
                 broken[name] = broken.get(name, 0) + number
