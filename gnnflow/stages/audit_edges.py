@@ -36,6 +36,8 @@ _BY_NODE_TIME = (
     "task.split divides nodes by time, but hides no edges, and the store has no times of nodes: a target may see edges "
     "that are later than itself"
 )
+_BEFORE_TARGETS = "Give edge tables without edges that are later than the last split begins, and compare the scores."
+_SET_MESSAGES = "With task.messages: false each edge is scored as if it were not in the graph yet."
 _CUT_LATER = (
     "each target is scored from edges before its own time, which is done where its neighbourhood is read: the store "
     "rightly has later ones"
@@ -48,7 +50,8 @@ def check_held_out(run: AuditedRun) -> Finding:
     held = sum(facts.splits.get(name, 0) for name in SPLITS[1:])
     why = _not_held_out(targets, held)
     if targets is None or why:
-        return Finding(HELD_OUT, "not checked", f"{held:,} held-out edges", why)
+        looked = "no edge" if targets is None else f"{held:,} held-out edges"
+        return Finding(HELD_OUT, "not checked", looked, why, "" if targets is None or not held else _SET_MESSAGES)
     found = _Copies()
     for group in _groups(run.base.num_partitions, held):
         pairs = _read_held(run.base, group)
@@ -75,10 +78,10 @@ def check_later(run: AuditedRun) -> Finding:
     """Look for edges that carry messages and are as late as the first held-out edge of a split by time."""
     targets, facts = _targets_of(run), run.base.facts
     if why := _not_by_time(run, targets):
-        return Finding(LATER, "not checked", "no times", why)
+        return Finding(LATER, "not checked", "no edge", why, _BEFORE_TARGETS if why is _BY_NODE_TIME else "")
     bound = _first_held(run.base)
     if bound is None:
-        return Finding(LATER, "not checked", "no held-out edge", "no edge is in valid or test")
+        return Finding(LATER, "not checked", "no edge", "no edge is in valid or test")
     edges, late, untimed = 0, 0, 0
     for relation, has_time in enumerate(_have_times(facts)):
         for partition in range(run.base.num_partitions):

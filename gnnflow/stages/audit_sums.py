@@ -63,14 +63,26 @@ def _faults_of(graph: GraphStore, where: str, counts: Counter[str]) -> Iterator[
             edges[relation] += found.sum() + astray[relation]
             wrong[relation] += np.count_nonzero(found != in_degree[:, relation])
     counts[where] += int(edges.sum())
+    placed = _count_placed(graph) if graph.facts.placement else edges
     for relation in relations:
         name = str(graph.schema.relations[relation]) if graph.schema.is_typed else "edges"
         if wrong[relation]:
             yield f"in {where}, {wrong[relation]:,} nodes have another number of in-edges than their in_degree ({name})"
         if astray[relation]:
             yield f"in {where}, {astray[relation]:,} edges lie in another partition than their target ({name})"
+        if placed[relation] != edges[relation]:
+            yield f"in {where}, {placed[relation]:,} of {edges[relation]:,} edges are placed to be computed ({name})"
         if ends[relation] != out[relation]:
             yield f"in {where}, {ends[relation]:,} sources of edges are {out[relation]:,} by out_degree ({name})"
+
+
+def _count_placed(graph: GraphStore) -> IntArray:
+    """Return the number of edges of each relation that partitions compute, wherever their ends lie [R]."""
+    counts = np.zeros(graph.schema.num_relations, np.int64)
+    for partition in range(graph.num_partitions):
+        for relation in range(graph.schema.num_relations):
+            counts[relation] += graph.placed_edges(partition, ["dst"], relation=relation).num_rows
+    return counts
 
 
 def _faults_of_sample(run: AuditedRun, counts: Counter[str]) -> Iterator[str]:
