@@ -36,7 +36,7 @@ _BY_NODE_TIME = (
     "task.split divides nodes by time, but hides no edges, and the store has no times of nodes: a target may see edges "
     "that are later than itself"
 )
-_BEFORE_TARGETS = "Give edge tables without edges that are later than the last split begins, and compare the scores."
+_BEFORE_TARGETS = "Compare with a run on edge tables that end before the first node of valid or test."
 _SET_MESSAGES = "With task.messages: false each edge is scored as if it were not in the graph yet."
 _CUT_LATER = (
     "each target is scored from edges before its own time, which is done where its neighbourhood is read: the store "
