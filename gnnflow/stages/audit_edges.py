@@ -89,7 +89,7 @@ def check_later(run: AuditedRun) -> Finding:
                 edges += piece.num_rows
                 late += int(np.count_nonzero(to_numpy(piece["time"]) >= bound)) if has_time else 0
                 untimed += 0 if has_time else piece.num_rows
-    begins = ", ".join(f"{name} from {time}" for name, time in facts.split_times.items())
+    begins = ", ".join(f"{name} from {facts.split_times[name]}" for name in SPLITS if name in facts.split_times)
     looked = f"{edges:,} edges that carry messages against the first time that is held out ({begins})"
     if untimed:
         looked += f"; {untimed:,} of them have no time and are taken to be older than all"

@@ -17,7 +17,7 @@ from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS, names_of_classes
 from gnnflow.graph.splits import SPLITS
 from gnnflow.stages.audit_findings import Finding
 from gnnflow.stages.importance import columns_of_table
-from gnnflow.stages.leaks import find_leaks
+from gnnflow.stages.leaks import LEAST_OTHERS, LEAST_ROWS, find_leaks
 from gnnflow.storage.columns import as_ids, combine, take_rows, to_numpy
 from gnnflow.storage.run_folder import PREDICTIONS
 from gnnflow.storage.tables import read_artifact_table
@@ -30,7 +30,6 @@ COLUMNS, ALL_SCORED = "label columns", "predictions"
 _MOST_ROWS = 5000
 _MOST_COLUMNS = 200
 _MOST_VALUES = 10_000_000  # rows times encoded columns: 40 MB
-_LEAST_ROWS = 30
 _SAME = 1e-4  # the share of a column's variance that its line through the label may leave
 
 
@@ -52,10 +51,10 @@ def check_columns(run: AuditedRun) -> Finding:
     sample = _read_sample(run, width)
     names = list(sample.columns)[:_MOST_COLUMNS]
     looked = f"{len(names):,} of {len(sample.columns):,} columns over {len(sample.labels):,} targets of train"
-    if len(sample.labels) < _LEAST_ROWS:
-        return Finding(COLUMNS, "not checked", looked, f"fewer than {_LEAST_ROWS} targets show nothing")
+    if why := _too_few(sample.labels, is_class=traits.is_class):
+        return Finding(COLUMNS, "not checked", looked, why)
     tell = _leaks if traits.is_class else _same_numbers
-    found = [f"{name} {text}" for name in names if (text := tell(run, sample, sample.columns[name]))]
+    found = [f"{name!r} {text}" for name in names if (text := tell(run, sample, sample.columns[name]))]
     if not found:
         return Finding(COLUMNS, "holds", looked)
     key = "graph.features" if facts.targets == "nodes" else "graph.edge_features"
@@ -84,8 +83,17 @@ def _not_told(run: AuditedRun, width: int) -> str:
         return "no target is in train"
     if not width:
         return "targets have no columns"
-    if width * _LEAST_ROWS > _MOST_VALUES:
-        return f"{width:,} columns are too many to read of {_LEAST_ROWS} targets"
+    if width * LEAST_ROWS > _MOST_VALUES:
+        return f"{width:,} columns are too many to read of {LEAST_ROWS} targets"
+    return ""
+
+
+def _too_few(labels: Array, *, is_class: bool) -> str:
+    """Return why labels are too few to tell a rule from chance; empty where they are enough."""
+    if len(labels) < LEAST_ROWS:
+        return f"fewer than {LEAST_ROWS} targets show nothing"
+    if is_class and len(labels) - np.bincount(labels).max() < LEAST_OTHERS:
+        return f"fewer than {LEAST_OTHERS} targets are of another class than the most frequent, which show nothing"
     return ""
 
 

@@ -22,8 +22,8 @@ from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.storage.columns import combine, to_numpy
 from gnnflow.storage.user_tables import holds_numbers, holds_text, holds_times, plain
 
-_LEAST_ROWS = 30
-_LEAST_OTHERS = 10  # rows of other classes than the most frequent, without which chance separates few rows
+LEAST_ROWS = 30
+LEAST_OTHERS = 10  # rows of other classes than the most frequent, without which chance separates few rows
 _MOST_WRONG = 0.01
 _BETTER = 0.1  # of the most frequent class's mistakes, at most this share
 _MOST_READ = 5000  # rows, evenly spaced
@@ -81,7 +81,7 @@ def find_leaks(rows: pa.Table, label: str, columns: Sequence[str]) -> list[Leak]
 def _leak_of(name: str, column: pa.Array, labels: IntArray, *, only: str) -> Leak | None:
     """Return the simplest rule by which a column tells these labels; None where it does not."""
     others = len(labels) - int(np.bincount(labels).max(initial=0))
-    if len(labels) < _LEAST_ROWS or others < _LEAST_OTHERS:
+    if len(labels) < LEAST_ROWS or others < LEAST_OTHERS:
         return None
     allowed = min(_MOST_WRONG * len(labels), _BETTER * others)
     rules = _mistakes(column, labels)

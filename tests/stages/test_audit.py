@@ -252,7 +252,7 @@ def test_a_column_that_is_the_label_is_named(tmp_path: Path, *, regression: bool
     run = made(graph_config(tmp_path, graph=graph, train={"epochs": 1}, infer={"parity_samples": 5}))
     (finding,) = gf.audit(run).broken
     assert finding.name == "label columns"
-    assert finding.why.startswith("column closed ")
+    assert finding.why.startswith("column 'closed' ")
     assert "amount" not in finding.why
     assert "graph.features" in finding.fix
 
