@@ -238,23 +238,52 @@ def test_a_held_out_edge_with_its_time_among_the_messages_is_found(
     assert {"held-out edges", "later edges"} <= set(broken(run))
 
 
-@pytest.mark.parametrize("regression", [False, True], ids=["classes", "numbers"])
-def test_a_column_that_is_the_label_is_named(tmp_path: Path, *, regression: bool) -> None:
-    write_graph(tmp_path, num_nodes=240, num_edges=900)
-    nodes = pq.read_table(tmp_path / "nodes.parquet")
-    label = to_numpy(nodes["label"])
-    if regression:
-        label = label + np.random.default_rng(0).random(len(label))
+@pytest.mark.parametrize("kind", ["classes", "numbers", "values"])
+def test_a_column_that_is_the_label_is_named(tmp_path: Path, kind: str) -> None:
+    """Finds a bound of a number, a number scaled as the label is not, and values that only together tell a class."""
+    write_graph(tmp_path, num_nodes=600, num_edges=900)
+    nodes, draw = pq.read_table(tmp_path / "nodes.parquet"), np.random.default_rng(0)
+    label: Any = to_numpy(nodes["label"])
+    closed: Any = np.char.add("c", (label + 4 * draw.integers(0, 3, len(label))).astype(str))
+    if kind != "values":
+        label = label + draw.random(len(label)) if kind == "numbers" else label
+        closed = label * 3.0
     nodes = nodes.set_column(nodes.column_names.index("label"), "label", pa.array(label))
-    nodes = nodes.append_column("amount", pa.array(np.random.default_rng(1).random(len(label))))
-    pq.write_table(nodes.append_column("closed", pa.array(label * 3.0)), tmp_path / "nodes.parquet")
-    graph = {"features": ["amount", "closed"], "normalize": "standard"}
+    nodes = nodes.append_column("amount", pa.array(draw.random(len(label)))).append_column("closed", pa.array(closed))
+    pq.write_table(nodes, tmp_path / "nodes.parquet")
+    graph: dict[str, Any] = {"features": ["amount", "closed"], "normalize": "standard"}
+    if kind == "values":
+        graph["columns"] = {"closed": {"kind": "categorical"}}
     run = made(graph_config(tmp_path, graph=graph, train={"epochs": 1}, infer={"parity_samples": 5}))
     (finding,) = gf.audit(run).broken
     assert finding.name == "label columns"
     assert finding.why.startswith("column 'closed' ")
     assert "amount" not in finding.why
     assert "graph.features" in finding.fix
+
+
+def test_nodes_split_by_time_and_few_labels_say_why_they_are_not_checked(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    pq.write_table(nodes.append_column("opened", pa.array(np.arange(60))), tmp_path / "nodes.parquet")
+    split = {"kind": "time", "column": "opened", "valid": 0.3, "test": 0.3}
+    run = made(graph_config(tmp_path, task={"split": split}, train={"epochs": 1}, infer={"parity_samples": 0}))
+    found = {each.name: each for each in gf.audit(run).findings}
+    assert "hides no edges" in found["later edges"].why
+    assert "fewer than 30 targets" in found["label columns"].why
+    assert [found[name].verdict for name in CHECKS].count("not checked") == 4
+
+
+def test_a_placed_edge_that_is_gone_breaks_conservation(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    train = {"strategy": "global-batch", "epochs": 1}
+    run = made(
+        graph_config(tmp_path, partition={"kind": "edge_1d", "by": "source"}, train=train, infer={"parity_samples": 5})
+    )
+    assert not gf.audit(run).broken
+    damage(run, "store", "placed-edges-00001.parquet", without_first)
+    (finding,) = gf.audit(run).broken
+    assert finding.why == "in the store, 399 of 400 edges are placed to be computed (edges)"
 
 
 def test_predictions_that_are_not_numbers_and_ids_that_are_no_targets_are_found(
