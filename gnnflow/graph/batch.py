@@ -235,6 +235,11 @@ class Features:
         assert self.dense is not None
         return self.dense if self.rows is None else np.take(self.dense, self.rows, axis=0)
 
+    @property
+    def numbers(self) -> FloatArray:
+        """The dense rows as float32 numbers [N, F]: narrow rows in new memory."""
+        return self.stored if self.narrow is None else self.narrow.decode(self.stored)
+
     def take(self, rows: IntArray) -> Features:
         """Return the given rows, in the given order."""
         if self.narrow is not None:

@@ -29,25 +29,17 @@ def node_columns(index: int, job: InferJob, rows: IntArray) -> dict[str, Any]:
 
     rows: local rows of nodes of the target type.
     """
-    return {} if job.row_kind == "link" else _stored_columns(job.neighbors.store, index, rows)
-
-
-def columns_of_targets(store: GraphStore, targets: IntArray) -> pa.Table:
-    """Return label and split of nodes of the target type, given by dense ids [n], in their order."""
-    owner = store.book.owner(targets)
-    mine = [np.flatnonzero(owner == index) for index in range(store.num_partitions)]
-    pieces = [
-        pa.table(_stored_columns(store, index, targets[own] - store.book.start(index)))
-        for index, own in enumerate(mine)
-        if len(own)
-    ]
-    return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(mine))))
-
-
-def _stored_columns(store: GraphStore, index: int, rows: IntArray) -> dict[str, Any]:
-    wanted = ["split", "labelled", *(["label"] if _has_labels(store.facts) else [])]
+    store = job.neighbors.store
+    if job.row_kind == "link":
+        return {}
     own = rows - store.book.rows(index, store.facts.target_type).start
-    return known_columns(store.nodes(index, wanted, node_type=store.facts.target_type), own, store.facts)
+    return known_columns(store.nodes(index, _wanted(store.facts), node_type=store.facts.target_type), own, store.facts)
+
+
+def columns_of_targets(store: GraphStore, targets: IntArray) -> dict[str, Any]:
+    """Return label and split of nodes of the target type, given by dense ids [n], in their order."""
+    held = store.take_nodes(targets, _wanted(store.facts), node_type=store.facts.target_type)
+    return known_columns(held, np.arange(len(targets)), store.facts)
 
 
 def known_columns(targets: pa.Table, rows: IntArray, facts: GraphFacts) -> dict[str, Any]:
@@ -85,5 +77,6 @@ def _labelled(targets: pa.Table, facts: GraphFacts) -> BoolArray:
     return np.asarray(label != UNLABELLED if traits.is_class else np.isfinite(label))
 
 
-def _has_labels(facts: GraphFacts) -> bool:
-    return LABEL_KINDS[facts.label_kind].has_labels
+def _wanted(facts: GraphFacts) -> list[str]:
+    """Return the store's columns that `known_columns` reads."""
+    return ["split", "labelled", *(["label"] if LABEL_KINDS[facts.label_kind].has_labels else [])]

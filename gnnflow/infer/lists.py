@@ -212,9 +212,10 @@ def make_lists(index: int, inbox: Inbox, *, job: ListJob) -> TaskOutput:
     embeddings, ids = job.embeddings(index, job.user_type), job.ids(index, job.user_type)
     seen = _local(inbox.read("seen"), first, job)
     best = BestItems(len(embeddings), job.top)
+    by_tile = _by_tile(seen, job)
     items = None
     for start in range(0, max(len(embeddings), 1), job.users_at_once):
-        items = _offer_all(best, slice(start, start + job.users_at_once), embeddings, inbox, seen=seen, job=job)
+        items = _offer_all(best, slice(start, start + job.users_at_once), embeddings, inbox, left_out=by_tile, job=job)
     assert items is not None, "there is at least one pass"
     held = inbox.read("held")
     by_degree = SharedList(popular_places(items.degrees), seen, len(embeddings), job.top)
@@ -236,15 +237,23 @@ def _local(pairs: pa.Table, first: int, job: ListJob) -> UserItems:
     return UserItems.of(users, items, num_items=job.num_items)
 
 
+class _LeftOut(NamedTuple):
+    """Pairs in the order of tiles of users, then of items [P]. keys [P]: ascend in this order."""
+
+    pairs: UserItems
+    keys: IntArray
+
+
+def _by_tile(seen: UserItems, job: ListJob) -> _LeftOut:
+    keys = seen.users // TILE_USERS * job.num_items + seen.items
+    order = np.argsort(keys, kind="stable")
+    return _LeftOut(seen.take(order), keys[order])
+
+
 def _offer_all(
-    best: BestItems, users: slice, embeddings: FloatArray, inbox: Inbox, *, seen: UserItems, job: ListJob
+    best: BestItems, users: slice, embeddings: FloatArray, inbox: Inbox, *, left_out: _LeftOut, job: ListJob
 ) -> _Items:
     """Offer all items to a run of users, and return all items. Users at the borders of tiles."""
-    # seen pairs in the order of tiles of users, then of items; a number for each such pair, ascending
-    tile = seen.users // TILE_USERS
-    order = np.argsort(tile * job.num_items + seen.items, kind="stable")
-    keyed = (tile * job.num_items + seen.items)[order]
-    left_out = seen.take(order)
     ids, degrees = [], []
     with compute_threads(1), torch.no_grad():
         tiles = _Tiles(load_model(job.model), embeddings.shape[1])
@@ -258,8 +267,8 @@ def _offer_all(
                 for user in range(users.start, min(users.stop, len(embeddings)), TILE_USERS):
                     scores = tiles.score(embeddings[user : user + TILE_USERS])
                     base = user // TILE_USERS * job.num_items
-                    own = slice(*np.searchsorted(keyed, (base + item, base + item + held)))
-                    scores[left_out.users[own] - user, left_out.items[own] - item] = -np.inf
+                    own = slice(*np.searchsorted(left_out.keys, (base + item, base + item + held)))
+                    scores[left_out.pairs.users[own] - user, left_out.pairs.items[own] - item] = -np.inf
                     best.offer(user, item, scores)
     return _Items(pa.concat_arrays(ids), np.concatenate(degrees))
 

@@ -209,13 +209,8 @@ def _edge_places(run: AuditedRun, partition: int, table: pa.Table) -> Iterator[t
     is_same = np.ones(shared, bool)
     for end, kind in zip(("src", "dst"), facts.pair_types, strict=True):
         nodes = to_numpy(pairs[end])[:shared].astype(np.int64)
-        owner, given = store.book.owner(nodes), combine(table[end].slice(0, shared))
-        for part in np.unique(owner).tolist():
-            here = np.flatnonzero(owner == part)
-            ids = combine(store.nodes(part, ["id"], node_type=kind)["id"])
-            first = store.book.start(part) + store.book.rows(part, kind).start
-            own = ids.take(pa.array(nodes[here] - first))
-            is_same[here] &= to_numpy(pc.equal(given.take(pa.array(here)).cast(own.type), own))
+        own = combine(store.take_nodes(nodes, ["id"], node_type=kind)["id"])
+        is_same &= to_numpy(pc.equal(combine(table[end].slice(0, shared)).cast(own.type), own))
     places = np.where(is_same, np.arange(shared), -1)
     yield np.concatenate([places, np.full(table.num_rows - shared, -1)]), pairs.num_rows
 

@@ -339,19 +339,15 @@ def column_names(facts: GraphFacts, table: str, form: Any) -> list[str]:
 def _ids(graph: RunGraph, nodes: IntArray) -> pa.Array:
     """Return the user's ids of dense ids; as text where several types have other kinds of ids."""
     store = graph.neighbors.store
-    found: list[pa.Array] = []
-    places: list[IntArray] = []
-    for part in range(store.num_partitions):
-        for kind in range(store.schema.num_types):
-            own = store.book.rows(part, kind)
-            first = store.book.start(part) + own.start
-            here = np.flatnonzero((nodes >= first) & (nodes < first + own.stop - own.start))
-            if len(here):
-                held = combine(store.nodes(part, ["id"], node_type=kind)["id"])
-                found.append(held.take(pa.array(nodes[here] - first)))
-                places.append(here)
-    if not found:
+    types = store.book.type_of(nodes)
+    kinds = np.unique(types).tolist()
+    if not kinds:
         return pa.array([], pa.string())
+    places = [np.flatnonzero(types == kind) for kind in kinds]
+    found = [
+        combine(store.take_nodes(nodes[here], ["id"], node_type=kind)["id"])
+        for kind, here in zip(kinds, places, strict=True)
+    ]
     if len({each.type for each in found}) > 1:
         found = [each.cast(pa.string()) for each in found]
     return pa.concat_arrays(found).take(pa.array(np.argsort(np.concatenate(places))))

@@ -161,8 +161,7 @@ def _dense(whole: Neighborhood) -> Neighborhood:
 
 
 def _widened(features: Features) -> Features:
-    stored = features.stored
-    return Features(features.width, dense=stored if features.narrow is None else features.narrow.decode(stored))
+    return Features(features.width, dense=features.numbers)
 
 
 def _values(features: NodeFeatures) -> int:

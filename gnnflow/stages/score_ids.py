@@ -88,9 +88,8 @@ def score_ids(context: StageContext, ids: Sequence[Any]) -> SomeScores:
     scores = scores_of(torch.from_numpy(logits), learned.label_kind)
     decision = read_decision(version.uri, read=version.read)
     columns = prediction_columns(scores, learned.label_kind, learned.class_names, decision)
-    known = columns_of_targets(graph.neighbors.store, targets)
-    held = dict(zip(known.column_names, known.columns, strict=True)) if learned.label_kind != "link" else {}
-    table = pa.table({"id": graph.read_ids(asked), **held, **columns})
+    known = {} if learned.label_kind == "link" else columns_of_targets(graph.neighbors.store, targets)
+    table = pa.table({"id": graph.read_ids(asked), **known, **columns})
     if theirs.config.infer.embeddings:
         table = table.append_column("embedding", from_matrix(embeddings))
     seconds = time.monotonic() - begin

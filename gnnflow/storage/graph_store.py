@@ -128,6 +128,21 @@ class GraphStore:
         nodes = read_artifact_table(self.artifact, name, others) if others else degrees
         return pa.table({each: (degrees if each in held else nodes)[each] for each in columns})
 
+    def take_nodes(self, nodes: IntArray, columns: Sequence[str], *, node_type: int = 0) -> pa.Table:
+        """Return columns of some nodes of one type in their order, from the partitions that own them.
+
+        nodes [n]: dense ids in any order, repeated or not.
+        """
+        owners = self.book.owner(nodes)
+        parts = np.unique(owners).tolist() or [0]
+        mine = [np.flatnonzero(owners == part) for part in parts]
+        pieces = []
+        for part, own in zip(parts, mine, strict=True):
+            first = self.book.start(part) + self.book.rows(part, node_type).start
+            pieces.append(self.nodes(part, columns, node_type=node_type).take(pa.array(nodes[own] - first, pa.int64())))
+        # back to the order asked for
+        return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(mine)), pa.int64()))
+
     def num_entries(self, partition: int, *, node_type: int = 0) -> int:
         """Return about how many sparse entries a partition's nodes of one type have; 0 without sparse features.
 

@@ -23,7 +23,6 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors_torch
 from torch import Tensor
 
-from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import GnnflowError, StorageError
 from gnnflow.layers.model import Model
 from gnnflow.storage.filesystem import join, read_bytes
@@ -48,24 +47,13 @@ class FailureFolder:
         """Write step `number` of an epoch, from 1; return where it is, or why not: the loss must be told anyway."""
         where = join(self.uri, f"{fit}.safetensors")
         try:
-            ids = _user_ids(self.store, step.targets)
+            held = self.store.take_nodes(step.targets, ["id"], node_type=self.store.facts.target_type)
+            ids = held["id"].to_pylist()
             said = {"fit": fit, "epoch": epoch, "step": number, "loss": str(loss), "ids": ids}
             write_atomic(where, _encode(step, outputs, model, said))
         except GnnflowError as error:
             return f"the batch could not be kept ({error})"
         return f"the batch is kept in {where}, which `gnnflow inspect FILE` shows"
-
-
-def _user_ids(store: GraphStore, targets: IntArray) -> list[Any]:
-    """Return the user's ids of dense ids, reading the partitions that own them."""
-    owners, found = store.book.owner(targets), np.empty(len(targets), object)
-    node_type = store.facts.target_type
-    for partition in np.unique(owners):
-        mine = np.flatnonzero(owners == partition)
-        ids = store.nodes(int(partition), ["id"], node_type=node_type)["id"].combine_chunks()
-        first = store.book.start(int(partition)) + store.book.rows(int(partition), node_type).start
-        found[mine] = ids.take(targets[mine] - first).to_pylist()
-    return found.tolist()
 
 
 def _encode(step: Step, outputs: Tensor, model: Model, said: Mapping[str, Any]) -> bytes:

@@ -179,8 +179,7 @@ def _dense(store: GraphStore, partition: int, nodes: IntArray) -> FloatArray:
 
 def _numbers(features: Features) -> FloatArray:
     if not features.is_sparse:
-        stored = features.stored
-        return stored if features.narrow is None else features.narrow.decode(stored)
+        return features.numbers
     assert features.offsets is not None
     assert features.index is not None
     out = np.zeros((len(features), features.width), np.float32)
