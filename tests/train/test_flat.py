@@ -91,7 +91,8 @@ class Watched:
 def opened(job, *, edges):
     return Watched(graph.open_source(job, edges=edges))
 
-job, progress = job_for(graph, uri=uri, epochs=epochs, batch_size=60, checkpoint_steps=2, **keys), Measuring()
+job = job_for(graph, uri=uri, epochs=epochs, batch_size=60, patience=0, checkpoint_steps=2, **keys)
+progress = Measuring()
 if "workers" in keys:
     with Cluster(LocalCluster(workers=keys["workers"] + ("updater" in keys), memory_limit="2GiB")) as cluster:
         progress.client = cluster.dask_client()
