@@ -2,40 +2,67 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { MOST_BITS = 11, MOST_PASSES = 6, AHEAD = 32, TILE = 512 };
+enum { MOST_BITS = 11, MOST_PASSES = 6, WORD_BITS = 64, AHEAD = 32, TILE = 512 };
 
-/* The rows of `before` (NULL: 0 .. count - 1) in ascending order of their values, equal ones in their given order: a
-   radix sort from the lowest digit of integers that hold a value and a place.
+/* The rows 0 .. count - 1 in ascending order of their values, equal ones in their given order: a radix sort from the
+   lowest digit of words that hold a row and the digits of its value that are still to come.
 
-   values: from 0 to below 2^value_bits; place_bits: count <= 2^place_bits; together at most 64. order, spare [count].
-   ascending [count]: the values in that order; NULL where nobody asks. */
-void gnnflow_order(int64_t count, const int64_t *values, const int64_t *before, int64_t value_bits, int64_t place_bits,
-                   int64_t *order, uint64_t *spare, uint64_t *ascending) {
+   Where both need more than 64 bits, the lowest digits are read at the row: a word holds the others after them.
+
+   values: from 0 to below 2^value_bits; row_bits: count <= 2^row_bits. order, spare [count]. ascending [count]: the values
+   in that order; NULL where nobody asks. */
+void gnnflow_order(int64_t count, const uint64_t *values, int64_t value_bits, int64_t row_bits, int64_t *order,
+                   uint64_t *spare, uint64_t *ascending) {
     static _Thread_local int64_t begins[MOST_PASSES][1 << MOST_BITS];
     int passes = (int)((value_bits + MOST_BITS - 1) / MOST_BITS), bits = passes ? (int)((value_bits + passes - 1) / passes) : 0;
-    uint64_t *from = (uint64_t *)order, *to = spare, mask = ((uint64_t)1 << bits) - 1;
+    int held = WORD_BITS - (int)row_bits, read = value_bits > held ? ((int)value_bits - held + bits - 1) / bits : 0;
+    uint64_t *from = (uint64_t *)order, *to = spare, mask = ((uint64_t)1 << bits) - 1, rows = ((uint64_t)1 << row_bits) - 1;
     memset(begins, 0, sizeof begins);
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t value = (uint64_t)values[before ? before[i] : i];
-        for (int pass = 0; pass < passes; pass++) begins[pass][value >> (pass * bits) & mask]++;
-        from[i] = value << place_bits | (uint64_t)i;
-    }
+    for (int64_t i = 0; i < count; i++)
+        for (int pass = 0; pass < passes; pass++) begins[pass][values[i] >> (pass * bits) & mask]++;
     for (int pass = 0; pass < passes; pass++) {
         int64_t sum = 0, *begin = begins[pass];
-        int shift = (int)place_bits + pass * bits;
         for (int64_t digit = 0; digit <= (int64_t)mask; digit++) {
-            int64_t held = begin[digit];
+            int64_t here = begin[digit];
             begin[digit] = sum;
-            sum += held;
+            sum += here;
         }
-        for (int64_t i = 0; i < count; i++) to[begin[from[i] >> shift & mask]++] = from[i];
-        uint64_t *last = from;
-        from = to, to = last;
+        if (!pass || pass < read) {
+            int last = pass + 1 >= read, drop = read * bits;
+            for (int64_t i = 0; i < count; i++) {
+                if (pass && i + AHEAD < count) __builtin_prefetch(&values[from[i + AHEAD]]);
+                uint64_t row = pass ? from[i] : (uint64_t)i, value = values[row];
+                uint64_t rest = last && drop < WORD_BITS ? value >> drop : 0;
+                to[begin[value >> (pass * bits) & mask]++] = rest << row_bits | row;
+            }
+        } else {
+            int shift = (int)row_bits + (pass - read) * bits;
+            for (int64_t i = 0; i < count; i++) to[begin[from[i] >> shift & mask]++] = from[i];
+        }
+        uint64_t *other = from;
+        from = to, to = other;
     }
-    uint64_t place = place_bits < 64 ? ((uint64_t)1 << place_bits) - 1 : ~(uint64_t)0;
-    if (from != spare) memcpy(spare, from, (size_t)count * sizeof *spare);
-    for (int64_t i = 0; i < count; i++) order[i] = before ? before[spare[i] & place] : (int64_t)(spare[i] & place);
-    for (int64_t i = 0; ascending && i < count; i++) ascending[i] = place_bits < 64 ? spare[i] >> place_bits : 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t word = passes ? from[i] : (uint64_t)i, row = word & rows;
+        if (ascending) {
+            if (read && i + AHEAD < count) __builtin_prefetch(&values[from[i + AHEAD] & rows]);
+            ascending[i] = read || !passes ? values[row] : word >> row_bits;
+        }
+        order[i] = (int64_t)row;
+    }
+}
+
+/* The rows of a column, those of one group together and in their given order.
+
+   group [count]; begins [groups]: where each group's rows begin, moved to where they end. width: bytes of a row. One
+   pass, which writes to every group at once: rows gathered group by group read each cache line once for each group. */
+void gnnflow_group(int64_t count, int64_t width, const char *rows, const int32_t *group, int64_t *begins, char *grouped) {
+    if (width == 8)
+        for (int64_t i = 0; i < count; i++) memcpy(grouped + 8 * begins[group[i]]++, rows + 8 * i, 8);
+    else if (width == 4)
+        for (int64_t i = 0; i < count; i++) memcpy(grouped + 4 * begins[group[i]]++, rows + 4 * i, 4);
+    else
+        for (int64_t i = 0; i < count; i++) memcpy(grouped + width * begins[group[i]]++, rows + width * i, (size_t)width);
 }
 
 static inline uint64_t slot_of(int64_t id, int64_t bits) {

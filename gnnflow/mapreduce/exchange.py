@@ -23,7 +23,7 @@ from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,14 +31,15 @@ import pyarrow as pa
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import StorageError
 from gnnflow.mapreduce.mapped import ArrayWriter, Kept, map_arrays
-from gnnflow.storage.columns import combine, take_rows
+from gnnflow.native import group
+from gnnflow.storage.columns import combine, is_plain, take_rows, to_numpy
 from gnnflow.storage.filesystem import join, open_arrow
 from gnnflow.storage.writing import open_output
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    from gnnflow.graph.arrays import Array
+    from gnnflow.graph.arrays import Array, IntArray
 
 _COMPRESSION = {True: pa.ipc.IpcWriteOptions(compression="lz4"), False: pa.ipc.IpcWriteOptions()}
 _NARROW = (np.uint8, np.uint16, np.uint32)
@@ -74,6 +75,13 @@ class Emit:
     compressed: bool = True
 
 
+class Grouped(NamedTuple):
+    """Rows of a table, and which of them to write in which order [n]; None for each once, as they are."""
+
+    rows: pa.Table
+    picked: Array | None
+
+
 def exchange_file(work: str, round_name: str, channel: str, task: int, number: int = 0) -> str:
     """Return the file of a task's rows for a channel, the first one or a later one."""
     name = f"{task:05d}.{number}.arrow" if number else f"{task:05d}.arrow"
@@ -91,8 +99,8 @@ def write_exchange(uri: str, emit: Emit, num_destinations: int) -> int:
     counts = np.bincount(emit.destination, minlength=num_destinations)
     assert len(counts) == num_destinations, "a row was sent to a partition that does not exist"
     bounds = offsets_of(counts)
-    # rows of the table in the order of writing [n]; None where it is the order of the table
-    picked, rows = _grouped(emit), emit.rows.combine_chunks()
+    # the rows; those of the table in the order of writing [n], None where it is the order of these rows
+    rows, picked = _grouped(emit, bounds)
     # place, length and checksum of each destination's piece, an empty one by default [num_destinations, 3]
     index = np.zeros((num_destinations, _PIECE_FIELDS), np.int64)
     with open_output(uri) as sink:
@@ -146,7 +154,8 @@ def _narrow(piece: pa.Table) -> pa.RecordBatch:
         least, most = int(values.min()), int(values.max())
         kind = next((each for each in _NARROW if most - least <= np.iinfo(each).max), None)
         if kind is not None:
-            columns[number] = pa.array((values - least).astype(kind))
+            # in NumPy's small pieces, without an array of wide differences
+            columns[number] = pa.array(np.subtract(values, least, out=np.empty(len(values), kind), casting="unsafe"))
             fields[number] = pa.field(field.name, columns[number].type, metadata={_LEAST: str(least)})
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=piece.schema.metadata))
 
@@ -160,14 +169,19 @@ def _widened(piece: pa.Table) -> pa.Table:
     return piece
 
 
-def _grouped(emit: Emit) -> Array | None:
-    """Return the rows to send, grouped by destination; None where the table is already in that order."""
+def _grouped(emit: Emit, bounds: IntArray) -> Grouped:
+    """Group an emit's rows by destination. bounds: where each destination's rows begin and end then."""
+    rows = emit.rows.combine_chunks()
     if not np.any(emit.destination[1:] < emit.destination[:-1]):
-        return emit.picked
+        return Grouped(rows, emit.picked)
+    if emit.picked is None and all(map(is_plain, rows.columns)):
+        columns = group([to_numpy(column) for column in rows.columns], emit.destination, bounds)
+        if columns is not None:
+            return Grouped(pa.table(dict(zip(rows.column_names, columns, strict=True)), schema=rows.schema), None)
     # NumPy sorts small integers by counting, ten times as fast as others
     small = np.min_scalar_type(int(emit.destination.max()))
     order = np.argsort(emit.destination.astype(small), kind="stable")
-    return order if emit.picked is None else emit.picked[order]
+    return Grouped(rows, order if emit.picked is None else emit.picked[order])
 
 
 def read_exchange(uri: str, destination: int) -> pa.Table:

@@ -40,6 +40,10 @@ _LOCAL_SETTINGS = {
     "distributed.worker.daemon": False,
     # it keeps a tree of calls for each of the last thousand seconds, which costs memory
     "distributed.worker.profile.enabled": False,
+    # each process looks fifty times a second whether its loop stands still, and twice at its own memory: that took
+    # a twentieth of ingest's processor time
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "5s",
     # one thread for BLAS too: partitions are the parallelism, and workers would compete for cores
     "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
     "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS": 1,

@@ -5,7 +5,7 @@ The package's build compiles it (`native/build.py`); where that was not possible
 
 from __future__ import annotations
 
-from gnnflow.native.columns import Sorted, count_codes, find, stable_order, stable_sort, widen
+from gnnflow.native.columns import Sorted, count_codes, find, group, stable_order, stable_sort, widen
 from gnnflow.native.keys import Texts, find_texts, hash_edges, hash_ids, hash_pairs, hash_texts, number_pairs
 from gnnflow.native.library import core, remark
 from gnnflow.native.orders import CutPieces, NumberedSources, Transposed, cut_pieces, number, number_sources, transpose
@@ -21,6 +21,7 @@ __all__ = [
     "cut_pieces",
     "find",
     "find_texts",
+    "group",
     "hash_edges",
     "hash_ids",
     "hash_pairs",

@@ -5,17 +5,19 @@ Shapes: V values, I ids, R rows, C columns.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gnnflow.native.library import core
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 IntArray = npt.NDArray[np.int64]
 KeyArray = npt.NDArray[np.uint64]
 
-_WORD = 64
 MOST_IDS = 1 << 29
 _CODES = 1 << 16
 _NARROW = {"bfloat16": 1, "float16": 2, "int8": 3, "int4": 4}  # as native/narrow.c numbers them
@@ -28,46 +30,52 @@ class Sorted(NamedTuple):
     order: IntArray
 
 
-def stable_order(values: IntArray | KeyArray, before: IntArray | None = None) -> IntArray:
-    """Return the order of non-negative integers [V], equal ones as they come; `before` [V]: of rows to begin with."""
-    if core() is None:
-        order = np.argsort(values if before is None else values[before], kind="stable")
-        return order if before is None else before[order]
-    bits = _bits(values)
-    if sum(bits) > _WORD:
-        # by the lower half of the bits, then by the upper half
-        half = bits[0] // 2
-        return stable_order(values >> half, stable_order(values & (1 << half) - 1, before))
-    return _order(values, before, bits, None)
+def stable_order(values: IntArray | KeyArray) -> IntArray:
+    """Return the order of non-negative integers [V], equal ones as they come."""
+    return np.argsort(values, kind="stable") if core() is None else _order(values, None)
 
 
 def stable_sort(values: IntArray) -> Sorted:
     """Return non-negative integers [V] in order."""
-    bits = (0, 0) if core() is None else _bits(values)
-    if core() is None or sum(bits) > _WORD:
-        order = stable_order(values)
+    if core() is None:
+        order = np.argsort(values, kind="stable")
         return Sorted(values[order], order)
     ascending = np.empty(len(values), np.int64)
-    return Sorted(ascending, _order(values, None, bits, ascending))
+    return Sorted(ascending, _order(values, ascending))
 
 
-def _bits(values: IntArray | KeyArray) -> tuple[int, int]:
-    """Return the bits of the largest value and of the last place."""
-    assert values.min(initial=0) >= 0
-    return int(values.max(initial=0)).bit_length(), max(len(values) - 1, 0).bit_length()
-
-
-def _order(
-    values: IntArray | KeyArray, before: IntArray | None, bits: tuple[int, int], ascending: IntArray | None
-) -> IntArray:
+def _order(values: IntArray | KeyArray, ascending: IntArray | None) -> IntArray:
     native = core()
     assert native is not None
-    given = [np.ascontiguousarray(each, np.int64) for each in (values, before) if each is not None]
+    assert values.itemsize == np.int64().itemsize
+    assert values.min(initial=0) >= 0
+    values = np.ascontiguousarray(values)
+    # bits of the largest value and of the last row
+    bits = int(values.max(initial=0)).bit_length(), max(len(values) - 1, 0).bit_length()
     order, spare = np.empty(len(values), np.int64), np.empty(len(values), np.uint64)
-    first = given[1].ctypes.data if before is not None else None
     into = None if ascending is None else ascending.ctypes.data
-    native.gnnflow_order(len(values), given[0].ctypes.data, first, *bits, order.ctypes.data, spare.ctypes.data, into)
+    native.gnnflow_order(len(values), values.ctypes.data, *bits, order.ctypes.data, spare.ctypes.data, into)
     return order
+
+
+def group(columns: Sequence[npt.NDArray[Any]], groups: IntArray, bounds: IntArray) -> list[npt.NDArray[Any]] | None:
+    """Return columns [V] of numbers with the rows of one group together, in their given order; None without the core.
+
+    groups [V]: of each row. bounds [G + 1]: where the rows of each group begin and end then.
+    """
+    native = core()
+    if native is None:
+        return None
+    of_rows, made = np.ascontiguousarray(groups, np.int32), list[npt.NDArray[Any]]()
+    assert not len(of_rows) or 0 <= of_rows.min() <= of_rows.max() < len(bounds) - 1
+    assert bounds[-1] == len(of_rows)
+    for column in map(np.ascontiguousarray, columns):
+        assert column.shape == of_rows.shape
+        made.append(np.empty_like(column))
+        begins = np.array(bounds[:-1], np.int64)
+        addresses = [array.ctypes.data for array in (column, of_rows, begins, made[-1])]
+        native.gnnflow_group(len(column), column.itemsize, *addresses)
+    return made
 
 
 def find(ids: IntArray, wanted: IntArray) -> IntArray | None:

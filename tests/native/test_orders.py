@@ -8,13 +8,24 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graphfeature.blocks import _number
 from gnnflow.infer.reads import _numbered
-from gnnflow.native import core, cut_pieces, find, number, number_sources, remark, stable_order, stable_sort, transpose
+from gnnflow.native import (
+    core,
+    cut_pieces,
+    find,
+    group,
+    number,
+    number_sources,
+    remark,
+    stable_order,
+    stable_sort,
+    transpose,
+)
 
 needs_native = pytest.mark.skipif(core() is None, reason="the native core was not built: no C compiler")
 
@@ -66,21 +77,27 @@ def test_without_the_native_core_one_line_says_what_that_costs(monkeypatch):
     assert "several times as long" in remark()
 
 
-@given(
-    values=st.lists(st.integers(0, 2**63 - 1) | st.integers(0, 9), max_size=40),
-    times=st.integers(1, 60),
-    again=st.booleans(),
-)
-def test_orders_of_integers_are_stable_sorts(values, times, again):
+@given(values=st.lists(st.integers(0, 2**63 - 1) | st.integers(0, 9), max_size=40), times=st.integers(1, 60))
+@example(values=[2**63 - 1, *range(0, 2**62, 2**57)], times=200)  # two digits are read at the rows
+@example(values=[2**40, *range(40)], times=1 << 15)  # and one
+def test_orders_of_integers_are_stable_sorts(values, times):
     numbers = np.array(values * times, np.int64)
-    before = np.random.default_rng(0).permutation(len(numbers)) if again else None
-    expected = np.arange(len(numbers)) if before is None else before
-    expected = expected[np.argsort(numbers[expected], kind="stable")]
-    np.testing.assert_array_equal(stable_order(numbers, before), expected)
-    np.testing.assert_array_equal(stable_order(numbers.view(np.uint64) << np.uint64(1), before), expected)
+    expected = np.argsort(numbers, kind="stable")
+    np.testing.assert_array_equal(stable_order(numbers), expected)
+    np.testing.assert_array_equal(stable_order(numbers.view(np.uint64) << np.uint64(1)), expected)
     ordered = stable_sort(numbers)
-    np.testing.assert_array_equal(ordered.order, np.argsort(numbers, kind="stable"))
+    np.testing.assert_array_equal(ordered.order, expected)
     np.testing.assert_array_equal(ordered.values, np.sort(numbers))
+
+
+@needs_native
+@given(groups=st.lists(st.integers(0, 4), max_size=60), kind=st.sampled_from(["int64", "float32", "uint16", "int8"]))
+def test_grouped_rows_are_stable_sorts_by_group(groups, kind):
+    columns = [np.arange(len(groups)).astype(kind), np.arange(len(groups))]
+    bounds = np.cumsum([0, *np.bincount(groups, minlength=5)]) if groups else np.zeros(6, np.int64)
+    order = np.argsort(groups, kind="stable")
+    for made, column in zip(group(columns, np.array(groups, np.int64), bounds), columns, strict=True):
+        np.testing.assert_array_equal(made, column[order])
 
 
 @needs_native
