@@ -239,13 +239,16 @@ def recommend(
     overrides: Overrides = None,
     workspace: WorkspaceOption = None,
     *,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="Items in each user's list.")] = 10,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, metavar="K", help="Items in each user's list; default: recommend.top.")
+    ] = None,
     exclude_seen: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--exclude-seen/--include-seen", help="Leave out the items that a user has an edge to in the graph."
+            "--exclude-seen/--include-seen",
+            help="Leave out the items that a user has an edge to in the graph; default: recommend.exclude_seen.",
         ),
-    ] = True,
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option("--out", metavar="PLACE", help="A file named .parquet, or a folder for recommended.parquet."),

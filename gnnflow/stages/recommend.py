@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,20 +43,6 @@ POPULARITY = "popularity"
 _RANKS = ("rank", "popularity_rank")
 _METRICS = ("recall", "ndcg", "precision")
 _NAME_WIDTH, _CELL_WIDTH = 22, 34
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The options of a recommendation: K items for each user.
-
-    out: a Parquet file to write the lists to, besides the artifact. embeddings: the folder of predictions that `gnnflow
-    score` wrote with the run's published model; None reads the run's own.
-    """
-
-    top: int = 10
-    exclude_seen: bool = True
-    out: str | None = None
-    embeddings: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,25 +135,25 @@ def _cell(metrics: Mapping[str, float], key: str) -> str:
     return f"{metric_text(metrics[key])}{interval}"
 
 
-def run(context: StageContext, listing: Listing | None = None) -> RecommendResult:
+def run(context: StageContext, *, out: str | None = None, embeddings: str | None = None) -> RecommendResult:
     """Make the lists of a completed run.
 
-    Raises ConfigError where the run predicts no links or an option is wrong, StorageError if a stage has not run.
+    out: a Parquet file to write the lists to, besides the artifact. embeddings: the folder of predictions that `gnnflow
+    score` wrote with the run's published model; None reads the run's own.
+    Raises ConfigError where the run predicts no links, StorageError if a stage has not run.
     """
-    begin, listing = time.monotonic(), listing or Listing()
+    begin = time.monotonic()
     if context.config.task.kind != "link":
         raise ConfigError(
             f"{context.config.task.kind}, whose model ranks no items",
             where="task.kind",
             fix="Recommend from a config with task.kind: link.",
         )
-    if listing.top < 1:
-        raise ConfigError(f"is {listing.top}", where="top", fix="Give a number of items of 1 or more.")
-    inputs = _inputs(context, listing)
-    file = None if listing.out is None else out_file(listing.out, name="recommended")
+    inputs = _inputs(context, embeddings)
+    file = None if out is None else out_file(out, name="recommended")
     if file is not None:
         refuse_taken(file, context.config)
-    made = _make(context, listing, inputs)
+    made = _make(context, inputs)
     if file is not None:
         write_out(made.artifact, _lists_of(made.manifest), file)
     facts = made.facts(RecommendFacts)
@@ -197,50 +182,51 @@ def _own(facts: RecommendFacts) -> set[str]:
     return {key for key in facts.metrics if not key.startswith(f"{POPULARITY}.")}
 
 
-def _inputs(context: StageContext, listing: Listing) -> dict[str, Artifact]:
+def _inputs(context: StageContext, embeddings: str | None) -> dict[str, Artifact]:
     """Return the artifacts that the lists are made from: a graph store, embeddings on it, and the decoder."""
     store = context.run.store_stage
     trained = context.artifact("train")
-    if listing.embeddings is None:
+    if embeddings is None:
         return {store: context.artifact(store), "infer": context.artifact("infer"), "train": trained}
-    scored = scored_by(trained.uri, listing.embeddings)
+    scored = scored_by(trained.uri, embeddings)
     manifest = read_manifest(scored)
     held = Workspace.of(scored).artifact(store, manifest.inputs[store])
     return {store: Artifact(held, read_manifest(held)), manifest.stage: Artifact(scored, manifest), "train": trained}
 
 
-def _make(context: StageContext, listing: Listing, inputs: Mapping[str, Artifact]) -> ArtifactResult:
-    keys = {"top": listing.top, "exclude_seen": listing.exclude_seen}
+def _make(context: StageContext, inputs: Mapping[str, Artifact]) -> ArtifactResult:
+    keys = context.config.recommend.model_dump(mode="json")
     # a repeated training may give other embeddings under the same fingerprints
     named = {stage: [each.manifest.fingerprint, each.manifest.digest] for stage, each in inputs.items()}
     version = STAGES["recommend"].version
     fingerprint = fingerprint_of("recommend", keys=keys, inputs=named, format_version=version)
-    return do_once(context, "recommend", partial(_work, listing=listing), fingerprint=fingerprint, inputs=inputs)
+    return do_once(context, "recommend", _work, fingerprint=fingerprint, inputs=inputs)
 
 
-def _work(run: StageRun, *, listing: Listing) -> Made:
+def _work(run: StageRun) -> Made:
     from gnnflow.infer.lists import ListJob, run_rounds
 
+    asked = run.config.recommend
     scored = next(each for stage, each in run.inputs.items() if stage in {"infer", "score"})
     job = ListJob.of(
         run.store,
         artifact=run.artifact,
         scored=scored.uri,
         model=run.inputs["train"].uri,
-        top=listing.top,
-        exclude_seen=listing.exclude_seen,
+        top=asked.top,
+        exclude_seen=asked.exclude_seen,
         memory=memory_of_worker(run.config),
     )
     records = run_rounds(job, run.rounds)
     files = tuple(entry for record in records for entry in record.files)
-    metrics, evaluated = _measure(run.artifact, [entry.name for entry in files], top=listing.top)
+    metrics, evaluated = _measure(run.artifact, [entry.name for entry in files], top=asked.top)
     shown = {place for record in records for place in record.counts["shown"]}
-    metrics[f"{POPULARITY}.items_at_{listing.top}"] = len(shown)
+    metrics[f"{POPULARITY}.items_at_{asked.top}"] = len(shown)
     rows = sum(record.counts["rows"] for record in records)
     facts = RecommendFacts(
         metrics,
-        listing.top,
-        listing.exclude_seen,
+        asked.top,
+        asked.exclude_seen,
         users=job.num_users,
         items=job.num_items,
         rows=rows,

@@ -13,14 +13,14 @@ import torch
 import yaml
 
 import gnnflow as gf
-from gnnflow.config import Config, LocalCluster, config_from_dict
+from gnnflow.config import Config, LocalCluster, RecommendConfig, config_from_dict
 from gnnflow.graph.errors import ConfigError, ScoringError, StorageError
 from gnnflow.graph.run_facts import RecommendFacts
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, recommend, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pipeline import run as run_pipeline
-from gnnflow.stages.recommend import Listing, judgement_of
+from gnnflow.stages.recommend import judgement_of
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
@@ -92,8 +92,9 @@ def test_a_second_call_reuses_the_lists_and_the_command_prints_what_they_are_wor
     table = pq.read_table(tmp_path / "own.parquet")
     assert table.column_names == ["user", "item", "rank", "score"]
     assert set(table["user"].to_pylist()) == {f"n{number}" for number in range(90)}
-    other = recommend.run(StageContext.of(config), Listing(exclude_seen=False))
-    assert other.artifact != first.artifact
+    other = json.loads(printed([*words[:2], "--include-seen", "--set", "recommend.top=3", "--json"]))
+    assert other["artifact"] != first.artifact
+    assert other["rows"] == 3 * other["users"]
 
 
 def test_metrics_are_the_means_over_the_held_out_links(done: tuple[Config, Any, Path]) -> None:
@@ -144,7 +145,7 @@ def test_scores_of_a_published_model_give_lists_of_every_edge(done: tuple[Config
 
 def test_wrong_options_are_refused(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
     run = gf.Run(done[1].uri)
-    with pytest.raises(ConfigError, match=r"top: is 0.*1 or more"):
+    with pytest.raises(ConfigError, match=r"recommend\.top: .*1"):
         gf.recommend(run, 0, progress=False)
     with pytest.raises(StorageError, match=r"--out .*lies in the workspace"):
         gf.recommend(run, out=f"{run.uri}/lists.parquet", progress=False)
@@ -174,7 +175,8 @@ def test_workers_give_the_bytes_that_one_process_gives(
 ) -> None:
     digests = []
     for cluster in (None, cluster_of(LocalCluster(workers=workers))):
-        found = recommend.run(StageContext.of(done[0], cluster), Listing(top=7))
+        config = done[0].model_copy(update={"recommend": RecommendConfig(top=7)})
+        found = recommend.run(StageContext.of(config, cluster))
         assert not found.reused
         digests.append(found.digest)
         remove_tree(found.artifact)
