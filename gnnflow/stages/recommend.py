@@ -18,17 +18,18 @@ import pyarrow.compute as pc
 from gnnflow.config import STAGES
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.labels import metric_text
-from gnnflow.graph.run_facts import RecommendFacts
+from gnnflow.graph.run_facts import RecommendFacts, TrainFacts
 from gnnflow.graph.splits import SPLITS
-from gnnflow.report.judging import Judgement, judge
+from gnnflow.report.judging import Judgement, baseline_name, baselines_in, headline_key, judge
 from gnnflow.stages.base import Artifact, Made, StageResult
 from gnnflow.stages.out import out_file, refuse_taken, write_out
 from gnnflow.stages.pairs import scored_by
 from gnnflow.stages.resolve import memory_of_worker
 from gnnflow.stages.running import do_once
 from gnnflow.storage.columns import combine, to_numpy
-from gnnflow.storage.filesystem import join
+from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import fingerprint_of, read_manifest
+from gnnflow.storage.run_folder import read_metrics
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.workspace import Workspace
 
@@ -50,6 +51,8 @@ class RecommendResult(StageResult):
     """The lists: their artifact, and the file they were copied to, "" for none.
 
     judgement: compares the metric of the lists with the one of a list by popularity; None without held-out links.
+    run_judgement: compares the run's score with its best baseline's, which may be stronger than popularity; None where
+    the run is not complete or has no baseline.
     """
 
     artifact: str
@@ -57,6 +60,7 @@ class RecommendResult(StageResult):
     digest: str
     out: str
     judgement: Judgement | None
+    run_judgement: Judgement | None
 
     @property
     def lists(self) -> str:
@@ -85,6 +89,7 @@ class RecommendResult(StageResult):
             "rows": self.facts.rows,
             "metrics": self.facts.metrics,
             "judgement": None if self.judgement is None else self.judgement.as_json(),
+            "run_judgement": None if self.run_judgement is None else self.run_judgement.as_json(),
         }
 
     def lines(self) -> Iterator[str]:
@@ -102,19 +107,26 @@ class RecommendResult(StageResult):
         if facts.repeats:
             yield f"{facts.repeats:,} held-out links are seen as well, so no list can have them; they do not count"
         yield ""
-        yield self.verdict
+        yield from self.verdict.split("\n")
         yield f"lists  {self.out or self.lists}"
         yield f"links  {self.links}"
 
     @property
     def verdict(self) -> str:
-        """A sentence about whether the lists are better than a list by popularity."""
+        """Sentences about whether the lists are worth showing, the run's best baseline first where it is not beaten."""
         if self.judgement is None:
-            return "No link is held out here, so nothing says how good the lists are."
-        text = f"{self.judgement.key}: {self.judgement.text}"
-        if self.judgement.outcome == "better":
-            return text
-        return f"{text}. Popularity is not beaten: show its list, which costs nothing, until a model does better."
+            own = "No link is held out here, so nothing says how good the lists are."
+        else:
+            own = f"{self.judgement.key}: {self.judgement.text}"
+            if self.judgement.outcome != "better":
+                own += ". Popularity is not beaten: show its list, which costs nothing, until a model does better."
+        held = self.run_judgement
+        if held is None:
+            return own
+        found = f"{held.key} of the run: {held.text}"
+        if held.outcome == "better":
+            return f"{own}\n{found}"
+        return f"{found}. Lists by {baseline_name(held.baseline, held.key)} may be better than these.\n{own}"
 
 
 def _rows(facts: RecommendFacts, split: str) -> Iterator[tuple[str, str]]:
@@ -166,6 +178,17 @@ def run(context: StageContext, *, out: str | None = None, embeddings: str | None
         digest=made.digest,
         out=file or "",
         judgement=judgement_of(facts),
+        run_judgement=_judgement_of_run(context),
+    )
+
+
+def _judgement_of_run(context: StageContext) -> Judgement | None:
+    """Return the comparison of the run's score with its best baseline's; None before the run is complete."""
+    if not exists(context.run.record):
+        return None
+    metrics = read_metrics(context.run.uri)
+    return judge(
+        metrics, baselines_in(metrics), headline_key(metrics, context.artifact("train").facts(TrainFacts).metric)
     )
 
 

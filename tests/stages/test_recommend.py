@@ -17,6 +17,7 @@ from gnnflow.config import Config, LocalCluster, RecommendConfig, config_from_di
 from gnnflow.graph.errors import ConfigError, ScoringError, StorageError
 from gnnflow.graph.run_facts import RecommendFacts
 from gnnflow.layers import load_model
+from gnnflow.report.judging import Judgement, Outcome
 from gnnflow.stages import publish, recommend, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pipeline import run as run_pipeline
@@ -114,13 +115,35 @@ def test_metrics_are_the_means_over_the_held_out_links(done: tuple[Config, Any, 
     assert found.facts.evaluated["test"] == len(hits)
 
 
+def result_of(facts: RecommendFacts, run_judgement: Judgement | None = None) -> recommend.RecommendResult:
+    return recommend.RecommendResult(
+        stage="recommend",
+        seconds=0.0,
+        artifact="a",
+        facts=facts,
+        digest="",
+        out="",
+        judgement=judgement_of(facts),
+        run_judgement=run_judgement,
+    )
+
+
+@pytest.mark.parametrize("outcome", ["better", "no better", "worse"])
+def test_the_best_baseline_of_the_run_is_named_first_where_it_is_not_beaten(outcome: Outcome) -> None:
+    """Finds lists praised beside popularity where the run knows a stronger baseline."""
+    metrics = {"test.ndcg_at_10": 0.2, "popularity.test.ndcg_at_10": 0.1, "items_at_10": 3, "popularity.items_at_10": 2}
+    facts = RecommendFacts(metrics, 10, True, users=5, items=4, rows=50, evaluated={"test": 5}, repeats=0, model="")
+    found = result_of(facts, Judgement("test.mrr", 0.1, "item_knn", 0.2, 0.02, outcome)).verdict.split("\n")
+    of_run = f"test.mrr of the run: {outcome} than item-kNN: 0.100 beside 0.200"
+    assert found[outcome == "better"].startswith(of_run)
+    assert ("Lists by item-kNN may be better" in "".join(found)) == (outcome != "better")
+    assert found[outcome != "better"].startswith("test.ndcg_at_10: better than popularity")
+
+
 def test_where_popularity_is_not_beaten_a_sentence_says_so() -> None:
     metrics = {"test.ndcg_at_10": 0.1, "popularity.test.ndcg_at_10": 0.2, "items_at_10": 3, "popularity.items_at_10": 2}
     facts = RecommendFacts(metrics, 10, True, users=5, items=4, rows=50, evaluated={"test": 5}, repeats=0, model="")
-    result = recommend.RecommendResult(
-        stage="recommend", seconds=0.0, artifact="a", facts=facts, digest="", out="", judgement=judgement_of(facts)
-    )
-    assert "worse than popularity: 0.100 beside 0.200. Popularity is not beaten" in result.verdict
+    assert "worse than popularity: 0.100 beside 0.200. Popularity is not beaten" in result_of(facts).verdict
     unmeasured = RecommendFacts({}, 10, True, users=5, items=4, rows=50, evaluated={}, repeats=0, model="")
     assert judgement_of(unmeasured) is None
 
