@@ -224,9 +224,10 @@ def recommend(
 ) -> Recommended:
     """List the best of all items for each user of a run that predicts links, with metrics.
 
-    run: a run, or its config. top: how many, exclude_seen: items are left out that a user has an edge to in the graph
-    of the embeddings; None takes the config's, `recommend.top` and `recommend.exclude_seen`. out: a Parquet file to write the lists to. embeddings: the folder of predictions that `gnnflow score`
-    wrote with the run's published model; by default the run's own, which saw no held-out link.
+    run: a run, or its config. top: how many; exclude_seen: items are left out that a user has an edge to in the graph
+    of the embeddings. None takes `recommend.top` and `recommend.exclude_seen` of the config. out: a Parquet file to
+    write the lists to. embeddings: the folder of predictions that `gnnflow score` wrote with the run's published model;
+    by default the run's own, which saw no held-out link.
     """
     from gnnflow.stages.recommend import run as make_lists
 
