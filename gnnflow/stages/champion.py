@@ -122,7 +122,7 @@ class _Scored:
 
 
 def _interval(ours: _Scored, theirs: _Scored, metric: str, kind: LabelKind) -> tuple[float, float] | None:
-    """Return the interval of the difference, by influences of targets as reports do, or else by those of groups."""
+    """Return the interval of the difference, by influences of targets as reports do, or else of groups of targets."""
     from gnnflow.train.paired import group_influences, paired_noise, shared_places
 
     orders = shared_places(ours.outputs.targets, theirs.outputs.targets)

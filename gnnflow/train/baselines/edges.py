@@ -90,9 +90,9 @@ def draw_edges(store: GraphStore, split: str, *, most: int, seed: int) -> DrawnE
         both = own if kept is None else pa.concat_tables([kept, own])
         kept = both.take(pa.array(np.argsort(combine(to_numpy(both["key"]), word), kind="stable")[:most]))
     assert kept is not None, "a store has partitions"
-    places = (to_numpy(kept[name]).astype(np.int64) for name in ("part", "row", "src", "dst"))
+    parts, rows, sources, targets = (to_numpy(kept[name]).astype(np.int64) for name in ("part", "row", "src", "dst"))
     held = to_matrix(kept["attributes"]) if attributes else np.zeros((kept.num_rows, 0), np.float32)
-    return DrawnEdges(*places, labels_of(kept["label"]), held)
+    return DrawnEdges(parts, rows, sources, targets, labels_of(kept["label"]), held)
 
 
 def _columns(store: GraphStore, drawn: DrawnEdges, ends: tuple[int, int]) -> FloatArray:
