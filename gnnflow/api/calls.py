@@ -211,9 +211,9 @@ def _perform_out(given: Given, stage: str, listener: Listener, out: str | None) 
 
 def recommend(
     run: Run | ConfigSource,
-    top: int = 10,
+    top: int | None = None,
     *,
-    exclude_seen: bool = True,
+    exclude_seen: bool | None = None,
     out: str | os.PathLike[str] | None = None,
     embeddings: str | None = None,
     nodes: Tables = None,
@@ -224,21 +224,23 @@ def recommend(
 ) -> Recommended:
     """List the best of all items for each user of a run that predicts links, with metrics.
 
-    run: a run, or its config. exclude_seen: items are left out that a user has an edge to in the graph of the
-    embeddings. out: a Parquet file to write the lists to. embeddings: the folder of predictions that `gnnflow score`
-    wrote with the run's published model; by default the run's own, which saw no held-out link.
+    run: a run, or its config. top: how many; exclude_seen: items are left out that a user has an edge to in the graph
+    of the embeddings. None takes `recommend.top` and `recommend.exclude_seen` of the config. out: a Parquet file to
+    write the lists to. embeddings: the folder of predictions that `gnnflow score` wrote with the run's published model;
+    by default the run's own, which saw no held-out link.
     """
-    from gnnflow.stages.recommend import Listing
     from gnnflow.stages.recommend import run as make_lists
 
     if isinstance(run, Run):
         run, workspace = _here(run.config, workspace=Workspace.of(run.uri).uri), None
+    asked = {"top": top, "exclude_seen": exclude_seen}
+    overrides = (*overrides, *(f"recommend.{key}={value}" for key, value in asked.items() if value is not None))
     given = Given(run, nodes, edges, overrides, workspace)
-    listing = Listing(top, exclude_seen, None if out is None else os.fspath(out), embeddings)
     with locating(""):
         resolved = given.resolve(stage="recommend")
         with performing(resolved, listener=Listener.of(progress), config_uri=given.uri) as context:
-            return Recommended(**vars(make_lists(context, listing)))
+            found = make_lists(context, out=None if out is None else os.fspath(out), embeddings=embeddings)
+            return Recommended(**vars(found))
 
 
 def runs(workspace: str | None = None) -> list[Run]:

@@ -239,13 +239,16 @@ def recommend(
     overrides: Overrides = None,
     workspace: WorkspaceOption = None,
     *,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="Items in each user's list.")] = 10,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, metavar="K", help="Items in each user's list; default: recommend.top.")
+    ] = None,
     exclude_seen: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--exclude-seen/--include-seen", help="Leave out the items that a user has an edge to in the graph."
+            "--exclude-seen/--include-seen",
+            help="Leave out the items that a user has an edge to in the graph; default: recommend.exclude_seen.",
         ),
-    ] = True,
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option("--out", metavar="PLACE", help="A file named .parquet, or a folder for recommended.parquet."),
@@ -351,7 +354,7 @@ def show_metrics(metrics: Mapping[str, float], *, headline: str = "") -> None:
     """Print a line per score with a column per split, each followed by the baselines', then all other figures.
 
     A line ends with the confidence interval of its test score. headline: the key whose metric baselines of other kinds
-    than "without edges" are printed for.
+    than "without edges" are printed for; and counts, such as distinct items, which tell nothing alone.
     """
     from gnnflow.report.judging import NO_EDGES, PREFIX, baselines_in
 
@@ -365,7 +368,8 @@ def show_metrics(metrics: Mapping[str, float], *, headline: str = "") -> None:
     }
     main = headline.partition(".")[2]
     others = [name for name in baselines_in(metrics) if name != NO_EDGES and main]
-    rows |= {f"{PREFIX}{name}.{{}}.{main}": f"{main} {name}" for name in others}
+    counts = [name for name in names if isinstance(metrics.get(f"test.{name}"), int)]
+    rows |= {f"{PREFIX}{name}.{{}}.{each}": f"{each} {name}" for each in (main, *counts) for name in others}
     # the printed text of each score, by its key
     asked = [row.format(split) for row in rows for split in present]
     cells = {key: metric_text(metrics[key]) for key in asked if key in metrics}

@@ -51,7 +51,7 @@ from gnnflow.config.partition_section import (
 )
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.root import Config
-from gnnflow.config.sections import FlatConfig, GuardsConfig, InferConfig, PublishConfig
+from gnnflow.config.sections import FlatConfig, GuardsConfig, InferConfig, PublishConfig, RecommendConfig
 from gnnflow.config.stages import STAGES, Stage
 from gnnflow.config.task_section import (
     DegreeNegatives,
@@ -145,6 +145,7 @@ __all__ = [
     "RGCNConfig",
     "RandomSplit",
     "RangePartition",
+    "RecommendConfig",
     "SAGEConfig",
     "Sampling",
     "ScheduleConfig",

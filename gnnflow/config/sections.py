@@ -1,4 +1,4 @@
-"""All sections of a configuration, with the small ones: `flat`, `infer`, `publish` and `guards`.
+"""All sections of a configuration, with the small ones: `flat`, `infer`, `recommend`, `publish` and `guards`.
 
 `publish` and `guards` change no stage's result, so no fingerprint covers them.
 """
@@ -85,6 +85,15 @@ class InferConfig(Section):
     )
 
 
+class RecommendConfig(Section):
+    """The lists of `gnnflow recommend`, which ranks all items for each user of a run that predicts links."""
+
+    top: Integer = Field(10, ge=1, description="Items in each user's list, at most as many as there are.")
+    exclude_seen: bool = Field(
+        default=True, description="Leave out the items that a user has an edge to in the graph of the embeddings."
+    )
+
+
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 
@@ -157,6 +166,7 @@ class Sections(Section):
         MiniBatchConfig(), description="How the graph is cut for training, and how the model is trained."
     )
     infer: InferConfig = Field(InferConfig(), description="Scoring.")
+    recommend: RecommendConfig = Field(RecommendConfig(), description="Lists of the best items of each user.")
     guards: GuardsConfig = Field(GuardsConfig(), description="Checks that stop a run or a scoring.")
     publish: PublishConfig = Field(PublishConfig(), description="Conditions for promoting a model.")
     cluster: ClusterConfig = Field(

@@ -113,7 +113,7 @@ STAGES: dict[str, Stage] = {
             "Score what a model has to beat: the most frequent class, trees on the columns, popularity.",
             "gnnflow.stages.baselines:work",
             needs=(STORE,),
-            version=2,
+            version=3,
             keys=stage_keys.baselines,
             asked_for=stage_keys.compares,
             asked_by="train.baselines",

@@ -237,7 +237,9 @@ _SMALL, _LARGE, _HUGE = 0.01, 1e3, 1e9
 
 
 def metric_text(value: float) -> str:
-    """Return a metric with four decimals, or with four digits where it is very small or huge."""
+    """Return a metric with four decimals, or with four digits where it is very small or huge; a count as it is."""
+    if isinstance(value, int):
+        return f"{value:,}"
     size = abs(value)
     if size == 0 or _SMALL <= size < _LARGE:
         return f"{value:.4f}"

@@ -121,17 +121,25 @@ class ListJob:
         return self.store.book.start(partition) + int(self.rows(partition, node_type).start)
 
     def embeddings(self, partition: int, node_type: int) -> FloatArray:
-        """Return the embeddings of a partition's nodes of a type [n, W], which lie there type by type."""
-        held = read_artifact_table(self.scored, _predictions(partition), ["embedding"])
-        rows = [self.rows(partition, each) for each in self.store.facts.target_types]
-        bounds = offsets_of(np.array([each.stop - each.start for each in rows]))
-        assert bounds[-1] == held.num_rows, "a run of links scores every node"
-        place = self.store.facts.target_types.index(node_type)
-        return to_matrix(held["embedding"].slice(bounds[place], bounds[place + 1] - bounds[place]))
+        """Return the embeddings of a partition's nodes of a type [n, W]."""
+        return embeddings_of(self.store, self.scored, partition, node_type)
 
     def ids(self, partition: int, node_type: int) -> pa.Array:
         """Return the user's ids of a partition's nodes of a type."""
         return combine(self.store.nodes(partition, ["id"], node_type=node_type)["id"])
+
+
+def embeddings_of(store: GraphStore, scored: str, partition: int, node_type: int) -> FloatArray:
+    """Return the embeddings of a partition's nodes of a type [n, W], which lie in its predictions type by type.
+
+    scored: the artifact of the predictions.
+    """
+    held = read_artifact_table(scored, _predictions(partition), ["embedding"])
+    rows = [store.book.rows(partition, each) for each in store.facts.target_types]
+    bounds = offsets_of(np.array([each.stop - each.start for each in rows]))
+    assert bounds[-1] == held.num_rows, "a run of links scores every node"
+    place = store.facts.target_types.index(node_type)
+    return to_matrix(held["embedding"].slice(bounds[place], bounds[place + 1] - bounds[place]))
 
 
 def _nodes_of(store: GraphStore, node_type: int) -> int:

@@ -19,6 +19,7 @@ _METRIC_NAMES = {
     "mse": "MSE",
     "rmse": "RMSE",
     "r2": "R²",
+    "items_at_10": "distinct items among the first 10",
 }
 _TURNS = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))  # Unicode's controls of direction
 _MINUTE = 60

@@ -248,8 +248,9 @@ def _predictions_tile(inputs: ReportInputs) -> Tile:
 def _cell(metrics: Mapping[str, float], key: str) -> str:
     if key not in metrics:
         return ""
-    interval = _interval(metrics, key)
-    return f"{score_text(metrics[key])} ({interval})" if interval else score_text(metrics[key])
+    value, interval = metrics[key], _interval(metrics, key)
+    text = count_text(value) if isinstance(value, int) else score_text(value)
+    return f"{text} ({interval})" if interval else text
 
 
 def _interval(metrics: Mapping[str, float], key: str) -> str:

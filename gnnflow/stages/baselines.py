@@ -27,14 +27,13 @@ def work(run: StageRun) -> Made:
     from gnnflow.train.baselines import edge_baselines, link_baselines, node_baselines
 
     config, store, kinds = run.config, run.store, baselines_of(run.config)
-    files: tuple[FileEntry, ...] = ()
     if isinstance(config.task, LinkTask):
-        found = link_baselines(store, config.task, kinds, seed=config.seed, tell=run.tell)
+        found, outputs = link_baselines(store, config.task, kinds, seed=config.seed, tell=run.tell)
     elif isinstance(config.task, EdgeTask):
-        found = edge_baselines(store, kinds, seed=config.seed, threads=config.train.threads, tell=run.tell)
+        found, outputs = edge_baselines(store, kinds, seed=config.seed, threads=config.train.threads, tell=run.tell)
     else:
         found, outputs = node_baselines(store, kinds, seed=config.seed, threads=config.train.threads, tell=run.tell)
-        files = _write_test(run.folder, outputs)
+    files = _write_test(run.folder, outputs)
     for kind, why in found.left_out.items():
         run.tell(f"baselines: {kind} is left out: {why}")
     scored = sum(found.scored.values())
@@ -43,7 +42,7 @@ def work(run: StageRun) -> Made:
 
 def _write_test(folder: str, outputs: Mapping[str, Array]) -> tuple[FileEntry, ...]:
     """Write the outputs of the test targets, which a model's are compared with, where these have one label each."""
-    if not outputs or outputs["label"].ndim > 1:
+    if not outputs or ("label" in outputs and outputs["label"].ndim > 1):
         return ()
     columns = {name: from_matrix(each) if each.ndim > 1 else pa.array(each) for name, each in outputs.items()}
     return (write_table(join(folder, TEST_SCORES), pa.table(columns)),)

@@ -122,8 +122,8 @@ class _Scored:
 
 
 def _interval(ours: _Scored, theirs: _Scored, metric: str, kind: LabelKind) -> tuple[float, float] | None:
-    """Return the interval of the difference by the targets' influences, as reports do, or else by the jackknife."""
-    from gnnflow.train.paired import influence_interval, paired_interval, shared_places
+    """Return the interval of the difference, by influences of targets as reports do, or else of groups of targets."""
+    from gnnflow.train.paired import group_influences, paired_noise, shared_places
 
     orders = shared_places(ours.outputs.targets, theirs.outputs.targets)
     if orders is None:
@@ -131,9 +131,12 @@ def _interval(ours: _Scored, theirs: _Scored, metric: str, kind: LabelKind) -> t
     own, other = (
         each.outputs.take(order).influence(metric, kind) for each, order in zip((ours, theirs), orders, strict=True)
     )
-    if own is not None and other is not None:
-        return influence_interval(ours.named[f"test.{metric}"] - theirs.named[f"test.{metric}"], own, other)
-    return paired_interval(ours.at(orders[0]), theirs.at(orders[1]), len(orders[0]))
+    if own is None or other is None:
+        count = len(orders[0])
+        own, other = (group_influences(each.at(o), count) for each, o in zip((ours, theirs), orders, strict=True))
+    noise = None if own is None or other is None else paired_noise(own, other)
+    difference = ours.named[f"test.{metric}"] - theirs.named[f"test.{metric}"]
+    return None if noise is None else (difference - noise, difference + noise)
 
 
 def _misfits(context: StageContext, champion: Version, candidate: Version) -> tuple[str, ...]:

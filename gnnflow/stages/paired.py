@@ -1,77 +1,163 @@
-"""Finds by how much chance moves the difference between a model's score and a baseline's on the same test targets.
+"""Measures what needs the scores of a model and of a baseline for the same test targets.
 
 A target that is hard for both moves both scores alike, so their difference varies less than two intervals say. Each
 target's influence on a metric is known for both; the difference of these is its influence on the difference of scores.
+A model's links are scored once more, by its embeddings and its decoder, among the candidates that the baselines ranked:
+so both show how many distinct targets they rank high.
+
+Shapes: N test targets, C outputs (of links the candidates of each, its own target first).
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gnnflow.graph.arrays import find_places
 from gnnflow.graph.labels import LABEL_KINDS, NOISE
+from gnnflow.graph.splits import SPLITS
+from gnnflow.report.judging import PREFIX
 from gnnflow.storage.columns import to_matrix, to_numpy
 from gnnflow.storage.tables import read_artifact_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gnnflow.config import Config
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.stages.base import ArtifactResult
     from gnnflow.storage.graph_store import GraphStore
 
 TEST_SCORES = "test.parquet"
-"""File of the stage of baselines: the scored test targets `node`, their `label`, and a column of outputs for each."""
+"""File of the stage of baselines: the scored test targets, and a column of outputs for each baseline.
+
+Targets are a `node`, or `part` and `row` of an edge, each with its `label`; or `src` and `candidates` of a link.
+"""
 _MOST_NODES = 1_000_000  # of the graph, whose ids are read; the noise of larger ones is small
-_FEWEST = 30  # targets: influences of fewer tell no interval, and of one they are 0
 _LEAST = 1e-9  # a probability, before its logarithm
+_SAME = 1e-3  # relative difference of a score that is computed twice, where rounding moves some ranks
 
 
-def paired_noise(store: GraphStore, scored: ArtifactResult, compared: ArtifactResult) -> dict[str, float]:
-    """Return the noise of each difference on test by `<baseline>.test.<metric>_noise`; none where it is not known.
+def measure_pairs(
+    config: Config, store: GraphStore, results: Mapping[str, ArtifactResult], metrics: Mapping[str, float]
+) -> dict[str, float]:
+    """Return more metrics of a run with baselines, by their keys.
 
-    scored, compared: the artifacts of infer and of baselines. Only where both scored all test targets.
+    `baseline.<name>.test.<metric>_noise` is the noise of the difference on test, only where both scored all test
+    targets. `test.items_at_10` are the distinct targets that a model of links ranks high, as the baselines have it.
     """
-    from gnnflow.train.intervals import influences_of, noise_of
+    from gnnflow.train.baselines import ITEMS_SHOWN, items_shown
+    from gnnflow.train.intervals import influences_of
+    from gnnflow.train.metrics import metrics_of
+    from gnnflow.train.paired import paired_noise
 
-    facts = store.facts
+    compared, facts = results["baselines"], store.facts
     if facts.num_nodes > _MOST_NODES or TEST_SCORES not in {entry.name for entry in compared.manifest.files}:
         return {}
     table = read_artifact_table(compared.artifact, TEST_SCORES)
-    if table.num_rows < _FEWEST or table.num_rows != facts.splits.get("test", 0):
-        return {}
-    logits = _scores(store, scored, to_numpy(table["node"]))
-    if logits is None:
-        return {}
-    labels = to_numpy(table["label"])
-    own = influences_of(logits, labels, label_kind=facts.label_kind)
-    found: dict[str, float] = {}
-    for kind in [name for name in table.column_names if name not in {"node", "label"}]:
-        other = influences_of(to_matrix(table[kind]), labels, label_kind=facts.label_kind)
-        found |= {f"{kind}.test.{name}{NOISE}": noise_of(own[name] - other[name]) for name in own.keys() & other.keys()}
-    return dict(sorted(found.items()))
+    is_whole = table.num_rows == facts.splits.get("test", 0)
+    kind, found = facts.label_kind, dict[str, float]()
+    if config.task.kind == "link":
+        logits, labels = _link_scores(store, results, table), np.zeros(table.num_rows, np.int64)
+        found[f"test.{ITEMS_SHOWN}"] = items_shown(logits, to_matrix(table["candidates"], np.int64))
+        # the run's own score may be among other candidates, or of embeddings without later edges
+        again = metrics_of(logits, labels, label_kind=kind, names=["mrr"]).values["mrr"]
+        is_whole = is_whole and math.isclose(again, metrics["test.mrr"], rel_tol=_SAME)
+    elif is_whole:
+        scored = _edge_scores if config.task.kind == "edge" else _node_scores
+        held = scored(config, store, results["infer"], table)
+        if held is None:
+            return {}
+        logits, labels = held, to_numpy(table["label"])
+    if not is_whole:
+        return found
+    own = influences_of(logits, labels, label_kind=kind)
+    for name in table.column_names:
+        if name in {"node", "part", "row", "label", "src", "candidates"}:
+            continue
+        other = influences_of(to_matrix(table[name]), labels, label_kind=kind)
+        noise = {metric: paired_noise(own[metric], other[metric]) for metric in sorted(own.keys() & other.keys())}
+        found |= {f"{PREFIX}{name}.test.{metric}{NOISE}": each for metric, each in noise.items() if each is not None}
+    return found
 
 
-def _scores(store: GraphStore, scored: ArtifactResult, nodes: IntArray) -> FloatArray | None:
-    """Return the model's outputs of some target nodes [N, C], up to a constant; None where one was not scored."""
-    files = {int(entry.name.rsplit("-", 1)[-1].split(".")[0]): entry.name for entry in scored.manifest.files}
-    owners, traits = store.book.owner(nodes), LABEL_KINDS[store.facts.label_kind]
-    found: FloatArray | None = None
-    for partition in np.unique(owners):
-        if int(partition) not in files:
-            return None
-        known = store.nodes(int(partition), ["node", "id"], node_type=store.facts.target_type)
-        predicted = read_artifact_table(scored.artifact, files[int(partition)])
-        rows = np.flatnonzero(owners == partition)
+def _node_scores(config: Config, store: GraphStore, scored: ArtifactResult, table: pa.Table) -> FloatArray | None:
+    """Return the model's outputs of test nodes [N, C], up to a constant; None where one was not scored."""
+    nodes = to_numpy(table["node"])
+
+    def places(partition: int, rows: IntArray, predicted: pa.Table) -> IntArray:
+        known = store.nodes(partition, ["node", "id"], node_type=store.facts.target_type)
         ids = known["id"].combine_chunks().take(pa.array(np.searchsorted(to_numpy(known["node"]), nodes[rows])))
         held = predicted["id"].combine_chunks()
-        places = pc.index_in(ids.cast(held.type), value_set=held)
-        if places.null_count:
+        return to_numpy(pc.fill_null(pc.index_in(ids.cast(held.type), value_set=held), -1))
+
+    return _predicted(store, scored, store.book.owner(nodes), places)
+
+
+def _edge_scores(config: Config, store: GraphStore, scored: ArtifactResult, table: pa.Table) -> FloatArray | None:
+    """Return the model's outputs of test edges [N, C], up to a constant; None where one was not scored."""
+    from gnnflow.infer.pairs import scored_edges
+
+    asked = config.infer.targets
+    targets = asked if asked == "all" else tuple(SPLITS.index(split) for split in asked)
+    stored = to_numpy(table["row"])
+
+    def places(partition: int, rows: IntArray, predicted: pa.Table) -> IntArray:
+        return find_places(scored_edges(store.pairs(partition, ["split"]), targets), stored[rows])
+
+    return _predicted(store, scored, to_numpy(table["part"]), places)
+
+
+def _predicted(
+    store: GraphStore,
+    scored: ArtifactResult,
+    owners: IntArray,
+    places: Callable[[int, IntArray, pa.Table], IntArray],
+) -> FloatArray | None:
+    """Return the outputs in the predictions of targets that lie in these partitions [N]; None where one has none.
+
+    places: the rows of a partition's predictions that some targets have, -1 for none.
+    """
+    files = {int(entry.name.rsplit("-", 1)[-1].split(".")[0]): entry.name for entry in scored.manifest.files}
+    traits, found = LABEL_KINDS[store.facts.label_kind], None
+    for partition in np.unique(owners).tolist():
+        if partition not in files:
             return None
-        taken = predicted.take(places)
-        scores = taken[traits.columns[-1]]
+        predicted = read_artifact_table(scored.artifact, files[partition])
+        rows = np.flatnonzero(owners == partition)
+        at = places(partition, rows, predicted)
+        if (at < 0).any():
+            return None
+        scores = predicted.take(pa.array(at))[traits.columns[-1]]
         values = np.log(np.maximum(to_matrix(scores), _LEAST)) if traits.has_classes else to_numpy(scores)[:, None]
-        found = np.zeros((len(nodes), values.shape[1]), np.float32) if found is None else found
+        found = np.zeros((len(owners), values.shape[1]), np.float32) if found is None else found
         found[rows] = values
     return found
+
+
+def _link_scores(store: GraphStore, results: Mapping[str, ArtifactResult], table: pa.Table) -> FloatArray:
+    """Return the model's scores of the candidates of test links [N, C]."""
+    from gnnflow.infer.lists import embeddings_of
+    from gnnflow.infer.pairs import pair_logits
+    from gnnflow.layers.saved import load_model
+
+    sources, candidates = to_numpy(table["src"]), to_matrix(table["candidates"], np.int64)
+    # both ends of all pairs, each once, and where each end of a pair is among them
+    nodes, place = np.unique(np.concatenate([sources, candidates.ravel()]), return_inverse=True)
+    owners, model = store.book.owner(nodes), load_model(results["train"].artifact)
+    vectors: FloatArray | None = None
+    for partition in np.unique(owners).tolist():
+        local = nodes - store.book.start(partition)
+        for node_type in dict.fromkeys(store.facts.pair_types):
+            within = store.book.rows(partition, node_type)
+            rows = np.flatnonzero((local >= within.start) & (local < within.stop))
+            held = embeddings_of(store, results["infer"].artifact, partition, node_type)
+            vectors = np.zeros((len(nodes), held.shape[1]), np.float32) if vectors is None else vectors
+            vectors[rows] = held[local[rows] - within.start]
+    assert vectors is not None, "a split without links has no scores"
+    ends = [np.repeat(place[: len(sources)], candidates.shape[1]), place[len(sources) :]]
+    return pair_logits(model, vectors, ends).reshape(candidates.shape)

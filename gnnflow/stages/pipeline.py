@@ -25,7 +25,7 @@ from gnnflow.stages import guards
 from gnnflow.stages.base import ArtifactResult, StageContext, StageResult
 from gnnflow.stages.check import check_store
 from gnnflow.stages.entry import perform
-from gnnflow.stages.paired import paired_noise
+from gnnflow.stages.paired import measure_pairs
 from gnnflow.stages.report import write_report
 from gnnflow.stages.running import do_alone, make_artifact
 from gnnflow.storage.attempts import kept_attempt
@@ -158,8 +158,8 @@ def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> bo
     if "baselines" in results:
         found = results["baselines"].facts(BaselineFacts).metrics
         stored = results[context.run.store_stage]
-        noise = paired_noise(GraphStore.of(stored.artifact, stored.manifest), scored, results["baselines"])
-        metrics |= {f"{PREFIX}{name}": value for name, value in {**found, **noise}.items()}
+        metrics |= {f"{PREFIX}{name}": value for name, value in found.items()}
+        metrics |= measure_pairs(context.config, GraphStore.of(stored.artifact, stored.manifest), results, metrics)
     files.append(write_json(join(uri, METRICS), metrics))
     reused = {name: result.reused for name, result in results.items()}
     with suppress(StorageError):  # an earlier record knows which stages cost this run nothing

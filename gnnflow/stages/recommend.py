@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,17 +18,18 @@ import pyarrow.compute as pc
 from gnnflow.config import STAGES
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.labels import metric_text
-from gnnflow.graph.run_facts import RecommendFacts
+from gnnflow.graph.run_facts import RecommendFacts, TrainFacts
 from gnnflow.graph.splits import SPLITS
-from gnnflow.report.judging import Judgement, judge
+from gnnflow.report.judging import Judgement, baseline_name, baselines_in, headline_key, judge
 from gnnflow.stages.base import Artifact, Made, StageResult
 from gnnflow.stages.out import out_file, refuse_taken, write_out
 from gnnflow.stages.pairs import scored_by
 from gnnflow.stages.resolve import memory_of_worker
 from gnnflow.stages.running import do_once
 from gnnflow.storage.columns import combine, to_numpy
-from gnnflow.storage.filesystem import join
+from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import fingerprint_of, read_manifest
+from gnnflow.storage.run_folder import read_metrics
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.workspace import Workspace
 
@@ -46,25 +46,13 @@ _METRICS = ("recall", "ndcg", "precision")
 _NAME_WIDTH, _CELL_WIDTH = 22, 34
 
 
-@dataclass(frozen=True)
-class Listing:
-    """The options of a recommendation: K items for each user.
-
-    out: a Parquet file to write the lists to, besides the artifact. embeddings: the folder of predictions that `gnnflow
-    score` wrote with the run's published model; None reads the run's own.
-    """
-
-    top: int = 10
-    exclude_seen: bool = True
-    out: str | None = None
-    embeddings: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class RecommendResult(StageResult):
     """The lists: their artifact, and the file they were copied to, "" for none.
 
     judgement: compares the metric of the lists with the one of a list by popularity; None without held-out links.
+    run_judgement: compares the run's score with its best baseline's, which may be stronger than popularity; None where
+    the run is not complete or has no baseline.
     """
 
     artifact: str
@@ -72,6 +60,7 @@ class RecommendResult(StageResult):
     digest: str
     out: str
     judgement: Judgement | None
+    run_judgement: Judgement | None
 
     @property
     def lists(self) -> str:
@@ -100,6 +89,7 @@ class RecommendResult(StageResult):
             "rows": self.facts.rows,
             "metrics": self.facts.metrics,
             "judgement": None if self.judgement is None else self.judgement.as_json(),
+            "run_judgement": None if self.run_judgement is None else self.run_judgement.as_json(),
         }
 
     def lines(self) -> Iterator[str]:
@@ -117,19 +107,26 @@ class RecommendResult(StageResult):
         if facts.repeats:
             yield f"{facts.repeats:,} held-out links are seen as well, so no list can have them; they do not count"
         yield ""
-        yield self.verdict
+        yield from self.verdict.split("\n")
         yield f"lists  {self.out or self.lists}"
         yield f"links  {self.links}"
 
     @property
     def verdict(self) -> str:
-        """A sentence about whether the lists are better than a list by popularity."""
+        """Sentences about whether the lists are worth showing, the run's best baseline first where it is not beaten."""
         if self.judgement is None:
-            return "No link is held out here, so nothing says how good the lists are."
-        text = f"{self.judgement.key}: {self.judgement.text}"
-        if self.judgement.outcome == "better":
-            return text
-        return f"{text}. Popularity is not beaten: show its list, which costs nothing, until a model does better."
+            own = "No link is held out here, so nothing says how good the lists are."
+        else:
+            own = f"{self.judgement.key}: {self.judgement.text}"
+            if self.judgement.outcome != "better":
+                own += ". Popularity is not beaten: show its list, which costs nothing, until a model does better."
+        held = self.run_judgement
+        if held is None:
+            return own
+        found = f"{held.key} of the run: {held.text}"
+        if held.outcome == "better":
+            return f"{own}\n{found}"
+        return f"{found}. Lists by {baseline_name(held.baseline, held.key)} may be better than these.\n{own}"
 
 
 def _rows(facts: RecommendFacts, split: str) -> Iterator[tuple[str, str]]:
@@ -150,25 +147,25 @@ def _cell(metrics: Mapping[str, float], key: str) -> str:
     return f"{metric_text(metrics[key])}{interval}"
 
 
-def run(context: StageContext, listing: Listing | None = None) -> RecommendResult:
+def run(context: StageContext, *, out: str | None = None, embeddings: str | None = None) -> RecommendResult:
     """Make the lists of a completed run.
 
-    Raises ConfigError where the run predicts no links or an option is wrong, StorageError if a stage has not run.
+    out: a Parquet file to write the lists to, besides the artifact. embeddings: the folder of predictions that `gnnflow
+    score` wrote with the run's published model; None reads the run's own.
+    Raises ConfigError where the run predicts no links, StorageError if a stage has not run.
     """
-    begin, listing = time.monotonic(), listing or Listing()
+    begin = time.monotonic()
     if context.config.task.kind != "link":
         raise ConfigError(
             f"{context.config.task.kind}, whose model ranks no items",
             where="task.kind",
             fix="Recommend from a config with task.kind: link.",
         )
-    if listing.top < 1:
-        raise ConfigError(f"is {listing.top}", where="top", fix="Give a number of items of 1 or more.")
-    inputs = _inputs(context, listing)
-    file = None if listing.out is None else out_file(listing.out, name="recommended")
+    inputs = _inputs(context, embeddings)
+    file = None if out is None else out_file(out, name="recommended")
     if file is not None:
         refuse_taken(file, context.config)
-    made = _make(context, listing, inputs)
+    made = _make(context, inputs)
     if file is not None:
         write_out(made.artifact, _lists_of(made.manifest), file)
     facts = made.facts(RecommendFacts)
@@ -181,6 +178,17 @@ def run(context: StageContext, listing: Listing | None = None) -> RecommendResul
         digest=made.digest,
         out=file or "",
         judgement=judgement_of(facts),
+        run_judgement=_judgement_of_run(context),
+    )
+
+
+def _judgement_of_run(context: StageContext) -> Judgement | None:
+    """Return the comparison of the run's score with its best baseline's; None before the run is complete."""
+    if not exists(context.run.record):
+        return None
+    metrics = read_metrics(context.run.uri)
+    return judge(
+        metrics, baselines_in(metrics), headline_key(metrics, context.artifact("train").facts(TrainFacts).metric)
     )
 
 
@@ -197,50 +205,51 @@ def _own(facts: RecommendFacts) -> set[str]:
     return {key for key in facts.metrics if not key.startswith(f"{POPULARITY}.")}
 
 
-def _inputs(context: StageContext, listing: Listing) -> dict[str, Artifact]:
+def _inputs(context: StageContext, embeddings: str | None) -> dict[str, Artifact]:
     """Return the artifacts that the lists are made from: a graph store, embeddings on it, and the decoder."""
     store = context.run.store_stage
     trained = context.artifact("train")
-    if listing.embeddings is None:
+    if embeddings is None:
         return {store: context.artifact(store), "infer": context.artifact("infer"), "train": trained}
-    scored = scored_by(trained.uri, listing.embeddings)
+    scored = scored_by(trained.uri, embeddings)
     manifest = read_manifest(scored)
     held = Workspace.of(scored).artifact(store, manifest.inputs[store])
     return {store: Artifact(held, read_manifest(held)), manifest.stage: Artifact(scored, manifest), "train": trained}
 
 
-def _make(context: StageContext, listing: Listing, inputs: Mapping[str, Artifact]) -> ArtifactResult:
-    keys = {"top": listing.top, "exclude_seen": listing.exclude_seen}
+def _make(context: StageContext, inputs: Mapping[str, Artifact]) -> ArtifactResult:
+    keys = context.config.recommend.model_dump(mode="json")
     # a repeated training may give other embeddings under the same fingerprints
     named = {stage: [each.manifest.fingerprint, each.manifest.digest] for stage, each in inputs.items()}
     version = STAGES["recommend"].version
     fingerprint = fingerprint_of("recommend", keys=keys, inputs=named, format_version=version)
-    return do_once(context, "recommend", partial(_work, listing=listing), fingerprint=fingerprint, inputs=inputs)
+    return do_once(context, "recommend", _work, fingerprint=fingerprint, inputs=inputs)
 
 
-def _work(run: StageRun, *, listing: Listing) -> Made:
+def _work(run: StageRun) -> Made:
     from gnnflow.infer.lists import ListJob, run_rounds
 
+    asked = run.config.recommend
     scored = next(each for stage, each in run.inputs.items() if stage in {"infer", "score"})
     job = ListJob.of(
         run.store,
         artifact=run.artifact,
         scored=scored.uri,
         model=run.inputs["train"].uri,
-        top=listing.top,
-        exclude_seen=listing.exclude_seen,
+        top=asked.top,
+        exclude_seen=asked.exclude_seen,
         memory=memory_of_worker(run.config),
     )
     records = run_rounds(job, run.rounds)
     files = tuple(entry for record in records for entry in record.files)
-    metrics, evaluated = _measure(run.artifact, [entry.name for entry in files], top=listing.top)
+    metrics, evaluated = _measure(run.artifact, [entry.name for entry in files], top=asked.top)
     shown = {place for record in records for place in record.counts["shown"]}
-    metrics[f"{POPULARITY}.items_at_{listing.top}"] = len(shown)
+    metrics[f"{POPULARITY}.items_at_{asked.top}"] = len(shown)
     rows = sum(record.counts["rows"] for record in records)
     facts = RecommendFacts(
         metrics,
-        listing.top,
-        listing.exclude_seen,
+        asked.top,
+        asked.exclude_seen,
         users=job.num_users,
         items=job.num_items,
         rows=rows,

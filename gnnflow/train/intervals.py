@@ -25,6 +25,8 @@ Interval = tuple[float, float]
 Values = dict[str, float]
 
 LEVEL = 0.95
+HITS = (1, 10, 50)
+"""The ranks k of a link's shares of hits."""
 RESAMPLES = 1000
 GROUPS = 1000
 """Targets are resampled in so many random groups: sums spread as those of single targets, and the cost is bounded."""
@@ -87,6 +89,11 @@ def influences_of(
         error = np.abs(logits[:, 0].astype(np.float64) - labels)
         root = max(math.sqrt(float(np.square(error).mean())), 1e-300)
         return {"mae": _of_mean(error), "rmse": _of_mean(np.square(error)) / (2 * root)}
+    if label_kind == "link":
+        ranks = ranks_of(logits)
+        found = {f"hits_at_{k}": _of_mean(ranks <= k) for k in HITS if k < logits.shape[1]}
+        found["mrr"] = _of_mean(1 / ranks)
+        return found if names is not None and "roc_auc" not in names else {**found, "roc_auc": _pair_influence(logits)}
     if label_kind != "single":
         return {}
     hits = _of_mean(logits.argmax(axis=1) == labels)
@@ -184,12 +191,7 @@ def _of_links(values: Values, logits: FloatArray, labels: Array) -> dict[str, In
     found = {name: _wilson(value, len(labels)) for name, value in values.items() if name.startswith("hits_at_")}
     found["mrr"] = mean_interval(1 / ranks_of(logits), values["mrr"])
     if "roc_auc" in values:
-        truth = np.zeros(logits.shape, bool)
-        truth[:, 0] = True
-        # the pairs of one edge are not independent, so each edge's are added up [N]
-        found["roc_auc"] = _area(
-            values["roc_auc"], _influence(logits.ravel(), truth.ravel()).reshape(truth.shape).sum(1)
-        )
+        found["roc_auc"] = _area(values["roc_auc"], _pair_influence(logits))
     return found
 
 
@@ -292,6 +294,13 @@ def _influence(scores: Array, truth: Array) -> Array:
     influence = np.empty(len(scores))
     influence[order] = right
     return influence
+
+
+def _pair_influence(logits: FloatArray) -> Array:
+    """Return by how much each edge moves the area over all pairs [N]; an edge's pairs are not independent."""
+    truth = np.zeros(logits.shape, bool)
+    truth[:, 0] = True
+    return np.asarray(_influence(logits.ravel(), truth.ravel()).reshape(truth.shape).sum(axis=1))
 
 
 def _precision_influence(scores: Array, truth: Array) -> Array:

@@ -26,7 +26,7 @@ from gnnflow.train.decisions import (
     positive_probability,
     steps_of,
 )
-from gnnflow.train.intervals import Interval, intervals_of, one_against_rest, ranks_of, squared_errors
+from gnnflow.train.intervals import HITS, Interval, intervals_of, one_against_rest, ranks_of, squared_errors
 
 _TWO = 2
 _CONFUSION_CLASSES = 200  # more make a table too large to read: 200 x 200 counts are 320 kB
@@ -340,9 +340,7 @@ _MEASURES: dict[LabelKind, _Measures] = {
     "link": _Measures(
         {
             "mrr": _mrr,
-            "hits_at_1": _hits(1),
-            "hits_at_10": _hits(10),
-            "hits_at_50": _hits(50),
+            **{f"hits_at_{k}": _hits(k) for k in HITS},
             "roc_auc": _link_auc,
         },
         _constant_score,

@@ -1,11 +1,12 @@
 """Tells whether two models differ on the same targets by more than another sample of targets would move it.
 
 Targets that are hard for one model are mostly hard for the other, so the interval of the difference is far narrower
-than the two metrics' own intervals. Where each target's influence on a metric is known (`gnnflow.train.intervals`) the
-differences of influences give it. A metric without that formula is taken of all targets but one group, for each of some
-random groups (the delete-a-group jackknife; Kott, Journal of Official Statistics 17, 2001).
+than the two metrics' own intervals. Each target's influence on a metric is known for both; the difference of these is
+its influence on the difference. A metric without such a formula (`gnnflow.train.intervals`) has the influences of some
+random groups of targets: what it is without the group (the delete-a-group jackknife; Kott, Journal of Official
+Statistics 17, 2001).
 
-Shapes: N targets.
+Shapes: N targets, G groups.
 """
 
 from __future__ import annotations
@@ -15,39 +16,32 @@ from collections.abc import Callable
 import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
-from gnnflow.train.intervals import Interval, noise_of
+from gnnflow.train.intervals import noise_of
 
 _GROUPS = 50
-_T = 2.01  # the 97.5 % quantile of Student's t with 49 degrees of freedom
+_T_OVER_Z = 2.01 / 1.96  # the 97.5 % quantile of Student's t with 49 degrees of freedom, by the normal one
 
 
-def influence_interval(difference: float, first: FloatArray, second: FloatArray) -> Interval | None:
-    """Return the 95 % interval of a difference of two metrics; None where targets are few.
+def paired_noise(first: FloatArray, second: FloatArray) -> float | None:
+    """Return half the width of the 95 % interval of the difference of two metrics; None where targets are few.
 
-    first, second: the influence of each target on a model's metric [N].
+    first, second: the influence of each target on a model's metric [N]; or of each group [G].
     """
-    if len(first) < _GROUPS:
-        return None
-    margin = noise_of(first - second)
-    return difference - margin, difference + margin
+    return None if len(first) < _GROUPS else noise_of(first - second)
 
 
-def paired_interval(first: Callable[[Array], float], second: Callable[[Array], float], count: int) -> Interval | None:
-    """Return the 95 % interval of first minus second; None where targets are few, or a group decides if it is defined.
+def group_influences(metric: Callable[[Array], float], count: int) -> FloatArray | None:
+    """Return the influence of each group on a metric [G]; None where targets are few, or it needs one of the groups.
 
-    first, second: the metric of a model on some targets, given by their places among `count` [N].
+    metric: of some targets, given by their places among `count` [N]. Groups are the same for every metric.
     """
     if count < _GROUPS:
         return None
     group = np.random.default_rng(0).permutation(count) % _GROUPS
-    every = np.arange(count)
-    difference = first(every) - second(every)
-    # the difference without each group
-    without = np.array([first(rows) - second(rows) for rows in (every[group != each] for each in range(_GROUPS))])
-    if not np.isfinite([difference, *without]).all():
+    without = np.array([metric(np.flatnonzero(group != each)) for each in range(_GROUPS)])
+    if not np.isfinite(without).all():
         return None
-    margin = _T * float(np.sqrt((_GROUPS - 1) / _GROUPS * np.square(without - without.mean()).sum()))
-    return float(difference) - margin, float(difference) + margin
+    return np.asarray(_T_OVER_Z * np.sqrt((_GROUPS - 1) / _GROUPS) * (without - without.mean()))
 
 
 def shared_places(first: IntArray, second: IntArray) -> tuple[IntArray, IntArray] | None:

@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 _STATE_KEY = "gnnflow_submission"
 _LOSSES = 3
-_EXTRA = ("run", "predictions", "report", "artifact", "digest", "rows_out", "version", "promoted")
+_EXTRA = ("run", "predictions", "lists", "report", "artifact", "digest", "rows_out", "version", "promoted")
 _STOPPED = "stopped; the next attempt resumes at the last finished task"
 
 

@@ -60,6 +60,12 @@ class ScoreOperator(StageOperator):
     stage = "score"
 
 
+class RecommendOperator(StageOperator):
+    """List the best items of each user, with the options of the config's section `recommend`."""
+
+    stage = "recommend"
+
+
 _NAMED: dict[str, type[StageOperator]] = {operator.stage: operator for operator in StageOperator.__subclasses__()}
 
 

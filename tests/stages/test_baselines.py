@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,7 +19,7 @@ from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import make_artifact
-from gnnflow.storage.columns import from_matrix
+from gnnflow.storage.columns import from_matrix, to_matrix
 from tests.command_line import printed
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
@@ -190,6 +191,29 @@ def test_trees_on_edges_read_both_ends_and_the_attributes(tmp_path: Path, attrib
     assert found.metrics["majority.test.accuracy"] < 0.65
 
 
+@pytest.mark.parametrize("targets", ["all", ["test"]])
+def test_a_run_compares_both_scores_of_each_labelled_edge(tmp_path: Path, targets: Any) -> None:
+    """Finds outputs of other edges than the baseline's: parallel ones, other partitions, or where a part is scored."""
+    write_planted(tmp_path, "neighbors")
+    rng = np.random.default_rng(5)
+    src, dst = rng.integers(0, 300, (2, EDGES))  # some edges are parallel, with other labels
+    x = to_matrix(pq.read_table(tmp_path / "nodes.parquet")["x"])
+    label = (x[src, 0] + rng.normal(0, 1, EDGES) > 0.5).astype(np.int64)
+    columns = {"src": src, "dst": dst, "label": label}
+    pq.write_table(pa.table(columns), tmp_path / "edges.parquet")
+    task = {"kind": "edge", "split": {"kind": "random"}}
+    train = {**TRAIN, "epochs": 3, "baselines": ["majority"]}
+    config = graph_config(tmp_path, task=task, model=MODEL, train=train, infer={"targets": targets})
+    metrics = pipeline.run_quietly(config).metrics
+    model = pq.ParquetDataset(str(next((tmp_path / "runs" / "runs").glob("*/*/predictions")))).read()
+    model = model.filter(pc.equal(model["split"], "test"))
+    truth = model["label"].to_numpy()
+    hit = model["prediction"].to_numpy() == truth
+    assert hit.mean() > np.mean(truth == 0) + 0.02
+    expected = 1.96 * np.std(hit.astype(float) - (truth == 0)) / np.sqrt(len(truth))
+    assert metrics["baseline.majority.test.accuracy_noise"] == pytest.approx(expected, rel=1e-3)
+
+
 def links_of(folder: Path, **train: Any) -> Config:
     return config_of(folder, train={"baselines": "all", **train})
 
@@ -215,6 +239,17 @@ def test_popularity_wins_where_only_it_decides(tmp_path: Path) -> None:
     # the same list for every source shows few targets, the other one follows the source
     assert metrics["baseline.popularity.test.mrr"] > metrics["baseline.item_knn.test.mrr"] - 0.05
     assert 10 <= metrics["baseline.popularity.test.items_at_10"] <= 300
+
+
+@pytest.mark.parametrize("source", ["store", "shards"])
+def test_a_run_of_links_compares_both_scores_of_each_link(tmp_path: Path, source: str) -> None:
+    """Finds noise of other candidates than the model's, and a model whose coverage is not of its own scores."""
+    write_groups(tmp_path)
+    metrics = pipeline.run_quietly(links_of(tmp_path, source=source)).metrics
+    # a model of groups shows a user a third of the nodes, and all nodes to all users
+    assert metrics["baseline.popularity.test.items_at_10"] < metrics["test.items_at_10"] <= 90
+    # from shards the model's candidates are another draw; with its own, its score is found again before it is compared
+    assert ("baseline.item_knn.test.mrr_noise" in metrics) == (source == "store")
 
 
 def test_popularity_loses_where_targets_follow_from_the_source(tmp_path: Path) -> None:

@@ -13,14 +13,15 @@ import torch
 import yaml
 
 import gnnflow as gf
-from gnnflow.config import Config, LocalCluster, config_from_dict
+from gnnflow.config import Config, LocalCluster, RecommendConfig, config_from_dict
 from gnnflow.graph.errors import ConfigError, ScoringError, StorageError
 from gnnflow.graph.run_facts import RecommendFacts
 from gnnflow.layers import load_model
+from gnnflow.report.judging import Judgement, Outcome
 from gnnflow.stages import publish, recommend, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pipeline import run as run_pipeline
-from gnnflow.stages.recommend import Listing, judgement_of
+from gnnflow.stages.recommend import judgement_of
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
@@ -92,8 +93,9 @@ def test_a_second_call_reuses_the_lists_and_the_command_prints_what_they_are_wor
     table = pq.read_table(tmp_path / "own.parquet")
     assert table.column_names == ["user", "item", "rank", "score"]
     assert set(table["user"].to_pylist()) == {f"n{number}" for number in range(90)}
-    other = recommend.run(StageContext.of(config), Listing(exclude_seen=False))
-    assert other.artifact != first.artifact
+    other = json.loads(printed([*words[:2], "--include-seen", "--set", "recommend.top=3", "--json"]))
+    assert other["artifact"] != first.artifact
+    assert other["rows"] == 3 * other["users"]
 
 
 def test_metrics_are_the_means_over_the_held_out_links(done: tuple[Config, Any, Path]) -> None:
@@ -113,13 +115,35 @@ def test_metrics_are_the_means_over_the_held_out_links(done: tuple[Config, Any, 
     assert found.facts.evaluated["test"] == len(hits)
 
 
+def result_of(facts: RecommendFacts, run_judgement: Judgement | None = None) -> recommend.RecommendResult:
+    return recommend.RecommendResult(
+        stage="recommend",
+        seconds=0.0,
+        artifact="a",
+        facts=facts,
+        digest="",
+        out="",
+        judgement=judgement_of(facts),
+        run_judgement=run_judgement,
+    )
+
+
+@pytest.mark.parametrize("outcome", ["better", "no better", "worse"])
+def test_the_best_baseline_of_the_run_is_named_first_where_it_is_not_beaten(outcome: Outcome) -> None:
+    """Finds lists praised beside popularity where the run knows a stronger baseline."""
+    metrics = {"test.ndcg_at_10": 0.2, "popularity.test.ndcg_at_10": 0.1, "items_at_10": 3, "popularity.items_at_10": 2}
+    facts = RecommendFacts(metrics, 10, True, users=5, items=4, rows=50, evaluated={"test": 5}, repeats=0, model="")
+    found = result_of(facts, Judgement("test.mrr", 0.1, "item_knn", 0.2, 0.02, outcome)).verdict.split("\n")
+    of_run = f"test.mrr of the run: {outcome} than item-kNN: 0.100 beside 0.200"
+    assert found[outcome == "better"].startswith(of_run)
+    assert ("Lists by item-kNN may be better" in "".join(found)) == (outcome != "better")
+    assert found[outcome != "better"].startswith("test.ndcg_at_10: better than popularity")
+
+
 def test_where_popularity_is_not_beaten_a_sentence_says_so() -> None:
     metrics = {"test.ndcg_at_10": 0.1, "popularity.test.ndcg_at_10": 0.2, "items_at_10": 3, "popularity.items_at_10": 2}
     facts = RecommendFacts(metrics, 10, True, users=5, items=4, rows=50, evaluated={"test": 5}, repeats=0, model="")
-    result = recommend.RecommendResult(
-        stage="recommend", seconds=0.0, artifact="a", facts=facts, digest="", out="", judgement=judgement_of(facts)
-    )
-    assert "worse than popularity: 0.100 beside 0.200. Popularity is not beaten" in result.verdict
+    assert "worse than popularity: 0.100 beside 0.200. Popularity is not beaten" in result_of(facts).verdict
     unmeasured = RecommendFacts({}, 10, True, users=5, items=4, rows=50, evaluated={}, repeats=0, model="")
     assert judgement_of(unmeasured) is None
 
@@ -144,7 +168,7 @@ def test_scores_of_a_published_model_give_lists_of_every_edge(done: tuple[Config
 
 def test_wrong_options_are_refused(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
     run = gf.Run(done[1].uri)
-    with pytest.raises(ConfigError, match=r"top: is 0.*1 or more"):
+    with pytest.raises(ConfigError, match=r"recommend\.top: .*1"):
         gf.recommend(run, 0, progress=False)
     with pytest.raises(StorageError, match=r"--out .*lies in the workspace"):
         gf.recommend(run, out=f"{run.uri}/lists.parquet", progress=False)
@@ -174,7 +198,8 @@ def test_workers_give_the_bytes_that_one_process_gives(
 ) -> None:
     digests = []
     for cluster in (None, cluster_of(LocalCluster(workers=workers))):
-        found = recommend.run(StageContext.of(done[0], cluster), Listing(top=7))
+        config = done[0].model_copy(update={"recommend": RecommendConfig(top=7)})
+        found = recommend.run(StageContext.of(config, cluster))
         assert not found.reused
         digests.append(found.digest)
         remove_tree(found.artifact)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from gnnflow.graph.labels import LabelKind
 from gnnflow.train.intervals import influences_of
 from gnnflow.train.metrics import metrics_of
-from gnnflow.train.paired import influence_interval, paired_interval, shared_places
+from gnnflow.train.paired import group_influences, paired_noise, shared_places
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "roc_auc"])
@@ -28,46 +29,47 @@ def test_the_interval_covers_the_true_difference(metric: str) -> None:
     expected = score(truth, first) - score(truth, second)
     for _ in range(times):
         truth, first, second = drawn(400)
-        found = paired_interval(
-            lambda rows: score(truth[rows], first[rows]),  # noqa: B023 - called at once
-            lambda rows: score(truth[rows], second[rows]),  # noqa: B023
-            400,
-        )
-        assert found is not None
-        covered += found[0] <= expected <= found[1]
+        influences = [
+            group_influences(lambda rows: score(truth[rows], each[rows]), 400)  # noqa: B023 - called at once
+            for each in (first, second)
+        ]
+        noise = paired_noise(*influences)
+        assert noise is not None
+        covered += abs(score(truth, first) - score(truth, second) - expected) <= noise
     # 95 %, and three deviations of 200 draws
     assert 0.9 <= covered / times <= 0.995
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "brier", "roc_auc", "average_precision"])
-def test_influences_and_the_jackknife_give_one_interval(metric: str) -> None:
-    """Finds a metric that publishing and the report would judge differently on the same targets."""
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [
+        *(("single", metric) for metric in ("accuracy", "brier", "roc_auc", "average_precision")),
+        *(("link", metric) for metric in ("mrr", "hits_at_1", "hits_at_10", "roc_auc")),
+    ],
+)
+def test_influences_of_targets_and_of_groups_give_one_noise(kind: LabelKind, metric: str) -> None:
+    """Finds a formula whose influences are not the metric's, so that publishing and the report would differ."""
     rng = np.random.default_rng(3)
-    truth = (rng.random(1000) < 0.3).astype(np.int64)
-    shared = truth + rng.normal(0, 1, 1000)
-    both = [
-        np.stack([np.zeros(1000), shared + rng.normal(0, noise, 1000) - 0.7], axis=1).astype(np.float32)
-        for noise in (0.3, 0.6)
-    ]
+    truth = ((rng.random(1000) < 0.3) & (kind == "single")).astype(np.int64)
+    if kind == "single":
+        shared = np.stack([np.zeros(1000), truth + rng.normal(0, 1, 1000) - 0.7], axis=1)
+    else:
+        shared = rng.normal(0, 1, (1000, 21)) + 1.5 * (np.arange(21) == 0)
+    both = [(shared + rng.normal(0, noise, shared.shape)).astype(np.float32) for noise in (0.3, 0.6)]
 
     def score(logits: np.ndarray, rows: np.ndarray) -> float:
-        return metrics_of(logits[rows], truth[rows], label_kind="single", names=[metric]).values[metric]
+        return metrics_of(logits[rows], truth[rows], label_kind=kind, names=[metric]).values[metric]
 
-    influences = [influences_of(each, truth, label_kind="single")[metric] for each in both]
-    every = np.arange(1000)
-    found = influence_interval(score(both[0], every) - score(both[1], every), *influences)
-    expected = paired_interval(lambda rows: score(both[0], rows), lambda rows: score(both[1], rows), 1000)
-    assert found is not None
-    assert expected is not None
+    found = paired_noise(*(influences_of(each, truth, label_kind=kind)[metric] for each in both))
+    groups = [group_influences(lambda rows: score(each, rows), 1000) for each in both]  # noqa: B023 - called at once
     # with 50 groups the jackknife's width itself varies by a tenth
-    assert np.diff(found) == pytest.approx(np.diff(expected), rel=0.3)
-    assert np.mean(found) == pytest.approx(np.mean(expected))
+    assert found == pytest.approx(paired_noise(*groups), rel=0.3)
 
 
 def test_nothing_is_said_of_few_targets_or_an_undefined_metric() -> None:
-    assert paired_interval(lambda rows: float(len(rows)), lambda _: 0.0, 49) is None
-    assert influence_interval(0.5, np.ones(49), np.zeros(49)) is None
-    assert paired_interval(lambda rows: np.nan if len(rows) < 100 else 1.0, lambda _: 0.0, 100) is None
+    assert group_influences(lambda rows: float(len(rows)), 49) is None
+    assert paired_noise(np.ones(49), np.zeros(49)) is None
+    assert group_influences(lambda rows: np.nan if len(rows) < 100 else 1.0, 100) is None
 
 
 def test_targets_are_matched_whatever_their_order() -> None:

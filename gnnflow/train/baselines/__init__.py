@@ -7,8 +7,17 @@ candidates by counts. None knows the model. All are bounded: `rows.py` and `link
 from __future__ import annotations
 
 from gnnflow.train.baselines.edges import draw_edges, edge_baselines
-from gnnflow.train.baselines.links import link_baselines
+from gnnflow.train.baselines.links import ITEMS_SHOWN, items_shown, link_baselines
 from gnnflow.train.baselines.nodes import node_baselines
 from gnnflow.train.baselines.rows import draw_rows, own_columns
 
-__all__ = ["draw_edges", "draw_rows", "edge_baselines", "link_baselines", "node_baselines", "own_columns"]
+__all__ = [
+    "ITEMS_SHOWN",
+    "draw_edges",
+    "draw_rows",
+    "edge_baselines",
+    "items_shown",
+    "link_baselines",
+    "node_baselines",
+    "own_columns",
+]

@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DrawnEdges:
-    """Labelled edges of one split: both ends as dense ids [N], their labels, and their attributes [N, F]."""
+    """Labelled edges of one split: both ends as dense ids [N], their labels, and their attributes [N, F].
 
+    parts, rows: the partition that holds an edge, and its row among the stored ones there [N].
+    """
+
+    parts: IntArray
+    rows: IntArray
     sources: IntArray
     targets: IntArray
     labels: Array
@@ -38,11 +43,14 @@ class DrawnEdges:
 
 def edge_baselines(
     store: GraphStore, kinds: Sequence[Baseline], *, seed: int, threads: int, tell: Callable[[str], None]
-) -> BaselineFacts:
-    """Score baselines of edges on valid and test, and tell the time that each takes."""
+) -> tuple[BaselineFacts, dict[str, Array]]:
+    """Score baselines of edges on valid and test, and tell the time that each takes.
+
+    Returns the scores, and the test edges: `part`, `row` and `label` [N], and each baseline's outputs [N, C].
+    """
     facts, ends = store.facts, _end_widths(store)
     if not facts.splits.get("train"):
-        return BaselineFacts({}, 0, {}, dict.fromkeys(kinds, "the graph has no training labels"))
+        return BaselineFacts({}, 0, {}, dict.fromkeys(kinds, "the graph has no training labels")), {}
     width = facts.pair_attribute_width + sum(ends)
     why = "edges and their ends have no columns" if not width else ""
     why = why or (f"{width:,} columns are more than {MOST_COLUMNS:,}" if width > MOST_COLUMNS else "")
@@ -57,7 +65,10 @@ def edge_baselines(
     labels = {split: each.labels for split, each in drawn.items()}
     scored = score_baselines(store, kept, labels, columns_of, seed=seed, threads=threads, tell=tell)
     counts = {split: len(each) for split, each in labels.items() if split != "train"}
-    return BaselineFacts(scored.metrics, len(labels["train"]), counts, left_out)
+    test = {}
+    if (held := drawn.get("test")) is not None:
+        test = {"part": held.parts, "row": held.rows, "label": held.labels, **scored.test}
+    return BaselineFacts(scored.metrics, len(labels["train"]), counts, left_out), test
 
 
 def _end_widths(store: GraphStore) -> tuple[int, int]:
@@ -73,13 +84,15 @@ def draw_edges(store: GraphStore, split: str, *, most: int, seed: int) -> DrawnE
     attributes = ["attributes"] * bool(store.facts.pair_attribute_width)
     for part in range(store.num_partitions):
         pairs = store.pairs(part, ["src", "dst", "key", "split", "label", *attributes])
-        own = pairs.filter(pa.array(to_numpy(pairs["split"]) == SPLITS.index(split)))
+        rows = np.flatnonzero(to_numpy(pairs["split"]) == SPLITS.index(split))
+        own = pairs.take(pa.array(rows))
+        own = own.append_column("part", pa.array(np.full(len(rows), part))).append_column("row", pa.array(rows))
         both = own if kept is None else pa.concat_tables([kept, own])
         kept = both.take(pa.array(np.argsort(combine(to_numpy(both["key"]), word), kind="stable")[:most]))
     assert kept is not None, "a store has partitions"
-    sources, targets = (to_numpy(kept[name]).astype(np.int64) for name in ("src", "dst"))
-    held = to_matrix(kept["attributes"]) if attributes else np.zeros((len(sources), 0), np.float32)
-    return DrawnEdges(sources, targets, labels_of(kept["label"]), held)
+    parts, rows, sources, targets = (to_numpy(kept[name]).astype(np.int64) for name in ("part", "row", "src", "dst"))
+    held = to_matrix(kept["attributes"]) if attributes else np.zeros((kept.num_rows, 0), np.float32)
+    return DrawnEdges(parts, rows, sources, targets, labels_of(kept["label"]), held)
 
 
 def _columns(store: GraphStore, drawn: DrawnEdges, ends: tuple[int, int]) -> FloatArray:

@@ -39,7 +39,9 @@ MOST_LINKS = 10_000  # of a split, those with the smallest hashes
 MOST_SCORES = 2_000_000  # links times candidates of a split
 MOST_EDGES = 200  # of a source, and of a target: the interaction cut of Schelter et al. (RecSys 2012)
 MOST_HELD = 20_000_000  # training edges that item-kNN holds, about 150 bytes each at the most
-SHOWN = 10
+_SHOWN = 10
+ITEMS_SHOWN = f"items_at_{_SHOWN}"
+"""The metric of how many distinct targets a ranking shows."""
 _SOURCES_AT_ONCE = 512
 
 
@@ -53,25 +55,33 @@ class RankedLinks:
 
 def link_baselines(
     store: GraphStore, task: LinkTask, kinds: Sequence[Baseline], *, seed: int, tell: Callable[[str], None]
-) -> BaselineFacts:
-    """Score baselines of links on valid and test, and tell the time that each takes."""
+) -> tuple[BaselineFacts, dict[str, Array]]:
+    """Score baselines of links on valid and test, and tell the time that each takes.
+
+    Returns the scores, and the test links: `src` [B], `candidates` and each baseline's scores [B, 1 + K].
+    """
     left_out: dict[str, str] = {kind: why for kind in kinds if (why := _obstacle(store, kind))}
     rule = PairRule(task, seed, filtered_links(store, task))
     splits = [split for split in ("valid", "test") if store.facts.splits.get(split)]
     ranked = {split: _draw_links(store, rule, split) for split in splits}
     metrics: dict[str, float] = {}
+    test: dict[str, Array] = {}
+    if "test" in ranked:
+        test = {"src": ranked["test"].sources, "candidates": ranked["test"].candidates}
     for kind in [kind for kind in kinds if kind not in left_out]:
         begin = time.monotonic()
         for split, links in ranked.items():
             scores = _SCORES[kind](store, links).astype(np.float32)
+            if split == "test":
+                test[kind] = scores
             labels = np.zeros(len(scores), np.int64)
             found = metrics_of(scores, labels, label_kind="link", intervals=split == "test")
             metrics |= {f"{kind}.{name}": value for name, value in found.named(split).items()}
-            metrics[f"{kind}.{split}.items_at_{SHOWN}"] = _items_shown(scores, links)
+            metrics[f"{kind}.{split}.{ITEMS_SHOWN}"] = items_shown(scores, links.candidates)
         tell(f"baselines: {kind} in {time.monotonic() - begin:.1f} s")
     counts = {split: len(links.sources) for split, links in ranked.items()}
     edges = store.facts.splits.get("train", 0)
-    return BaselineFacts(metrics, edges, counts, left_out, 1 + task.negatives.evaluation)
+    return BaselineFacts(metrics, edges, counts, left_out, 1 + task.negatives.evaluation), test
 
 
 def _obstacle(store: GraphStore, kind: Baseline) -> str:
@@ -103,10 +113,10 @@ def _draw_links(store: GraphStore, rule: PairRule, split: str) -> RankedLinks:
     return RankedLinks(sources, candidates)
 
 
-def _items_shown(scores: Array, links: RankedLinks) -> int:
-    """Return how many distinct targets are among the first ten candidates of any link."""
-    first = np.argsort(-scores, axis=1, kind="stable")[:, :SHOWN]
-    return len(np.unique(np.take_along_axis(links.candidates, first, axis=1)))
+def items_shown(scores: Array, candidates: IntArray) -> int:
+    """Return how many distinct targets are among the first ten candidates of any link; both [B, 1 + K]."""
+    first = np.argsort(-scores, axis=1, kind="stable")[:, :_SHOWN]
+    return len(np.unique(np.take_along_axis(candidates, first, axis=1)))
 
 
 def _popularity(store: GraphStore, links: RankedLinks) -> Array:
