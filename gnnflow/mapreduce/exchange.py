@@ -99,7 +99,7 @@ def write_exchange(uri: str, emit: Emit, num_destinations: int) -> int:
     counts = np.bincount(emit.destination, minlength=num_destinations)
     assert len(counts) == num_destinations, "a row was sent to a partition that does not exist"
     bounds = offsets_of(counts)
-    # the rows; those of the table in the order of writing [n], None where it is the order of these rows
+    # the rows of the table, and in which order they are written [n]; None where that is their order
     rows, picked = _grouped(emit, bounds)
     # place, length and checksum of each destination's piece, an empty one by default [num_destinations, 3]
     index = np.zeros((num_destinations, _PIECE_FIELDS), np.int64)

@@ -49,12 +49,12 @@ def _order(values: IntArray | KeyArray, ascending: IntArray | None) -> IntArray:
     assert native is not None
     assert values.itemsize == np.int64().itemsize
     assert values.min(initial=0) >= 0
-    values = np.ascontiguousarray(values)
+    held = np.ascontiguousarray(values)
     # bits of the largest value and of the last row
     bits = int(values.max(initial=0)).bit_length(), max(len(values) - 1, 0).bit_length()
     order, spare = np.empty(len(values), np.int64), np.empty(len(values), np.uint64)
     into = None if ascending is None else ascending.ctypes.data
-    native.gnnflow_order(len(values), values.ctypes.data, *bits, order.ctypes.data, spare.ctypes.data, into)
+    native.gnnflow_order(len(held), held.ctypes.data, *bits, order.ctypes.data, spare.ctypes.data, into)
     return order
 
 
