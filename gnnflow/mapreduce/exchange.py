@@ -32,7 +32,7 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import StorageError
 from gnnflow.mapreduce.mapped import ArrayWriter, Kept, map_arrays
 from gnnflow.native import group
-from gnnflow.storage.columns import combine, is_plain, take_rows, to_numpy
+from gnnflow.storage.columns import combine, are_numbers, take_rows, to_numpy
 from gnnflow.storage.filesystem import join, open_arrow
 from gnnflow.storage.writing import open_output
 
@@ -75,7 +75,7 @@ class Emit:
     compressed: bool = True
 
 
-class Grouped(NamedTuple):
+class RowOrder(NamedTuple):
     """Rows of a table, and which of them to write in which order [n]; None for each once, as they are."""
 
     rows: pa.Table
@@ -169,19 +169,19 @@ def _widened(piece: pa.Table) -> pa.Table:
     return piece
 
 
-def _grouped(emit: Emit, bounds: IntArray) -> Grouped:
+def _grouped(emit: Emit, bounds: IntArray) -> RowOrder:
     """Group an emit's rows by destination. bounds: where each destination's rows begin and end then."""
     rows = emit.rows.combine_chunks()
     if not np.any(emit.destination[1:] < emit.destination[:-1]):
-        return Grouped(rows, emit.picked)
-    if emit.picked is None and all(map(is_plain, rows.columns)):
+        return RowOrder(rows, emit.picked)
+    if emit.picked is None and all(map(are_numbers, rows.columns)):
         columns = group([to_numpy(column) for column in rows.columns], emit.destination, bounds)
         if columns is not None:
-            return Grouped(pa.table(dict(zip(rows.column_names, columns, strict=True)), schema=rows.schema), None)
+            return RowOrder(pa.table(dict(zip(rows.column_names, columns, strict=True)), schema=rows.schema), None)
     # NumPy sorts small integers by counting, ten times as fast as others
     small = np.min_scalar_type(int(emit.destination.max()))
     order = np.argsort(emit.destination.astype(small), kind="stable")
-    return Grouped(rows, order if emit.picked is None else emit.picked[order])
+    return RowOrder(rows, order if emit.picked is None else emit.picked[order])
 
 
 def read_exchange(uri: str, destination: int) -> pa.Table:

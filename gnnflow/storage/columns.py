@@ -109,7 +109,7 @@ def take_rows(table: pa.Table, rows: Array) -> pa.Table:
     return pa.table([_taken(combine(column), rows) for column in table.columns], schema=table.schema)
 
 
-def is_plain(column: Column) -> bool:
+def are_numbers(column: Column) -> bool:
     """Return whether a column is of numbers, none of them missing."""
     return (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)) and not column.null_count
 
@@ -117,7 +117,7 @@ def is_plain(column: Column) -> bool:
 def _taken(column: Any, rows: Array) -> Any:
     if _is_matrix(column):
         return from_matrix(_matrix(column)[rows])
-    if is_plain(column):
+    if are_numbers(column):
         return pa.array(column.to_numpy()[rows])
     return column.take(pa.array(rows))
 
