@@ -372,7 +372,10 @@ def build_edges(
 
 def _pairs(rows: pa.Table, *, book: PartitionBook, part: int) -> IntArray:
     """Return both ends of edges into a part as one integer [E], in the order of (destination, source)."""
-    return (to_numpy(rows["dst"]) - book.start(part) << _node_bits(book)) | to_numpy(rows["src"])
+    pairs: IntArray = to_numpy(rows["dst"]) - book.start(part)
+    pairs <<= _node_bits(book)
+    pairs |= to_numpy(rows["src"])
+    return pairs
 
 
 def _node_bits(book: PartitionBook) -> int:

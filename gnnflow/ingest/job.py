@@ -134,7 +134,10 @@ class IngestJob:
 
     def home_of(self, ids: pa.Array) -> IntArray:
         """Return the partition that each id's node lives in."""
-        return (id_keys(ids) % np.uint64(self.partitions)).astype(np.int64)
+        keys = id_keys(ids)
+        home = np.empty(len(keys), np.int64)
+        np.remainder(keys, np.uint64(self.partitions), out=home.view(np.uint64))
+        return home
 
     def set_aside(self, name: str, rows: pa.Table) -> tuple[FileEntry, ...]:
         """Commit quarantined rows, if there are any."""

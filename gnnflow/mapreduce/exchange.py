@@ -32,7 +32,7 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import StorageError
 from gnnflow.mapreduce.mapped import ArrayWriter, Kept, map_arrays
 from gnnflow.native import group
-from gnnflow.storage.columns import combine, are_numbers, take_rows, to_numpy
+from gnnflow.storage.columns import are_numbers, combine, take_rows, to_numpy
 from gnnflow.storage.filesystem import join, open_arrow
 from gnnflow.storage.writing import open_output
 
