@@ -7,8 +7,9 @@ any run; a missing store is made first, and it needs no labels. After a rollback
 Where the tables have labels the scores are judged by them, and they are compared with the scores before: the model's
 list of scorings (`registry/scores.py`) keeps both.
 
-Nothing trains here, so no edge is held out: if the config's run hides edges from its model (links, and labels of edges
-that carry no messages), the tables are ingested once more with every edge, even for the run's version.
+Nothing trains here, so tables need no train or valid targets, and no edge is held out: if the config's run hides edges
+from its model (links, and labels of edges that carry no messages), the tables are ingested once more with every edge,
+even for the run's version.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gnnflow.config.task_section import NoSplit, decide_of
 from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
-from gnnflow.graph.labels import AUTO, choose_metric
+from gnnflow.graph.labels import AUTO, LABEL_KINDS, choose_metric
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.registry.scores import read_scores, record_score
@@ -34,10 +35,11 @@ from gnnflow.stages.base import StageResult
 from gnnflow.stages.champion import make_inputs, make_store, other_code, scaled_for
 from gnnflow.stages.guards import check_scored
 from gnnflow.stages.infer import Learned, score_graph
-from gnnflow.stages.resolve import resolve
+from gnnflow.stages.resolve import resolve_beside
 from gnnflow.stages.running import do_once
 from gnnflow.stages.score_figures import Figures, Model, ScoreDrift, drift_between, figures_of
 from gnnflow.stages.score_guards import check_drift
+from gnnflow.stages.trained_targets import trained_targets
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed, fingerprint_of
 from gnnflow.storage.run_folder import PREDICTIONS, check_run, metric_of
@@ -92,7 +94,7 @@ def run(context: StageContext) -> ScoreResult:
     turns the certificate off; GuardError if tables or predictions changed more than it allows.
     """
     begin = time.monotonic()
-    context = with_all_edges(context)
+    context = to_score(context)
     config = context.config
     if not config.infer.parity_samples:
         raise ConfigError(
@@ -126,7 +128,7 @@ def run(context: StageContext) -> ScoreResult:
 
 def is_quick(context: StageContext) -> bool:
     """Return whether the predictions of the model in service exist already."""
-    context = with_all_edges(context)
+    context = to_score(context)
     _, version = in_service(context.config)
     if version is None:
         return False
@@ -152,13 +154,14 @@ def _judge(context: StageContext, version: Version, folder: str) -> tuple[Figure
         found, drift = Figures.read(last.figures), ScoreDrift.read(last.drift) if last.drift else None
         check_drift(context.config, found, drift, folder=folder)
         return found, drift
-    found, drift = figures_of(folder, _model_of(context, version)), None
+    model = _model_of(context, version)
+    found, drift = figures_of(folder, model), None
     earlier = [each for each in (last, *records) if each is not None and each.folder != folder]
     if earlier:
         by = "" if earlier[0].version == version.version else f" by version {earlier[0].version}"
         drift = drift_between(found, Figures.read(earlier[0].figures), against=f"the scores of {earlier[0].at}{by}")
     elif folder != version.run and exists(join(version.run, RUN)):
-        of_run = figures_of(version.run, _model_of(context, version))
+        of_run = figures_of(version.run, model)
         drift = drift_between(found, of_run, against=f"the predictions of version {version.version}'s own run")
     check_drift(context.config, found, drift, folder=folder)  # a scoring that is stopped is no one's reference
     graph = context.config.graph.model_dump(mode="json")
@@ -185,11 +188,13 @@ def _model_of(context: StageContext, version: Version) -> Model:
         headline = choose_metric(AUTO, kind)
     decision = read_decision(version.uri, read=version.read)
     deciding = None if decision is None else Deciding.of(decide_of(context.config.task), decision.threshold)
-    return Model(kind, version.class_names, headline, deciding)
+    trained = trained_targets(version) if LABEL_KINDS[kind].has_labels else None
+    return Model(kind, version.class_names, headline, deciding, trained)
 
 
-def with_all_edges(context: StageContext) -> StageContext:
-    """Return the run of the same tables without held-out edges, which may be this run."""
+def to_score(context: StageContext) -> StageContext:
+    """Return the run of the same tables that nothing trains on: without held-out edges, and with any splits."""
+    context = replace(context, run=replace(context.run, trains=False))
     task = context.config.task
     targets = EdgeTargets.of(task, context.config.graph, seed=context.config.seed)
     if targets is None or not targets.hide_edges:
@@ -198,7 +203,7 @@ def with_all_edges(context: StageContext) -> StageContext:
     # the start of training changes no score, and may be gone
     train = context.config.train.model_copy(update={"start": None})
     config = context.config.model_copy(update={"task": task.model_copy(update=changed), "train": train})
-    return replace(context, run=resolve(config, tables=context.run.tables))
+    return replace(context, run=resolve_beside(context.run, config))
 
 
 def in_service(config: Config) -> tuple[str, Version | None]:
@@ -220,7 +225,7 @@ def _is_of_this_run(context: StageContext, version: Version) -> bool:
 def _theirs(context: StageContext, version: Version) -> StageContext:
     """Return the run of today's tables with the version's sampling and scales."""
     config = _as_trained(scaled_for(context, version), version)
-    return replace(context, run=resolve(config, tables=context.run.tables))
+    return replace(context, run=resolve_beside(context.run, config))
 
 
 def _reads(context: StageContext, version: Version) -> tuple[str, ...]:

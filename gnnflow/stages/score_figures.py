@@ -1,8 +1,8 @@
 """Figures of a model's predictions: metrics where the tables have labels, their distribution, and its drift.
 
 Everything is read from the predictions themselves, file by file, so a run's and a later month's are judged alike.
-Targets of the train split do not count in metrics: the model may have learned their labels. A distribution is the
-share of each predicted class and the counts of the scores, by which two months are compared with the population
+Targets that the model was trained on do not count in metrics, whatever split these tables give them. A distribution is
+the share of each predicted class and the counts of the scores, by which two months are compared with the population
 stability index that guards use.
 
 Shapes: N targets, C classes.
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.stages.trained_targets import TrainedTargets
 
 SHIFTED = 0.25
 """The index of a shift by custom; the default of `guards.psi`."""
@@ -55,7 +56,7 @@ class Figures:
     """The figures of some predictions.
 
     scored: the column that `mean`, `quantiles` and `scores` describe, "" for links. shares: of each predicted class or
-    label. metrics: `score.<metric>`, of the targets that have a label and are not in train; empty where none are.
+    label. metrics: `score.<metric>`, of the targets that have a label and were not trained on; empty where none are.
     headline: the metric that chose the model. notes: sentences on what was not measured.
     """
 
@@ -85,7 +86,7 @@ class Figures:
         """Yield sentences for a person, the same for figures that were read from a document, whose keys are sorted."""
         yield from (self._metric_line(name) for name in sorted(self.metrics) if not is_bound(name))
         if self.metrics:
-            yield f"labels: {self.labelled:,} targets outside of train have one"
+            yield f"labels: {self.labelled:,} targets that the model was not trained on have one"
         yield from self.notes
         if self.counts:
             most = sorted(self.counts.items(), key=lambda each: (-each[1], each[0]))[:_SHOWN]
@@ -107,12 +108,14 @@ class Model:
     """The properties of the model that scored.
 
     names: of its classes. headline: the metric that chose it. deciding: how decisions between two classes are measured.
+    trained: the targets that it was trained on; None where its training's graph store is gone.
     """
 
     kind: LabelKind
     names: tuple[str, ...]
     headline: str
     deciding: Deciding | None = None
+    trained: TrainedTargets | None = None
 
 
 def figures_of(folder: str, model: Model) -> Figures:
@@ -160,9 +163,10 @@ class _Gathered:
 
     def _keep(self, table: pa.Table, scores: FloatArray) -> None:
         label = combine(table[LABEL_COLUMN])
-        has, in_train = to_numpy(pc.is_valid(label)), to_numpy(pc.equal(table[SPLIT_COLUMN], "train"))
-        self.trained += int((has & in_train).sum())
-        rows = np.flatnonzero(has & ~in_train)
+        trained, has = self.model.trained, to_numpy(pc.is_valid(label))
+        learned = to_numpy(pc.equal(table[SPLIT_COLUMN], "train")) if trained is None else trained.among(table)
+        self.trained += int((has & learned).sum())
+        rows = np.flatnonzero(has & ~learned)
         labels, known = _numbers(label.take(rows), self.model, scores.shape[1])
         self.unknown += int((~known).sum())
         self.kept.append((_logits(scores[rows[known]], self.model.kind), labels[known]))
@@ -172,8 +176,13 @@ class _Gathered:
         notes: list[str] = []
         labelled = sum(len(labels) for _, labels in self.kept)
         if self.trained:
-            text = "may have learned from them: they are in the split train of these tables"
-            notes.append(f"{self.trained:,} more labels are not counted, since the model {text}")
+            text = "was trained on these targets"
+            if self.model.trained is None:
+                text = (
+                    "may have learned them: they are in the split train of these tables, and the graph store of its "
+                    "training is gone"
+                )
+            notes.append(f"{self.trained:,} labels are not counted, since the model {text}")
         if self.unknown:
             notes.append(f"{self.unknown:,} labels are of classes that the model does not know, and are not counted")
         values: dict[str, float] = {}
