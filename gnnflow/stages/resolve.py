@@ -174,8 +174,8 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     return replace(run, config=config, fingerprints=_fingerprints(run, start))
 
 
-def resolve_beside(run: ResolvedRun, config: Config) -> ResolvedRun:
-    """Return the run of another config on the tables of a run, which trains or only scores as that one does."""
+def resolve_again(run: ResolvedRun, config: Config) -> ResolvedRun:
+    """Return the run of another config on the tables of a run; it trains if that one does."""
     return replace(resolve(config, tables=run.tables), trains=run.trains)
 
 

@@ -42,6 +42,7 @@ class SomeScores(StageResult):
     predictions: pa.Table
     metrics: dict[str, float] = field(default_factory=dict)
     drift: None = None
+    report: str = ""
 
     def lines(self) -> Iterator[str]:
         """Yield a table: the names of columns, and each node's predictions."""

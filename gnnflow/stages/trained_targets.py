@@ -9,6 +9,7 @@ Shapes: n targets.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.config import STAGES
+from gnnflow.graph.errors import StorageError
+from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.splits import SPLITS
+from gnnflow.stages.base import Artifact
 from gnnflow.storage.columns import as_ids, combine, to_numpy
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import committed, read_manifest
@@ -57,14 +61,27 @@ class TrainedTargets:
 
 
 def trained_targets(version: Version) -> TrainedTargets | None:
-    """Return the targets that a version was trained on; None where the graph store of its training is gone."""
-    uri = [artifact for stage, artifact in version.artifacts.items() if STAGES[stage].writes_store][-1]
-    if not committed(uri):
+    """Return the targets that a version was trained on; None where `training_store` finds none."""
+    stored = training_store(version)
+    if stored is None:
         return None
-    store = GraphStore.of(uri, read_manifest(uri))
+    store = GraphStore.of(stored.uri, stored.manifest)
     read = _train_edges if store.facts.targets == "edges" else _train_nodes
     parts = [read(store, partition) for partition in range(store.num_partitions)]
     return TrainedTargets({name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]})
+
+
+def training_store(version: Version) -> Artifact | None:
+    """Return the graph store of a version's training; None where it is gone, or of another version of gnnflow."""
+    writers = [stage for stage in STAGES if STAGES[stage].writes_store and stage in version.artifacts]
+    uri = version.artifacts[writers[-1]]
+    if not committed(uri):
+        return None
+    with suppress(StorageError):
+        stored = Artifact(uri, read_manifest(uri))
+        stored.facts(GraphFacts)
+        return stored
+    return None
 
 
 def _train_nodes(store: GraphStore, partition: int) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.registry.scores import find_score, last_score, read_scores
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.score_figures import Figures, drift_between
+from gnnflow.stages.score_drift import drift_between
+from gnnflow.stages.score_figures import Figures
 from tests.small_graphs import graph_config, write_graph
 
 TRAIN = {"epochs": 20, "batch_size": 64, "threads": 1}

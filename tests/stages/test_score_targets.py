@@ -86,7 +86,9 @@ def test_without_the_graph_store_of_the_training_the_split_of_the_tables_decides
     write_month(tmp_path, split="train", first_id=10_000)
     found = score.run(StageContext.of(context.config)).figures
     assert (found.metrics, found.labelled) == ({}, 0)
-    assert any("200 labels" in each and "the graph store of its training is gone" in each for each in found.notes)
+    assert any(
+        "200 labels" in each and "the graph store of its training can no longer be read" in each for each in found.notes
+    )
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
