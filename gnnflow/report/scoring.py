@@ -1,4 +1,4 @@
-"""A scoring on one page: its metrics beside the model's own, the drift in words, and where the predictions lie."""
+"""A scoring on one page: its metrics and the model's own, the drift in words, and the place of the predictions."""
 
 from __future__ import annotations
 

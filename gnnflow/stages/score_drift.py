@@ -68,9 +68,7 @@ class Shift:
     def text(self) -> str:
         """The shift as half a sentence."""
         verdict = "shifted" if self.is_shift else "did not shift"
-        return (
-            f"{verdict}: PSI {self.psi:.3g} (a shift from {SHIFTED:g} on; chance alone gives up to {self.chance:.3g})"
-        )
+        return f"{verdict}: PSI {self.psi:.3g} (a shift from {SHIFTED + self.chance:.3g} on)"
 
 
 @dataclass(frozen=True)
@@ -129,28 +127,27 @@ class ScoreDrift:
         )
 
     def verdict(self, headline: str) -> str:
-        """Return what was compared, what shifted, and whether the headline metric got worse, in words."""
+        """Return whether the headline metric got worse, what was compared, and what shifted, in words."""
         change = next((each for each in self.changes if each.name == headline), None)
-        shifted = [name for name, shift in self.scores if shift.is_shift]
-        if self.columns_shifted:
-            shifted.append(f"{self.columns_shifted:,} of {self.columns_compared:,} columns")
         compared = [name for name, _ in self.scores]
+        shifted = [name for name, shift in self.scores if shift.is_shift]
         if self.columns_compared:
             compared.append(f"{self.columns_compared:,} columns of nodes (with the tables of training)")
-        looked = f"compared were {listed(compared)}" if compared else "no distribution was compared"
-        found = f"{listed(shifted)} shifted" if shifted else "none of them shifted" if compared else ""
-        text = "; ".join(filter(None, (looked, found)))
+        if self.columns_shifted:
+            shifted.append(f"{self.columns_shifted:,} of {self.columns_compared:,} columns")
+        found = f"{listed(shifted)} shifted" if shifted else "none of them shifted"
+        looked = f"Compared were {listed(compared)}: {found}" if compared else "No distribution was compared"
         if change is None:
-            return f"{text}. The metric that chose the model has no value here or before, so its change is not known"
+            return f"the metric that chose the model was not measured both now and before. {looked}"
         noise = "" if change.beyond_noise is None else " by more than noise"
-        if not change.is_worse:
-            return f"{text}. {headline} did not get worse{noise}"
-        if shifted:
-            return f"{text}. {headline} got worse{noise}"
+        got = "got worse" if change.is_worse else "did not get worse"
+        text = f"{headline} {got}{noise} ({metric_text(change.now)}, {metric_text(change.before)} before). {looked}"
+        if shifted or not change.is_worse:
+            return text
         cause = "the relation of columns to label may have changed"
         if not self.columns_compared:
-            cause = f"columns may have shifted, or {cause}"
-        return f"{text}. {headline} got worse{noise} all the same: {cause}"
+            cause = f"columns may have shifted unseen, or {cause}"
+        return f"{text}, and the metric got worse all the same, so {cause}"
 
     def lines(self) -> Iterator[str]:
         """Yield sentences for a person, the headline's change first."""

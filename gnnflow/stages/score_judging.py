@@ -1,4 +1,4 @@
-"""Judges the predictions of a scoring, beside the scoring before, and adds them to the model's list of scorings."""
+"""Judges the predictions of a scoring, compares them with earlier ones, and keeps both in the list of scorings."""
 
 from __future__ import annotations
 

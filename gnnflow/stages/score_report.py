@@ -1,4 +1,4 @@
-"""The report of a scoring: a page beside its record, made from the record and the version that scored."""
+"""The report of a scoring: a page in the folder of its record, made from that and the version that scored."""
 
 from __future__ import annotations
 
