@@ -91,13 +91,16 @@ def test_without_the_graph_store_of_the_training_the_split_of_the_tables_decides
     )
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_labels_of_later_edges_are_judged_unless_the_model_learned_the_pair(tmp_path: Path, split: str) -> None:
+@pytest.mark.parametrize(("split", "messages"), [("train", False), ("test", True)])
+def test_labels_of_later_edges_are_judged_unless_the_model_learned_the_pair(
+    tmp_path: Path, split: str, *, messages: bool
+) -> None:
     edges = write_labelled(tmp_path)
     names = np.array(["train", "valid", "test"])[np.arange(edges.num_rows) % 3]
     edges = edges.append_column("split", pa.array(names, mask=edges["label"].is_null().to_numpy()))
     pq.write_table(edges, tmp_path / "edges.parquet")
-    config = config_of(tmp_path, task={"split": {"kind": "column"}}, graph={"classes": ["legal", "illicit"]})
+    task = {"split": {"kind": "column"}, "messages": messages}
+    config = config_of(tmp_path, task=task, graph={"classes": ["legal", "illicit"]})
     context = StageContext.of(config)
     pipeline.run(context)
     publish.run(context)
