@@ -48,7 +48,7 @@ def judge(context: StageContext, version: Version, folder: str, *, graph: GraphF
         found, drift = Figures.read(last.figures), ScoreDrift.read(last.drift) if last.drift else None
         check_drift(context.config, found, drift, folder=folder)
         return Judged(found, drift, last)
-    model = _model_of(context, version)
+    model = _model_of(context, version, is_judged=graph.labelled > 0)
     found, drift = figures_of(folder, model), None
     earlier = [each for each in (last, *records) if each is not None and each.folder != folder]
     if earlier:
@@ -73,7 +73,8 @@ def judge(context: StageContext, version: Version, folder: str, *, graph: GraphF
     return Judged(found, drift, record)
 
 
-def _model_of(context: StageContext, version: Version) -> Model:
+def _model_of(context: StageContext, version: Version, *, is_judged: bool) -> Model:
+    """Return the properties of a version. is_judged: whether tables have labels, so that learned targets matter."""
     from gnnflow.layers.saved import read_decision
     from gnnflow.train.decisions import Deciding
 
@@ -84,5 +85,5 @@ def _model_of(context: StageContext, version: Version) -> Model:
         headline = choose_metric(AUTO, kind)
     decision = read_decision(version.uri, read=version.read)
     deciding = None if decision is None else Deciding.of(decide_of(context.config.task), decision.threshold)
-    trained = trained_targets(version) if LABEL_KINDS[kind].has_labels else None
+    trained = trained_targets(version) if is_judged and LABEL_KINDS[kind].has_labels else None
     return Model(kind, version.class_names, headline, deciding, trained)
