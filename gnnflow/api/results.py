@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gnnflow.layers import Model
     from gnnflow.stages.pipeline import RunResult
     from gnnflow.stages.score import ScoreResult
-    from gnnflow.stages.score_figures import ScoreDrift
+    from gnnflow.stages.score_drift import ScoreDrift
     from gnnflow.stages.score_ids import SomeScores
 
 
@@ -142,6 +142,11 @@ class Scores:
         """The folder of the predictions; empty where ids were asked, whose predictions are not written."""
         held = self._result.predictions
         return held if isinstance(held, str) else ""
+
+    @property
+    def report(self) -> str:
+        """The HTML page of these scores: metrics, drift, and links; empty where ids were asked."""
+        return self._result.report
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -199,6 +199,7 @@ def score(
     typer.echo(f"\nmodel        {scores.model}")
     if scores.uri:
         typer.echo(f"predictions  {scores.uri}")
+        typer.echo(f"report       {scores.report}")
     _say_place(out)
 
 
@@ -331,17 +332,24 @@ def costs(
 
 
 def report(
-    run_uri: Annotated[str, typer.Argument(metavar="RUN", help="A run's URI, or the name of a run in the workspace.")],
+    run_uri: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's URI, or the name of a run in the workspace; or NAME@champion, or the folder of predictions, "
+            "for a scoring.",
+        ),
+    ],
     workspace: WorkspaceOption = None,
     *,
     opens: Annotated[
         bool, typer.Option("--open", help="Open it in the browser; of a bucket, a temporary copy.")
     ] = False,
 ) -> None:
-    """Print the path of a run's HTML report, making it again where it is missing."""
-    from gnnflow.stages.report import report_of
+    """Print the path of the HTML report of a run or a scoring, making it again where it is missing."""
+    from gnnflow.stages.score_report import report_at
 
-    uri = report_of(run_uri, workspace=workspace or default_workspace())
+    uri = report_at(run_uri, workspace=workspace or default_workspace())
     typer.echo(uri)
     if opens:
         from gnnflow.cli.opening import open_report

@@ -57,7 +57,8 @@ class IngestJob:
     """The job that every ingest task gets: where to write, and the tables, whose chunks an error may name.
 
     scales, ranges: given scales and ranges of columns, which then do not follow from the tables (`graph.scaled_as`).
-    memory: bytes that a worker may have.
+    memory: bytes that a worker may have. trains: whether a model will train on the tables, for which train and valid
+    need targets.
     """
 
     artifact: str
@@ -66,6 +67,7 @@ class IngestJob:
     scales: Scales = field(default_factory=dict)
     ranges: Ranges = field(default_factory=dict)
     memory: int = 2 << 30
+    trains: bool = True
 
     @cached_property
     def graph(self) -> GraphSchema:

@@ -176,10 +176,11 @@ def split_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:
 
 def _refuse_splits(read: Tables, counts: Mapping[str, int]) -> None:
     """Raise TableError where no target is in train or valid."""
+    labelled = read.labelled
     if read.targets is None:
-        refuse_empty_splits(read.labelled, counts, aside="")
+        refuse_empty_splits(counts, labelled.config.split_column, labelled.schema.drawn, where=labelled.uri)
     elif getattr(read.targets.task.split, "valid", None) != 0:  # 0 is a mistake of the config, told there
-        refuse_empty_edge_splits(read.labelled, counts, read.targets, aside="")
+        refuse_empty_edge_splits(counts, read.targets, where=labelled.uri)
 
 
 def target_errors(preview: Preview, config: GraphConfig) -> list[GnnflowError]:

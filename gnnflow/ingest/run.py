@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.tables import EdgeTable, NodeTable
-    from gnnflow.ingest.targets import EdgeTargets
+    from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.sampling.pairs import SplitBounds
     from gnnflow.storage.writing import FileEntry
 
-_ALONE = "To score without training, set graph.label to null."
+_ALONE = "A published model scores them as they are: gnnflow score."
 _FEW_TIMES = "Rows of one time are in one split, and there are too few times. Set task.split to {kind: random}."
 _FEW_CLASSES = 1000
 
@@ -59,7 +59,7 @@ class IngestResult:
 def run_rounds(
     job: IngestJob, runner: RoundRunner, *, check_rows: Callable[[Mapping[str, RowCounts]], None]
 ) -> IngestResult:
-    """Run ingest. Raises TableError for the first bad row under `fail`, and for splits without train or valid targets.
+    """Run ingest. Raises TableError for the first bad row under `fail`, and where training lacks targets.
 
     check_rows: raises where too many rows of a table were set aside, which may be why a split is empty.
     """
@@ -146,46 +146,45 @@ def _set_aside(rows: RowCounts) -> str:
 
 def _check_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts) -> None:
     labelled = job.tables.labelled
-    if not labelled.schema.has_split or not labelled.schema.has_labels:
+    if not job.trains or not labelled.schema.has_split or not labelled.schema.has_labels:
         return
-    refuse_empty_splits(labelled, count_splits(records), aside=_set_aside(rows))
+    column, drawn = labelled.config.split_column, labelled.schema.drawn
+    refuse_empty_splits(count_splits(records), column, drawn, where=labelled.uri, aside=_set_aside(rows))
 
 
-def refuse_empty_splits(labelled: NodeTable | EdgeTable, counts: Mapping[str, int], *, aside: str) -> None:
-    """Raise TableError where no labelled node is in train or valid. aside: half a sentence about lost rows."""
-    is_drawn = labelled.schema.drawn is not None
+def refuse_empty_splits(
+    counts: Mapping[str, int], column: str, drawn: DrawnSplit | None, *, where: str, aside: str = ""
+) -> None:
+    """Raise TableError where no labelled node is in train or valid, for a training alone.
+
+    column: of the splits where none are drawn. aside: half a sentence about lost rows.
+    """
     for name in ("train", "valid"):
         if not counts[name]:
-            found = (
-                "no labelled node was drawn for"
-                if is_drawn
-                else f"column {labelled.config.split_column!r}: no row is in"
-            )
+            found = f"column {column!r}: no row is in" if drawn is None else "no labelled node was drawn for"
             raise TableError(
-                f"{found} split {name!r} (counts: {counts}{aside})",
-                where=labelled.uri,
+                f"{found} split {name!r} (counts: {dict(counts)}{aside})",
+                where=where,
                 fix=_FEW_TIMES
-                if labelled.schema.drawn is not None and labelled.schema.drawn.kind == "time"
-                else f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
-                + _ALONE,
+                if drawn is not None and drawn.kind == "time"
+                else f"Training needs train and valid rows with labels{': see task.split' if drawn else ''}. {_ALONE}",
             )
 
 
 def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob, rows: RowCounts, *, targets: EdgeTargets) -> None:
-    if targets.are_split:
-        refuse_empty_edge_splits(job.tables.labelled, count_splits(records), targets, aside=_set_aside(rows))
+    if job.trains and targets.are_split:
+        where = job.tables.labelled.uri
+        refuse_empty_edge_splits(count_splits(records), targets, where=where, aside=_set_aside(rows))
 
 
-def refuse_empty_edge_splits(
-    labelled: NodeTable | EdgeTable, counts: Mapping[str, int], targets: EdgeTargets, *, aside: str
-) -> None:
-    """Raise TableError where no target edge is in train or valid. aside: half a sentence about lost rows."""
+def refuse_empty_edge_splits(counts: Mapping[str, int], targets: EdgeTargets, *, where: str, aside: str = "") -> None:
+    """Raise TableError where no target edge is in train or valid, for a training alone. aside: as for nodes."""
     alone = f" {_ALONE}" if targets.have_labels else ""
     for name in ("train", "valid"):
         if not counts[name]:
             raise TableError(
                 f"no edge is in split {name!r} (counts: {dict(counts)}{aside})",
-                where=labelled.uri,
+                where=where,
                 fix=_FEW_TIMES
                 if targets.by_time
                 else f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",

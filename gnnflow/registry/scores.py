@@ -1,6 +1,7 @@
 """The scores that published models gave, in order: which version scored which tables, and where the predictions lie.
 
 registry/<name>/scores/<number>.json    written once, exclusively; the highest number is the last scoring
+registry/<name>/scores/<number>.html    its report, made again from the record where it is missing
 
 Artifacts are named by content alone, so without this list nobody could say which predictions are current, what the
 month before looked like, or which model made a folder of embeddings. It holds figures, no predictions. Whoever deletes
@@ -53,6 +54,10 @@ class ScoreRecord:
     def predictions(self) -> str:
         """The folder of the predictions."""
         return join(self.folder, _PREDICTIONS)
+
+    def page_in(self, workspace: str) -> str:
+        """Return the place of this scoring's report."""
+        return join(model_folder(workspace, self.name), _SCORES, f"{self.number:08d}.html")
 
     @property
     def is_there(self) -> bool:

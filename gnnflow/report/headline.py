@@ -149,13 +149,13 @@ def metric_table(inputs: ReportInputs) -> MetricTable:
     scores = [key for key in found if key.partition(".")[0] in splits and _is_score(key)]
     names = list(dict.fromkeys(key.partition(".")[2] for key in scores))
     rows = [
-        MetricRow(sentence(metric_name(name)), tuple(_cell(inputs.metrics, f"{split}.{name}") for split in splits))
+        MetricRow(sentence(metric_name(name)), tuple(score_cell(inputs.metrics, f"{split}.{name}") for split in splits))
         for name in names
     ]
     baselines = [
         MetricRow(
             f"{sentence(metric_name(name))}, {'without edges' if of == NO_EDGES else baseline_name(of, name)}",
-            tuple(_cell(held, f"{split}.{name}") for split in splits),
+            tuple(score_cell(held, f"{split}.{name}") for split in splits),
         )
         for of, held in inputs.every_baseline.items()
         for name in dict.fromkeys(key.partition(".")[2] for key in held if _is_score(key) and not is_bound(key))
@@ -245,7 +245,8 @@ def _predictions_tile(inputs: ReportInputs) -> Tile:
     return Tile("Predictions", inputs.predictions_uri, "Parquet, with your own ids", is_path=True)
 
 
-def _cell(metrics: Mapping[str, float], key: str) -> str:
+def score_cell(metrics: Mapping[str, float], key: str) -> str:
+    """Return a score with its interval as a cell of a table; empty where it was not measured."""
     if key not in metrics:
         return ""
     value, interval = metrics[key], _interval(metrics, key)

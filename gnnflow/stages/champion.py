@@ -26,7 +26,7 @@ from gnnflow.neighbors.link_candidates import filtered_links
 from gnnflow.registry.signature import misfits, other_columns, signature_of
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import neighbors_of
-from gnnflow.stages.resolve import resolve
+from gnnflow.stages.resolve import resolve_again
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.manifest import committed
 
@@ -175,7 +175,7 @@ def _rescaled(context: StageContext, version: Version) -> StageContext:
     config = scaled_for(context, version)
     if config.graph == context.config.graph:
         return context
-    theirs = replace(context, run=resolve(config, tables=context.run.tables))
+    theirs = replace(context, run=resolve_again(context.run, config))
     make_inputs(theirs, version, shards=True)
     return theirs
 

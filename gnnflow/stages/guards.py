@@ -187,7 +187,7 @@ def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str, 
     config, guards = context.config.graph, context.config.guards
     figures, breaches = (_of_training if trains else _of_scoring)(context, new, old)
     if guards.psi is not None:
-        drifts, gone = _drifts(new, old)
+        drifts, gone = column_drifts(new, old)
         if trains and new.class_counts and old.class_counts:
             drifts[_label_column(config, new)] = class_drift(*_class_counts(old, new))
         figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
@@ -299,7 +299,7 @@ def _label_column(config: GraphConfig, graph: GraphFacts) -> str:
     return config.of_targets(edges=graph.targets == "edges").label_column
 
 
-def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[str]]:
+def column_drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[str]]:
     """Return the drift of each column that both graphs have, and the names of the other columns.
 
     A value of an encoded column that only one graph has is no row's in the other.

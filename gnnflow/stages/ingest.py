@@ -81,7 +81,13 @@ def work(run: StageRun) -> Made:
     if tables.classes is not None:
         tell(tables.classes.text)
     job = IngestJob(
-        run.artifact, graph, tables, run.resolved.scales, run.resolved.ranges, memory=memory_of_worker(run.config)
+        run.artifact,
+        graph,
+        tables,
+        run.resolved.scales,
+        run.resolved.ranges,
+        memory=memory_of_worker(run.config),
+        trains=run.resolved.trains,
     )
     if (version := find_scales(run.config)) is not None:
         _check_scales(job, version)

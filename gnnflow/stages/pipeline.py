@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
@@ -29,11 +29,19 @@ from gnnflow.stages.paired import measure_pairs
 from gnnflow.stages.report import write_report
 from gnnflow.stages.running import do_alone, make_artifact
 from gnnflow.storage.attempts import kept_attempt
-from gnnflow.storage.documents import write_document
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import committed
-from gnnflow.storage.run_folder import METRICS, PREDICTIONS, REPORT, damaged_files, latest_run, read_metrics, read_run
+from gnnflow.storage.run_folder import (
+    METRICS,
+    PREDICTIONS,
+    REPORT,
+    damaged_files,
+    latest_run,
+    read_metrics,
+    read_run,
+    write_record,
+)
 from gnnflow.storage.verified import read_verified
 from gnnflow.storage.writing import replace_file, write_json
 
@@ -176,7 +184,7 @@ def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> bo
         "reused": reused,
     }
     files.append(write_report(uri, record, metrics))
-    write_document(context.run.record, {**record, "files": [asdict(entry) for entry in files]})
+    write_record(uri, record, files)
     return True
 
 

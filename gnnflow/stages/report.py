@@ -34,14 +34,13 @@ from gnnflow.stages.base import Artifact
 from gnnflow.stages.partition import text_of
 from gnnflow.stages.target_checks import alike_types
 from gnnflow.storage.columns import to_matrix, to_numpy
-from gnnflow.storage.documents import write_document
 from gnnflow.storage.filesystem import exists, join, read_json
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
-from gnnflow.storage.run_folder import PREDICTIONS, REPORT, files_of, find_run, read_metrics, read_run
+from gnnflow.storage.run_folder import PREDICTIONS, REPORT, files_of, find_run, read_metrics, read_run, write_record
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.verified import is_whole
-from gnnflow.storage.workspace import RUN, Workspace
+from gnnflow.storage.workspace import Workspace
 from gnnflow.storage.writing import FileEntry, write_atomic
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def report_of(run: str, *, workspace: str) -> str:
     if not (is_whole(uri, listed) if listed else exists(join(uri, REPORT))):
         files[REPORT] = write_report(uri, record, read_metrics(uri))
         if listed:
-            write_document(join(uri, RUN), {**record, "files": [asdict(entry) for entry in files.values()]})
+            write_record(uri, record, [*files.values()])
     return join(uri, REPORT)
 
 

@@ -80,7 +80,9 @@ class ResolvedRun:
 
     given: the config before that, without what follows from its tables and from published models; two of these may be
     one run. fingerprints: of its strategy's stages, in order. scales, states, ranges: of columns, if a published model
-    gives them. code: a hash of the source of the user's classes and functions, by their names in the config.
+    gives them. code: a hash of the source of the user's classes and functions, by their names in the config. trains:
+    False where a published model only scores the tables, which then need no train or valid targets; their graph store
+    is the same.
     """
 
     config: Config
@@ -91,6 +93,7 @@ class ResolvedRun:
     states: States = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
     ranges: Ranges = field(default_factory=dict)
+    trains: bool = field(default=True, compare=False)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -169,6 +172,11 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     if start is not None:
         config = config.model_copy(update={"train": config.train.model_copy(update={"start": start.name})})
     return replace(run, config=config, fingerprints=_fingerprints(run, start))
+
+
+def resolve_again(run: ResolvedRun, config: Config) -> ResolvedRun:
+    """Return the run of another config on the tables of a run; it trains if that one does."""
+    return replace(resolve(config, tables=run.tables), trains=run.trains)
 
 
 def resolve_partly(config: Config) -> tuple[ResolvedRun, list[GnnflowError]]:

@@ -7,8 +7,9 @@ any run; a missing store is made first, and it needs no labels. After a rollback
 Where the tables have labels the scores are judged by them, and they are compared with the scores before: the model's
 list of scorings (`registry/scores.py`) keeps both.
 
-Nothing trains here, so no edge is held out: if the config's run hides edges from its model (links, and labels of edges
-that carry no messages), the tables are ingested once more with every edge, even for the run's version.
+Nothing trains here, so tables need no train or valid targets, and no edge is held out: if the config's run hides edges
+from its model (links, and labels of edges that carry no messages), the tables are ingested once more with every edge,
+even for the run's version.
 """
 
 from __future__ import annotations
@@ -21,33 +22,33 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.config import STAGES, Config, config_from_dict
-from gnnflow.config.task_section import NoSplit, decide_of
+from gnnflow.config.task_section import NoSplit
 from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
-from gnnflow.graph.labels import AUTO, choose_metric
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.ingest.targets import EdgeTargets
-from gnnflow.registry.scores import read_scores, record_score
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult
 from gnnflow.stages.champion import make_inputs, make_store, other_code, scaled_for
 from gnnflow.stages.guards import check_scored
 from gnnflow.stages.infer import Learned, score_graph
-from gnnflow.stages.resolve import resolve
+from gnnflow.stages.resolve import resolve_again
 from gnnflow.stages.running import do_once
-from gnnflow.stages.score_figures import Figures, Model, ScoreDrift, drift_between, figures_of
-from gnnflow.stages.score_guards import check_drift
+from gnnflow.stages.score_judging import judge
+from gnnflow.stages.score_report import page_of
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed, fingerprint_of
-from gnnflow.storage.run_folder import PREDICTIONS, check_run, metric_of
-from gnnflow.storage.workspace import RUN, same_run
+from gnnflow.storage.run_folder import PREDICTIONS, check_run
+from gnnflow.storage.workspace import same_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gnnflow.registry import Signature, Version
     from gnnflow.stages.base import ArtifactResult, StageContext
+    from gnnflow.stages.score_drift import ScoreDrift
+    from gnnflow.stages.score_figures import Figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ class ScoreResult(StageResult):
     """Predictions of the model in service, for every target of the current graph.
 
     reads: the graph store, the selected neighbours and the version's folder. figures: of the predictions; drift: from
-    the ones before, None where there are none.
+    the ones before, None where there are none. report: a page of both.
     """
 
     reads: tuple[str, ...]
@@ -65,6 +66,7 @@ class ScoreResult(StageResult):
     rows: int
     figures: Figures
     drift: ScoreDrift | None = None
+    report: str = ""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -76,12 +78,13 @@ class ScoreResult(StageResult):
         yield from self.figures.lines()
         if self.drift is not None:
             yield from self.drift.lines()
+            yield self.drift.verdict(self.figures.headline)
 
     def summary(self) -> dict[str, Any]:
         """Return the version that scored, and the folder of its predictions."""
         scored = {"name": self.name, "version": self.version, "predictions": self.predictions, "rows_out": self.rows}
         drift = None if self.drift is None else self.drift.as_document()
-        judged = {"metrics": self.metrics, "drift": drift}
+        judged = {"metrics": self.metrics, "drift": drift, "report": self.report}
         return {**super().summary(), **scored, **judged, "reads": list(self.reads)}
 
 
@@ -92,7 +95,7 @@ def run(context: StageContext) -> ScoreResult:
     turns the certificate off; GuardError if tables or predictions changed more than it allows.
     """
     begin = time.monotonic()
-    context = with_all_edges(context)
+    context = to_score(context)
     config = context.config
     if not config.infer.parity_samples:
         raise ConfigError(
@@ -107,26 +110,28 @@ def run(context: StageContext) -> ScoreResult:
     if _is_of_this_run(context, version):
         check_run(version.run)
         rows = context.artifact("infer").manifest.rows_out
-        reused, reads, folder = True, _reads(context, version), version.run
+        theirs, reused, folder = context, True, version.run
     else:
         scored = _score(context, name, version)
-        reused, reads, rows = scored.reused, _reads(_theirs(context, version), version), scored.manifest.rows_out
-        folder = scored.artifact
-    figures, drift = _judge(context, version, folder)
+        theirs, reused, folder = _theirs(context, version), scored.reused, scored.artifact
+        rows = scored.manifest.rows_out
+    graph = theirs.artifact(theirs.run.store_stage).facts(GraphFacts)
+    judged = judge(context, version, folder, graph=graph)
     return result(
         seconds=time.monotonic() - begin,
         reused=reused,
-        reads=reads,
+        reads=_reads(theirs, version),
         predictions=join(folder, PREDICTIONS),
         rows=rows,
-        figures=figures,
-        drift=drift,
+        figures=judged.figures,
+        drift=judged.drift,
+        report=page_of(judged.record, version),
     )
 
 
 def is_quick(context: StageContext) -> bool:
     """Return whether the predictions of the model in service exist already."""
-    context = with_all_edges(context)
+    context = to_score(context)
     _, version = in_service(context.config)
     if version is None:
         return False
@@ -139,57 +144,9 @@ def is_quick(context: StageContext) -> bool:
     return committed(scored) and all(map(committed, _reads(theirs, version)[:-1]))
 
 
-def _judge(context: StageContext, version: Version, folder: str) -> tuple[Figures, ScoreDrift | None]:
-    """Return the figures of a version's predictions and their drift, and add them to the model's list of scorings.
-
-    The scoring before is the last one of other predictions. Without one it is the version's run. Raises GuardError, and
-    adds nothing, if they differ more than the config allows.
-    """
-    workspace, name = context.config.workspace, version.name
-    records = read_scores(workspace, name)
-    last = next(records, None)
-    if last is not None and (last.folder, last.version) == (folder, version.version):  # asked for again
-        found, drift = Figures.read(last.figures), ScoreDrift.read(last.drift) if last.drift else None
-        check_drift(context.config, found, drift, folder=folder)
-        return found, drift
-    found, drift = figures_of(folder, _model_of(context, version)), None
-    earlier = [each for each in (last, *records) if each is not None and each.folder != folder]
-    if earlier:
-        by = "" if earlier[0].version == version.version else f" by version {earlier[0].version}"
-        drift = drift_between(found, Figures.read(earlier[0].figures), against=f"the scores of {earlier[0].at}{by}")
-    elif folder != version.run and exists(join(version.run, RUN)):
-        of_run = figures_of(version.run, _model_of(context, version))
-        drift = drift_between(found, of_run, against=f"the predictions of version {version.version}'s own run")
-    check_drift(context.config, found, drift, folder=folder)  # a scoring that is stopped is no one's reference
-    graph = context.config.graph.model_dump(mode="json")
-    record_score(
-        workspace,
-        name,
-        version=version.version,
-        folder=folder,
-        tables={side: graph[side] for side in ("nodes", "edges")},
-        figures=found.as_document(),
-        drift={} if drift is None else drift.as_document(),
-    )
-    return found, drift
-
-
-def _model_of(context: StageContext, version: Version) -> Model:
-    from gnnflow.layers.saved import read_decision
-    from gnnflow.train.decisions import Deciding
-
-    kind = version.signature.learned
-    try:
-        headline = metric_of({"config": json.loads(version.read(CONFIG)), "artifacts": version.artifacts})
-    except StorageError:  # the artifact of its training, which knows what auto stood for, may be deleted
-        headline = choose_metric(AUTO, kind)
-    decision = read_decision(version.uri, read=version.read)
-    deciding = None if decision is None else Deciding.of(decide_of(context.config.task), decision.threshold)
-    return Model(kind, version.class_names, headline, deciding)
-
-
-def with_all_edges(context: StageContext) -> StageContext:
-    """Return the run of the same tables without held-out edges, which may be this run."""
+def to_score(context: StageContext) -> StageContext:
+    """Return the run of the same tables that nothing trains on: without held-out edges, and with any splits."""
+    context = replace(context, run=replace(context.run, trains=False))
     task = context.config.task
     targets = EdgeTargets.of(task, context.config.graph, seed=context.config.seed)
     if targets is None or not targets.hide_edges:
@@ -198,7 +155,7 @@ def with_all_edges(context: StageContext) -> StageContext:
     # the start of training changes no score, and may be gone
     train = context.config.train.model_copy(update={"start": None})
     config = context.config.model_copy(update={"task": task.model_copy(update=changed), "train": train})
-    return replace(context, run=resolve(config, tables=context.run.tables))
+    return replace(context, run=resolve_again(context.run, config))
 
 
 def in_service(config: Config) -> tuple[str, Version | None]:
@@ -220,7 +177,7 @@ def _is_of_this_run(context: StageContext, version: Version) -> bool:
 def _theirs(context: StageContext, version: Version) -> StageContext:
     """Return the run of today's tables with the version's sampling and scales."""
     config = _as_trained(scaled_for(context, version), version)
-    return replace(context, run=resolve(config, tables=context.run.tables))
+    return replace(context, run=resolve_again(context.run, config))
 
 
 def _reads(context: StageContext, version: Version) -> tuple[str, ...]:

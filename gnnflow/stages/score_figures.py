@@ -1,16 +1,15 @@
-"""Figures of a model's predictions: metrics where the tables have labels, their distribution, and its drift.
+"""Figures of a model's predictions: metrics where the tables have labels, and their distribution.
 
 Everything is read from the predictions themselves, file by file, so a run's and a later month's are judged alike.
-Targets of the train split do not count in metrics: the model may have learned their labels. A distribution is the
-share of each predicted class and the counts of the scores, by which two months are compared with the population
-stability index that guards use.
+Targets that the model was trained on do not count in metrics, whatever split these tables give them. A distribution is
+the share of each predicted class and the counts of the scores, by which `score_drift.py` compares two months.
 
 Shapes: N targets, C classes.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from gnnflow.graph.labels import (
     metric_text,
     names_of_classes,
 )
-from gnnflow.ingest.statistics import CODES, class_drift, codes_of, counted_column, drift_of, upper_ends
+from gnnflow.ingest.statistics import CODES, codes_of, counted_column, upper_ends
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.run_folder import prediction_files
 from gnnflow.storage.tables import read_artifact_table
@@ -40,12 +39,14 @@ if TYPE_CHECKING:
 
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.stages.trained_targets import TrainedTargets
 
-SHIFTED = 0.25
-"""The index of a shift by custom; the default of `guards.psi`."""
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _TWO = 2
 _SHOWN = 5  # classes that are printed
+_EMBEDDINGS = (
+    "embeddings are not judged: scoring holds out no edge of these tables. `gnnflow score-pairs` scores pairs by them"
+)
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _PREFIX = "score."
 
@@ -55,7 +56,7 @@ class Figures:
     """The figures of some predictions.
 
     scored: the column that `mean`, `quantiles` and `scores` describe, "" for links. shares: of each predicted class or
-    label. metrics: `score.<metric>`, of the targets that have a label and are not in train; empty where none are.
+    label. metrics: `score.<metric>`, of the targets that have a label and were not trained on; empty where none are.
     headline: the metric that chose the model. notes: sentences on what was not measured.
     """
 
@@ -81,18 +82,22 @@ class Figures:
         """Return plain values."""
         return asdict(self)
 
+    @property
+    def spread(self) -> dict[str, float]:
+        """The quantiles, ascending: a document sorts their names as text."""
+        return dict(sorted(self.quantiles.items(), key=lambda each: int(each[0].removesuffix("%"))))
+
     def lines(self) -> Iterator[str]:
         """Yield sentences for a person, the same for figures that were read from a document, whose keys are sorted."""
         yield from (self._metric_line(name) for name in sorted(self.metrics) if not is_bound(name))
         if self.metrics:
-            yield f"labels: {self.labelled:,} targets outside of train have one"
+            yield f"labels: {self.labelled:,} targets that the model was not trained on have one"
         yield from self.notes
         if self.counts:
             most = sorted(self.counts.items(), key=lambda each: (-each[1], each[0]))[:_SHOWN]
             yield f"predicted: {', '.join(f'{name} {count / max(self.rows, 1):.2%}' for name, count in most)}"
         if self.mean is not None:
-            shares = sorted(self.quantiles, key=lambda name: int(name.removesuffix("%")))
-            spread = ", ".join(f"{name} {self.quantiles[name]:.4g}" for name in shares)
+            spread = ", ".join(f"{name} {value:.4g}" for name, value in self.spread.items())
             yield f"{self.scored}: mean {self.mean:.4g}, {spread}"
 
     def _metric_line(self, name: str) -> str:
@@ -107,12 +112,14 @@ class Model:
     """The properties of the model that scored.
 
     names: of its classes. headline: the metric that chose it. deciding: how decisions between two classes are measured.
+    trained: the targets that it was trained on; None where these are no longer known.
     """
 
     kind: LabelKind
     names: tuple[str, ...]
     headline: str
     deciding: Deciding | None = None
+    trained: TrainedTargets | None = None
 
 
 def figures_of(folder: str, model: Model) -> Figures:
@@ -120,7 +127,8 @@ def figures_of(folder: str, model: Model) -> Figures:
     traits = LABEL_KINDS[model.kind]
     parts = prediction_files(folder)
     if not traits.has_labels:  # embeddings have no distribution that a person could read
-        return Figures(sum(read_artifact_table(folder, name, ["id"]).num_rows for name in parts))
+        rows = sum(read_artifact_table(folder, name, ["id"]).num_rows for name in parts)
+        return Figures(rows, notes=(_EMBEDDINGS,))
     gathered = _Gathered(model)
     for name in parts:
         gathered.add(read_artifact_table(folder, name))
@@ -160,9 +168,10 @@ class _Gathered:
 
     def _keep(self, table: pa.Table, scores: FloatArray) -> None:
         label = combine(table[LABEL_COLUMN])
-        has, in_train = to_numpy(pc.is_valid(label)), to_numpy(pc.equal(table[SPLIT_COLUMN], "train"))
-        self.trained += int((has & in_train).sum())
-        rows = np.flatnonzero(has & ~in_train)
+        trained, has = self.model.trained, to_numpy(pc.is_valid(label))
+        learned = to_numpy(pc.equal(table[SPLIT_COLUMN], "train")) if trained is None else trained.among(table)
+        self.trained += int((has & learned).sum())
+        rows = np.flatnonzero(has & ~learned)
         labels, known = _numbers(label.take(rows), self.model, scores.shape[1])
         self.unknown += int((~known).sum())
         self.kept.append((_logits(scores[rows[known]], self.model.kind), labels[known]))
@@ -172,8 +181,13 @@ class _Gathered:
         notes: list[str] = []
         labelled = sum(len(labels) for _, labels in self.kept)
         if self.trained:
-            text = "may have learned from them: they are in the split train of these tables"
-            notes.append(f"{self.trained:,} more labels are not counted, since the model {text}")
+            text = "was trained on these targets"
+            if self.model.trained is None:
+                text = (
+                    "may have learned them: they are in the split train of these tables, and the graph store of its "
+                    "training can no longer be read"
+                )
+            notes.append(f"{self.trained:,} labels are not counted, since the model {text}")
         if self.unknown:
             notes.append(f"{self.unknown:,} labels are of classes that the model does not know, and are not counted")
         values: dict[str, float] = {}
@@ -229,105 +243,6 @@ def _logits(scores: FloatArray, kind: LabelKind) -> FloatArray:
         return scores
     likely = np.log(np.maximum(scores, _SMALLEST))
     return np.asarray(likely if kind == "single" else likely - np.log(np.maximum(1 - scores, _SMALLEST)))
-
-
-@dataclass(frozen=True)
-class Change:
-    """A metric now and before, and whether the difference is larger than the noise of both; None: it is not known."""
-
-    name: str
-    now: float
-    before: float
-    beyond_noise: bool | None
-
-    @property
-    def text(self) -> str:
-        """The change as half a sentence."""
-        noise = {True: ", more than noise", False: ", which may be noise", None: ""}[self.beyond_noise]
-        return f"{self.name} {metric_text(self.now)}, {metric_text(self.before)} before{noise}"
-
-
-@dataclass(frozen=True)
-class ScoreDrift:
-    """The difference of predictions from earlier ones.
-
-    against: the earlier ones, in words. indices: the population stability index of predicted classes and of scores,
-    each with how much of it chance gives. shares: of the predicted classes before and now. changes: of metrics.
-    """
-
-    against: str
-    indices: dict[str, tuple[float, float]] = field(default_factory=dict)
-    shares: dict[str, tuple[float, float]] = field(default_factory=dict)
-    mean: tuple[float, float] | None = None
-    changes: tuple[Change, ...] = ()
-
-    @staticmethod
-    def read(held: Mapping[str, Any]) -> ScoreDrift:
-        """Return a drift from a document."""
-        pairs = {key: {name: tuple(each) for name, each in held[key].items()} for key in ("indices", "shares")}
-        mean = None if held["mean"] is None else tuple(held["mean"])
-        return ScoreDrift(
-            held["against"], **pairs, mean=mean, changes=tuple(Change(**each) for each in held["changes"])
-        )
-
-    def as_document(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
-    def lines(self) -> Iterator[str]:
-        """Yield sentences for a person, the headline's change first."""
-        yield f"compared with {self.against}:"
-        yield from (f"  {each.text}" for each in self.changes)
-        for name, (before, now) in sorted(self.shares.items(), key=lambda each: (-abs(each[1][1] - each[1][0]), each)):
-            yield f"  predicted {name} {now:.2%}, {before:.2%} before"
-        if self.mean is not None:
-            yield f"  mean {self.mean[1]:.4g}, {self.mean[0]:.4g} before"
-        for name, (index, chance) in sorted(self.indices.items()):
-            chance_text = f"chance alone gives up to {chance:.3g}"
-            verdict = "a shift" if index > SHIFTED + chance else "no shift"
-            yield f"  {name}: PSI {index:.3g}, {verdict} (from {SHIFTED:g} on; {chance_text})"
-
-
-def drift_between(now: Figures, before: Figures, *, against: str) -> ScoreDrift:
-    """Return how predictions differ from earlier ones, as far as both are described alike."""
-    found = ScoreDrift(against, changes=tuple(_changes(now, before)))
-    if now.counts and before.counts:
-        moved = class_drift(dict(before.counts.items()), dict(now.counts.items()))
-        found.indices["predicted classes"] = (moved.psi, moved.chance)
-        shares = {name: (_share(before, name), _share(now, name)) for name in now.counts}
-        most = sorted(shares, key=lambda name: -abs(shares[name][1] - shares[name][0]))
-        found.shares.update({name: shares[name] for name in most[:_SHOWN]})
-    if now.scores is None or before.scores is None or now.scored != before.scored or not (now.rows and before.rows):
-        return found
-    moved = drift_of(before.scores, now.scores)
-    found.indices[now.scored] = (moved.psi, moved.chance)
-    assert now.mean is not None
-    assert before.mean is not None
-    return replace(found, mean=(before.mean, now.mean))
-
-
-def _share(figures: Figures, name: str) -> float:
-    return figures.counts.get(name, 0) / max(figures.rows, 1)
-
-
-def _changes(now: Figures, before: Figures) -> Iterator[Change]:
-    names = [name for name in now.metrics if name in before.metrics and not is_bound(name)]
-    for name in sorted(names, key=lambda each: each != now.headline):
-        yield Change(name, now.metrics[name], before.metrics[name], _beyond_noise(name, now.metrics, before.metrics))
-
-
-def _beyond_noise(name: str, now: Mapping[str, float], before: Mapping[str, float]) -> bool | None:
-    """Return whether 0 lies outside of the 95 % interval of the difference of two independent estimates.
-
-    Its half width is the root of the squares of the two that face each other (Zou and Donner, Construction of
-    confidence limits about effect measures, Statistics in Medicine 27, 2008).
-    """
-    low, high = BOUNDS
-    if any(name + side not in held for side in BOUNDS for held in (now, before)):
-        return None
-    higher, lower = (now, before) if now[name] >= before[name] else (before, now)
-    facing = higher[name] - higher[name + low], lower[name + high] - lower[name]
-    return bool(abs(now[name] - before[name]) > np.hypot(*facing))
 
 
 def _tuples(held: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

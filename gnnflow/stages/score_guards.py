@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gnnflow.config import Config
-    from gnnflow.stages.score_figures import Figures, ScoreDrift
+    from gnnflow.stages.score_drift import ScoreDrift
+    from gnnflow.stages.score_figures import Figures
 
 
 def check_drift(config: Config, figures: Figures, drift: ScoreDrift | None, *, folder: str) -> None:

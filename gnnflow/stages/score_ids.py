@@ -20,7 +20,7 @@ from gnnflow.graph.labels import metric_text
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import StageResult, neighbors_of
 from gnnflow.stages.neighborhoods import AT_ONCE, RunGraph
-from gnnflow.stages.score import in_service, not_published, prepare, with_all_edges
+from gnnflow.stages.score import in_service, not_published, prepare, to_score
 from gnnflow.storage.columns import from_matrix
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class SomeScores(StageResult):
     predictions: pa.Table
     metrics: dict[str, float] = field(default_factory=dict)
     drift: None = None
+    report: str = ""
 
     def lines(self) -> Iterator[str]:
         """Yield a table: the names of columns, and each node's predictions."""
@@ -70,7 +71,7 @@ def score_ids(context: StageContext, ids: Sequence[Any]) -> SomeScores:
     begin = time.monotonic()
     if not len(ids):
         raise ConfigError("no ids are given", where="ids", fix="Give ids of the node table; None scores all.")
-    context = with_all_edges(context)
+    context = to_score(context)
     _refuse_targets(context)
     name, version = in_service(context.config)
     if version is None:

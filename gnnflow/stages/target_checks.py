@@ -22,7 +22,9 @@ from gnnflow.graph.splits import SPLITS, check_splits, too_few_targets
 from gnnflow.graph.train_labels import check_train_labels
 from gnnflow.ingest.preview_tables import Errors
 from gnnflow.ingest.preview_targets import count_labels
+from gnnflow.ingest.run import refuse_empty_edge_splits, refuse_empty_splits
 from gnnflow.ingest.schema import NodeSchema, node_table
+from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.stages.model_size import check_trained_size
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ def check_labels(config: Config, *, facts: GraphFacts | None, preview: Preview |
     facts: of the graph store; None before ingest, when a sample of the tables says what is known.
     """
     check_held_out(config)
+    if facts is not None:
+        _check_filled(config, facts)
     if config.task.kind == "link":
         _check_choices(config, "link")
         return
@@ -85,6 +89,19 @@ def check_labels(config: Config, *, facts: GraphFacts | None, preview: Preview |
         _check_choices(config, known.label_kind)
 
 
+def _check_filled(config: Config, facts: GraphFacts) -> None:
+    """Raise TableError where a split lacks targets: ingest asks for none where the store is made to be scored."""
+    if not any(facts.splits.get(split) for split in SPLITS):
+        return  # there may be no labels or no column of splits, which is told otherwise
+    graph, targets = config.graph, EdgeTargets.of(config.task, config.graph, seed=config.seed)
+    if targets is None:
+        where, column = [*graph.node_tables.values()][graph.target_type], graph.of_targets(edges=False).split_column
+        drawn = DrawnSplit.of(config.task, seed=config.seed)
+        refuse_empty_splits(facts.splits, column, drawn, where=where)
+    else:
+        refuse_empty_edge_splits(facts.splits, targets, where=graph.edge_tables[graph.target_edges])
+
+
 def no_split(config: Config) -> TrainingError:
     """Return the error of a table of targets without the column of splits."""
     table, column = (
@@ -92,7 +109,7 @@ def no_split(config: Config) -> TrainingError:
         config.graph.of_targets(edges=False).split_column,
     )
     return TrainingError(
-        f"{table} has no split column {column!r}, so no node is marked as train",
+        f"{table} has no split column {column!r} that marks nodes as train",
         where="graph.split",
         fix="Name the column, write one that says train, valid, test or null, or set task.split to {kind: random}. "
         "Without graph.split and task.split a missing split is drawn.",

@@ -2,12 +2,17 @@
 
     runs/<name>/<fingerprint>/run.json, metrics.json, predictions/*.parquet, report.html
 
-The record is written last and is the run's commit. The run's artifacts can make the listed files again.
+The record is written last, is the run's commit, and says when the run was completed. The run's artifacts can make the
+listed files again.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +20,7 @@ import pyarrow as pa
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.labels import AUTO
 from gnnflow.graph.run_facts import TrainFacts
-from gnnflow.storage.documents import read_document
+from gnnflow.storage.documents import read_document, write_document
 from gnnflow.storage.filesystem import absolute, age_of, exists, join, list_names, read_json
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.tables import read_artifact_table
@@ -26,6 +31,7 @@ from gnnflow.storage.writing import FileEntry
 METRICS = "metrics.json"
 REPORT = "report.html"
 PREDICTIONS = "predictions"
+_AT = "at"
 _KEYS = {"name", "config", "store", "artifacts"}
 
 
@@ -51,7 +57,26 @@ def list_runs(workspace: Workspace) -> list[str]:
 
 def age_of_run(run: str) -> float:
     """Return the seconds since a run was completed; 0 where its store has no times."""
-    return age_of(join(run, RUN)) or 0.0
+    at = completed_at(run)
+    return 0.0 if at is None else (datetime.now(UTC) - at).total_seconds()
+
+
+def completed_at(run: str) -> datetime | None:
+    """Return the time when a run was completed; None for a new run, or where its store has no times.
+
+    The record holds it, since a record is written again with a lost file of the run. Where an earlier version wrote the
+    record, or it is damaged, it is the file's time.
+    """
+    with suppress(StorageError, KeyError):
+        return datetime.fromisoformat(read_run(run)[_AT])
+    age = age_of(join(run, RUN))
+    return None if age is None else datetime.now(UTC) - timedelta(seconds=age)
+
+
+def write_record(run: str, record: Mapping[str, Any], files: Sequence[FileEntry]) -> None:
+    """Commit a run by its record, again with the time of its first completion where a file was made again."""
+    at = completed_at(run) or datetime.now(UTC)
+    write_document(join(run, RUN), {**record, _AT: at.isoformat(), "files": [asdict(entry) for entry in files]})
 
 
 def read_predictions(folder: str) -> pa.Table:

@@ -62,7 +62,7 @@ def text_config(folder: Path, *, without: str = "", labels: list[Any] | None = N
 @pytest.mark.parametrize(
     ("without", "said"),
     [
-        ("split", "graph.split: the node table has no split column 'parts', so no node is marked as train"),
+        ("split", "graph.split: the node table has no split column 'parts' that marks nodes as train"),
         ("label", "graph.label: the node table has no label column 'label', so nothing can be trained"),
     ],
 )

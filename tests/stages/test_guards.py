@@ -17,7 +17,8 @@ from gnnflow.registry.scores import read_scores
 from gnnflow.stages import guards, pipeline, publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
-from gnnflow.stages.score_figures import Change, Figures, ScoreDrift
+from gnnflow.stages.score_drift import Change, ScoreDrift
+from gnnflow.stages.score_figures import Figures
 from gnnflow.stages.score_guards import check_drift
 from gnnflow.storage.columns import from_matrix, from_ragged, to_matrix
 from gnnflow.storage.filesystem import read_json

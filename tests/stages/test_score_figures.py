@@ -18,7 +18,8 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.registry.scores import find_score, last_score, read_scores
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.score_figures import Figures, drift_between
+from gnnflow.stages.score_drift import drift_between
+from gnnflow.stages.score_figures import Figures
 from tests.small_graphs import graph_config, write_graph
 
 TRAIN = {"epochs": 20, "batch_size": 64, "threads": 1}
@@ -52,7 +53,8 @@ def again(context: StageContext) -> score.ScoreResult:
 
 def test_a_labelled_month_has_metrics_and_its_drift_beside_the_month_before(tmp_path: Path) -> None:
     write_graph(tmp_path, num_nodes=400)
-    relabel(tmp_path, by_sign)
+    nodes = relabel(tmp_path, by_sign).to_pandas()
+    learned = set(nodes["id"][nodes["split"] == "train"])
     context = published(tmp_path)
     first = again(context)
     assert first.drift is None
@@ -62,7 +64,9 @@ def test_a_labelled_month_has_metrics_and_its_drift_beside_the_month_before(tmp_
     second = again(context)
     table = pq.read_table(second.predictions).to_pandas()
     assert sorted(table["label"]) == sorted(nodes["label"].to_pylist())
-    judged = table[(table["split"] != "train") & (table["label"] != "new")]
+    # all of the training's ids are there again, most of them in another split
+    assert 0 < len(set(table["id"][table["split"] == "train"]) & learned) < len(learned) == 100
+    judged = table[~table["id"].isin(learned) & (table["label"] != "new")]
     found = second.figures
     assert found.labelled == len(judged)
     truth = judged["label"] == "ok"
@@ -74,7 +78,7 @@ def test_a_labelled_month_has_metrics_and_its_drift_beside_the_month_before(tmp_
     assert found.metrics["score.accuracy_low"] < ours["accuracy"] < found.metrics["score.accuracy_high"]
     assert found.headline == "score.accuracy"
     assert any("classes that the model does not know" in each for each in found.notes)
-    assert any("in the split train" in each for each in found.notes)
+    assert "100 labels are not counted, since the model was trained on these targets" in found.notes
     assert found.counts == {name: int((table["class"] == name).sum()) for name in ("fraud", "ok")}
     assert found.mean == pytest.approx(table["probability_ok"].mean(), rel=1e-4)
     assert found.quantiles["50%"] == pytest.approx(table["probability_ok"].median(), rel=0.02)

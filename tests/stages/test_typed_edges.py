@@ -158,7 +158,11 @@ def test_a_model_of_a_relation_is_published_and_scores_its_own_relation_alone(tm
     context = StageContext.of(config)
     run_pipeline(context)
     assert publish.run(context).promoted
-    assert pq.read_table(score.run(context).predictions).num_rows == tables[PAYS].num_rows
+    scored = score.run(context)
+    assert pq.read_table(scored.predictions).num_rows == tables[PAYS].num_rows
+    # the pairs that it learned are found by ids of two types
+    assert 0 < scored.figures.labelled < tables[PAYS].num_rows
+    assert any("the model was trained on these targets" in note for note in scored.figures.notes)
     other = config_of(tmp_path, tables, target=SENDS, task=EDGE, graph={**EDGE_GRAPH})
     make_artifact(StageContext.of(other), "ingest")
     with pytest.raises(RegistryError, match=f"target is {SENDS}, the model was trained on {PAYS}"):

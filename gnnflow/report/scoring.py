@@ -1,0 +1,82 @@
+"""A scoring on one page: its metrics and the model's own, the drift in words, and the place of the predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class DriftRow:
+    """A distribution that was compared: its name, with what, its index, the part of chance, and whether it shifted."""
+
+    name: str
+    against: str
+    psi: float
+    chance: float
+    is_shift: bool
+
+
+@dataclass(frozen=True)
+class ScoringInputs:
+    """The content of a scoring's page.
+
+    metrics: of these tables, by key such as `score.accuracy`, with bounds; before: values of the scoring before; own:
+    of the model's run, as `test.accuracy`. unmeasured: the reason where there are no metrics. classes: the share of
+    each predicted class, with the share before, if there was one. facts: of the scored column, by name.
+    """
+
+    model: str
+    at: str
+    verdict: str
+    rows: int
+    labelled: int
+    headline: str
+    against: str
+    predictions: str
+    report: str
+    tables: Mapping[str, str]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    before: Mapping[str, float] = field(default_factory=dict)
+    own: Mapping[str, float] = field(default_factory=dict)
+    unmeasured: str = ""
+    notes: Sequence[str] = ()
+    classes: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)
+    scored: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    drift: Sequence[DriftRow] = ()
+    columns_compared: int = 0
+    columns_shifted: int = 0
+
+
+def render_scoring(inputs: ScoringInputs) -> str:
+    """Return the page, which loads nothing; equal inputs give equal bytes."""
+    from gnnflow.graph.labels import is_bound
+    from gnnflow.report.formats import metric_name, score_text, sentence
+    from gnnflow.report.headline import score_cell
+    from gnnflow.report.render import environment, policy_hash, template_source
+
+    keys = [key for key in inputs.metrics if not is_bound(key)]
+    names = [key.partition(".")[2] for key in sorted(keys, key=lambda key: (key != inputs.headline, key))]
+    rows = [
+        (
+            sentence(metric_name(name)),
+            score_cell(inputs.metrics, f"score.{name}"),
+            score_text(inputs.before[f"score.{name}"]) if f"score.{name}" in inputs.before else "",
+            score_cell(inputs.own, f"test.{name}"),
+        )
+        for name in names
+    ]
+    script = template_source("copy.js")
+    page = (
+        environment()
+        .get_template("scoring.html.j2")
+        .render(
+            inputs=inputs,
+            rows=rows,
+            style=template_source("report.css"),
+            script=script,
+            script_hash=policy_hash(script),
+        )
+    )
+    return f"{page.rstrip()}\n"
