@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from gnnflow_airflow.compare import EXPERIMENT
+from gnnflow_airflow.reasons import keep_reason
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -51,6 +52,10 @@ class PrepareOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:
         """Return the URI of the config's copy in the workspace."""
+        with keep_reason(context):
+            return self._prepare(context)
+
+    def _prepare(self, context: Context) -> str:
         from gnnflow.graph.errors import GnnflowError
         from gnnflow_airflow.reading import keep_config
 

@@ -25,6 +25,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from gnnflow.remote.task_log import SECONDS_BETWEEN
 from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
+from gnnflow_airflow.reasons import keep_reason
 from gnnflow_airflow.service import as_service
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class StageOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage here, or submit it to the cluster and defer."""
-        with as_service():
+        with as_service(), keep_reason(context):
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
@@ -102,6 +103,10 @@ class StageOperator(BaseOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any], losses: int = 0) -> dict[str, Any]:
         """Continue after the submission's last event: return its outcome, fail, or submit it again if it was lost."""
+        with keep_reason(context):
+            return self._complete(context, event, losses)
+
+    def _complete(self, context: Context, event: dict[str, Any], losses: int) -> dict[str, Any]:
         # This is another process than the one that submitted the stage, and it stores the links again when it ends.
         # All siblings of a mapped task have stored one, so pull by index.
         ti = context["ti"]
@@ -198,7 +203,7 @@ class StageOperator(BaseOperator):
         if self.deferrable:
             trigger = self._trigger(submission, endpoint)
             self.defer(trigger=trigger, method_name="execute_complete", kwargs={"losses": losses})
-        return self.execute_complete(context, self._watch_here(submission, endpoint), losses)
+        return self._complete(context, self._watch_here(submission, endpoint), losses)
 
     def _submission(self, context: Context, config: Config, endpoint: DaskEndpoint) -> Submission:
         """Return the submission of an earlier attempt, if it does the same work, or a new one."""

@@ -13,7 +13,7 @@ import yaml
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow.stages import pipeline
-from tests.airflow.running import TRAIN, form_of, load, sync
+from tests.airflow.running import TRAIN, Quiet, form_of, load, sync
 from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
 
@@ -53,7 +53,7 @@ def test_what_a_person_may_not_ask_for_is_said_by_the_first_task(tmp_path, monke
     write_graph(tmp_path)
     params = form_of(graph_config(tmp_path, train=TRAIN), **changed)
     with pytest.raises(AirflowFailException, match=told) as refused:
-        PrepareOperator(task_id="prepare").execute({"params": params})
+        PrepareOperator(task_id="prepare").execute({"params": params, "ti": Quiet()})
     assert "the-value-itself" not in str(refused.value)
 
 
@@ -76,7 +76,7 @@ def test_a_config_that_is_not_utf_8_is_said_by_the_first_task(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_bytes("name: café".encode("latin-1"))
     with pytest.raises(AirflowFailException, match=r"config\.yaml: is not UTF-8 text"):
-        PrepareOperator(task_id="prepare", config=str(file)).execute({})
+        PrepareOperator(task_id="prepare", config=str(file)).execute({"ti": Quiet()})
 
 
 def test_a_link_is_that_of_the_longest_prefix_that_is_a_folder_above(monkeypatch):

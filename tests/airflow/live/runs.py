@@ -18,7 +18,7 @@ from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import is_done, run_stage
 from gnnflow.storage.filesystem import read_bytes
 from gnnflow.storage.manifest import read_manifest
-from gnnflow.storage.run_folder import REPORT, files_of, read_run
+from gnnflow.storage.run_folder import PREDICTIONS, files_of, read_metrics, read_run
 from gnnflow_airflow import submissions
 from gnnflow_airflow.form import nested
 from tests.airflow.live.services import System, wait_for
@@ -103,7 +103,7 @@ class PipelineRun(LiveRun):
         kept = str(self.xcom("prepare"))
         file = folder / kept.rsplit("/", 1)[1]
         file.write_bytes(read_bytes(kept))
-        options = ["--workspace", str(folder / "cli"), "--set", "cluster.kind=synchronous", "--json"]
+        options = ["--workspace", str(folder / "cli"), "--set", "cluster={kind: synchronous}", "--json"]
         return content_of(json.loads(printed(["run", str(file), *options]))["run"])
 
     def config_here(self, **keys: Any) -> Config:
@@ -196,17 +196,18 @@ class Case(PipelineRun):
 
 
 def content_of(run: str) -> dict[str, Any]:
-    """Return a run's own fingerprint, the fingerprints of its stages, and the digests of all files by stage.
+    """Return a run's fingerprint, its stages' fingerprints and files' digests, and its own: all that tells no time.
 
-    The report is left out: it tells seconds.
+    The report and some metrics tell seconds.
     """
     record = read_run(run)
     made = {stage: read_manifest(artifact) for stage, artifact in record["artifacts"].items()}
     return {
         "run": record["run"],
-        "stages": {stage: manifest.fingerprint for stage, manifest in made.items()},
-        **{stage: {file.name: file.sha256 for file in manifest.files} for stage, manifest in made.items()},
-        "files": {file.name: file.sha256 for file in files_of(run, record) if file.name != REPORT},
+        "fingerprints": {stage: manifest.fingerprint for stage, manifest in made.items()},
+        "files": {f"{stage}/{file.name}": file.sha256 for stage, held in made.items() for file in held.files},
+        "predictions": {file.name: file.sha256 for file in files_of(run, record) if file.name.startswith(PREDICTIONS)},
+        "metrics": {key: value for key, value in read_metrics(run).items() if "second" not in key},
     }
 
 
