@@ -11,7 +11,7 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 from gnnflow.config import Config, config_from_dict
 from gnnflow.config.base import tagged_members
 from gnnflow.graph.errors import ConfigError
-from gnnflow_airflow.form import form_params, nested
+from gnnflow_airflow.form import form_fields, form_params, nested
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
@@ -27,6 +27,14 @@ def values(**changed):
 def test_an_untouched_form_is_the_config_with_its_defaults():
     plain = {"name": "small", "graph": {"nodes": "nodes.parquet", "edges": "edges.parquet"}}
     assert config_from_dict(nested(values())) == config_from_dict(plain)
+
+
+def test_only_needed_keys_and_choices_have_a_star_and_other_empty_fields_mean_the_default():
+    starred = {key for key, param in form_params().items() if "null" not in param.schema["type"]}
+    assert {key for key in starred if not key.endswith((".kind", ".strategy"))} == set(REQUIRED)
+    emptied = {item.key: None for item in form_fields() if item.drops_none and item.key not in REQUIRED}
+    assert len(emptied) > 100
+    assert config_from_dict(nested(values() | emptied)) == config_from_dict(nested(values()))
 
 
 def test_every_key_of_the_config_is_in_the_form():
