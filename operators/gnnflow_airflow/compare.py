@@ -56,7 +56,7 @@ class CompareOperator(BaseOperator):
         try:
             result = compare_runs(rows, completed, name=self.name, workspace=self.workspace, failed=failed)
         except GnnflowError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
         for line in result.lines:
             self.log.info(line)
         self.links[ComparisonLink.xcom_key] = result.page

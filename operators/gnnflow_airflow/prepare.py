@@ -70,7 +70,7 @@ class PrepareOperator(BaseOperator):
             refuse_what_stops(config, is_elsewhere=is_elsewhere)
             uri = keep_config(config)
         except GnnflowError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
         self.log.info("config of %s: %s", config.name, uri)
         return uri
 

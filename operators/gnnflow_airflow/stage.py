@@ -156,7 +156,7 @@ class StageOperator(BaseOperator):
         try:
             return read_config(self.config, overrides=self.overrides, workspace=self.workspace)
         except GnnflowError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
 
     def _endpoint(self, config: Config) -> DaskEndpoint | None:
         from gnnflow_airflow.hook import DaskEndpoint, DaskHook
@@ -180,7 +180,7 @@ class StageOperator(BaseOperator):
         except ClusterError as error:
             raise AirflowException(str(error)) from error
         except GnnflowError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
 
     def _find_done(self, config: Config) -> dict[str, Any] | None:
         """Return the outcome of a stage whose result exists already, which is quicker than a submission; else None."""
@@ -193,7 +193,7 @@ class StageOperator(BaseOperator):
             self.log.info("cannot tell from here whether %s is done, so the cluster runs it: %s", self.stage, error)
             return None
         except GnnflowError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
 
     def _on_cluster(self, context: Context, config: Config, endpoint: DaskEndpoint, *, losses: int) -> dict[str, Any]:
         """Name the submission and let the trigger submit it; without deferral, submit it from here."""
