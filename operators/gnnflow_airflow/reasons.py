@@ -57,4 +57,4 @@ def _told(ti: Any, ended: Mapping[str, Any]) -> str:
     task_id, index = ended["task_id"], ended["map_index"]
     name = task_id if index < 0 else f"{task_id}[{index}]"
     reason = ti.xcom_pull(task_ids=task_id, map_indexes=index, key=REASON)
-    return f"{name}: {reason or 'ended without an error of its own (killed, or marked failed); see its log'}"
+    return f"{name}: {reason or 'told no error (killed, marked failed, or not begun); see its log'}"

@@ -196,5 +196,5 @@ def test_an_experiment_of_which_nothing_completes_tells_every_error_at_once(edit
         execute(told, "compare")
     assert str(refused.value).splitlines()[1:] == [
         "  kind=gcn: train_1: train: diverged",
-        "  kind=sage: run_2: ended without an error of its own (killed, or marked failed); see its log",
+        "  kind=sage: run_2: told no error (killed, marked failed, or not begun); see its log",
     ]
