@@ -18,7 +18,7 @@ from airflow.sdk import DAG
 from gnnflow.config.experiments import Experiment, read_experiment
 from gnnflow.graph.errors import ConfigError
 from gnnflow_airflow.broken import BrokenDag
-from gnnflow_airflow.build import default_args, stage_options
+from gnnflow_airflow.build import default_args, prepare_options, stage_options
 from gnnflow_airflow.compare import CompareOperator
 from gnnflow_airflow.prepare import PrepareOperator
 from gnnflow_airflow.reading import list_experiments, read_raw
@@ -48,7 +48,7 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
                 values=run.values,
                 source=experiment.source,
                 experiment=told,
-                retries=0,
+                **prepare_options(),
             )
             before: PrepareOperator | StageOperator = prepare
             for stage in run.stages:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, Asset
 
 from gnnflow.config.stages import every_stage
-from gnnflow_airflow.build import default_args, stage_tasks
+from gnnflow_airflow.build import default_args, prepare_options, stage_tasks
 from gnnflow_airflow.form import form_params
 from gnnflow_airflow.prepare import PrepareOperator
 
@@ -25,7 +25,7 @@ with DAG(
     tags=["gnnflow"],
     dagrun_timeout=timedelta(days=7),
 ) as dag:
-    prepare = PrepareOperator(task_id="prepare", retries=0)
+    prepare = PrepareOperator(task_id="prepare", **prepare_options())
     tasks = stage_tasks(every_stage(), config="{{ ti.xcom_pull(task_ids='prepare') }}", trigger_rule="none_failed")
     # One asset for every run; an event's extra names the predictions. An alias would make one asset for each URI, and
     # Airflow fails a task if two runs of one config make the same asset at the same time.

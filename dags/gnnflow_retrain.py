@@ -16,7 +16,7 @@ from pathlib import Path
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
 
 from gnnflow.config.stages import retraining_chain
-from gnnflow_airflow.build import default_args, stage_tasks
+from gnnflow_airflow.build import default_args, prepare_options, stage_tasks
 from gnnflow_airflow.prepare import PrepareOperator
 from gnnflow_airflow.reading import read_config
 
@@ -40,8 +40,11 @@ with DAG(
     default_args=default_args(),
     tags=["gnnflow"],
 ) as dag:
-    prepare = PrepareOperator(task_id="prepare", config=CONFIG, retries=0)
-    tasks = stage_tasks(retraining_chain(config), config="{{ ti.xcom_pull(task_ids='prepare') }}")
+    prepare = PrepareOperator(task_id="prepare", config=CONFIG, **prepare_options())
+    # A stage is skipped where the file was edited since this DAG was read; the ones after it run all the same.
+    tasks = stage_tasks(
+        retraining_chain(config), config="{{ ti.xcom_pull(task_ids='prepare') }}", trigger_rule="none_failed"
+    )
     tasks["ingest"].inlets.append(graph)
     tasks["score"].outlets.append(predictions)
     prepare >> tasks["ingest"]

@@ -67,14 +67,15 @@ def check_stage(run: ResolvedRun, stage: str) -> None:
         check_run(run, (stage,))
 
 
-def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
+def check_run(run: ResolvedRun, stages: Sequence[str] | None = None, *, is_elsewhere: bool = False) -> None:
     """Raise one GnnflowError for everything that would stop a remaining stage and is known already.
 
     stages: those that are about to run, by default all of the run. Where one of them is stopped, the error tells the
-    mistakes of later ones too: by then the tables would be ingested.
+    mistakes of later ones too: by then the tables would be ingested. is_elsewhere: whether another machine runs the
+    stages, and checks its own libraries, devices and folders.
     """
     meant = find_meant(run, partial(preview_before, stages=stages or run.stages))
-    errors = errors_of_run(meant.run, stages, preview=meant.preview)
+    errors = errors_of_run(meant.run, stages, here=() if is_elsewhere else None, preview=meant.preview)
     if (errors or meant.errors) and stages is not None:
         errors = errors_of_run(meant.run, here=stages, preview=meant.preview)
     told = Errors()

@@ -24,6 +24,11 @@ def default_args() -> dict[str, Any]:
     }
 
 
+def prepare_options() -> dict[str, Any]:
+    """Return the options of the first tasks: no retry helps a wrong config, and stages go to GNNFLOW_DASK_CONN_ID."""
+    return {"retries": 0, "dask_conn_id": stage_options()["dask_conn_id"]}
+
+
 def stage_options() -> dict[str, Any]:
     """Return the options of all stages from the environment: GNNFLOW_DASK_CONN_ID, GNNFLOW_POLL_SECONDS."""
     return {

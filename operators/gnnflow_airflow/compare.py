@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 
 from gnnflow_airflow.links import ComparisonLink, web_address
+from gnnflow_airflow.reasons import why_unfinished
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,7 +25,8 @@ class CompareOperator(BaseOperator):
 
     runs maps the task that prepares a run to the task that completes it, in the experiment's order. Each task's process
     reads the experiment's file again, so the rows of the runs come from the tasks that prepared them. Failed runs are
-    listed last, and fail this task after the comparison: as the last task of the DAG, it decides the state of the DAG.
+    listed last with their errors, and fail this task after the comparison: as the last task of the DAG, it decides the
+    state of the DAG. It is not tried again: all other tasks have ended.
     """
 
     template_fields: Sequence[str] = ("workspace",)
@@ -48,13 +50,13 @@ class CompareOperator(BaseOperator):
             if uri := (ti.xcom_pull(task_ids=task) or {}).get("run"):
                 completed[row.label] = uri
             else:
-                failed[row.label] = "see the log of its tasks"
+                failed[row.label] = why_unfinished(ti, task, dag=self.dag)
         if not completed:
-            raise AirflowException("no run of this experiment completed")
+            raise AirflowFailException(f"no run of this experiment completed:{_listed(failed)}")
         try:
             result = compare_runs(rows, completed, name=self.name, workspace=self.workspace, failed=failed)
         except GnnflowError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
         for line in result.lines:
             self.log.info(line)
         self.links[ComparisonLink.xcom_key] = result.page
@@ -70,8 +72,8 @@ class CompareOperator(BaseOperator):
         if failed:
             ti.xcom_push(key="return_value", value=outcome)  # a failing task returns nothing
             raise AirflowFailException(
-                f"{len(failed)} of {len(self.runs)} runs failed: {', '.join(failed)}. See the logs of their tasks; the "
-                f"others are compared in {result.page}"
+                f"{len(failed)} of {len(self.runs)} runs failed; the others are compared in {result.page}"
+                f"{_listed(failed)}"
             )
         return outcome
 
@@ -81,7 +83,8 @@ class CompareOperator(BaseOperator):
 
         read = [found for task in self.runs if (found := ti.xcom_pull(task_ids=task, key=EXPERIMENT))]
         if not read:
-            raise AirflowException("no run of this experiment was prepared: see the logs of its first tasks")
+            first = {task: why_unfinished(ti, task, dag=self.dag) for task in self.runs}
+            raise AirflowFailException(f"no run of this experiment was prepared:{_listed(first)}")
         rows = [RunRow(**row) for row in read[0]["rows"]]
         if len(rows) == len(self.runs) and all(each["digest"] == read[0]["digest"] for each in read):
             return rows
@@ -89,3 +92,8 @@ class CompareOperator(BaseOperator):
             f"the file of experiment {self.name} was edited during this DAG run, so its runs are not from one "
             "experiment. Trigger the DAG again; completed work is reused."
         )
+
+
+def _listed(reasons: Mapping[str, str]) -> str:
+    """Return a line for each run and its error."""
+    return "".join(f"\n  {label}: {reason}" for label, reason in reasons.items())

@@ -18,9 +18,17 @@ from gnnflow.config.messages import show
 from gnnflow.graph.errors import ConfigError
 
 _FIRST = "Experiment"
-# The rules that the form enforces well. For others the user sees "Bad Request" without a reason, and a number beyond a
-# minimum or maximum is silently replaced by it (-3 epochs by 1). So these are in the help text and not in the schema,
-# and the first task checks them with a message.
+# Airflow would check values by their schema, and answer with "Bad Request" or a page of JSON schema. So our schemas say
+# only what the form draws, and the first task checks all values, with the config's own messages: in draft 7 a `$ref`
+# hides all other rules, and this one allows everything.
+_ALLOWS_ALL = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "$ref": "#/definitions/anything",
+    "definitions": {"anything": {}},
+}
+# Numbers are typed as text, which the first task reads: in the form's field for numbers 1e-3 becomes 13 and -3 nothing,
+# since it reads each keystroke, and a number beyond a minimum or maximum is replaced by it.
+_NUMBERS = {"integer", "number"}
 _BOUNDS = ("maxLength",)
 # pydantic keeps its name of a bound if a validator of ours comes before the number.
 _SAID_BOUNDS = {
@@ -53,11 +61,25 @@ def form_params() -> dict[str, Param]:
     """Return the form's parameters, required keys first."""
     params: dict[str, Param] = {}
     for item in sorted(form_fields(), key=lambda item: (not item.required, item.section != _FIRST)):
-        described = {**item.schema, "title": item.key}
+        described = {**item.schema, **_ALLOWS_ALL, "type": _drawn_as(item), "title": item.key}
         if item.section != _FIRST and not item.required:
             described["section"] = item.section
-        params[item.key] = Param(**described) if item.required else Param(item.default, **described)
+        params[item.key] = Param(item.default, **described)
     return params
+
+
+def _drawn_as(item: FormField) -> str | list[str]:
+    """Return the type whose field the form draws: text for numbers, unless one chooses among some.
+
+    With null the field may be empty, and without it has a star; an empty field of most keys means their default.
+    """
+    own = item.schema["type"]
+    kinds = [own] if isinstance(own, str) else own
+    if "enum" not in item.schema:
+        kinds = list(dict.fromkeys("string" if each in _NUMBERS else each for each in kinds))
+    if item.drops_none and not item.required:
+        kinds = _with_null(kinds)
+    return kinds[0] if len(kinds) == 1 else kinds
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:

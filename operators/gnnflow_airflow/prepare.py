@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from gnnflow_airflow.compare import EXPERIMENT
+from gnnflow_airflow.reasons import keep_reason
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
 
 
 class PrepareOperator(BaseOperator):
-    """Validate a config, write it into its workspace and return its URI for the tasks that follow.
+    """Check a config and its tables, write it into its workspace and return its URI for the tasks that follow.
 
     `config` is the path or URL of a YAML file, `values` are nested keys and values of the DAG's author; with neither,
     the parameters of the run are the config, under the names of the trigger form. All are fully checked here, because
     Airflow's API accepts keys that the form lacks. Environment variables are read into files and values, never into
     parameters, overrides or workspace, which a person may type. source: the file that `values` come from: their
-    relative paths begin in its folder. experiment: data for the CompareOperator. Fails without
-    a retry.
+    relative paths begin in its folder. experiment: data for the CompareOperator. Reads schemas and first rows of the
+    tables, and says all that would stop the run, as `gnnflow check` does. dask_conn_id: of the stages, whose devices
+    and libraries are then not looked for here. Fails without a retry.
     """
 
     template_fields: Sequence[str] = ("config", "overrides", "workspace")
@@ -39,6 +41,7 @@ class PrepareOperator(BaseOperator):
         workspace: str | None = None,
         experiment: Mapping[str, Any] | None = None,
         source: str = "",
+        dask_conn_id: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -48,19 +51,26 @@ class PrepareOperator(BaseOperator):
         self.workspace = workspace
         self.experiment = experiment
         self.source = source
+        self.dask_conn_id = dask_conn_id
 
     def execute(self, context: Context) -> str:
         """Return the URI of the config's copy in the workspace."""
+        with keep_reason(context):
+            return self._prepare(context)
+
+    def _prepare(self, context: Context) -> str:
         from gnnflow.graph.errors import GnnflowError
-        from gnnflow_airflow.reading import keep_config
+        from gnnflow_airflow.reading import keep_config, refuse_what_stops
 
         if self.experiment is not None:
             context["ti"].xcom_push(key=EXPERIMENT, value=dict(self.experiment))
         try:
             config = self._read(context)
+            is_elsewhere = bool(self.dask_conn_id) or config.cluster.kind == "address"
+            refuse_what_stops(config, is_elsewhere=is_elsewhere)
             uri = keep_config(config)
         except GnnflowError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
         self.log.info("config of %s: %s", config.name, uri)
         return uri
 

@@ -67,6 +67,21 @@ def refuse_variables(*, overrides: Sequence[str], workspace: str | None) -> None
             )
 
 
+def refuse_what_stops(config: Config, *, is_elsewhere: bool) -> None:
+    """Raise one GnnflowError for everything that would stop a run and is known before it begins, tables included.
+
+    is_elsewhere: whether stages go to a cluster, whose workers check their libraries, devices and folders themselves.
+    """
+    from gnnflow.config.loading import PartialConfig
+    from gnnflow.stages.check import check_run
+    from gnnflow.stages.first_look import refuse_first
+    from gnnflow.storage.refusals import locating
+    from gnnflow_airflow.service import as_service
+
+    with as_service(), locating(""):
+        check_run(refuse_first(PartialConfig(config), here=() if is_elsewhere else None), is_elsewhere=is_elsewhere)
+
+
 def read_raw(uri: str) -> Any:
     """Return the values of a YAML file, unchecked. Raises ConfigError if it is not YAML."""
     from gnnflow.config.yaml_text import read_yaml

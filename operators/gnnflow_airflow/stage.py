@@ -25,6 +25,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from gnnflow.remote.task_log import SECONDS_BETWEEN
 from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
+from gnnflow_airflow.reasons import keep_reason
 from gnnflow_airflow.service import as_service
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class StageOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage here, or submit it to the cluster and defer."""
-        with as_service():
+        with as_service(), keep_reason(context):
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
@@ -102,6 +103,10 @@ class StageOperator(BaseOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any], losses: int = 0) -> dict[str, Any]:
         """Continue after the submission's last event: return its outcome, fail, or submit it again if it was lost."""
+        with keep_reason(context):
+            return self._complete(context, event, losses)
+
+    def _complete(self, context: Context, event: dict[str, Any], losses: int) -> dict[str, Any]:
         # This is another process than the one that submitted the stage, and it stores the links again when it ends.
         # All siblings of a mapped task have stored one, so pull by index.
         ti = context["ti"]
@@ -151,7 +156,7 @@ class StageOperator(BaseOperator):
         try:
             return read_config(self.config, overrides=self.overrides, workspace=self.workspace)
         except GnnflowError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
 
     def _endpoint(self, config: Config) -> DaskEndpoint | None:
         from gnnflow_airflow.hook import DaskEndpoint, DaskHook
@@ -175,7 +180,7 @@ class StageOperator(BaseOperator):
         except ClusterError as error:
             raise AirflowException(str(error)) from error
         except GnnflowError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
 
     def _find_done(self, config: Config) -> dict[str, Any] | None:
         """Return the outcome of a stage whose result exists already, which is quicker than a submission; else None."""
@@ -188,7 +193,7 @@ class StageOperator(BaseOperator):
             self.log.info("cannot tell from here whether %s is done, so the cluster runs it: %s", self.stage, error)
             return None
         except GnnflowError as error:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
 
     def _on_cluster(self, context: Context, config: Config, endpoint: DaskEndpoint, *, losses: int) -> dict[str, Any]:
         """Name the submission and let the trigger submit it; without deferral, submit it from here."""
@@ -198,7 +203,7 @@ class StageOperator(BaseOperator):
         if self.deferrable:
             trigger = self._trigger(submission, endpoint)
             self.defer(trigger=trigger, method_name="execute_complete", kwargs={"losses": losses})
-        return self.execute_complete(context, self._watch_here(submission, endpoint), losses)
+        return self._complete(context, self._watch_here(submission, endpoint), losses)
 
     def _submission(self, context: Context, config: Config, endpoint: DaskEndpoint) -> Submission:
         """Return the submission of an earlier attempt, if it does the same work, or a new one."""

@@ -12,6 +12,7 @@ import yaml
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow_airflow.lineage import datasets_of
+from gnnflow_airflow.reasons import REASON
 from tests.airflow.live.services import wait_for
 from tests.airflow.running import TRAIN, sync
 from tests.small_graphs import graph_config, write_graph
@@ -100,3 +101,25 @@ def test_lineage_counts_rows_and_columns(tmp_path):
     assert told.inputs[1].inputFacets["dataQualityMetrics"].rowCount == 400
     assert [field.name for field in told.inputs[1].facets["schema"].fields][:2] == ["src", "dst"]
     assert told.outputs[0].namespace == "file"
+
+
+def test_a_mapped_stage_that_fails_fails_the_run_though_the_teardown_after_it_succeeds(tmp_path, airflow_db):
+    from airflow.sdk import DAG
+
+    from gnnflow_airflow.cluster import StopClusterOperator
+    from gnnflow_airflow.stages import IngestOperator
+
+    write_graph(tmp_path)
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(graph_config(tmp_path).model_dump(mode="json")))
+    with DAG("mapped", schedule=None) as dag:
+        ingest = IngestOperator.partial(task_id="ingest", config=str(file), retries=0)
+        stop = StopClusterOperator(task_id="stop", address="").as_teardown()
+        ingest.expand(overrides=[["graph.partitions=2"], ["graph.partitions=-1"]]) >> stop
+    run = sync(dag).test()
+    assert run.state == "failed"
+    states = {(ti.task_id, ti.map_index): ti.state for ti in run.get_task_instances()}
+    assert states == {("ingest", 0): "success", ("ingest", 1): "failed", ("stop", -1): "success"}
+    assert "graph.partitions" in run.get_task_instance("ingest", map_index=1).xcom_pull(
+        task_ids="ingest", map_indexes=1, key=REASON
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import logging
 
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 from gnnflow.stages import pipeline
 from gnnflow.storage.run_folder import read_run
 from gnnflow_airflow.reading import read_config
+from gnnflow_airflow.reasons import REASON
 from tests.airflow.running import TRAIN, load
 from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
@@ -58,14 +60,19 @@ def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db)
 class Instance:
     """A task of a DAG run whose every task parses the file anew: it finds what earlier ones told."""
 
+    dag_id = run_id = "of this test"
+
     def __init__(self, told, task_id):
         self.told, self.task_id = told, task_id
 
     def xcom_push(self, *, key, value):
         self.told[self.task_id, key] = value
 
-    def xcom_pull(self, *, task_ids, key="return_value"):
+    def xcom_pull(self, *, task_ids, key="return_value", map_indexes=-1):
         return self.told.get((task_ids, key))
+
+    def get_task_breadcrumbs(self, dag_id, run_id):
+        return self.told.get("ended", [])
 
 
 def execute(told, *tasks):
@@ -156,15 +163,38 @@ def test_a_second_file_of_a_name_is_its_own_import_error(tmp_path, monkeypatch, 
     assert "another file already has this DAG" in errors["experiments/fraud.yml"]
 
 
-def test_a_run_that_fails_is_listed_fails_the_experiment_and_the_others_are_compared(tmp_path, monkeypatch, airflow_db):
+def test_a_run_that_fails_is_listed_with_its_error_and_fails_the_experiment_of_compared_runs(
+    tmp_path, monkeypatch, airflow_db
+):
     written(tmp_path, "lrs", matrix={"train": [{"lr": 0.01}, {"lr": 1e30, "optimizer": "sgd"}]})
     monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
     monkeypatch.setenv("GNNFLOW_RETRIES", "0")
     run = load("gnnflow_experiments.lrs").test()
     assert run.state == "failed"
-    assert run.get_task_instance("compare").xcom_pull(task_ids="compare")["runs"] == 1
+    compare = run.get_task_instance("compare")
+    assert compare.xcom_pull(task_ids="compare")["runs"] == 1
+    error = compare.xcom_pull(task_ids="train_2", key=REASON)
+    assert "train.lr" in error
+    assert compare.xcom_pull(task_ids="compare", key=REASON) is None
     (table,) = tmp_path.glob("runs/comparisons/small/*/runs.csv")
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert [row["run"] for row in rows] == ["lr=0.01", "lr=1e+30 optimizer=sgd"]
     assert [bool(row["uri"]) for row in rows] == [True, False]
-    assert "failed: see the log of its tasks" in table.with_name("comparison.html").read_text()
+    assert [row["failed"] for row in rows] == ["", f"train_2: {error}"]
+    assert f"failed: train_2: {error}" in html.unescape(table.with_name("comparison.html").read_text())
+
+
+def test_an_experiment_of_which_nothing_completes_tells_every_error_at_once(edited):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    told = {("train_1", REASON): "train: diverged"}
+    edited("gcn", "sage")
+    execute(told, "prepare_1", "prepare_2")
+    states = {"prepare_1": "success", "train_1": "failed", "run_1": "upstream_failed", "run_2": "failed"}
+    told["ended"] = [{"task_id": task, "map_index": -1, "state": state} for task, state in states.items()]
+    with pytest.raises(AirflowFailException) as refused:
+        execute(told, "compare")
+    assert str(refused.value).splitlines()[1:] == [
+        "  kind=gcn: train_1: train: diverged",
+        "  kind=sage: run_2: told no error (killed, marked failed, or not begun); see its log",
+    ]

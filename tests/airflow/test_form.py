@@ -11,7 +11,7 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 from gnnflow.config import Config, config_from_dict
 from gnnflow.config.base import tagged_members
 from gnnflow.graph.errors import ConfigError
-from gnnflow_airflow.form import form_params, nested
+from gnnflow_airflow.form import form_fields, form_params, nested
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
@@ -27,6 +27,14 @@ def values(**changed):
 def test_an_untouched_form_is_the_config_with_its_defaults():
     plain = {"name": "small", "graph": {"nodes": "nodes.parquet", "edges": "edges.parquet"}}
     assert config_from_dict(nested(values())) == config_from_dict(plain)
+
+
+def test_only_needed_keys_and_choices_have_a_star_and_other_empty_fields_mean_the_default():
+    starred = {key for key, param in form_params().items() if "null" not in param.schema["type"]}
+    assert {key for key in starred if not key.endswith((".kind", ".strategy"))} == set(REQUIRED)
+    emptied = {item.key: None for item in form_fields() if item.drops_none and item.key not in REQUIRED}
+    assert len(emptied) > 100
+    assert config_from_dict(nested(values() | emptied)) == config_from_dict(nested(values()))
 
 
 def test_every_key_of_the_config_is_in_the_form():
@@ -110,18 +118,43 @@ def test_every_default_is_allowed_by_its_own_schema():
             param.resolve()
 
 
-def test_what_the_form_cannot_keep_a_person_from_typing_reaches_the_first_task():
-    # Of a value that breaks a schema the person sees "Bad Request" and no reason.
-    # A number beyond a minimum or maximum is replaced by it without a word.
-    kept_by_the_form = {"type", "enum", "maxLength", "items"}
-    shown = {"title", "description", "section", "examples"}
+def test_airflow_takes_every_value_and_the_first_task_checks_it():
+    # Of a value that breaks a schema the person sees "Bad Request" and no reason, or a page of JSON schema.
     for key, param in form_params().items():
-        assert set(param.schema) <= kept_by_the_form | shown, key
-        assert set(param.schema.get("items", {})) <= {"type", "enum"}, key
+        for value in (None, "text", -3, 0.5, True, [1], {"a": [1]}):
+            assert param.resolve(value) == value, key
+        # by these the form replaces what was typed, without a word
+        assert not {"minimum", "maximum"} & set(param.schema), key
     with pytest.raises(ConfigError, match=r"train\.lr"):
         config_from_dict(nested(values(train__lr=0)))
     with pytest.raises(ConfigError, match=r"name"):
         config_from_dict(nested(values(name="no spaces, please")))
+
+
+def test_numbers_are_typed_as_text_and_are_the_same_numbers():
+    # the form's own field for numbers makes 13 of 1e-3
+    plain = values()
+    numbers = {key: value for key, value in plain.items() if type(value) in {int, float}}
+    assert len(numbers) > 10
+    assert all({"integer", "number"}.isdisjoint(form_params()[key].schema["type"]) for key in numbers)
+    typed = {key: repr(value) for key, value in numbers.items()}
+    assert config_from_dict(nested(plain | typed)) == config_from_dict(nested(plain))
+    assert config_from_dict(nested(values(train__lr="1e-3", train__patience="7"))).train.lr == 0.001
+
+
+@pytest.mark.parametrize(
+    ("key", "typed", "told"),
+    [
+        ("train.epochs", "-3", "train.epochs: '-3' is not allowed: must be at least 1."),
+        ("train.batch_size", "1.5", "train.batch_size: '1.5' is not allowed: must be a whole number."),
+        ("seed", "9007199254740993", "seed: '9007199254740993' is not allowed: must be at most 4294967295."),
+        ("train.lr", "0,001", "train.lr: '0,001' is not allowed: must be a number."),
+        ("train.lr", "1e400", "train.lr: '1e400' is not allowed: must be a finite number."),
+    ],
+)
+def test_a_number_that_is_not_allowed_is_told_as_it_was_typed(key, typed, told):
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        config_from_dict(nested(values() | {key: typed}))
 
 
 def test_fanout_says_which_kinds_take_it_and_need_it():

@@ -13,7 +13,8 @@ import yaml
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow.stages import pipeline
-from tests.airflow.running import TRAIN, form_of, load, sync
+from gnnflow_airflow.reasons import REASON
+from tests.airflow.running import TRAIN, Quiet, form_of, load, sync
 from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
 
@@ -53,7 +54,7 @@ def test_what_a_person_may_not_ask_for_is_said_by_the_first_task(tmp_path, monke
     write_graph(tmp_path)
     params = form_of(graph_config(tmp_path, train=TRAIN), **changed)
     with pytest.raises(AirflowFailException, match=told) as refused:
-        PrepareOperator(task_id="prepare").execute({"params": params})
+        PrepareOperator(task_id="prepare").execute({"params": params, "ti": Quiet()})
     assert "the-value-itself" not in str(refused.value)
 
 
@@ -63,6 +64,8 @@ def test_a_text_of_the_form_stays_what_was_typed(tmp_path, monkeypatch):
 
     monkeypatch.setenv("PLANTED_SECRET", "the-value-itself")
     write_graph(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    pq.write_table(nodes.rename_columns({"x": "${PLANTED_SECRET}"}), tmp_path / "nodes.parquet")
     params = form_of(graph_config(tmp_path, train=TRAIN), **{"graph.features": ["${PLANTED_SECRET}"]})
     kept = PrepareOperator(task_id="prepare").execute({"params": params})
     assert read_config(kept).graph.features == ("${PLANTED_SECRET}",)
@@ -76,7 +79,7 @@ def test_a_config_that_is_not_utf_8_is_said_by_the_first_task(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_bytes("name: café".encode("latin-1"))
     with pytest.raises(AirflowFailException, match=r"config\.yaml: is not UTF-8 text"):
-        PrepareOperator(task_id="prepare", config=str(file)).execute({})
+        PrepareOperator(task_id="prepare", config=str(file)).execute({"ti": Quiet()})
 
 
 def test_a_link_is_that_of_the_longest_prefix_that_is_a_folder_above(monkeypatch):
@@ -220,8 +223,52 @@ def test_workers_of_a_task_do_not_import_the_script_it_runs_in(tmp_path, as_modu
     assert "rows 460" in done.stdout, done.stderr
 
 
-def test_a_bad_key_fails_before_any_stage_runs(dag, tmp_path):
+def test_everything_wrong_with_the_form_is_told_at_once_before_any_stage_runs(dag, tmp_path):
     write_graph(tmp_path)
-    run = dag.test(run_conf=form_of(graph_config(tmp_path, train=TRAIN), **{"train.epoch": 3}))
+    wrong = {"train.epoch": 3, "train.lr": "much", "train.optimizer": 3, "graph.features": 7, "train.epochs": "-3"}
+    run = dag.test(run_conf=form_of(graph_config(tmp_path, train=TRAIN), **wrong))
     assert run.state == "failed"
-    assert not (tmp_path / "runs" / "artifacts").exists()
+    assert {ti.state for ti in run.get_task_instances() if ti.task_id != "prepare"} == {"upstream_failed"}
+    told = run.get_task_instance("prepare").xcom_pull(task_ids="prepare", key=REASON)
+    assert told.startswith("5 keys are wrong:")
+    assert all(key in told for key in wrong)
+    assert "schema" not in told
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"graph.nodes": "/nowhere/n.parquet", "graph.edges": "/nowhere/e.parquet"}, ("/nowhere/n", "/nowhere/e")),
+        ({"graph.label": "fraud", "graph.src": "payer"}, ("'fraud'", "'payer'")),
+        ({"graph.split": "part"}, ("'part'",)),
+        ({"graph.nodes": None}, ("graph.nodes: required but missing",)),
+        ({"train.device": "cuda"}, ("train.device: cuda is not allowed",)),
+    ],
+)
+def test_what_would_stop_the_run_is_told_by_the_first_task(tmp_path, monkeypatch, changed, told):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from gnnflow_airflow.prepare import PrepareOperator
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)  # where there is a GPU too
+    write_graph(tmp_path)
+    params = form_of(graph_config(tmp_path, train=TRAIN), **changed)
+    with pytest.raises(AirflowFailException) as refused:
+        PrepareOperator(task_id="prepare").execute({"params": params, "ti": Quiet()})
+    assert all(each in str(refused.value) for each in told)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_devices_of_a_cluster_are_its_own_matter_and_columns_are_not(tmp_path):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from gnnflow_airflow.prepare import PrepareOperator
+
+    write_graph(tmp_path)
+    params = form_of(graph_config(tmp_path, train=TRAIN), **{"train.device": "cuda", "model.kind": "gcn"})
+    prepare = PrepareOperator(task_id="prepare", dask_conn_id="unread")
+    assert prepare.execute({"params": params, "ti": Quiet()})
+    with pytest.raises(AirflowFailException, match="'fraud'") as refused:
+        prepare.execute({"params": {**params, "graph.label": "fraud"}, "ti": Quiet()})
+    assert "train.device" not in str(refused.value)

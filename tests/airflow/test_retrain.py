@@ -66,6 +66,25 @@ def test_tables_that_changed_too_much_stop_the_run_before_training(retrain, tmp_
     assert second["train"].state == "upstream_failed"
 
 
+def test_a_file_edited_after_its_dag_was_read_trains_though_a_stage_is_skipped(tmp_path, monkeypatch, airflow_db):
+    write_graph(tmp_path)
+    file = tmp_path / "config.yaml"
+
+    def write(**train):
+        config = graph_config(tmp_path, train={**TRAIN, **train}).model_copy(update={"name": name_of(tmp_path)})
+        file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+
+    write()
+    monkeypatch.setenv("GNNFLOW_RETRAIN_CONFIG", str(file))
+    dag = load("gnnflow_retrain")
+    write(source="store")
+    run = dag.test()
+    states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+    assert {task for task, state in states.items() if state != "success"} == {"flat"}
+    assert states["flat"] == "skipped"
+    assert registry.read_aliases(str(tmp_path / "runs"), name_of(tmp_path)).champion == 1
+
+
 def test_the_predictions_asset_names_what_to_read(retrain, tmp_path):
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session

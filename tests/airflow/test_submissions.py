@@ -25,7 +25,7 @@ from gnnflow_airflow import submissions
 from gnnflow_airflow.hook import DaskHook
 from gnnflow_airflow.stages import TrainOperator
 from gnnflow_airflow.trigger import StageTrigger
-from tests.airflow.running import TRAIN
+from tests.airflow.running import TRAIN, Quiet
 from tests.mapreduce.foreign_cluster import foreign_cluster
 from tests.small_graphs import graph_config, write_graph
 
@@ -191,18 +191,6 @@ def test_a_connection_is_good_only_where_gnnflow_can_run(tmp_path, monkeypatch):
         worked, told = DaskHook("bare").test_connection()
     assert not worked
     assert "gnnflow is not installed on the scheduler" in told
-
-
-class Quiet:
-    """A task instance that nobody asks."""
-
-    map_index = -1
-
-    def xcom_pull(self, **_):
-        """Know nothing."""
-
-    def xcom_push(self, **_):
-        """Keep nothing."""
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ def test_a_killed_dask_worker_costs_only_its_own_work(live, tmp_path):
     case.begin_at_training()
     kill_worker(live, case.until_training())
     assert case.wait() == "success", case.tasks()
-    assert case.is_as_expected()
+    assert case.made() == case.made_by_command_line(tmp_path)
 
 
 @pytest.mark.exhaustive
@@ -46,7 +46,7 @@ def test_a_killed_triggerer_is_replaced_and_the_run_goes_on(quiet_live, tmp_path
     quiet_live.services["triggerer"].kill(signal.SIGKILL)
     quiet_live.services["triggerer"].start()
     assert case.wait(seconds=500) == "success", case.tasks()
-    assert case.is_as_expected()
+    assert case.made() == case.made_by_command_line(tmp_path)
 
 
 @pytest.mark.exhaustive
@@ -58,7 +58,7 @@ def test_a_lost_scheduler_ends_in_a_run_that_completes(quiet_live, tmp_path):
         quiet_live.services[name].kill(signal.SIGKILL)
         quiet_live.services[name].start()
     assert case.wait(seconds=500) == "success", case.tasks()
-    assert case.is_as_expected()
+    assert case.made() == case.made_by_command_line(tmp_path)
 
 
 @pytest.mark.exhaustive
@@ -72,7 +72,7 @@ def test_marking_a_deferred_task_failed_frees_the_cluster_and_a_rerun_completes(
     assert case.wait() == "failed"
     case.clear("train", only_failed=False)
     assert case.wait(seconds=500) == "success", case.tasks()
-    assert case.is_as_expected()
+    assert case.made() == case.made_by_command_line(tmp_path)
 
 
 @pytest.mark.exhaustive
@@ -94,7 +94,7 @@ def test_clearing_a_deferred_task_runs_it_again(live, tmp_path):
     case.clear("train", only_failed=False)
     wait_for("the cleared task", lambda: case.tasks()["train"] != "deferred", seconds=200)
     assert case.wait(seconds=500) == "success", case.tasks()
-    assert case.is_as_expected()
+    assert case.made() == case.made_by_command_line(tmp_path)
 
 
 @pytest.mark.exhaustive

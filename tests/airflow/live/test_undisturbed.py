@@ -64,7 +64,7 @@ def test_a_run_triggered_by_rest_gives_the_predictions_of_the_command_line_and_n
     run = runs["plain"]
     assert run.state() == "success", run.tasks()
     assert graph.accuracy(run.predictions()) > graph.better_than
-    assert run.predictions().equals(run.expected(tmp_path))
+    assert run.made() == run.made_by_command_line(tmp_path)
     assert "rows per second" in run.log("ingest")
     assert grep(SECRET, live.home) == []  # logs, and the database with XCom, triggers and rendered templates
     assert objects_with(SECRET, f"live-{graph.name}") == []
@@ -74,7 +74,7 @@ def test_a_typed_graph_given_as_maps_by_type_gives_the_predictions_of_the_comman
     run = runs["typed"]
     assert run.state() == "success", run.tasks()
     assert run.predictions().num_rows == SIZES["account"]
-    assert run.predictions().equals(run.expected(tmp_path))
+    assert run.made() == run.made_by_command_line(tmp_path)
 
 
 @pytest.mark.usefixtures("data_dir", "live")
@@ -82,7 +82,7 @@ def test_imdb_gives_the_predictions_of_the_command_line(runs, tmp_path):
     run = runs["imdb"]
     assert run.state() == "success", run.tasks()
     assert run.predictions().num_rows == pq.read_table(run.conf["graph.nodes"]["movie"]).num_rows
-    assert run.predictions().equals(run.expected(tmp_path))
+    assert run.made() == run.made_by_command_line(tmp_path)
 
 
 @pytest.mark.usefixtures("live")
@@ -94,11 +94,11 @@ def test_the_whole_graph_as_one_batch_over_other_partitions_gives_the_prediction
     states = run.tasks()
     assert (states["partition"], states["flat"]) == ("success", "skipped")
     assert graph.accuracy(run.predictions()) > graph.better_than
-    assert run.predictions().equals(run.expected(tmp_path))
+    assert run.made() == run.made_by_command_line(tmp_path)
 
 
 def test_the_same_on_postgresql(postgres_live, graph: LiveGraph, tmp_path):
     run = PipelineRun(postgres_live, in_bucket(f"{graph.name}-postgres", graph.tables, graph.conf))
     run.trigger()
     assert run.wait(seconds=500) == "success", run.tasks()
-    assert run.predictions().equals(run.expected(tmp_path))
+    assert run.made() == run.made_by_command_line(tmp_path)

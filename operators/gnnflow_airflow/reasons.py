@@ -1,0 +1,60 @@
+"""Why tasks failed, for the tasks that come after all others.
+
+Airflow tells a task the states of the others and not their errors. So each of our tasks stores its error, and a task
+that ends a DAG run reads the errors of those that failed. A task that was killed or marked by a person stored none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow.sdk import DAG, Context
+
+REASON = "gnnflow_reason"
+"""XCom key of a task's error; Airflow deletes it when the task is tried again."""
+
+_FAILED = "failed"
+
+
+@contextlib.contextmanager
+def keep_reason(context: Context) -> Iterator[None]:
+    """Store the error that ends a block, as the reason why its task failed.
+
+    Of an error that is neither ours nor Airflow's only the kind, since its text may hold a secret.
+    """
+    try:
+        yield
+    except AirflowSkipException:
+        raise
+    except Exception as error:
+        is_for_users = isinstance(error, AirflowException)
+        context["ti"].xcom_push(
+            key=REASON, value=str(error) if is_for_users else f"{type(error).__name__}, see its log"
+        )
+        raise
+
+
+def why_unfinished(ti: Any, task_id: str, *, dag: DAG) -> str:
+    """Return why a task of this DAG run made no result: the failed tasks that it depends on, or itself, with errors.
+
+    Where none failed: its state, such as skipped.
+    """
+    chain = {*dag.get_task(task_id).get_flat_relative_ids(upstream=True), task_id}
+    ended = [each for each in ti.get_task_breadcrumbs(ti.dag_id, ti.run_id) if each["task_id"] in chain]
+    failed = [_told(ti, each) for each in ended if each["state"] == _FAILED]
+    own = next((each["state"] for each in ended if each["task_id"] == task_id), "not run")
+    return "; ".join(failed) or f"{task_id}: {own}"
+
+
+def _told(ti: Any, ended: Mapping[str, Any]) -> str:
+    """Return the name of a failed task and its error."""
+    task_id, index = ended["task_id"], ended["map_index"]
+    name = task_id if index < 0 else f"{task_id}[{index}]"
+    reason = ti.xcom_pull(task_ids=task_id, map_indexes=index, key=REASON)
+    return f"{name}: {reason or 'told no error (killed, marked failed, or not begun); see its log'}"
