@@ -184,7 +184,7 @@ def _model_of(context: StageContext, version: Version) -> Model:
     except StorageError:  # the artifact of its training, which knows what auto stood for, may be deleted
         headline = choose_metric(AUTO, kind)
     decision = read_decision(version.uri, read=version.read)
-    deciding = None if decision is None else Deciding.of(decide_of(context.config.task), decision.threshold)
+    deciding = Deciding.of(decide_of(context.config.task), decision)
     return Model(kind, version.class_names, headline, deciding)
 
 

@@ -8,19 +8,25 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from gnnflow.config.task_section import (
+from gnnflow.config.decide_section import (
     AutoDecision,
     CostDecision,
     DecideConfig,
     F1Decision,
-    NodeTask,
     PrecisionDecision,
     TopDecision,
 )
-from gnnflow.train.decisions import Deciding, choose_threshold, decision_metrics, positive_probability
+from gnnflow.config.task_section import NodeTask
+from gnnflow.graph.run_facts import Decision
+from gnnflow.train.decisions import Deciding, choose_decision, decision_metrics, positive_probability
 from gnnflow.train.metrics import metrics_of
 
 ZEROS = np.zeros(4, np.int64)
+
+
+def choose_threshold(rule: DecideConfig, logits: np.ndarray, labels: np.ndarray) -> Decision:
+    """Return the decision between two classes without names."""
+    return choose_decision(rule, logits, labels, names=["0", "1"])
 
 
 def logits_of(probabilities: Any) -> np.ndarray:
@@ -108,7 +114,7 @@ def test_the_best_f1_and_recall_are_those_of_scikit_learn(seed: int) -> None:
     ):
         chosen = choose_threshold(rule, logits, labels.astype(np.int64))
         assert chosen.threshold is not None
-        values, notes = decision_metrics(logits, labels.astype(np.int64), Deciding(chosen.threshold))
+        values, notes = decision_metrics(logits, labels.astype(np.int64), Deciding(chosen))
         assert values[name] == pytest.approx(reference)
         guess = positive_probability(logits) >= chosen.threshold
         assert values == pytest.approx(
@@ -152,7 +158,7 @@ def test_equal_scores_share_the_last_places_of_the_top() -> None:
 
 def test_an_undefined_figure_of_decisions_has_a_reason() -> None:
     logits = logits_of([0.4, 0.3])
-    values, notes = decision_metrics(logits, ZEROS[:2], Deciding(0.5, top=3, is_asked=True))
+    values, notes = decision_metrics(logits, ZEROS[:2], Deciding(Decision("", 0.5), top=3, is_asked=True))
     assert values == {}
     assert notes == [
         "precision is undefined: no target reaches the threshold",
@@ -167,7 +173,7 @@ def test_intervals_of_rare_classes_hold_their_metric() -> None:
     rng = np.random.default_rng(1)
     labels = (rng.random(2000) < 0.05).astype(np.int64)
     logits = np.column_stack([np.zeros(2000), rng.standard_normal(2000) + 2 * labels]).astype(np.float32)
-    found = metrics_of(logits, labels, label_kind="single", intervals=True, deciding=Deciding(0.8))
+    found = metrics_of(logits, labels, label_kind="single", intervals=True, deciding=Deciding.at(0.8))
     for name in ("average_precision", "brier", "precision", "recall", "f1"):
         low, high = found.intervals[name]
         assert low < found.values[name] < high

@@ -47,7 +47,7 @@ def test_every_point_of_the_curve_is_scikit_learn_s(count: int, levels: int) -> 
 
 def test_decisions_and_histograms_count_each_target_once() -> None:
     logits, labels = two_classes(5000)
-    facts = described(logits, labels, deciding=Deciding(threshold=0.7))
+    facts = described(logits, labels, deciding=Deciding.at(0.7))
     probability = 1 / (1 + np.exp(-logits[:, 1]))
     assert np.array_equal(facts.decided, sk.confusion_matrix(labels, probability >= 0.7))
     assert [sum(each) for each in facts.bins] == [5000 - facts.positives, facts.positives]
