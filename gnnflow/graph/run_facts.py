@@ -134,8 +134,10 @@ class Decision:
     def tell(self, positive: str = "1") -> str:
         """Return the decision as a sentence without a full stop. positive: the name of its class."""
         if self.positive is None:
-            how = "the class of least expected cost" if self.costs else "the likeliest class"
-            return f"{how} is decided" + (f": {self.why}" if self.why else "")
+            if not self.costs:
+                return "the likeliest class is decided"
+            how = self.why or "by probabilities that are fitted to valid"
+            return f"the class of least expected cost is decided, {how}"
         if self.threshold is None:
             return f"no threshold: {self.why}"
         return (

@@ -146,7 +146,7 @@ def choose_decision(
         return _choose_threshold(decide, logits, labels, positive=positive, name=names[positive])
     found = Decision(_rule_text(decide), None, positive=None, costs=matrix, offsets=(0.0,) * len(names))
     if why or logits is None or labels is None:
-        return replace(found, why=f"{why}, so probabilities are as the model has them")
+        return replace(found, why=f"by the model's own probabilities: {why}")
     scale, offsets = fit_probabilities(softmax_of(logits), labels)
     return replace(found, scale=scale, offsets=offsets)
 

@@ -115,8 +115,7 @@ def _of_many(logits: FloatArray, labels: Array, deciding: Deciding) -> dict[str,
 
 def _classes(share: FloatArray, truth: Array, guess: IntArray) -> tuple[ClassScores, ...]:
     """Return the classes with targets, the rarest first. share, truth [N, C]: as of `one_against_rest`."""
-    targets = truth.sum(axis=0)
-    found = []
+    targets, found = truth.sum(axis=0), list[ClassScores]()
     for number in sorted(np.flatnonzero(targets).tolist(), key=targets.__getitem__)[:MOST_CLASSES]:
         own, is_guess = truth[:, number], guess == number
         hits, guessed, true = int((own & is_guess).sum()), int(is_guess.sum()), int(targets[number])

@@ -303,7 +303,7 @@ def test_a_categorical_column_has_a_bar_for_each_value(make_inputs):
     groups = [ScoreGroup(0, 0, 40, 0.9, "country", "DE"), ScoreGroup(0, 0, 7, 0.4, "country", "has another value")]
     scores = dataclasses.replace(FRAUD, groups=(*FRAUD.groups, *groups))
     (picture,) = value_bars(make_inputs(scores=scores))
-    assert {"DE", "0.900", "0.400"} <= set(texts(picture))
+    assert {"DE", "0.900 (40 targets)", "0.400 (7 targets)"} <= set(texts(picture))
     assert "is lowest, 0.400, where country is has another value (7 test targets)" in picture.caption
     assert len(degree_bars(make_inputs(scores=scores)).table.rows) == 2
 

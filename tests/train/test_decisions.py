@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -177,3 +178,86 @@ def test_intervals_of_rare_classes_hold_their_metric() -> None:
     for name in ("average_precision", "brier", "precision", "recall", "f1"):
         low, high = found.intervals[name]
         assert low < found.values[name] < high
+
+
+def several(count: int, *, seed: int, tilt: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits that are the true log-odds of four classes, but for a tilt of the last, rare one; and labels."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(4, size=count, p=SHARES)
+    columns = rng.normal(size=(count, 4)) + 1.5 * np.eye(4)[labels]
+    logits = 1.5 * columns + np.log(SHARES)
+    logits[:, 3] += tilt
+    return logits.astype(np.float32), labels
+
+
+SHARES = np.array([0.5, 0.3, 0.17, 0.03])
+NAMES = ["a", "b", "c", "ring"]
+COSTS = CostDecision(costs={"ring": 20})
+
+
+def mean_cost(decision: Decision, logits: np.ndarray, labels: np.ndarray) -> float:
+    values, notes = decision_metrics(logits, labels, Deciding(decision))
+    assert notes == []
+    return values["cost"]
+
+
+def test_costs_are_expected_by_probabilities_that_fit_valid() -> None:
+    """A model that was trained with class weights sees its rare class everywhere: unfitted, costs decide for it."""
+    tilted, labels = several(20_000, seed=0, tilt=3)
+    found = choose_decision(COSTS, tilted, labels, names=NAMES)
+    assert found.scale == pytest.approx(1, abs=0.05)
+    assert found.offsets[3] - np.mean(found.offsets[:3]) == pytest.approx(-3, abs=0.2)
+    raw = replace(found, scale=1.0, offsets=(0.0,) * 4)
+    later, truth = several(20_000, seed=1, tilt=3)
+    best = mean_cost(raw, several(20_000, seed=1)[0], truth)  # by the true probabilities
+    assert mean_cost(found, later, truth) == pytest.approx(best, rel=0.03)
+    assert mean_cost(raw, later, truth) > 1.2 * best
+
+
+def test_a_class_without_targets_in_valid_keeps_a_finite_offset() -> None:
+    logits, labels = several(50, seed=2)
+    found = choose_decision(COSTS, logits, np.minimum(labels, 2), names=NAMES)
+    assert np.isfinite(found.offsets).all()
+    none = choose_decision(COSTS, logits[:0], labels[:0], names=NAMES)
+    assert none.tell() == (
+        "the class of least expected cost is decided, by the model's own probabilities: no target of valid has a label"
+    )
+
+
+def test_rules_of_one_class_among_several_are_the_rules_of_two() -> None:
+    """The others count as one class, whose probability is the sum of theirs."""
+    logits, labels = several(600, seed=3)
+    share = np.exp(logits.astype(np.float64))
+    other = np.log(share[:, :3].sum(1))
+    two, truth = np.column_stack([other, logits[:, 3]]), (labels == 3).astype(np.int64)
+    for rule in (F1Decision, PrecisionDecision, TopDecision, CostDecision):
+        more = {PrecisionDecision: {"at_least": 0.4}, TopDecision: {"k": 20}, CostDecision: {"miss": 9}}.get(rule, {})
+        found = choose_decision(rule(positive="ring", **more), logits, labels, names=NAMES)
+        expected = choose_threshold(rule(**more), two, truth)
+        assert found.positive == 3
+        assert found.threshold == pytest.approx(expected.threshold, rel=1e-6)
+        values, _ = decision_metrics(logits, labels, Deciding(found))
+        assert values == pytest.approx(decision_metrics(two, truth, Deciding(expected))[0])
+
+
+def test_the_other_of_two_classes_can_be_decided_for() -> None:
+    found = choose_decision(F1Decision(positive="0"), PLANTED, LABELS, names=["0", "1"])
+    mirrored = choose_threshold(F1Decision(), PLANTED[:, ::-1], 1 - LABELS)
+    assert (found.threshold, found.positive) == (mirrored.threshold, 0)
+    both = choose_decision(CostDecision(costs={"1": 10, "0": 2}), PLANTED, LABELS, names=["0", "1"])
+    assert both.threshold == choose_threshold(CostDecision(miss=10, false_alarm=2), PLANTED, LABELS).threshold
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        {},
+        {"costs": {"a": 2}, "miss": 3},
+        {"costs": {"a": 2}, "positive": "a"},
+        {"costs": {"a": {"a": 1}}},
+        {"costs": {}},
+    ],
+)
+def test_costs_that_say_two_things_are_refused(costs: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"costs|miss"):
+        NodeTask.model_validate({"decide": {"kind": "cost", **costs}})
