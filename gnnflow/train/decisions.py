@@ -97,7 +97,7 @@ class Deciding:
 
 
 def class_margin(logits: FloatArray, number: int) -> FloatArray:
-    """Return the logarithm of the odds of a class [N], of raw outputs [N, C]: its order is that of probabilities."""
+    """Return the log-odds of a class [N] from raw outputs [N, C]; probabilities have the same order."""
     if logits.shape[1] == _TWO:
         return np.asarray(logits[:, number] - logits[:, 1 - number])
     others = np.delete(logits, number, axis=1).astype(np.float64)

@@ -54,6 +54,7 @@ def test_every_class_has_a_row_and_the_rarest_are_drawn(make_inputs):
     text = words(Page(render_report(inputs)).text)
     assert "Each class against the others, the rarest first, by the decision of test targets" in text
     assert "class targets precision recall F1 average precision ring 12 " in text
+    assert "No test target is decided as" not in text
     assert "Fewer than 30 test targets have class ring: another test split may score very differently." in text
 
 

@@ -48,14 +48,16 @@ def class_table_of(inputs: ReportInputs) -> ClassTable | None:
     left_out = f"; {count_text(without)} more classes have no targets or more than these" if without > 0 else ""
     rows = [_row(inputs, each) for each in scores.classes]
     few = [inputs.class_name(each.number) for each in scores.classes if each.targets < FEWEST_OF_CLASS]
-    warning = (
-        f"Fewer than {FEWEST_OF_CLASS} {scores.split} targets have class {listed(few)}: another {scores.split} split "
-        "may score very differently."
-        if few
-        else ""
-    )
+    never = [inputs.class_name(each.number) for each in scores.classes if each.precision is None]
+    verb, split = "decided" if by_decision else "predicted", scores.split
+    warnings = []
+    if few:
+        has = f"Fewer than {FEWEST_OF_CLASS} {split} targets have class {listed(few)}"
+        warnings.append(f"{has}: another {split} split may score very differently.")
+    if never:
+        warnings.append(f"No {split} target is {verb} as {listed(never)}, so there is no precision.")
     caption = f"Each class against the others, the rarest first, by {how} of {scores.split} targets{left_out}"
-    return ClassTable(caption, rows[:_MOST_ROWS], rows[_MOST_ROWS:], warning)
+    return ClassTable(caption, rows[:_MOST_ROWS], rows[_MOST_ROWS:], " ".join(warnings))
 
 
 def _row(inputs: ReportInputs, each: ClassScores) -> tuple[str, ...]:

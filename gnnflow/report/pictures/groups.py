@@ -65,12 +65,13 @@ def degree_bars(inputs: ReportInputs) -> Picture:
     name, noun = metric_name(scores.metric), "links to nodes with" if links else "targets with"
     lower, few = lower_is_better(scores.metric), _Few(inputs, groups)
     bars = [few.bar(f"{_range(each.low, each.high)} in-edges", each) for each in groups]
-    worst = (max if lower else min)(few.others, key=lambda each: each.score or 0.0)
-    caption = (
+    worst = few.worst(lower=lower)
+    told = worst and (
         f"{sentence(name)} is {'highest' if lower else 'lowest'}, {score_text(worst.score or 0.0)}, for the "
-        f"{count_text(worst.targets)} {scores.split} {noun} {_range(worst.low, worst.high)} in-edges. "
-        f"{'Lower' if lower else 'Higher'} is better.{few.warning}"
+        f"{count_text(worst.targets)} {scores.split} {noun} {_range(worst.low, worst.high)} in-edges."
     )
+    better = f"{'Lower' if lower else 'Higher'} is better."
+    caption = " ".join(filter(None, (told, better, few.warning)))
     head = ("in-edges", "links" if links else "targets", *few.head, name)
     rows = [few.row(_range(each.low, each.high), each) for each in groups]
     return Picture(
@@ -97,11 +98,12 @@ def value_bars(inputs: ReportInputs) -> tuple[Picture, ...]:
 def _value_picture(inputs: ReportInputs, scores: ScoreFacts, column: str, number: int) -> Picture:
     groups, name = _known(scores, column), metric_name(scores.metric)
     lower, few = lower_is_better(scores.metric), _Few(inputs, groups)
-    worst = (max if lower else min)(few.others, key=lambda each: each.score or 0.0)
-    caption = (
+    worst = few.worst(lower=lower)
+    told = worst and (
         f"{sentence(name)} is {'highest' if lower else 'lowest'}, {score_text(worst.score or 0.0)}, where {column} is "
-        f"{worst.value} ({count_text(worst.targets)} {scores.split} targets).{few.warning}"
+        f"{worst.value} ({count_text(worst.targets)} {scores.split} targets)."
     )
+    caption = " ".join(filter(None, (told, few.warning)))
     key = f"values-{number}"
     bars = [few.bar(each.value, each) for each in groups]
     rows = [few.row(each.value, each) for each in groups]
@@ -116,21 +118,26 @@ def _value_picture(inputs: ReportInputs, scores: ScoreFacts, column: str, number
 
 
 class _Few:
-    """The groups of a picture that stand on too few targets, of the rare class where the metric stands on one."""
+    """Tells which groups of a picture have too few targets, or too few of the rare class of their metric."""
 
     def __init__(self, inputs: ReportInputs, groups: Sequence[ScoreGroup]) -> None:
         rare = inputs.scores.rare if inputs.scores is not None else None
         self._of = "" if rare is None else f" of class {inputs.class_name(rare)}"
         self._fewest = FEWEST if rare is None else FEWEST_OF_CLASS
-        self.others = [each for each in groups if not self._is_few(each)] or groups
-        self._are_few = any(map(self._is_few, groups))
+        self._others = [each for each in groups if not self._is_few(each)]
+        self._are_few = len(self._others) < len(groups)
+
+    def worst(self, *, lower: bool) -> ScoreGroup | None:
+        """Return the worst of the other groups, where lower scores are better or not; None where there is none."""
+        return (max if lower else min)(self._others, key=lambda each: each.score or 0.0, default=None)
 
     @property
     def warning(self) -> str:
-        """The sentence of a caption about these groups, after a blank; empty where there are none."""
+        """The sentence of a caption about these groups; empty where there are none."""
         if not self._are_few:
             return ""
-        return f" Grey bars stand on fewer than {self._fewest} targets{self._of}, too few to tell groups apart."
+        which = "Grey bars stand" if self._others else "Every bar stands"
+        return f"{which} on fewer than {self._fewest} targets{self._of}, too few to tell groups apart."
 
     @property
     def head(self) -> tuple[str, ...]:
