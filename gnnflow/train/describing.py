@@ -110,11 +110,14 @@ def _of_many(logits: FloatArray, labels: Array, deciding: Deciding) -> dict[str,
     guess = likeliest if decided is None else decided
     if deciding.has_costs and logits.shape[1] <= MOST_CLASSES:
         found["decided"] = _counts(labels, guess, logits.shape[1])
-    return found | {"classes": _classes(share, truth, guess)}
+    return found | {"classes": _classes(share, truth, guess, named=deciding.positive)}
 
 
-def _classes(share: FloatArray, truth: Array, guess: IntArray) -> tuple[ClassScores, ...]:
-    """Return the classes with targets, the rarest first. share, truth [N, C]: as of `one_against_rest`."""
+def _classes(share: FloatArray, truth: Array, guess: IntArray, *, named: int | None) -> tuple[ClassScores, ...]:
+    """Return the classes with targets, the rarest first. share, truth [N, C]: as of `one_against_rest`.
+
+    named: the class that is decided for, which has a curve like the rarest.
+    """
     targets, found = truth.sum(axis=0), list[ClassScores]()
     for number in sorted(np.flatnonzero(targets).tolist(), key=targets.__getitem__)[:MOST_CLASSES]:
         own, is_guess = truth[:, number], guess == number
@@ -127,7 +130,7 @@ def _classes(share: FloatArray, truth: Array, guess: IntArray) -> tuple[ClassSco
                 hits / true,
                 2 * hits / (true + guessed),
                 precision_area(share[:, number], own) if true < len(own) else None,
-                _curve(share[:, number], own) if len(found) < MOST_CURVES else (),
+                _curve(share[:, number], own) if len(found) < MOST_CURVES or number == named else (),
             )
         )
     return tuple(found)

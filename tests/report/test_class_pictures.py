@@ -72,15 +72,19 @@ def test_decisions_with_costs_show_what_they_cost_and_what_the_likeliest_class_w
     assert f"A decision costs {paid[0]:.3f} on average" in confusion.caption
 
 
-def test_a_named_class_has_a_list_and_decisions_of_its_own(make_inputs):
-    decision = Decision("the highest F1", 0.5, positive=2)
+@pytest.mark.parametrize("number", [2, 1])  # the rarest class, and one that is not among the five rarest
+def test_a_named_class_has_a_list_and_decisions_of_its_own(make_inputs, number):
+    decision = Decision("the highest F1", 0.5, positive=number)
     scores, counts = facts_by(decision)
     inputs = make_inputs(scores=scores, confusion=counts, class_names=NAMES, decision=decision)
     pictures = {each.key: each for each in prediction_pictures(inputs)}
     assert list(pictures) == ["quality", "precision", "decision", "gains", "certainty"]
-    assert "test targets decided for class ring" in pictures["decision"].caption
-    assert "of the 12 of class ring" in pictures["gains"].caption
-    assert tiles(inputs)[2].figure.endswith(" of 12")
+    name, count = NAMES[number], TARGETS[number]
+    assert f"test targets decided for class {name}" in pictures["decision"].caption
+    assert f"of the {count} of class {name}" in pictures["gains"].caption
+    assert tiles(inputs)[2].figure.endswith(f" of {count}")
+    rarest = "the 5 rarest of 7 classes" + (", each" if number == 2 else " and late, each")
+    assert f"Drawn are {rarest} against the others" in pictures["precision"].caption
 
 
 @pytest.mark.parametrize("rare", [None, 2])

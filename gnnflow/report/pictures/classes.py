@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.errors import listed
-from gnnflow.graph.score_facts import ClassScores, ScoreFacts
+from gnnflow.graph.score_facts import MOST_CURVES, ClassScores, ScoreFacts
 from gnnflow.report.formats import count_text, score_text
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.judging import FEWEST_OF_CLASS
@@ -109,11 +109,10 @@ def _curves(inputs: ReportInputs, scores: ScoreFacts) -> Picture:
         words = f"All {scores.split} targets have one class, and precision and recall need two."
         return Picture(key="precision", title=title, missing=words)
     names = [inputs.class_name(each.number) for each in drawn]
-    of = (
-        f"the {len(drawn)} rarest of {len(scores.classes)} classes"
-        if len(drawn) < len(scores.classes)
-        else "all classes"
-    )
+    of = "all classes"
+    if len(drawn) < len(scores.classes):
+        rarest = [f"the {MOST_CURVES} rarest of {len(scores.classes)} classes", *names[MOST_CURVES:]]
+        of = " and ".join(rarest)
     areas = ", ".join(
         f"{name} {score_text(each.average_precision or 0.0)} (in random order "
         f"{score_text(each.targets / scores.targets)})"
