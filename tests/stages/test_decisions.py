@@ -179,7 +179,8 @@ def test_costs_between_classes_decide_alike_in_a_run_and_in_a_later_score(severa
 
 def test_one_of_several_classes_has_a_list_with_a_threshold(several: Path, tmp_path: Path) -> None:
     rule = {"decide": {"kind": "top_k", "k": 12, "positive": "ring"}}
-    context = StageContext.of(graph_config(several, workspace=str(tmp_path), train=TRAIN, task=rule))
+    config = graph_config(several, workspace=str(tmp_path), train=TRAIN, task=rule, publish={"incomparable": "promote"})
+    context = StageContext.of(config)
     result = pipeline.run(context)
     found = read_parts(result.predictions)
     decision = facts_of(context).decision
@@ -194,6 +195,13 @@ def test_one_of_several_classes_has_a_list_with_a_threshold(several: Path, tmp_p
     assert result.metrics["test.precision"] == pytest.approx(sk.precision_score(truth, test["decision"].to_numpy()))
     # probabilities of names that differ in case alone have their numbers
     assert {f"probability_{number}" for number in range(4)} < set(found.column_names)
+    publish.run(context)
+    later = score.run(StageContext.of(config))
+    assert later.figures.scored == "probability of ring"  # what months are compared by
+    assert read_parts(later.predictions).select(["id", "decision"]).sort_by("id") == found.select(
+        ["id", "decision"]
+    ).sort_by("id")
+    assert {"score.precision", "score.recall_at_12"} < set(later.metrics)
 
 
 def test_a_class_that_labels_do_not_have_is_refused_before_training(several: Path, tmp_path: Path) -> None:

@@ -66,12 +66,12 @@ def degree_bars(inputs: ReportInputs) -> Picture:
     lower, few = lower_is_better(scores.metric), _Few(inputs, groups)
     bars = [few.bar(f"{_range(each.low, each.high)} in-edges", each) for each in groups]
     worst = few.worst(lower=lower)
-    told = worst and (
+    told = worst is not None and (
         f"{sentence(name)} is {'highest' if lower else 'lowest'}, {score_text(worst.score or 0.0)}, for the "
         f"{count_text(worst.targets)} {scores.split} {noun} {_range(worst.low, worst.high)} in-edges."
     )
     better = f"{'Lower' if lower else 'Higher'} is better."
-    caption = " ".join(filter(None, (told, better, few.warning)))
+    caption = " ".join(each for each in (told, better, few.warning) if each)
     head = ("in-edges", "links" if links else "targets", *few.head, name)
     rows = [few.row(_range(each.low, each.high), each) for each in groups]
     return Picture(
@@ -99,11 +99,11 @@ def _value_picture(inputs: ReportInputs, scores: ScoreFacts, column: str, number
     groups, name = _known(scores, column), metric_name(scores.metric)
     lower, few = lower_is_better(scores.metric), _Few(inputs, groups)
     worst = few.worst(lower=lower)
-    told = worst and (
+    told = worst is not None and (
         f"{sentence(name)} is {'highest' if lower else 'lowest'}, {score_text(worst.score or 0.0)}, where {column} is "
         f"{worst.value} ({count_text(worst.targets)} {scores.split} targets)."
     )
-    caption = " ".join(filter(None, (told, few.warning)))
+    caption = " ".join(each for each in (told, few.warning) if each)
     key = f"values-{number}"
     bars = [few.bar(each.value, each) for each in groups]
     rows = [few.row(each.value, each) for each in groups]
