@@ -172,9 +172,9 @@ def _check_sampled_decide(config: Config, kind: LabelKind, preview: Preview) -> 
     counted = count_labels(preview, config.graph)
     # classes that occur; fewer than two, or numbers with gaps, have other messages
     held = 0 if counted is None else sum(map(bool, counted.class_counts))
-    names = () if counted is None else counted.class_names
-    classes = config.graph.num_classes or max(held, len(names), 2)
-    check_decide(decide_of(config.task), kind, classes, class_names=names or None)
+    names = None if counted is None or held <= counted.largest else counted.class_names
+    classes = config.graph.num_classes or max(held, len(names or ()), 2)
+    check_decide(decide_of(config.task), kind, classes, class_names=names)
 
 
 def _targets_of_store(config: Config, facts: GraphFacts) -> _Targets:

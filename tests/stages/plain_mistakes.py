@@ -134,6 +134,11 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         column("nodes", "label", [0, 1, 2, 1] * (ROWS // 4)),
         mended=left_out("task.decide"),
     ),
+    "decisions for a class that is not there": Mistake(
+        ("task.decide.positive: '7' is not a class of the labels (0, 1)", "as the label column does"),
+        put("task.decide", {"kind": "f1", "positive": 7}),
+        mended=put("task.decide.positive", 1),
+    ),
     "decisions between numbers": Mistake(
         ("task.decide.kind: top_k decides between classes, and does not support regression labels",),
         both(put("train.metric", "mae"), put("task.decide", {"kind": "top_k", "k": 3})),
