@@ -165,7 +165,8 @@ def train(config: Config) -> Keys:
     fanouts = _fanouts(config, config.model.layers)
     keys: Keys = {"model": model, "train": train, "fanouts": fanouts, "seed": config.seed}
     if config.task.kind != "link" and config.task.decide.kind != "auto":
-        keys["decide"] = config.task.decide.model_dump(mode="json")
+        # a key that is left out keeps the fingerprints of models that were trained before it was known
+        keys["decide"] = config.task.decide.model_dump(mode="json", exclude_none=True)
     if config.task.kind != "node":
         keys["task"] = config.task.model_dump(mode="json", exclude={"decide"})
         if config.task.decoder.kind != "mlp" and _has_bare_type(config.graph):

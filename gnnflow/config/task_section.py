@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from gnnflow.config.base import Fraction, Integer, Number, Section, problem
+from gnnflow.config.decide_section import DECIDE, AutoDecision, DecideConfig
 
 
 class DotDecoder(Section):
@@ -255,79 +256,6 @@ NodeSplitConfig = Annotated[
 ]
 
 
-class AutoDecision(Section):
-    """The threshold with the highest F1 where labels are of two classes, else none."""
-
-    kind: Literal["auto"] = Field("auto", description="f1 where labels are of two classes; others have no decision.")
-
-
-class F1Decision(Section):
-    """The threshold with the highest F1 on valid."""
-
-    kind: Literal["f1"] = Field(
-        "f1",
-        description="The threshold with the highest F1 of class 1 on valid. Of equally good thresholds the highest.",
-    )
-
-
-class CostDecision(Section):
-    """The threshold with the lowest cost on valid."""
-
-    kind: Literal["cost"] = Field(
-        "cost", description="The threshold with the lowest cost of misses and false alarms on valid."
-    )
-    miss: Number = Field(gt=0, description="Cost of a target of class 1 that is decided against.")
-    false_alarm: Number = Field(1.0, gt=0, description="Cost of a target of class 0 that is decided for.")
-
-
-class PrecisionDecision(Section):
-    """The threshold that finds most targets of class 1 at a precision."""
-
-    kind: Literal["precision"] = Field(
-        "precision",
-        description="The threshold that finds most targets of class 1 on valid at a precision; none where no threshold "
-        "has it.",
-    )
-    at_least: Number = Field(gt=0, le=1, description="Lowest precision: share of class 1 among those decided for.")
-
-
-class TopDecision(Section):
-    """The threshold that a number of targets of valid reach."""
-
-    kind: Literal["top_k"] = Field(
-        "top_k",
-        description="The threshold that the k likeliest targets of valid reach, and those as likely as the last of "
-        "them.",
-    )
-    k: Integer = Field(ge=1, description="Labelled targets of valid that are decided for.")
-
-
-def _as_section(value: Any) -> Any:
-    """Return the section that a word stands for: its kind, or precision>=0.9."""
-    if not isinstance(value, str):
-        return value
-    kind, found, least = (part.strip() for part in value.partition(">="))
-    if not found:
-        return {"kind": kind}
-    try:
-        return {"kind": kind, "at_least": float(least)}
-    except ValueError:
-        return value
-
-
-DecideConfig = Annotated[
-    AutoDecision | F1Decision | CostDecision | PrecisionDecision | TopDecision,
-    Field(discriminator="kind"),
-    BeforeValidator(_as_section),
-]
-
-_DECIDE = (
-    "How the threshold of class 1 is chosen on valid, where labels are of two classes. A word stands for its kind, and "
-    "precision>=0.9 for that precision. Of equally good thresholds it is the highest. It is stored with the model, and "
-    "predictions have the column decision."
-)
-
-
 class NodeTask(Section):
     """Labels of nodes."""
 
@@ -335,7 +263,7 @@ class NodeTask(Section):
     split: NodeSplitConfig = Field(
         NodeAutoSplit(), description="Division of the labelled nodes into train, valid and test."
     )
-    decide: DecideConfig = Field(AutoDecision(), description=_DECIDE)
+    decide: DecideConfig = Field(AutoDecision(), description=DECIDE)
 
 
 class LinkTask(Section):
@@ -364,7 +292,7 @@ class EdgeTask(Section):
         description="Whether an edge carries messages where it is scored. false: each edge is scored as if it were not "
         "in the graph yet, so edges of valid and test carry no messages, and an edge of train none for its own score.",
     )
-    decide: DecideConfig = Field(AutoDecision(), description=_DECIDE)
+    decide: DecideConfig = Field(AutoDecision(), description=DECIDE)
 
 
 def _tag(value: Any) -> str | None:
@@ -381,5 +309,5 @@ PairTask = LinkTask | EdgeTask
 
 
 def decide_of(task: NodeTask | LinkTask | EdgeTask) -> DecideConfig:
-    """Return the rule for the threshold between two classes; links have no classes."""
+    """Return the rule for decisions between classes; links have none."""
     return AutoDecision() if isinstance(task, LinkTask) else task.decide

@@ -77,7 +77,7 @@ _CLASS_COLUMNS = ("prediction", "probabilities")
 CLASS_COLUMN = "class"
 """The column with the name of the predicted class, where classes have names."""
 DECISION_COLUMN = "decision"
-"""The column that says whether the probability of class 1 reaches the threshold, where there are two classes."""
+"""The column with the decision: whether the probability of a class reaches the threshold, or the decided class."""
 LABEL_COLUMN, SPLIT_COLUMN = "label", "split"
 """The columns with a target's own label, where the tables have labels, and its split."""
 PROBABILITY = "probability_"
@@ -139,7 +139,7 @@ _USUAL_METRIC: dict[LabelKind, Metric] = {
     "link": "mrr",
     "none": "loss",
 }
-_LOWER_IS_BETTER = frozenset({"loss", "mae", "mse", "rmse", "brier", "calibration_error"})
+_LOWER_IS_BETTER = frozenset({"loss", "mae", "mse", "rmse", "brier", "calibration_error", "cost"})
 BOUNDS = ("_low", "_high")
 """The suffixes of a metric's name for the ends of its confidence interval: `test.accuracy_low`."""
 
@@ -216,20 +216,6 @@ def check_class_weight(class_weight: str, label_kind: LabelKind) -> None:
             f"{class_weight} needs classes, and the labels are numbers",
             where="train.class_weight",
             fix="Set it to none.",
-        )
-
-
-def check_decide(rule: str, label_kind: LabelKind, num_classes: int | None) -> None:
-    """Raise TrainingError where a rule of `task.decide` meets labels that are not of two classes.
-
-    num_classes: None where it is not known yet.
-    """
-    found = f"{label_kind} labels" if label_kind != "single" else f"labels of {num_classes} classes"
-    if label_kind != "single" or num_classes not in (None, 2):
-        raise TrainingError(
-            f"{rule} is a threshold between two classes, and does not support {found}",
-            where="task.decide.kind",
-            fix="Leave task.decide out.",
         )
 
 

@@ -6,8 +6,8 @@ Facts of earlier stages are in `gnnflow.graph.facts`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from gnnflow.graph.score_facts import ColumnFacts, ScoreFacts
 
@@ -96,18 +96,48 @@ class LinkFacts:
 
 @dataclass(frozen=True)
 class Decision:
-    """The threshold above which a target counts as class 1, chosen on the valid split.
+    """The rule that makes decisions of probabilities, chosen on the valid split.
 
-    rule: how it was chosen, in words. threshold: the lowest probability of class 1 that is decided for, a float32
-    number between two probabilities of valid; None where there is none, and `why` says so.
+    rule: how it was chosen, in words. positive: the class that targets are decided for or against; None where one of
+    more than two classes is decided for each target.
+    threshold: the lowest probability of `positive` that is decided for, a float32 number between two probabilities of
+    valid; None where there is none, and `why` says so, and where classes are decided.
+    costs [C][C]: of deciding a class (column) for a target of another (row); the class of least expected cost is
+    decided, without costs the likeliest. scale, offsets [C]: what makes the model's probabilities fit valid before
+    costs are expected, see `class_decisions.decided_classes`.
     """
 
     rule: str
     threshold: float | None
     why: str = ""
+    positive: int | None = 1
+    costs: tuple[tuple[float, ...], ...] = ()
+    scale: float = 1.0
+    offsets: tuple[float, ...] = ()
+
+    @staticmethod
+    def read(held: Mapping[str, Any]) -> Decision:
+        """Return a decision from a document of JSON."""
+        lists = {
+            "costs": tuple(map(tuple, held.get("costs", ()))),
+            "offsets": tuple(held.get("offsets", ())),
+        }
+        return Decision(**{**held, **lists})
+
+    def as_document(self) -> dict[str, Any]:
+        """Return plain values, without the later fields where they say nothing: older models have the same bytes."""
+        early = {"rule": self.rule, "threshold": self.threshold, "why": self.why}
+        later = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in early}
+        usual = Decision("", None)
+        return early | {name: value for name, value in later.items() if value != getattr(usual, name)}
 
     def tell(self, positive: str = "1") -> str:
-        """Return the threshold as a sentence without a full stop, which calls class 1 by a name."""
+        """Return the decision as a sentence without a full stop. positive: the name of its class."""
+        if self.positive is None:
+            if not self.costs:
+                return "the likeliest class is decided"
+            how = self.why or "by probabilities that are fitted to valid"
+            return f"the class of least expected cost is decided, {how}"
         if self.threshold is None:
             return f"no threshold: {self.why}"
         return (
@@ -124,7 +154,7 @@ class TrainFacts:
     rank, the seconds per epoch of each part of its work (`<part>_seconds`), without the first epoch. device: the name
     of the card; empty for the CPU. constant: as half a sentence, the one prediction for every target of the last split,
     where their labels differ; otherwise empty. metric: the one that chose the best epoch, also where
-    `train.metric` is auto; empty in older manifests. decision: the threshold, where labels are of two classes.
+    `train.metric` is auto; empty in older manifests. decision: how classes are decided, where targets have one each.
     scores: of the last split; None in older manifests. losses: of train and valid with the weights that are kept, both
     without dropout; train_loss in the history is with it. Empty in older manifests.
     """

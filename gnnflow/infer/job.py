@@ -35,7 +35,7 @@ class InferJob:
     label_kind: of what the model learned, class_names: of its classes, where they have names. scores_edges: targets are
     edges, scored from the embeddings of their ends; all nodes are then computed.
     device: where slices are computed, see `infer.device`. A device of the model that it loads computes its slices.
-    decision: the model's threshold between two classes, if any.
+    decision: the model's decision between classes, if any.
     exchange: how partitions send to each other. hub_threshold: in-edges of a target above which `hubs.py` splits them;
     None: never.
     """

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from gnnflow.graph.class_decisions import decided_classes
 from gnnflow.graph.labels import (
     CLASS_COLUMN,
     DECISION_COLUMN,
@@ -26,7 +27,7 @@ from gnnflow.storage.tables import commit_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gnnflow.graph.arrays import FloatArray
+    from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.labels import LabelKind
     from gnnflow.graph.run_facts import Decision
     from gnnflow.storage.writing import FileEntry
@@ -47,16 +48,15 @@ def prediction_columns(
 
     One more column has the names of predicted classes, and the number where only other classes have names. Of few
     classes each has a column with its probability, too.
-    decision: of two classes; its column says whether the probability of class 1 reaches the threshold, and is null
-    where there is none.
+    decision: its column says whether the probability of a class reaches the threshold, and is null where there is
+    none; or it has the decided class, by its name where classes have names.
     """
     traits = LABEL_KINDS[label_kind]
     columns = dict(zip(traits.columns, _PUBLISHED[label_kind].columns(scores), strict=True))
     if traits.is_class and class_names:
-        every = pa.array(names_of_classes(class_names, scores.shape[1]), pa.string())
-        columns[CLASS_COLUMN] = every.take(pa.array(columns[traits.columns[0]]))
+        columns[CLASS_COLUMN] = _named(columns[traits.columns[0]], class_names, scores.shape[1])
     if decision is not None:
-        columns[DECISION_COLUMN] = _decided(scores, decision)
+        columns[DECISION_COLUMN] = _decided(scores, decision, class_names)
     if traits.has_classes:
         columns |= _probabilities(scores, class_names)
     return columns
@@ -67,15 +67,24 @@ def _probabilities(scores: FloatArray, class_names: Sequence[str]) -> dict[str, 
     if scores.shape[1] > MOST_PROBABILITY_COLUMNS:
         return {}
     every = names_of_classes(class_names, scores.shape[1])
-    if len(set(every)) < len(every):  # a table's metadata may repeat a name, which columns cannot
+    # a table's metadata may repeat a name, which columns cannot; many engines ignore the case of columns, too
+    if len({name.casefold() for name in every}) < len(every):
         every = names_of_classes((), scores.shape[1])
     return {f"{PROBABILITY}{name}": np.ascontiguousarray(scores[:, place]) for place, name in enumerate(every)}
 
 
-def _decided(scores: FloatArray, decision: Decision) -> pa.Array:
+def _decided(scores: FloatArray, decision: Decision, class_names: Sequence[str]) -> pa.Array:
+    if decision.positive is None:
+        classes = decided_classes(scores, decision)
+        return _named(classes, class_names, scores.shape[1]) if class_names else pa.array(classes)
     if decision.threshold is None:
         return pa.nulls(len(scores), pa.bool_())
-    return pa.array(scores[:, 1] >= np.float32(decision.threshold))
+    return pa.array(scores[:, decision.positive] >= np.float32(decision.threshold))
+
+
+def _named(classes: IntArray, class_names: Sequence[str], count: int) -> pa.Array:
+    """Return the names of some classes, of so many in all."""
+    return pa.array(names_of_classes(class_names, count), pa.string()).take(pa.array(classes))
 
 
 def count_broken(computed: FloatArray, ids: Sequence[pa.Array]) -> dict[str, Any]:

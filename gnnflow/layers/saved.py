@@ -2,7 +2,7 @@
 
     model.safetensors   the weights
     model.json          format, the model section of the config, the part that the graph decided (`ModelInputs`), and
-                        the threshold between two classes (`Decision`)
+                        its decisions between classes (`Decision`)
 
 Nothing is unpickled, and the manifest or version of a folder lists its files. Callers may pass a function from name to
 bytes, so that plain folders and a registry, which verifies files, use one loader.
@@ -48,13 +48,13 @@ def save_model(
 ) -> tuple[FileEntry, ...]:
     """Write a model to a folder and return its files; equal models give equal bytes.
 
-    weights: the result of `encode_weights`. decision: where labels are of two classes.
+    weights: the result of `encode_weights`. decision: where targets have one class each.
     """
     # A model of nodes omits the decoder, and one of an untyped graph omits the types.
     held = {name: value for name, value in asdict(inputs).items() if value is not None}
     description = {"format": FORMAT, "model": config.model_dump(mode="json"), "inputs": held}
     if decision is not None:
-        description["decision"] = asdict(decision)
+        description["decision"] = decision.as_document()
     documents = {WEIGHTS: weights, DESCRIPTION: encode_json(description)}
     return tuple(write_atomic(join(folder, name), content) for name, content in documents.items())
 
@@ -69,11 +69,11 @@ def read_description(folder: str, *, read: ReadFile | None = None) -> ModelSpec:
 
 
 def read_decision(folder: str, *, read: ReadFile | None = None) -> Decision | None:
-    """Return the threshold of the model in a folder; None where its labels are not of two classes, or it is older.
+    """Return the decision of the model in a folder; None where targets do not have one class each, or it is older.
 
     read and errors: as for `read_description`.
     """
-    return _read(folder, read, lambda held: Decision(**held["decision"]) if "decision" in held else None)
+    return _read(folder, read, lambda held: Decision.read(held["decision"]) if "decision" in held else None)
 
 
 def _read(folder: str, read: ReadFile | None, part: Callable[[dict[str, Any]], _Part]) -> _Part:

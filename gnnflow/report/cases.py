@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gnnflow.graph.class_decisions import decided_classes
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.report.formats import count_text, score_text
 from gnnflow.report.inputs import Array, ReportInputs
@@ -38,33 +39,61 @@ def find_cases(inputs: ReportInputs) -> tuple[Cases, ...]:
 
 
 def _classes(inputs: ReportInputs) -> tuple[Cases, ...]:
-    sample = inputs.predictions
+    sample, decision = inputs.predictions, inputs.decision
     assert sample is not None
     labels, scores = np.asarray(sample.labels), np.asarray(sample.scores)
-    decision = inputs.decision.threshold if inputs.decision is not None else None
-    if scores.shape[1] == _TWO_CLASSES and decision is not None:
-        guesses, verb = (scores[:, 1] >= np.float32(decision)).astype(np.int64), "decision"
-        # distance from the threshold, as a share of the way to certainty
-        certain = np.where(
-            guesses, (scores[:, 1] - decision) / max(1 - decision, 1e-9), 1 - scores[:, 1] / max(decision, 1e-9)
-        )
-    else:
-        guesses, verb = scores.argmax(1), "predicted"
-        certain = scores.max(1)
-    of_one = f"probability of class {inputs.class_name(1)}" if scores.shape[1] == _TWO_CLASSES else "its probability"
-    shown = scores[:, 1] if scores.shape[1] == _TWO_CLASSES else scores.max(1)
+    if decision is not None and decision.positive is not None and decision.threshold is not None:
+        return _of_one_class(inputs, labels, scores, positive=decision.positive, threshold=decision.threshold)
+    has_costs = decision is not None and bool(decision.costs)
+    guesses = decided_classes(scores, decision) if decision is not None and has_costs else scores.argmax(1)
+    certain = scores[np.arange(len(scores)), guesses]
     rows = [
         (inputs.class_name(int(label)), inputs.class_name(int(guess)), score_text(float(score)))
-        for label, guess, score in zip(labels, guesses, shown, strict=True)
+        for label, guess, score in zip(labels, guesses, certain, strict=True)
     ]
     known = labels >= 0
-    right, wrong = known & (labels == guesses), known & (labels != guesses)
-    if scores.shape[1] == _TWO_CLASSES and (right & (guesses == 1)).any():
-        right = right & (guesses == 1)
-    head = ("label", verb, of_one)
+    return _right_and_wrong(
+        inputs,
+        (known & (labels == guesses), known & (labels != guesses)),
+        certain,
+        head=("label", "decision" if has_costs else "predicted", "its probability"),
+        rows=rows,
+    )
+
+
+def _of_one_class(
+    inputs: ReportInputs, labels: Array, scores: Array, *, positive: int, threshold: float
+) -> tuple[Cases, ...]:
+    """Return right and wrong decisions for a class."""
+    own, one = scores[:, positive], inputs.class_name(positive)
+    decided, truth = own >= np.float32(threshold), labels == positive
+    other = inputs.class_name(1 - positive) if scores.shape[1] == _TWO_CLASSES else f"not {one}"
+    # distance from the threshold, as a share of the way to certainty
+    certain = np.where(decided, (own - threshold) / max(1 - threshold, 1e-9), 1 - own / max(threshold, 1e-9))
+    rows = [
+        (inputs.class_name(int(label)), one if flag else other, score_text(float(score)))
+        for label, flag, score in zip(labels, decided, own, strict=True)
+    ]
+    known = labels >= 0
+    right, wrong = known & (truth == decided), known & (truth != decided)
+    if (right & decided).any():
+        right = right & decided
+    head = ("label", "decision", f"probability of class {one}")
+    return _right_and_wrong(inputs, (right, wrong), certain, head=head, rows=rows)
+
+
+def _right_and_wrong(
+    inputs: ReportInputs,
+    chosen: tuple[Array, Array],
+    certain: Array,
+    *,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+) -> tuple[Cases, ...]:
+    right, wrong = (_surest(each, certain) for each in chosen)
     return (
-        _table(inputs, ("Right", "the surest ones"), _surest(right, certain), head=head, rows=rows),
-        _table(inputs, ("Wrong", "the surest ones"), _surest(wrong, certain), head=head, rows=rows),
+        _table(inputs, ("Right", "the surest ones"), right, head=head, rows=rows),
+        _table(inputs, ("Wrong", "the surest ones"), wrong, head=head, rows=rows),
     )
 
 

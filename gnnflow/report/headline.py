@@ -21,10 +21,12 @@ from gnnflow.report.formats import (
 )
 from gnnflow.report.inputs import Parity, ReportInputs
 from gnnflow.report.judging import NO_EDGES, Outcome, baseline_name
+from gnnflow.report.pictures.classes import mean_costs
 from gnnflow.report.pictures.decisions import hits_text, list_gain
 
 Mood = Literal["plain", "good", "bad", "absent"]
 
+_ROUTES = "Same scores by another route"
 _APART = "Predictions differ from scores computed as in training"
 _MOODS: Mapping[Outcome, Mood] = {"better": "good", "no better": "plain", "worse": "bad"}
 _FIRST_LINKS = 10
@@ -117,7 +119,7 @@ def tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
 
 
 def engineering_tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
-    """Return the figures of how the run was computed: certificate and time."""
+    """Return the figures of how the run was computed: scores by another route, and time."""
     return (_parity_tile(inputs), _time_tile(inputs))
 
 
@@ -128,12 +130,17 @@ def _worth_tile(inputs: ReportInputs) -> Tile | None:
         return None
     if (gain := list_gain(inputs)) is not None:
         k, hits = gain
-        note = f"of class {inputs.class_name(1)} among the first {count_text(k)} {scores.split} targets by score"
+        one = inputs.class_name(scores.positive)
+        note = f"of class {one} among the first {count_text(k)} {scores.split} targets by score"
         return Tile("A list in the order of scores", f"{hits_text(hits)} of {count_text(scores.positives)}", note)
     if scores.hits:
         k, hits = [(k, hits) for k, hits in scores.hits if k <= _FIRST_LINKS][-1]
         note = f"of {scores.split} links are among the first {k} of {count_text(scores.candidates)} candidates"
         return Tile("Found", percent_text(hits / scores.targets), note)
+    if (costs := mean_costs(inputs)) is not None:
+        decided, likeliest = map(score_text, costs)
+        note = f"per {scores.split} target; the likeliest class would cost {likeliest}"
+        return Tile("Cost of decisions", decided, note)
     if inputs.confusion is not None:
         wrong = int(inputs.confusion.sum() - inputs.confusion.trace())
         note = f"of {count_text(scores.targets)} {scores.split} targets ({percent_text(wrong / scores.targets)})"
@@ -215,12 +222,12 @@ def _parity_tile(inputs: ReportInputs) -> Tile:
     parity = inputs.parity
     if parity is None:
         advice = "" if inputs.setting("infer.parity_samples") else ": set infer.parity_samples"
-        return Tile("Parity certificate", "none", f"no target was scored again{advice}", "absent")
+        return Tile(_ROUTES, "none", f"no target was scored again{advice}", "absent")
     note = (
         f"{count_text(parity.samples)} targets scored twice: they differ by at most {parity.max_difference:.1e}, "
         f"{parity.limit:.0e} is allowed{_over(parity)}"
     )
-    return Tile("Parity certificate", *(("Pass", note, "good") if parity.passed else ("Fail", note, "bad")))
+    return Tile(_ROUTES, *(("Yes", note, "good") if parity.passed else ("No", note, "bad")))
 
 
 def _over(parity: Parity) -> str:

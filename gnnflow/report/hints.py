@@ -312,11 +312,13 @@ def _constant(inputs: ReportInputs) -> Hint | None:
     recall = inputs.metrics.get("test.recall", 0.0)
     if recall > 0 and inputs.decision is not None and inputs.decision.threshold is not None:
         precision = score_text(inputs.metrics.get("test.precision", 0.0))
+        one = inputs.class_name(inputs.decision.positive or 0)
         return Hint(
             "idea",
             "The column `prediction` has one class, `decision` has both",
-            f"{sentence(inputs.constant)}: no probability of class 1 reaches one half. The column decision, from "
-            f"{inputs.decision.threshold:.4g} on, finds {percent_text(recall)} of class 1 with precision {precision}.",
+            f"{sentence(inputs.constant)}: it is the likeliest everywhere. The column decision, from a probability of "
+            f"{inputs.decision.threshold:.4g} on, finds {percent_text(recall)} of class {one} with precision "
+            f"{precision}.",
         )
     weigh = (
         "" if inputs.setting("train.class_weight") == "balanced" else "train.class_weight: balanced where classes are "
@@ -474,7 +476,7 @@ def _parity(inputs: ReportInputs) -> Hint | None:
     check = "" if inputs.setting("infer.sampling") == "same" else alike
     return Hint(
         "problem",
-        "The parity certificate failed",
+        "Another route gives other scores",
         f"Predictions differ by up to {parity.max_difference:.1e} from the k-hop path, and {parity.limit:.0e} is "
         f"allowed. Do not publish them{check}.",
     )

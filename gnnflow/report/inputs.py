@@ -180,7 +180,7 @@ class ReportInputs:
     makes the headline say less than it seems to. curves: one mapping per epoch: `epoch`, `train_loss`,
     `valid_<metric>`..., `seconds`. profiles: one per rank: `seconds` per epoch and of its parts (`wait_seconds` and
     others). metric: the one that chose the best epoch; where it is empty the first test metric is the headline.
-    decision: the threshold between two classes. losses: see `TrainFacts`.
+    decision: how classes are decided. losses: see `TrainFacts`.
     task: the `task.kind`. streamed: training read the graph from files (`train.memory`). unread: columns of edge
     attributes that the model does not read. large: columns of large numbers, by the key that would scale them. tables:
     the rows of each table, with the quarantined ones by reason. unlearnable: labels of no or every training target.

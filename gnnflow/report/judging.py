@@ -20,8 +20,10 @@ from gnnflow.report.formats import class_name, count_text, score_text, sentence
 
 PREFIX = "baseline."
 NO_EDGES = ""
-_FEWEST_OF_CLASS = 30  # targets of the rarer of two classes
-_FEWEST = 100  # targets: the 95 % interval of a share of .5 is then .1 to either side
+FEWEST_OF_CLASS = 30
+"""Targets of a class below which its scores are uncertain."""
+FEWEST = 100
+"""Targets below which a score is uncertain: the 95 % interval of a share of .5 is then .1 to either side."""
 _NAMES = {
     NO_EDGES: "the same classifier without edges",
     "majority": "the most frequent class",
@@ -156,12 +158,13 @@ def cautions(
     split, found = key.partition(".")[0], []
     if trained.constant:
         found.append(_constant(trained, class_names))
-    if (count := split_counts.get(split, 0)) and count < _FEWEST:
+    if (count := split_counts.get(split, 0)) and count < FEWEST:
         found.append(f"The {split} split has {_targets(count)}, too few to tell models apart.")
     if LABEL_KINDS[label_kind].is_class:
         # a headline on valid may be there because test has one class
         splits = dict.fromkeys(("test", split))
-        found += [text for each in splits for text in _of_classes(trained.confusion, each, class_names)]
+        named = None if trained.decision is None else trained.decision.positive
+        found += [text for each in splits for text in _of_classes(trained.confusion, each, class_names, named)]
     if trained.link_facts is not None and trained.link_facts.candidates < trained.link_facts.nodes:
         links = trained.link_facts
         found.append(
@@ -178,10 +181,10 @@ def _targets(count: int) -> str:
 def _constant(trained: TrainFacts, class_names: Sequence[str]) -> str:
     """Return the sentence about one prediction for all; it names the threshold where that tells targets apart."""
     scores, decision = trained.scores, trained.decision
-    decided = [sum(column) for column in zip(*scores.decided, strict=True)] if scores is not None else []
-    if scores is None or decision is None or decision.threshold is None or not all(decided):
+    if scores is None or decision is None or decision.threshold is None or not scores.decides_both:
         return f"{sentence(trained.constant)}."
-    one = class_name(class_names, 1)
+    decided = [sum(column) for column in zip(*scores.decided, strict=True)]
+    one = class_name(class_names, scores.positive)
     return (
         f"The column prediction has one class for every {scores.split} target. The column decision has both: class "
         f"{one} from a probability of {decision.threshold:.4g} on, {count_text(decided[1])} of "
@@ -189,13 +192,20 @@ def _constant(trained: TrainFacts, class_names: Sequence[str]) -> str:
     )
 
 
-def _of_classes(confusion: Mapping[str, Sequence[Sequence[object]]], split: str, names: Sequence[str]) -> list[str]:
-    """Return a sentence where the targets of a split have one class, or few have the rarer one of two."""
+def _of_classes(
+    confusion: Mapping[str, Sequence[Sequence[object]]], split: str, names: Sequence[str], named: int | None
+) -> list[str]:
+    """Return a sentence where the targets of a split have one class, or few have the rarer one of two.
+
+    named: the class that is decided for; of more than two classes few may have this one.
+    """
     counts = [sum(number for number in row if isinstance(number, int)) for row in confusion.get(split, ())]
     if sum(count > 0 for count in counts) == 1:
         return [f"All targets of the {split} split have one class."]
-    least = min(range(len(counts)), key=counts.__getitem__, default=0)
-    if len(counts) != len(("no", "yes")) or counts[least] >= _FEWEST_OF_CLASS:
+    least: int | None = named
+    if len(counts) == len(("no", "yes")):
+        least = min(range(len(counts)), key=counts.__getitem__)
+    if not counts or least is None or counts[least] >= FEWEST_OF_CLASS:
         return []
     few, has = _targets(counts[least]), "has" if counts[least] == 1 else "have"
     few = f"Only {few} of the {split} split {has} class {class_name(names, least)}"

@@ -19,6 +19,7 @@ from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.pictures import (
     Picture,
     blow_up_bars,
+    class_table_of,
     column_bars,
     degree_bars,
     embedding_map,
@@ -79,6 +80,7 @@ def render_report(inputs: ReportInputs) -> str:
         verdict=verdict(inputs),
         subject=subject(inputs),
         cases=find_cases(inputs),
+        classes=class_table_of(inputs),
         engineering=engineering_tiles(inputs),
         tiles=tiles(inputs),
         warnings=[hint for hint in hints if hint.kind != "idea"],

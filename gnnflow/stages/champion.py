@@ -248,8 +248,8 @@ def _score(version: Version, *, context: StageContext, targets: _TestTargets, me
         model = load_model(version, num_hops=targets.num_hops)
         outputs = targets.outputs(model)
     decision = read_decision(version.uri, read=version.read)
-    # each version decides by its own threshold
-    deciding = None if decision is None else Deciding.of(decide_of(context.config.task), decision.threshold)
+    # each version decides by its own rule
+    deciding = Deciding.of(decide_of(context.config.task), decision)
     scores = outputs.metrics(kind, intervals=True, deciding=deciding)
     objective = Objective(kind, config=train.loss, unit=graph.label_unit)
     named = {**scores.named("test"), "test.loss": outputs.loss(objective)}

@@ -35,7 +35,7 @@ from gnnflow.train.decisions import Deciding
 from gnnflow.train.metrics import metrics_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.labels import LabelKind
@@ -111,7 +111,7 @@ class Figures:
 class Model:
     """The properties of the model that scored.
 
-    names: of its classes. headline: the metric that chose it. deciding: how decisions between two classes are measured.
+    names: of its classes. headline: the metric that chose it. deciding: how decisions between classes are measured.
     trained: the targets that it was trained on; None where these are no longer known.
     """
 
@@ -151,12 +151,12 @@ class _Gathered:
 
     def add(self, table: pa.Table) -> None:
         """Count the rows of a file."""
-        kind, traits = self.model.kind, LABEL_KINDS[self.model.kind]
+        traits = LABEL_KINDS[self.model.kind]
         column = table[traits.columns[-1]]
         # probabilities [N, C], or values [N, 1]
         scores = to_matrix(column) if traits.has_classes else to_numpy(column)[:, None]
         self.rows += len(scores)
-        self.name, described = _described(scores, kind, self.model.names)
+        self.name, described = _described(scores, self.model)
         self.total += float(described.sum(dtype=np.float64))
         self.codes += np.bincount(codes_of(described), minlength=CODES)
         if traits.has_classes:
@@ -213,12 +213,18 @@ class _Gathered:
         )
 
 
-def _described(scores: FloatArray, kind: LabelKind, names: Sequence[str]) -> tuple[str, FloatArray]:
+def _described(scores: FloatArray, model: Model) -> tuple[str, FloatArray]:
     """Return the one number of each prediction whose distribution is told [N], and its name."""
-    if kind == "regression":
+    if model.kind == "regression":
         return "value", np.ascontiguousarray(scores[:, 0])
-    if kind == "single" and scores.shape[1] == _TWO:
-        return f"probability of {names_of_classes(names, _TWO)[1]}", np.ascontiguousarray(scores[:, 1])
+    classes = scores.shape[1]
+    of_one = 1 if classes == _TWO else None
+    if model.deciding is not None and model.deciding.decision is not None:
+        of_one = model.deciding.positive
+    if model.kind == "single" and of_one is not None:
+        return f"probability of {names_of_classes(model.names, classes)[of_one]}", np.ascontiguousarray(
+            scores[:, of_one]
+        )
     return "highest probability", np.asarray(scores.max(axis=1, initial=0))
 
 

@@ -84,6 +84,6 @@ def _model_of(context: StageContext, version: Version, *, is_judged: bool) -> Mo
     except StorageError:  # the artifact of its training, which knows what auto stood for, may be deleted
         headline = choose_metric(AUTO, kind)
     decision = read_decision(version.uri, read=version.read)
-    deciding = None if decision is None else Deciding.of(decide_of(context.config.task), decision.threshold)
+    deciding = Deciding.of(decide_of(context.config.task), decision)
     trained = trained_targets(version) if is_judged and LABEL_KINDS[kind].has_labels else None
     return Model(kind, version.class_names, headline, deciding, trained)

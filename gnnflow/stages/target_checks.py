@@ -7,13 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gnnflow.config import DirectNeighbors, MAGNNConfig, MiniBatchConfig, PlateauSchedule
+from gnnflow.config.decide_section import check_decide
+from gnnflow.config.task_section import decide_of
 from gnnflow.config.train_section import is_hybrid
 from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.labels import (
     AUTO,
     LABEL_KINDS,
     check_class_weight,
-    check_decide,
     check_loss,
     check_metric,
     selection_metrics,
@@ -145,8 +146,7 @@ def check_targets(config: Config, facts: GraphFacts, *, trains: bool) -> None:
         return
     if trains:
         check_train_labels(facts)
-        if (rule := _rule(config)) is not None:
-            check_decide(rule, facts.label_kind, facts.num_classes)
+        check_decide(decide_of(config.task), facts.label_kind, facts.num_classes, class_names=facts.class_names)
     train, outputs = config.train, facts.num_classes if config.task.kind == "node" else config.task.width
     check_trained_size(config, features=1 if facts.types else facts.features.width, outputs=outputs)
     check_splits(filled, patience=train.patience or 0, on_plateau=isinstance(train.schedule, PlateauSchedule))
@@ -180,22 +180,18 @@ def choice_errors(config: Config, preview: Preview) -> list[GnnflowError]:
     errors = Errors()
     for check in _choice_checks(config, kind):
         errors.attempt(check)
-    if (rule := _rule(config)) is not None:
-        errors.attempt(partial(_check_sampled_decide, rule, config, kind, preview))
+    errors.attempt(partial(_check_sampled_decide, config, kind, preview))
     return list(errors.found.values())
 
 
-def _rule(config: Config) -> str | None:
-    """Return the rule of decisions that the config asks for, if any."""
-    return None if config.task.kind == "link" or config.task.decide.kind == "auto" else config.task.decide.kind
-
-
-def _check_sampled_decide(rule: str, config: Config, kind: LabelKind, preview: Preview) -> None:
-    """Raise TrainingError where a sample shows labels that are not of two classes, and decisions need them."""
+def _check_sampled_decide(config: Config, kind: LabelKind, preview: Preview) -> None:
+    """Raise TrainingError where a sample shows labels that the rule of decisions does not fit."""
     counted = count_labels(preview, config.graph)
     # classes that occur; fewer than two, or numbers with gaps, have other messages
     held = 0 if counted is None else sum(map(bool, counted.class_counts))
-    check_decide(rule, kind, config.graph.num_classes or max(held, 2))
+    names = None if counted is None or held <= counted.largest else counted.class_names
+    classes = config.graph.num_classes or max(held, len(names or ()), 2)
+    check_decide(decide_of(config.task), kind, classes, class_names=names)
 
 
 def _targets_of_store(config: Config, facts: GraphFacts) -> _Targets:

@@ -1,33 +1,42 @@
-"""Chooses the threshold between two classes on the valid split, and measures decisions by it.
+"""Chooses decisions between classes on the valid split, and measures them.
+
+One class has a threshold: of two classes, or named against the others. Without a class that is named, one of several
+is decided for each target: the likeliest, or the one of least expected cost (`gnnflow.graph.class_decisions`).
 
 A threshold lies halfway between two probabilities of valid, so scores that another execution rounds otherwise are
 decided alike. It is a float32 number, as published probabilities are: both compare to the same answer everywhere. The
 order of targets changes nothing, and of equally good thresholds the highest is taken.
 
-Shapes: N targets, K distinct probabilities.
+Shapes: N targets, C classes, K distinct probabilities.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gnnflow.config.task_section import (
+from gnnflow.config.decide_section import (
     AutoDecision,
     CostDecision,
     DecideConfig,
     F1Decision,
     PrecisionDecision,
     TopDecision,
+    cost_matrix,
+    positive_of,
 )
-from gnnflow.graph.arrays import Array, FloatArray, IntArray
+from gnnflow.graph.arrays import Array, BoolArray, FloatArray, IntArray
+from gnnflow.graph.class_decisions import decided_classes, fit_probabilities, softmax_of
 from gnnflow.graph.run_facts import Decision
 
 USUAL_TOP = 100
 """The targets of precision and recall at k, where `task.decide` has no k."""
 BINS = 10
 """Bins of the calibration error, equally wide."""
+_TWO = 2
+_NONE_LABELLED = "no target of valid has a label"
 
 
 class UndefinedMetricError(ValueError):
@@ -36,60 +45,128 @@ class UndefinedMetricError(ValueError):
 
 @dataclass(frozen=True)
 class Deciding:
-    """The figures of decisions: from the threshold (None: without one), and among the top likeliest targets.
+    """The figures of decisions: by a decision (None: without one), and among the top likeliest targets of its class.
 
     is_asked: the number `top` is the config's, so a split with fewer targets has a note.
     """
 
-    threshold: float | None = None
+    decision: Decision | None = None
     top: int = USUAL_TOP
     is_asked: bool = False
 
     @staticmethod
-    def of(decide: DecideConfig, threshold: float | None) -> Deciding:
-        """Return the figures of decisions by a config's rule."""
+    def of(decide: DecideConfig, decision: Decision | None) -> Deciding | None:
+        """Return the figures of decisions by a config's rule; None where there are none."""
+        if decision is None:
+            return None
         if isinstance(decide, TopDecision):
-            return Deciding(threshold, decide.k, is_asked=True)
-        return Deciding(threshold)
+            return Deciding(decision, decide.k, is_asked=True)
+        return Deciding(decision)
+
+    @staticmethod
+    def at(threshold: float, *, positive: int = 1) -> Deciding:
+        """Return the figures of decisions for a class from a threshold on."""
+        return Deciding(Decision("", threshold, positive=positive))
+
+    @property
+    def positive(self) -> int | None:
+        """The class that is decided for or against; None where one of several is decided."""
+        return 1 if self.decision is None else self.decision.positive
+
+    @property
+    def threshold(self) -> float | None:
+        """The lowest probability of `positive` that is decided for; None without one."""
+        return None if self.decision is None else self.decision.threshold
+
+    @property
+    def has_costs(self) -> bool:
+        """True where the class of least expected cost is decided."""
+        return self.decision is not None and bool(self.decision.costs)
+
+    def flags(self, logits: FloatArray) -> BoolArray | None:
+        """Return the targets of raw outputs [N, C] that are decided for [N]; None without a threshold."""
+        if self.positive is None or self.threshold is None:
+            return None
+        return np.asarray(class_probability(logits, self.positive) >= np.float32(self.threshold))
+
+    def classes(self, logits: FloatArray) -> IntArray | None:
+        """Return the decided class of raw outputs [N, C], [N]; None where one class is decided for or against."""
+        if self.decision is None or self.positive is not None:
+            return None
+        return decided_classes(softmax_of(logits), self.decision)
+
+
+def class_margin(logits: FloatArray, number: int) -> FloatArray:
+    """Return the log-odds of a class [N] from raw outputs [N, C]; probabilities have the same order."""
+    if logits.shape[1] == _TWO:
+        return np.asarray(logits[:, number] - logits[:, 1 - number])
+    others = np.delete(logits, number, axis=1).astype(np.float64)
+    most = others.max(axis=1)
+    return np.asarray(logits[:, number] - most - np.log(np.exp(others - most[:, None]).sum(axis=1)))
+
+
+def class_probability(logits: FloatArray, number: int) -> FloatArray:
+    """Return the probability of a class [N], float32, of raw outputs [N, C]."""
+    # in float64, where exp neither overflows up to 709 nor rounds before the result does
+    margin = class_margin(logits.astype(np.float64), number)
+    return np.asarray(1 / (1 + np.exp(np.clip(-margin, -700, 700))), np.float32)
 
 
 def positive_probability(logits: FloatArray) -> FloatArray:
     """Return the probability of class 1 [N], float32, of raw outputs [N, 2]."""
-    # in float64, where exp neither overflows up to 709 nor rounds before the result does
-    margin = np.clip(logits[:, 0].astype(np.float64) - logits[:, 1], -700, 700)
-    return np.asarray(1 / (1 + np.exp(margin)), np.float32)
+    return class_probability(logits, 1)
 
 
 def steps_of(scores: FloatArray, truth: Array) -> tuple[IntArray, IntArray, IntArray]:
     """Return the place of the last target of each distinct score, from the highest, in the order by score [K].
 
-    Then the targets down to it [K], and the ones of class 1 among them [K]; equal scores are one step.
+    Then the targets down to it [K], and the ones of the class among them [K]; equal scores are one step.
     """
     order = np.argsort(-scores, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
     return order[ends], ends + 1, np.cumsum(truth[order])[ends]
 
 
-def choose_threshold(decide: DecideConfig, logits: FloatArray, labels: Array) -> Decision:
-    """Return the threshold for labelled targets of valid: logits [N, 2], labels int [N]."""
-    truth = labels == 1
-    if not len(labels):
-        return no_decision(decide, "no target of valid has a label")
+def choose_decision(
+    decide: DecideConfig, logits: FloatArray | None, labels: Array | None, *, names: Sequence[str]
+) -> Decision:
+    """Return the decision for labelled targets of valid: logits [N, C], labels int [N]; None where it has none.
+
+    names: of all classes. Raises TrainingError where the rule names another class.
+    """
+    positive, matrix = positive_of(decide, names), cost_matrix(decide, names)
+    if positive is None and not matrix:
+        return Decision("the likeliest class", None, positive=None)
+    why = "no target is in valid" if logits is None or labels is None else "" if len(labels) else _NONE_LABELLED
+    if positive is not None and matrix:  # of two classes, a threshold
+        decide = CostDecision.model_construct(miss=matrix[1][0], false_alarm=matrix[0][1])
+    if positive is not None:
+        if why or logits is None or labels is None:
+            return Decision(_rule_text(decide), None, why, positive)
+        return _choose_threshold(decide, logits, labels, positive=positive, name=names[positive])
+    found = Decision(_rule_text(decide), None, positive=None, costs=matrix, offsets=(0.0,) * len(names))
+    if why or logits is None or labels is None:
+        return replace(found, why=f"by the model's own probabilities: {why}")
+    scale, offsets = fit_probabilities(softmax_of(logits), labels)
+    return replace(found, scale=scale, offsets=offsets)
+
+
+def _choose_threshold(decide: DecideConfig, logits: FloatArray, labels: Array, *, positive: int, name: str) -> Decision:
+    """Return the threshold of a class for labelled targets of valid [N > 0]."""
+    truth, rule = labels == positive, _rule_text(decide)
     if not isinstance(decide, TopDecision) and (truth.all() or not truth.any()):
-        return no_decision(decide, f"every labelled target of valid has class {int(truth[0])}")
-    probability = positive_probability(logits)
+        held = f"has class {name}" if truth[0] else f"has another class than {name}"
+        if logits.shape[1] == _TWO:
+            held = f"has class {int(labels[0])}"
+        return Decision(rule, None, f"every labelled target of valid {held}", positive)
+    probability = class_probability(logits, positive)
     last, flagged, hits = steps_of(probability, truth)
     place = _best_step(decide, flagged, hits)
     if isinstance(place, str):
-        return no_decision(decide, place)
+        return Decision(rule, None, place, positive)
     # the distinct probabilities, from the highest, between 1 and 0 [K + 2]
     distinct = np.concatenate([np.ones(1, np.float32), probability[last], np.zeros(1, np.float32)])
-    return Decision(_rule_text(decide), _between(distinct[place + 1], above=distinct[place]))
-
-
-def no_decision(decide: DecideConfig, why: str) -> Decision:
-    """Return a decision without a threshold, for this reason."""
-    return Decision(_rule_text(decide), None, why)
+    return Decision(rule, _between(distinct[place + 1], above=distinct[place]), positive=positive)
 
 
 def _between(low: np.float32, *, above: np.float32) -> float:
@@ -104,18 +181,19 @@ def _between(low: np.float32, *, above: np.float32) -> float:
 def _best_step(rule: DecideConfig, flagged: IntArray, hits: IntArray) -> int | str:
     """Return the best step: 0 decides for no target, i for the targets down to the i-th distinct score.
 
-    A text says why there is none. flagged, hits: the targets down to each step, and the ones of class 1 [K].
+    A text says why there is none. flagged, hits: the targets down to each step, and the ones of the class [K].
     """
     match rule:
         case AutoDecision() | F1Decision():
             return 1 + int(np.argmax(2 * hits / (flagged + hits[-1])))
         case CostDecision():
             # cost of deciding for nobody, then of each step [1 + K]
+            assert rule.miss is not None
             misses, alarms = np.append(hits[-1], hits[-1] - hits), np.append(0, flagged - hits)
             return int(np.argmin(rule.miss * misses + rule.false_alarm * alarms))
         case PrecisionDecision():
             precision = hits / flagged
-            # targets of class 1 that each step finds, where it is precise enough [K]
+            # targets of the class that each step finds, where it is precise enough [K]
             found = np.where(precision >= rule.at_least, hits, 0)
             if not found.any():
                 return f"precision is {precision.max():.3f} at most, and task.decide.at_least is {rule.at_least:g}"
@@ -130,6 +208,8 @@ def _rule_text(rule: DecideConfig) -> str:
     match rule:
         case AutoDecision() | F1Decision():
             return "the highest F1"
+        case CostDecision() if rule.miss is None:
+            return "the least expected cost"
         case CostDecision():
             return f"the lowest cost (miss {rule.miss:g}, false alarm {rule.false_alarm:g})"
         case PrecisionDecision():
@@ -139,38 +219,51 @@ def _rule_text(rule: DecideConfig) -> str:
 
 
 def decision_metrics(logits: FloatArray, labels: Array, deciding: Deciding) -> tuple[dict[str, float], list[str]]:
-    """Return precision, recall and F1 at the threshold and at k of labelled targets [N > 0], with notes.
+    """Return the metrics of decisions about labelled targets [N > 0], with notes.
 
-    A metric that the labels do not define is left out, and its note says why.
+    Of one class: precision, recall and F1 at the threshold and at k. Of costs: the mean cost of a target. A metric that
+    the labels do not define is left out, and its note says why.
     """
     values: dict[str, float] = {}
     notes: list[str] = []
-    truth = labels == 1
-    positives = int(truth.sum())
-    if deciding.threshold is not None:
-        flagged = positive_probability(logits) >= np.float32(deciding.threshold)
+    if deciding.positive is None:
+        if deciding.has_costs:
+            values["cost"] = float(costs_of(logits, labels, deciding).mean())
+        return values, notes
+    truth = labels == deciding.positive
+    positives, of_class = int(truth.sum()), f"of class {deciding.positive}"
+    flagged = deciding.flags(logits)
+    if flagged is not None:
         hits, count = int((flagged & truth).sum()), int(flagged.sum())
         shares = {"precision": (hits, count), "recall": (hits, positives), "f1": (2 * hits, count + positives)}
         values |= {name: above / below for name, (above, below) in shares.items() if below}
-        why = {"precision": "no target reaches the threshold", "recall": "no target is of class 1"}
+        why = {"precision": "no target reaches the threshold", "recall": f"no target is {of_class}"}
         notes += [f"{name} is undefined: {text}" for name, text in why.items() if name not in values]
         if "f1" not in values:
-            notes.append("f1 is undefined: no target is of class 1 and none reaches the threshold")
+            notes.append(f"f1 is undefined: no target is {of_class} and none reaches the threshold")
     k = deciding.top
     if k <= len(truth):
-        hits_at_k = hits_among(logits[:, 1] - logits[:, 0], truth, k)
+        hits_at_k = hits_among(class_margin(logits, deciding.positive), truth, k)
         values[f"precision_at_{k}"] = hits_at_k / k
         if positives:
             values[f"recall_at_{k}"] = hits_at_k / positives
         else:
-            notes.append(f"recall_at_{k} is undefined: no target is of class 1")
+            notes.append(f"recall_at_{k} is undefined: no target is {of_class}")
     elif deciding.is_asked:
         notes.append(f"precision_at_{k} and recall_at_{k} are undefined: the split has {len(truth):,} labelled targets")
     return values, notes
 
 
+def costs_of(logits: FloatArray, labels: Array, deciding: Deciding) -> FloatArray:
+    """Return the cost of each target's decision [N], where decisions have costs."""
+    classes = deciding.classes(logits)
+    assert classes is not None
+    assert deciding.decision is not None
+    return np.asarray(np.array(deciding.decision.costs)[labels, classes])
+
+
 def hits_among(scores: FloatArray, truth: Array, k: int) -> float:
-    """Return the targets of class 1 among the k likeliest; equal scores share the last places."""
+    """Return the targets of the class among the k likeliest; equal scores share the last places."""
     _, flagged, hits = steps_of(scores, truth)
     step = int(np.argmax(flagged >= k))
     before, hits_before = (int(flagged[step - 1]), int(hits[step - 1])) if step else (0, 0)

@@ -6,6 +6,7 @@ Shapes: N labelled targets, C outputs, K distinct scores.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import sum_relations
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.graph.made_features import table_columns
-from gnnflow.graph.score_facts import BINS, MOST_STEPS, ScoreFacts, ScoreGroup
+from gnnflow.graph.score_facts import BINS, MOST_CLASSES, MOST_CURVES, MOST_STEPS, ClassScores, ScoreFacts, ScoreGroup
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.baselines.rows import most_rows, own_columns, own_width
-from gnnflow.train.decisions import Deciding, hits_among, positive_probability, steps_of
+from gnnflow.train.decisions import Deciding, class_margin, hits_among, positive_probability, steps_of
 from gnnflow.train.intervals import one_against_rest, ranks_of
-from gnnflow.train.metrics import labelled_rows, metrics_of
+from gnnflow.train.metrics import labelled_rows, metrics_of, precision_area
 from gnnflow.train.outputs import Outputs
 
 _FIRST = (10, 100, 1_000, 10_000)  # of a list that people act on
@@ -27,6 +28,7 @@ _MOST_GROUPS = 5
 _MOST_COLUMNS, _MOST_VALUES = 2, 12
 _OUTLIERS = 99  # percentile of errors that the histogram's range covers
 _TWO = 2
+_OF_CLASSES = frozenset({"macro_f1", "roc_auc", "average_precision"})  # a rare class counts as much as a large one
 
 
 def describe_scores(
@@ -49,16 +51,19 @@ def describe_scores(
     metric = LABEL_KINDS[label_kind].metrics[0] if metric == "loss" else metric
     found: dict[str, Any] = {}
     if label_kind == "single":
-        found = _of_two(logits, labels, deciding or Deciding()) if logits.shape[1] == _TWO else _of_many(logits, labels)
+        deciding = deciding or Deciding()
+        found = _of_two(logits, labels, deciding) if logits.shape[1] == _TWO else _of_many(logits, labels, deciding)
+        found["rare"] = _rarest(labels) if metric in _OF_CLASSES else None
     elif label_kind == "regression":
         found = _of_numbers(logits[:, 0].astype(np.float64) - labels)
     elif label_kind == "link":
         found = _of_links(ranks_of(logits), logits.shape[1])
     groups: tuple[ScoreGroup, ...] = ()
     if store is not None:
-        groups = _groups(logits, labels, in_degrees(store, targets), label_kind, metric)
+        measure = _GroupMeasure(logits, labels, label_kind, metric, found.get("rare"))
+        groups = _groups(measure, in_degrees(store, targets))
         if store.facts.targets == "nodes":
-            groups += _value_groups(logits, labels, targets, store, label_kind=label_kind, metric=metric)
+            groups += _value_groups(measure, targets, store)
     return ScoreFacts(split=split, targets=len(labels), metric=metric, groups=groups, **found)
 
 
@@ -75,27 +80,78 @@ def in_degrees(store: GraphStore, nodes: IntArray) -> IntArray:
 
 
 def _of_two(logits: FloatArray, labels: Array, deciding: Deciding) -> dict[str, Any]:
-    truth, probability = labels == 1, positive_probability(logits)
-    scores = logits[:, 1] - logits[:, 0]
-    _, flagged, hits = steps_of(scores, truth)
-    shown = _spread(len(flagged))
+    return _of_one(logits, labels, deciding) | {"bins": _histograms(positive_probability(logits), labels == 1)}
+
+
+def _of_one(logits: FloatArray, labels: Array, deciding: Deciding) -> dict[str, Any]:
+    """Return the facts of one class against the others."""
+    positive = deciding.positive
+    assert positive is not None
+    truth, margin = labels == positive, class_margin(logits, positive)
     first = sorted({k for k in (*_FIRST, deciding.top) if k <= len(truth)})
     found: dict[str, Any] = {
+        "positive": positive,
         "positives": int(truth.sum()),
-        "steps": tuple(zip(flagged[shown].tolist(), hits[shown].tolist(), strict=True)),
-        "gains": tuple((k, float(hits_among(scores, truth, k))) for k in first),
-        "bins": _histograms(probability, truth),
+        "steps": _curve(margin, truth),
+        "gains": tuple((k, float(hits_among(margin, truth, k))) for k in first),
     }
-    if deciding.threshold is not None:
-        decided = probability >= np.float32(deciding.threshold)
-        counts = np.bincount(2 * truth + decided, minlength=4).reshape(2, 2)
-        found["decided"] = tuple(map(tuple, counts.tolist()))
+    flagged = deciding.flags(logits)
+    if flagged is not None:
+        found["decided"] = _counts(truth.astype(np.int64), flagged.astype(np.int64), _TWO)
     return found
 
 
-def _of_many(logits: FloatArray, labels: Array) -> dict[str, Any]:
-    share, _ = one_against_rest(logits, labels)
-    return {"bins": _histograms(share.max(axis=1), logits.argmax(axis=1) == labels)}
+def _of_many(logits: FloatArray, labels: Array, deciding: Deciding) -> dict[str, Any]:
+    share, truth = one_against_rest(logits, labels)
+    likeliest, decided = logits.argmax(axis=1), deciding.classes(logits)
+    found: dict[str, Any] = {"bins": _histograms(share.max(axis=1), likeliest == labels)}
+    if decided is None and deciding.decision is not None:
+        found |= _of_one(logits, labels, deciding)
+    guess = likeliest if decided is None else decided
+    if deciding.has_costs and logits.shape[1] <= MOST_CLASSES:
+        found["decided"] = _counts(labels, guess, logits.shape[1])
+    return found | {"classes": _classes(share, truth, guess, named=deciding.positive)}
+
+
+def _classes(share: FloatArray, truth: Array, guess: IntArray, *, named: int | None) -> tuple[ClassScores, ...]:
+    """Return the classes with targets, the rarest first. share, truth [N, C]: as of `one_against_rest`.
+
+    named: the class that is decided for, which has a curve like the rarest.
+    """
+    targets, found = truth.sum(axis=0), list[ClassScores]()
+    for number in sorted(np.flatnonzero(targets).tolist(), key=targets.__getitem__)[:MOST_CLASSES]:
+        own, is_guess = truth[:, number], guess == number
+        hits, guessed, true = int((own & is_guess).sum()), int(is_guess.sum()), int(targets[number])
+        found.append(
+            ClassScores(
+                number,
+                true,
+                hits / guessed if guessed else None,
+                hits / true,
+                2 * hits / (true + guessed),
+                precision_area(share[:, number], own) if true < len(own) else None,
+                _curve(share[:, number], own) if len(found) < MOST_CURVES or number == named else (),
+            )
+        )
+    return tuple(found)
+
+
+def _curve(scores: FloatArray, truth: Array) -> tuple[tuple[int, int], ...]:
+    """Return some of the distinct scores' targets from the highest on, and the true ones among them."""
+    _, flagged, hits = steps_of(scores, truth)
+    shown = _spread(len(flagged))
+    return tuple(zip(flagged[shown].tolist(), hits[shown].tolist(), strict=True))
+
+
+def _counts(labels: Array, guess: Array, classes: int) -> tuple[tuple[int, ...], ...]:
+    counts = np.bincount(labels * classes + guess, minlength=classes**2).reshape(classes, classes)
+    return tuple(map(tuple, counts.tolist()))
+
+
+def _rarest(labels: Array) -> int:
+    """Return the class with the fewest targets of those that have any."""
+    numbers, counts = np.unique(labels, return_counts=True)
+    return int(numbers[counts.argmin()])
 
 
 def _of_numbers(errors: Array) -> dict[str, Any]:
@@ -117,23 +173,33 @@ def _of_links(ranks: Array, candidates: int) -> dict[str, Any]:
     }
 
 
-def _groups(
-    logits: FloatArray, labels: Array, degrees: IntArray, label_kind: LabelKind, metric: str
-) -> tuple[ScoreGroup, ...]:
+@dataclass(frozen=True)
+class _GroupMeasure:
+    """Measures groups of targets: raw outputs [N, C], labels and the metric, and the rare class that it stands on."""
+
+    logits: FloatArray
+    labels: Array
+    label_kind: LabelKind
+    metric: str
+    rare: int | None
+
+    def group(self, rows: IntArray, low: int = 0, high: int = 0, column: str = "", value: str = "") -> ScoreGroup:
+        """Return the targets of some rows as a group."""
+        labels, names = self.labels[rows], [self.metric]
+        found = metrics_of(self.logits[rows], labels, label_kind=self.label_kind, names=names).values.get(self.metric)
+        of_rare = None if self.rare is None else int((labels == self.rare).sum())
+        return ScoreGroup(low, high, len(rows), found, column, value, of_rare)
+
+
+def _groups(measure: _GroupMeasure, degrees: IntArray) -> tuple[ScoreGroup, ...]:
     """Return the metric in groups of about as many targets, by in-degree."""
     starts = np.unique(np.quantile(degrees, np.arange(_MOST_GROUPS) / _MOST_GROUPS, method="higher"))
     group = np.searchsorted(starts, degrees, side="right") - 1
-    found = []
-    for number in range(len(starts)):
-        own = np.flatnonzero(group == number)
-        score = metrics_of(logits[own], labels[own], label_kind=label_kind, names=[metric]).values.get(metric)
-        found.append(ScoreGroup(int(degrees[own].min()), int(degrees[own].max()), len(own), score))
-    return tuple(found)
+    rows = (np.flatnonzero(group == number) for number in range(len(starts)))
+    return tuple(measure.group(own, int(degrees[own].min()), int(degrees[own].max())) for own in rows)
 
 
-def _value_groups(
-    logits: FloatArray, labels: Array, targets: IntArray, store: GraphStore, *, label_kind: LabelKind, metric: str
-) -> tuple[ScoreGroup, ...]:
+def _value_groups(measure: _GroupMeasure, targets: IntArray, store: GraphStore) -> tuple[ScoreGroup, ...]:
     """Return the metric by the values of the first few categorical columns, over a bounded number of targets."""
     facts = store.facts
     table = f"nodes/{facts.target}" if facts.target else "nodes"
@@ -159,8 +225,7 @@ def _value_groups(
         for number, name in enumerate([*names, "has no value"]):
             some = rows[value == number]
             if len(some):
-                score = metrics_of(logits[some], labels[some], label_kind=label_kind, names=[metric]).values.get(metric)
-                found.append(ScoreGroup(0, 0, len(some), score, state.name, name))
+                found.append(measure.group(some, column=state.name, value=name))
     return tuple(found)
 
 

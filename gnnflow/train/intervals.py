@@ -19,7 +19,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.labels import LabelKind
-from gnnflow.train.decisions import positive_probability
+from gnnflow.train.decisions import Deciding, costs_of, positive_probability
 
 Interval = tuple[float, float]
 Values = dict[str, float]
@@ -36,16 +36,16 @@ _Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
 
 
 def intervals_of(
-    values: Values, logits: FloatArray, labels: Array, *, label_kind: LabelKind, threshold: float | None = None
+    values: Values, logits: FloatArray, labels: Array, *, label_kind: LabelKind, deciding: Deciding | None = None
 ) -> dict[str, Interval]:
     """Return low and high of each metric in `values`, the metrics of these targets, which are all labelled.
 
-    A metric is left out where the targets show no spread of it, or F1 has more than MOST_CLASSES classes. threshold: of
-    decisions between two classes.
+    A metric is left out where the targets show no spread of it, or F1 has more than MOST_CLASSES classes. deciding: how
+    decisions between classes are measured.
     """
     found = _INTERVALS[label_kind](values, logits, labels) if len(labels) > 1 else {}
-    if threshold is not None and len(labels) > 1:
-        found |= _of_decisions(values, logits, labels, threshold)
+    if deciding is not None and len(labels) > 1:
+        found |= _of_decisions(values, logits, labels, deciding)
     return {name: found[name] for name in values if name in found and found[name][0] < found[name][1]}
 
 
@@ -137,8 +137,13 @@ def _of_classes(values: Values, logits: FloatArray, labels: Array) -> dict[str, 
     return found
 
 
-def _of_decisions(values: Values, logits: FloatArray, labels: Array, threshold: float) -> dict[str, Interval]:
-    truth, flagged = labels == 1, positive_probability(logits) >= np.float32(threshold)
+def _of_decisions(values: Values, logits: FloatArray, labels: Array, deciding: Deciding) -> dict[str, Interval]:
+    if "cost" in values:
+        return {"cost": mean_interval(costs_of(logits, labels, deciding), values["cost"])}
+    flagged = deciding.flags(logits)
+    if flagged is None:
+        return {}
+    truth = labels == deciding.positive
     counts = {"precision": int(flagged.sum()), "recall": int(truth.sum())}
     found = {name: _wilson(values[name], count) for name, count in counts.items() if count}
     if "f1" in values:

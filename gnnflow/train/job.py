@@ -9,12 +9,20 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gnnflow.config import NodeTask, PlateauSchedule, TaskConfig, TrainConfig
+from gnnflow.config.decide_section import DecideConfig, check_decide
 from gnnflow.config.neighbors_section import WalkNeighbors
-from gnnflow.config.task_section import DecideConfig, decide_of
+from gnnflow.config.task_section import decide_of
 from gnnflow.config.train_keys import RANKS_PLACE_ONLY
 from gnnflow.config.train_section import rank_keys, result_keys
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.graph.labels import LabelKind, check_class_weight, check_decide, check_loss, check_metric, choose_metric
+from gnnflow.graph.labels import (
+    LabelKind,
+    check_class_weight,
+    check_loss,
+    check_metric,
+    choose_metric,
+    names_of_classes,
+)
 from gnnflow.graph.sampling import EVERY_EDGE, Sampling
 from gnnflow.graph.splits import SPLITS, check_splits
 from gnnflow.layers.model import ModelSpec
@@ -150,13 +158,24 @@ class TrainJob:
 
     @property
     def decide(self) -> DecideConfig:
-        """The config's rule for the threshold."""
+        """The config's rule for decisions."""
         return decide_of(self.task)
 
     @property
     def decides(self) -> bool:
-        """True if labels are of two classes, between which a threshold decides."""
-        return self.label_kind == "single" and self.num_classes == 2  # noqa: PLR2004 two classes
+        """True if targets have one class each, which is decided."""
+        return self.label_kind == "single"
+
+    @property
+    def reads_valid(self) -> bool:
+        """True if the decision is chosen by the outputs of valid; of several classes the likeliest needs none."""
+        return self.decides and (self.num_classes == 2 or self.decide.kind != "auto")  # noqa: PLR2004 two classes
+
+    @property
+    def class_names(self) -> list[str]:
+        """A name for each class."""
+        held = () if self.graph.store is None else self.graph.store.facts.class_names
+        return names_of_classes(held, self.num_classes)
 
     def with_metric(self) -> TrainJob:
         """Return the job with the metric that `auto` stands for on the labels of its graph."""
@@ -180,8 +199,7 @@ def check_job(job: TrainJob) -> None:
     check_class_weight(job.train.class_weight, job.label_kind)
     if "valid" in job.splits:
         check_metric(job.train.metric, job.label_kind)
-    if job.decide.kind != "auto":
-        check_decide(job.decide.kind, job.label_kind, job.num_classes)
+    check_decide(job.decide, job.label_kind, job.num_classes, class_names=job.class_names)
 
 
 def fit_digest(job: TrainJob, name: str) -> str:

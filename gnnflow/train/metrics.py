@@ -75,7 +75,7 @@ def metrics_of(
     """Score logits [N, C] against labels (int64 [N], float32 [N, C] multi-label, float32 [N] regression).
 
     `names` limits the work to some metrics; without it every metric of the label kind and the confusion counts are
-    computed. With `intervals` each has its 95 % confidence interval. deciding: how decisions between two classes are
+    computed. With `intervals` each has its 95 % confidence interval. deciding: how decisions between classes are
     measured; None measures none.
     """
     kept = labelled_rows(labels)
@@ -90,18 +90,12 @@ def metrics_of(
             values[name] = computed[name](logits, labels, notes)
         except UndefinedMetricError as reason:
             notes.append(f"{name} is undefined: {reason}")
-    if deciding is not None and label_kind == "single" and logits.shape[1] == _TWO and len(labels):
+    if deciding is not None and label_kind == "single" and len(labels):
         of_decisions, told = decision_metrics(logits, labels, deciding)
         values |= of_decisions
         notes += told
     counts = measures.confusion(logits, labels) if names is None and len(labels) else None
-    bounds = (
-        intervals_of(
-            values, logits, labels, label_kind=label_kind, threshold=None if deciding is None else deciding.threshold
-        )
-        if intervals
-        else {}
-    )
+    bounds = intervals_of(values, logits, labels, label_kind=label_kind, deciding=deciding) if intervals else {}
     constant = measures.constant(logits) if names is None and _differ(labels, label_kind) else ""
     return Metrics(values, tuple(notes), counts, bounds, constant)
 
@@ -159,14 +153,14 @@ def _roc_auc(logits: FloatArray, labels: Array, notes: list[str]) -> float:
 
 def _average_precision(logits: FloatArray, labels: Array, notes: list[str]) -> float:
     """Two classes: of class 1. More: the mean over classes of one against the rest (softmax)."""
-    return _class_mean(_precision_area, *one_against_rest(logits, labels), notes, name="average_precision")
+    return _class_mean(precision_area, *one_against_rest(logits, labels), notes, name="average_precision")
 
 
 def _multi_precision(logits: FloatArray, labels: Array, notes: list[str]) -> float:
-    return _class_mean(_precision_area, logits, labels > 0, notes, name="average_precision")
+    return _class_mean(precision_area, logits, labels > 0, notes, name="average_precision")
 
 
-def _precision_area(scores: FloatArray, truth: Array) -> float:
+def precision_area(scores: FloatArray, truth: Array) -> float:
     """Return the precision at each positive's score, on average; equal scores are one step."""
     _, flagged, hits = steps_of(scores, truth)
     return float((np.diff(hits, prepend=0) * (hits / flagged)).sum() / hits[-1])

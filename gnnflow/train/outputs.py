@@ -5,17 +5,18 @@ Shapes: N targets, C outputs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from gnnflow.config.task_section import DecideConfig
+from gnnflow.config.decide_section import DecideConfig
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.labels import LabelKind
 from gnnflow.graph.run_facts import Decision
-from gnnflow.train.decisions import Deciding, choose_threshold
+from gnnflow.train.decisions import Deciding, choose_decision
 from gnnflow.train.intervals import influences_of
 from gnnflow.train.metrics import Metrics, labelled_rows, metrics_of
 from gnnflow.train.objective import Objective
@@ -63,10 +64,10 @@ class Outputs:
         kept = labelled_rows(self.labels)
         return influences_of(self.logits[kept], self.labels[kept], label_kind=label_kind, names=[name]).get(name)
 
-    def decision(self, decide: DecideConfig) -> Decision:
-        """Return the threshold between two classes that these outputs, of valid, give."""
+    def decision(self, decide: DecideConfig, *, names: Sequence[str]) -> Decision:
+        """Return the decision between classes that these outputs, of valid, give. names: of all classes."""
         kept = labelled_rows(self.labels)
-        return choose_threshold(decide, self.logits[kept], self.labels[kept])
+        return choose_decision(decide, self.logits[kept], self.labels[kept], names=names)
 
     def metric_or_nan(self, name: str, label_kind: LabelKind) -> float:
         """Return one metric, NaN where the labels do not define it."""

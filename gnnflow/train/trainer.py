@@ -22,7 +22,7 @@ from gnnflow.native import remark
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train.curves import EpochLog
-from gnnflow.train.decisions import Deciding, no_decision
+from gnnflow.train.decisions import Deciding, choose_decision
 from gnnflow.train.describing import describe_scores
 from gnnflow.train.failed_batch import FailureFolder
 from gnnflow.train.fit import FitOptions, Fitted, fit
@@ -140,15 +140,15 @@ def _train_one(
         log=log,
     )
     model.load_state_dict(fitted.weights)
-    # of two classes, so small; the outputs of other splits are held one after the other
-    held = {"valid": source.outputs(model, "valid")} if job.decides and "valid" in source.splits else {}
+    # the outputs of other splits are held one after the other
+    held = {"valid": source.outputs(model, "valid")} if job.reads_valid and "valid" in source.splits else {}
     decision = _decide(job, held.get("valid"))
-    deciding = None if decision is None else Deciding.of(job.decide, decision.threshold)
+    deciding = Deciding.of(job.decide, decision)
     found: dict[str, Metrics] = {}
     losses: dict[str, float] = {}
     scores = None
     for split in source.splits:
-        outputs = held.get(split) or source.outputs(model, split)
+        outputs = held.pop(split, None) or source.outputs(model, split)
         is_measured = split == "test" and name == "train"
         found[split] = outputs.metrics(job.label_kind, intervals=is_measured, deciding=deciding)
         if split != "test" and math.isfinite(loss := outputs.loss(objective)):
@@ -158,13 +158,12 @@ def _train_one(
             scores = describe_scores(
                 outputs, split, label_kind=job.label_kind, metric=metric, deciding=deciding, store=store
             )
-    if decision is not None and name == "train":
-        progress.message(f"{name}: {decision.tell(_name_of_class_1(job))}")
+    if decision is not None and job.reads_valid and name == "train":
+        progress.message(f"{name}: {decision.tell(job.class_names[decision.positive or 0])}")
     for split, each in found.items():
         for note in each.notes:
             progress.message(f"{name}: {split}: {note}")
-    both = scores is not None and scores.decided and all(sum(column) for column in zip(*scores.decided, strict=True))
-    if (said := _constant(found)) and both:
+    if (said := _constant(found)) and scores is not None and scores.decides_both:
         progress.message(f"{name}: {said}; the column decision, by the threshold, has both classes")
     elif said:
         weigh = "" if job.train.class_weight == "balanced" else "train.class_weight, "
@@ -173,15 +172,13 @@ def _train_one(
 
 
 def _decide(job: TrainJob, valid: Outputs | None) -> Decision | None:
-    """Return the threshold that the outputs of valid give; None where labels are not of two classes."""
+    """Return the decision that the outputs of valid give; None where targets do not have one class each."""
     if not job.decides:
         return None
-    return no_decision(job.decide, "no target is in valid") if valid is None else valid.decision(job.decide)
-
-
-def _name_of_class_1(job: TrainJob) -> str:
-    names = () if job.graph.store is None else job.graph.store.facts.class_names
-    return names[1] if names else "1"
+    names = job.class_names
+    if valid is None:
+        return choose_decision(job.decide, None, None, names=names)
+    return valid.decision(job.decide, names=names)
 
 
 def _constant(found: dict[str, Metrics]) -> str:

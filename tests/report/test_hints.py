@@ -69,7 +69,7 @@ def never_rules() -> PredictionSample:
 @pytest.mark.parametrize(
     ("changes", "title"),
     [
-        ({"parity": Parity(10, 2e-4, 1e-4)}, "The parity certificate failed"),
+        ({"parity": Parity(10, 2e-4, 1e-4)}, "Another route gives other scores"),
         ({"curves": [{"epoch": 3, "train_loss": float("nan")}]}, "The loss stopped being a number at epoch 3"),
         ({"large": {"graph.normalize": ["age"]}}, "Large numbers are not scaled"),
         ({"unread": ["amount", "hour"]}, "The model does not read the edge attributes"),

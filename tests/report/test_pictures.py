@@ -278,7 +278,7 @@ def test_no_threshold_and_one_class_are_said_in_words(make_inputs):
 
 def test_links_show_their_ranks_and_what_a_list_finds(make_inputs):
     hits = tuple((k, 10 * k) for k in range(1, 102))
-    groups = (ScoreGroup(0, 1, 50, 0.2), ScoreGroup(2, 9, 50, 0.5))
+    groups = (ScoreGroup(0, 1, 505, 0.2), ScoreGroup(2, 9, 505, 0.5))
     scores = ScoreFacts("test", 1010, "mrr", groups, ranks=(10, 20, 40, 80, 160, 320, 380), hits=hits, candidates=101)
     inputs = make_inputs(label_kind="link", scores=scores)
     ranks, found = prediction_pictures(inputs)
@@ -287,7 +287,7 @@ def test_links_show_their_ranks_and_what_a_list_finds(make_inputs):
     assert found.caption.startswith("100 of 1,010 links (9.9 %) are among the first 10 of 101 candidates")
     popular = degree_bars(inputs)
     assert popular.title == "MRR by popularity"
-    assert "MRR is lowest, 0.200, for the 50 test links to nodes with 0 to 1 in-edges." in popular.caption
+    assert "MRR is lowest, 0.200, for the 505 test links to nodes with 0 to 1 in-edges." in popular.caption
     assert tiles(inputs)[2].figure == "9.9 %"
 
 
@@ -300,11 +300,11 @@ def test_numbers_show_their_errors(make_inputs):
 
 
 def test_a_categorical_column_has_a_bar_for_each_value(make_inputs):
-    groups = [ScoreGroup(0, 0, 40, 0.9, "country", "DE"), ScoreGroup(0, 0, 7, 0.4, "country", "has another value")]
+    groups = [ScoreGroup(0, 0, 400, 0.9, "country", "DE"), ScoreGroup(0, 0, 7, 0.4, "country", "has another value")]
     scores = dataclasses.replace(FRAUD, groups=(*FRAUD.groups, *groups))
     (picture,) = value_bars(make_inputs(scores=scores))
-    assert {"DE", "0.900", "0.400"} <= set(texts(picture))
-    assert "is lowest, 0.400, where country is has another value (7 test targets)" in picture.caption
+    assert {"DE", "0.900", "0.400 (7 targets)"} <= set(texts(picture))
+    assert "is lowest, 0.900, where country is DE (400 test targets)" in picture.caption  # not where seven are
     assert len(degree_bars(make_inputs(scores=scores)).table.rows) == 2
 
 

@@ -9,9 +9,13 @@ UNKNOWN: tuple[tuple[str, str], ...] = (
             "a file of another program | a folder of two formats | a folder of two tables | a folder without tables | "
             "a missing file | a secret in a URL | a separator that is not there | a variable that is not set"
         ),
-        "decisions between numbers | decisions between three classes",
+        "decisions between numbers | decisions between three classes | decisions for a class that is not there",
     ),
     # labels are counted by split
+    (
+        "decisions for a class that is not there",
+        "a split by dates of another form | an empty table | numbers of splits",
+    ),
     (
         "decisions between three classes",
         "a split by dates of another form | another word for a split | numbers of splits",
@@ -145,7 +149,18 @@ FOLLOWS: tuple[tuple[str, str], ...] = (
     # links have no decisions, and what both mistakes say of the labels is one mistake or a third
     (
         "a split by a time that is not there | edges too few to hold out",
-        "decisions by a part of the costs | decisions by no rule | decisions between three classes",
+        (
+            "decisions by a part of the costs | decisions by no rule | decisions between three classes | "
+            "decisions for a class that is not there"
+        ),
+    ),
+    # the classes are others
+    (
+        "decisions for a class that is not there",
+        (
+            "a class below zero | classes numbered from one | classes numbered with gaps | classes of other names | "
+            "labels of another name | numbers as labels of classes | one class"
+        ),
     ),
     (
         "decisions between numbers",

@@ -125,17 +125,22 @@ PLAIN_MISTAKES: dict[str, Mistake] = {
         mended=put("task.decide.kind", "top_k"),
     ),
     "decisions by a part of the costs": Mistake(
-        ("task.decide.miss: required but missing", "Cost of a target of class 1 that is decided against"),
+        ("task.decide.miss: cost needs miss or costs", "for one class against the others"),
         put("task.decide", {"kind": "cost", "false_alarm": 2}),
     ),
     "decisions between three classes": Mistake(
-        ("task.decide.kind: precision is a threshold between two classes, and does not support labels of 3 classes",),
+        ("task.decide.positive: precision decides for one class, and the labels are of 3 classes",),
         put("task.decide", {"kind": "precision", "at_least": 0.9}),
         column("nodes", "label", [0, 1, 2, 1] * (ROWS // 4)),
         mended=left_out("task.decide"),
     ),
+    "decisions for a class that is not there": Mistake(
+        ("task.decide.positive: '7' is not a class of the labels (0, 1)", "as the label column does"),
+        put("task.decide", {"kind": "f1", "positive": 7}),
+        mended=put("task.decide.positive", 1),
+    ),
     "decisions between numbers": Mistake(
-        ("task.decide.kind: top_k is a threshold between two classes, and does not support regression labels",),
+        ("task.decide.kind: top_k decides between classes, and does not support regression labels",),
         both(put("train.metric", "mae"), put("task.decide", {"kind": "top_k", "k": 3})),
         column("nodes", "label", HALVES),
         mended=left_out("task.decide"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from sklearn import metrics as sk
@@ -117,13 +118,94 @@ def test_a_threshold_that_does_not_exist_decides_nothing_and_says_so(tmp_path: P
     assert "test.precision" not in result.metrics
 
 
-def test_another_rule_is_another_model_and_no_rule_is_for_four_classes(tmp_path: Path) -> None:
+def test_another_rule_is_another_model_and_a_rule_of_one_of_four_classes_names_it(tmp_path: Path) -> None:
     write_graph(tmp_path)
     rule = {"decide": {"kind": "cost", "miss": 5}}
     usual, other = (StageContext.of(graph_config(tmp_path, train=TRAIN, task=task)) for task in ({}, rule))
     assert usual.run.fingerprints["select"] == other.run.fingerprints["select"]
     assert usual.run.fingerprints["train"] != other.run.fingerprints["train"]
-    with pytest.raises(TrainingError, match=r"cost is a threshold between two classes, .* labels of 4 classes"):
+    with pytest.raises(TrainingError, match=r"cost decides for one class, and the labels are of 4 classes") as refused:
         pipeline.run(other)
-    pipeline.run(usual)
-    assert facts_of(usual).decision is None
+    assert refused.value.where == "task.decide.positive"
+    found = read_parts(pipeline.run(usual).predictions)
+    assert found["decision"] == found["prediction"]
+
+
+NAMES = ("fine", "mule", "Ring", "ring")
+NAMES_BY_NUMBER = sorted(NAMES)
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a graph of four named classes, two of which differ in case alone."""
+    folder = tmp_path_factory.mktemp("several")
+    write_graph(folder, num_nodes=240, num_edges=900)
+    nodes = pq.read_table(folder / "nodes.parquet")
+    names = pa.array(NAMES).take(nodes["label"].combine_chunks())
+    pq.write_table(nodes.set_column(nodes.column_names.index("label"), "label", names), folder / "nodes.parquet")
+    return folder
+
+
+def labelled_rows(found: pa.Table, split: str) -> pa.Table:
+    return found.filter(pc.and_(pc.equal(found["split"], split), pc.is_valid(found["label"])))
+
+
+def test_costs_between_classes_decide_alike_in_a_run_and_in_a_later_score(several: Path, tmp_path: Path) -> None:
+    """Only a run and a score show that the model keeps what decides: both are the class of least expected cost."""
+    rule = {"decide": {"kind": "cost", "costs": {"ring": 50, "mule": {"fine": 0}}}}
+    config = graph_config(several, workspace=str(tmp_path), train=TRAIN, task=rule, publish={"incomparable": "promote"})
+    context = StageContext.of(config)
+    result = pipeline.run(context)
+    found = read_parts(result.predictions)
+    decision = facts_of(context).decision
+    assert decision is not None
+    assert found["decision"].type == pa.string()
+    row, costs = dict(zip(NAMES_BY_NUMBER, range(4), strict=True)), np.array(decision.costs)
+    assert costs[row["ring"], row["fine"]] == 50
+    assert costs[row["mule"], row["fine"]] == 0
+    assert costs[row["fine"], row["mule"]] == 1
+    logs = np.log(np.stack(found["probabilities"].to_numpy()), dtype=np.float64)
+    fitted = np.exp(decision.scale * logs + np.array(decision.offsets))
+    expected = (fitted / fitted.sum(1, keepdims=True)) @ costs
+    assert found["decision"].to_pylist() == [NAMES_BY_NUMBER[number] for number in expected.argmin(1)]
+    test = labelled_rows(found, "test")
+    pairs = zip(test["label"].to_pylist(), test["decision"].to_pylist(), strict=True)
+    paid = [costs[row[true], row[decided]] for true, decided in pairs]
+    assert result.metrics["test.cost"] == pytest.approx(np.mean(paid))
+    publish.run(context)
+    again = read_parts(score.run(StageContext.of(config)).predictions)
+    assert again.select(["id", "decision"]).sort_by("id") == found.select(["id", "decision"]).sort_by("id")
+
+
+def test_one_of_several_classes_has_a_list_with_a_threshold(several: Path, tmp_path: Path) -> None:
+    rule = {"decide": {"kind": "top_k", "k": 12, "positive": "ring"}}
+    config = graph_config(several, workspace=str(tmp_path), train=TRAIN, task=rule, publish={"incomparable": "promote"})
+    context = StageContext.of(config)
+    result = pipeline.run(context)
+    found = read_parts(result.predictions)
+    decision = facts_of(context).decision
+    assert decision is not None
+    assert decision.positive is not None
+    assert NAMES_BY_NUMBER[decision.positive] == "ring"
+    probability = np.stack(found["probabilities"].to_numpy())[:, decision.positive]
+    np.testing.assert_array_equal(found["decision"].to_numpy(), probability >= np.float32(decision.threshold))
+    assert labelled_rows(found, "valid")["decision"].to_pylist().count(True) == 12
+    test = labelled_rows(found, "test")
+    truth = np.array([name == "ring" for name in test["label"].to_pylist()])
+    assert result.metrics["test.precision"] == pytest.approx(sk.precision_score(truth, test["decision"].to_numpy()))
+    # probabilities of names that differ in case alone have their numbers
+    assert {f"probability_{number}" for number in range(4)} < set(found.column_names)
+    publish.run(context)
+    later = score.run(StageContext.of(config))
+    assert later.figures.scored == "probability of ring"  # what months are compared by
+    assert read_parts(later.predictions).select(["id", "decision"]).sort_by("id") == found.select(
+        ["id", "decision"]
+    ).sort_by("id")
+    assert {"score.precision", "score.recall_at_12"} < set(later.metrics)
+
+
+def test_a_class_that_labels_do_not_have_is_refused_before_training(several: Path, tmp_path: Path) -> None:
+    rule = {"decide": {"kind": "f1", "positive": "rings"}}
+    context = StageContext.of(graph_config(several, workspace=str(tmp_path), train=TRAIN, task=rule))
+    with pytest.raises(TrainingError, match=r"'rings' is not a class of the labels \(Ring, fine, mule, ring\)"):
+        pipeline.run(context)

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from gnnflow.config.task_section import (
+from gnnflow.config.decide_section import (
     AutoDecision,
     CostDecision,
     DecideConfig,
     F1Decision,
-    NodeTask,
     PrecisionDecision,
     TopDecision,
 )
-from gnnflow.train.decisions import Deciding, choose_threshold, decision_metrics, positive_probability
+from gnnflow.config.task_section import NodeTask
+from gnnflow.graph.run_facts import Decision
+from gnnflow.train.decisions import Deciding, choose_decision, decision_metrics, positive_probability
 from gnnflow.train.metrics import metrics_of
 
 ZEROS = np.zeros(4, np.int64)
+
+
+def choose_threshold(rule: DecideConfig, logits: np.ndarray, labels: np.ndarray) -> Decision:
+    """Return the decision between two classes without names."""
+    return choose_decision(rule, logits, labels, names=["0", "1"])
 
 
 def logits_of(probabilities: Any) -> np.ndarray:
@@ -108,7 +115,7 @@ def test_the_best_f1_and_recall_are_those_of_scikit_learn(seed: int) -> None:
     ):
         chosen = choose_threshold(rule, logits, labels.astype(np.int64))
         assert chosen.threshold is not None
-        values, notes = decision_metrics(logits, labels.astype(np.int64), Deciding(chosen.threshold))
+        values, notes = decision_metrics(logits, labels.astype(np.int64), Deciding(chosen))
         assert values[name] == pytest.approx(reference)
         guess = positive_probability(logits) >= chosen.threshold
         assert values == pytest.approx(
@@ -152,7 +159,7 @@ def test_equal_scores_share_the_last_places_of_the_top() -> None:
 
 def test_an_undefined_figure_of_decisions_has_a_reason() -> None:
     logits = logits_of([0.4, 0.3])
-    values, notes = decision_metrics(logits, ZEROS[:2], Deciding(0.5, top=3, is_asked=True))
+    values, notes = decision_metrics(logits, ZEROS[:2], Deciding(Decision("", 0.5), top=3, is_asked=True))
     assert values == {}
     assert notes == [
         "precision is undefined: no target reaches the threshold",
@@ -167,7 +174,90 @@ def test_intervals_of_rare_classes_hold_their_metric() -> None:
     rng = np.random.default_rng(1)
     labels = (rng.random(2000) < 0.05).astype(np.int64)
     logits = np.column_stack([np.zeros(2000), rng.standard_normal(2000) + 2 * labels]).astype(np.float32)
-    found = metrics_of(logits, labels, label_kind="single", intervals=True, deciding=Deciding(0.8))
+    found = metrics_of(logits, labels, label_kind="single", intervals=True, deciding=Deciding.at(0.8))
     for name in ("average_precision", "brier", "precision", "recall", "f1"):
         low, high = found.intervals[name]
         assert low < found.values[name] < high
+
+
+def several(count: int, *, seed: int, tilt: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits that are the true log-odds of four classes, but for a tilt of the last, rare one; and labels."""
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(4, size=count, p=SHARES)
+    columns = rng.normal(size=(count, 4)) + 1.5 * np.eye(4)[labels]
+    logits = 1.5 * columns + np.log(SHARES)
+    logits[:, 3] += tilt
+    return logits.astype(np.float32), labels
+
+
+SHARES = np.array([0.5, 0.3, 0.17, 0.03])
+NAMES = ["a", "b", "c", "ring"]
+COSTS = CostDecision(costs={"ring": 20})
+
+
+def mean_cost(decision: Decision, logits: np.ndarray, labels: np.ndarray) -> float:
+    values, notes = decision_metrics(logits, labels, Deciding(decision))
+    assert notes == []
+    return values["cost"]
+
+
+def test_costs_are_expected_by_probabilities_that_fit_valid() -> None:
+    """A model that was trained with class weights sees its rare class everywhere: unfitted, costs decide for it."""
+    tilted, labels = several(20_000, seed=0, tilt=3)
+    found = choose_decision(COSTS, tilted, labels, names=NAMES)
+    assert found.scale == pytest.approx(1, abs=0.05)
+    assert found.offsets[3] - np.mean(found.offsets[:3]) == pytest.approx(-3, abs=0.2)
+    raw = replace(found, scale=1.0, offsets=(0.0,) * 4)
+    later, truth = several(20_000, seed=1, tilt=3)
+    best = mean_cost(raw, several(20_000, seed=1)[0], truth)  # by the true probabilities
+    assert mean_cost(found, later, truth) == pytest.approx(best, rel=0.03)
+    assert mean_cost(raw, later, truth) > 1.2 * best
+
+
+def test_a_class_without_targets_in_valid_keeps_a_finite_offset() -> None:
+    logits, labels = several(50, seed=2)
+    found = choose_decision(COSTS, logits, np.minimum(labels, 2), names=NAMES)
+    assert np.isfinite(found.offsets).all()
+    none = choose_decision(COSTS, logits[:0], labels[:0], names=NAMES)
+    assert none.tell() == (
+        "the class of least expected cost is decided, by the model's own probabilities: no target of valid has a label"
+    )
+
+
+def test_rules_of_one_class_among_several_are_the_rules_of_two() -> None:
+    """The others count as one class, whose probability is the sum of theirs."""
+    logits, labels = several(600, seed=3)
+    share = np.exp(logits.astype(np.float64))
+    other = np.log(share[:, :3].sum(1))
+    two, truth = np.column_stack([other, logits[:, 3]]), (labels == 3).astype(np.int64)
+    for rule in (F1Decision, PrecisionDecision, TopDecision, CostDecision):
+        more = {PrecisionDecision: {"at_least": 0.4}, TopDecision: {"k": 20}, CostDecision: {"miss": 9}}.get(rule, {})
+        found = choose_decision(rule(positive="ring", **more), logits, labels, names=NAMES)
+        expected = choose_threshold(rule(**more), two, truth)
+        assert found.positive == 3
+        assert found.threshold == pytest.approx(expected.threshold, rel=1e-6)
+        values, _ = decision_metrics(logits, labels, Deciding(found))
+        assert values == pytest.approx(decision_metrics(two, truth, Deciding(expected))[0])
+
+
+def test_the_other_of_two_classes_can_be_decided_for() -> None:
+    found = choose_decision(F1Decision(positive="0"), PLANTED, LABELS, names=["0", "1"])
+    mirrored = choose_threshold(F1Decision(), PLANTED[:, ::-1], 1 - LABELS)
+    assert (found.threshold, found.positive) == (mirrored.threshold, 0)
+    both = choose_decision(CostDecision(costs={"1": 10, "0": 2}), PLANTED, LABELS, names=["0", "1"])
+    assert both.threshold == choose_threshold(CostDecision(miss=10, false_alarm=2), PLANTED, LABELS).threshold
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        {},
+        {"costs": {"a": 2}, "miss": 3},
+        {"costs": {"a": 2}, "positive": "a"},
+        {"costs": {"a": {"a": 1}}},
+        {"costs": {}},
+    ],
+)
+def test_costs_that_say_two_things_are_refused(costs: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"costs|miss"):
+        NodeTask.model_validate({"decide": {"kind": "cost", **costs}})

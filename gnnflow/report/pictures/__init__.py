@@ -7,6 +7,7 @@ reason instead.
 from __future__ import annotations
 
 from gnnflow.report.pictures.canvas import Picture, Swatch, Table
+from gnnflow.report.pictures.classes import class_table_of
 from gnnflow.report.pictures.confusion import confusion_of
 from gnnflow.report.pictures.decisions import gains_text
 from gnnflow.report.pictures.embedding import embedding_map
@@ -22,6 +23,7 @@ __all__ = [
     "Swatch",
     "Table",
     "blow_up_bars",
+    "class_table_of",
     "column_bars",
     "confusion_of",
     "degree_bars",

@@ -64,27 +64,35 @@ def confusion_of(inputs: ReportInputs) -> Confusion | None:
     return Confusion(flat.reshape(width, width), tuple(inputs.class_name(index) for index in range(width)))
 
 
-def confusion_picture(inputs: ReportInputs, *, split: str) -> Picture:
-    """Return the confusion matrix, or the most frequent confusions where there are more than MOST_CLASSES classes."""
+def confusion_picture(inputs: ReportInputs, *, split: str, verb: str = "predicted", more: str = "") -> Picture:
+    """Return the confusion matrix, or the most frequent confusions where there are more than MOST_CLASSES classes.
+
+    verb: how classes were chosen. more: a sentence of the caption.
+    """
     whole = confusion_of(inputs)
     assert whole is not None
     total, right = int(whole.counts.sum()), int(np.trace(whole.counts))
-    worst = _worst_confusion(whole)
+    worst = _worst_confusion(whole, verb)
     summary = f"{count_text(right)} of {count_text(total)} {split} targets are correct"
+    # the page has a table of the classes where training stored their scores
+    table = None if inputs.scores is not None and inputs.scores.classes else class_table(whole)
     if len(whole.names) > MOST_CLASSES:
-        return _top_confusions(whole, summary=f"{summary} ({percent_text(right / total)}).")
+        text = " ".join(filter(None, (f"{summary} ({percent_text(right / total)}).", worst, more)))
+        return _top_confusions(whole, summary=text, verb=verb, table=table)
+    known = " ".join(filter(None, (worst, more)))
+    paint = partial(paint_confusion, shown=whole, x_label=f"{verb} class")
     return Picture(
         key="quality",
         title="Confused classes",
-        alt=f"Confusion matrix of {len(whole.names)} classes: {summary}. {worst}",
-        caption=f"{summary} ({percent_text(right / total)}). {worst} A row's shades add up to one.",
-        svg=draw("quality", partial(paint_confusion, shown=whole), width=HALF_WIDTH, height=SQUARE_HEIGHT),
-        legend=(Swatch("accent", "area", "correct"), Swatch("warm", "area", "predicted as another class")),
-        table=class_table(whole),
+        alt=f"Confusion matrix of {len(whole.names)} classes: {summary}. {known}",
+        caption=f"{summary} ({percent_text(right / total)}). {known} A row's shades add up to one.",
+        svg=draw("quality", paint, width=HALF_WIDTH, height=SQUARE_HEIGHT),
+        legend=(Swatch("accent", "area", "correct"), Swatch("warm", "area", f"{verb} as another class")),
+        table=table,
     )
 
 
-def _top_confusions(whole: Confusion, *, summary: str) -> Picture:
+def _top_confusions(whole: Confusion, *, summary: str, verb: str, table: Table | None) -> Picture:
     wrong = whole.counts - np.diag(np.diag(whole.counts))
     places = np.argsort(-wrong, axis=None, kind="stable")[:_MOST_CONFUSIONS]
     pairs = [divmod(int(place), len(whole.names)) for place in places if wrong.flat[place]]
@@ -97,27 +105,26 @@ def _top_confusions(whole: Confusion, *, summary: str) -> Picture:
         )
         for true, guess in pairs
     ]
-    worst = _worst_confusion(whole)
     if not bars:
-        return Picture(key="quality", title="Confused classes", missing=f"{summary} {worst}")
+        return Picture(key="quality", title="Confused classes", missing=summary)
     return Picture(
         key="quality",
         title="Most frequent confusions",
-        alt=f"Bars of the {len(bars)} most frequent confusions of {len(whole.names)} classes. {summary} {worst}",
-        caption=f"{summary} {worst} Bars count targets of the first class that are predicted as the second.",
+        alt=f"Bars of the {len(bars)} most frequent confusions of {len(whole.names)} classes. {summary}",
+        caption=f"{summary} Bars count targets of the first class that are {verb} as the second.",
         svg=draw_bars("quality", bars, label="targets"),
-        table=class_table(whole),
+        table=table,
     )
 
 
-def _worst_confusion(shown: Confusion) -> str:
+def _worst_confusion(shown: Confusion, verb: str) -> str:
     wrong = shown.counts - np.diag(np.diag(shown.counts))
     if not wrong.any():
-        return "No class is predicted as another."
+        return f"No class is {verb} as another."
     row, column = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
     share = wrong[row, column] / shown.counts[row].sum()
     return (
-        f"Most often {shown.names[row]} is predicted as {shown.names[column]}: "
+        f"Most often {shown.names[row]} is {verb} as {shown.names[column]}: "
         f"{count_text(wrong[row, column])} times, {percent_text(float(share))} of its targets."
     )
 

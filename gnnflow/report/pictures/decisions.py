@@ -1,4 +1,4 @@
-"""Decisions between two classes: the confusion at the threshold, precision and recall, scores by class, and gains.
+"""Decisions for one class: the confusion at the threshold, precision and recall, scores by class, and gains.
 
 All come from counts over every target of the split that training stored (`gnnflow.graph.score_facts`).
 """
@@ -26,13 +26,13 @@ _USUAL_FIRST = 100
 def decision_pictures(inputs: ReportInputs) -> tuple[Picture, ...]:
     """Return the pictures of two classes; empty where labels are of other kinds."""
     scores = inputs.scores
-    if scores is None or not scores.steps:
+    if scores is None or not scores.steps or scores.classes:
         return ()
     return (
-        _confusion_picture(inputs, scores),
+        threshold_picture(inputs, scores),
         _precision_picture(inputs, scores),
         _score_picture(inputs, scores),
-        _gains_picture(inputs, scores),
+        gains_picture(inputs, scores),
     )
 
 
@@ -55,7 +55,7 @@ def gains_text(inputs: ReportInputs) -> str:
     chance = k * scores.positives / scores.targets
     return (
         f"The first {count_text(k)} of {count_text(scores.targets)} {scores.split} targets by score contain "
-        f"{hits_text(hits)} of the {count_text(scores.positives)} of class {inputs.class_name(1)}; "
+        f"{hits_text(hits)} of the {count_text(scores.positives)} of class {inputs.class_name(scores.positive)}; "
         f"in random order they would contain about {count_text(round(chance))}."
     )
 
@@ -65,11 +65,12 @@ def hits_text(hits: float) -> str:
     return count_text(hits) if float(hits).is_integer() else f"about {count_text(round(hits))}"
 
 
-def _confusion_picture(inputs: ReportInputs, scores: ScoreFacts) -> Picture:
-    title, one = "Decisions at the threshold", inputs.class_name(1)
+def threshold_picture(inputs: ReportInputs, scores: ScoreFacts, *, key: str = "quality") -> Picture:
+    """Return the confusion of labels and decisions for a class."""
+    title, one = "Decisions at the threshold", inputs.class_name(scores.positive)
     if not scores.decided:
         why = inputs.decision.why if inputs.decision is not None else "training stored none"
-        return Picture(key="quality", title=title, missing=f"There is no threshold: {why}.")
+        return Picture(key=key, title=title, missing=f"There is no threshold: {why}.")
     counts = np.array(scores.decided)
     flagged, found = int(counts[:, 1].sum()), int(counts[1, 1])
     missed = int(counts[1, 0])
@@ -79,14 +80,15 @@ def _confusion_picture(inputs: ReportInputs, scores: ScoreFacts) -> Picture:
         f"Of {count_text(flagged)} {scores.split} targets decided for class {one}, {count_text(found)} have it{right}. "
         f"Of the {count_text(scores.positives)} that have it, {count_text(missed)} are missed{lost}."
     )
-    shown = Confusion(counts, (inputs.class_name(0), one))
+    other = "another class" if scores.classes else inputs.class_name(1 - scores.positive)
+    shown = Confusion(counts, (other, one))
     return Picture(
-        key="quality",
+        key=key,
         title=title,
         alt=f"Table of labels and decisions. {summary}",
         caption=summary,
         svg=draw(
-            "quality",
+            key,
             partial(paint_confusion, shown=shown, x_label="decision"),
             width=HALF_WIDTH,
             height=_HEIGHT,
@@ -100,12 +102,13 @@ def _precision_picture(inputs: ReportInputs, scores: ScoreFacts) -> Picture:
     if not 0 < scores.positives < scores.targets:
         words = f"All {scores.split} targets have one class, and precision and recall need both."
         return Picture(key="precision", title=title, missing=words)
-    area = inputs.metrics.get(f"{scores.split}.average_precision")
+    # the metric is of class 1
+    area = inputs.metrics.get(f"{scores.split}.average_precision") if scores.positive == 1 else None
     share = scores.positives / scores.targets
     known = "" if area is None else f"The average precision is {score_text(area)}. "
     caption = (
-        f"{known}Recall: the share of class {inputs.class_name(1)} that is found; precision: the share of the found "
-        f"that has it. A random order has a precision of {score_text(share)} everywhere."
+        f"{known}Recall: the share of class {inputs.class_name(scores.positive)} that is found; precision: the share "
+        f"of the found that has it. A random order has a precision of {score_text(share)} everywhere."
     )
     legend = [Swatch("accent", "line", "model"), Swatch("quiet", "dash", "random order")]
     if scores.decided:
@@ -181,11 +184,13 @@ def paint_shares(
     axes.set_xlim(0, 1)
 
 
-def _gains_picture(inputs: ReportInputs, scores: ScoreFacts) -> Picture:
+def gains_picture(inputs: ReportInputs, scores: ScoreFacts) -> Picture:
+    """Return the share of a class that the first of a list contain."""
     title = "A list in the order of scores"
     summary = gains_text(inputs)
     if not summary:
-        words = f"No {scores.split} target has class {inputs.class_name(1)}, or there are fewer than 10 targets."
+        one = inputs.class_name(scores.positive)
+        words = f"No {scores.split} target has class {one}, or there are fewer than 10 targets."
         return Picture(key="gains", title=title, missing=words)
     rows = [
         (count_text(k), hits_text(hits), percent_text(hits / scores.positives), percent_text(hits / k))
@@ -194,7 +199,7 @@ def _gains_picture(inputs: ReportInputs, scores: ScoreFacts) -> Picture:
     return Picture(
         key="gains",
         title=title,
-        alt=f"Share of class {inputs.class_name(1)} that is found, by the length of the list. {summary}",
+        alt=f"Share of class {inputs.class_name(scores.positive)} that is found, by the length of the list. {summary}",
         caption=summary,
         svg=draw("gains", partial(_paint_gains, scores=scores), width=HALF_WIDTH, height=_HEIGHT),
         legend=(Swatch("accent", "line", "model"), Swatch("quiet", "dash", "random order")),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from gnnflow.graph.labels import lower_is_better
 from gnnflow.graph.score_facts import ScoreFacts, ScoreGroup
 from gnnflow.report.formats import count_text, metric_name, score_text, sentence, short_count
 from gnnflow.report.inputs import ReportInputs
-from gnnflow.report.judging import NO_EDGES, baseline_name
+from gnnflow.report.judging import FEWEST, FEWEST_OF_CLASS, NO_EDGES, baseline_name
 from gnnflow.report.pictures.bars import Bar, draw_bars
 from gnnflow.report.pictures.canvas import Picture, Table
 
@@ -62,25 +63,24 @@ def degree_bars(inputs: ReportInputs) -> Picture:
         words = "Training stored no groups of targets: an earlier version trained the model, or no target has a label."
         return Picture(key="groups", title=title, missing=words)
     name, noun = metric_name(scores.metric), "links to nodes with" if links else "targets with"
-    bars = [
-        Bar(f"{_range(each.low, each.high)} in-edges", each.score or 0.0, score_text(each.score or 0.0))
-        for each in groups
-    ]
-    lower = lower_is_better(scores.metric)
-    worst = (max if lower else min)(groups, key=lambda each: each.score or 0.0)
-    caption = (
+    lower, few = lower_is_better(scores.metric), _Few(inputs, groups)
+    bars = [few.bar(f"{_range(each.low, each.high)} in-edges", each) for each in groups]
+    worst = few.worst(lower=lower)
+    told = worst is not None and (
         f"{sentence(name)} is {'highest' if lower else 'lowest'}, {score_text(worst.score or 0.0)}, for the "
-        f"{count_text(worst.targets)} {scores.split} {noun} {_range(worst.low, worst.high)} in-edges. "
-        f"{'Lower' if lower else 'Higher'} is better."
+        f"{count_text(worst.targets)} {scores.split} {noun} {_range(worst.low, worst.high)} in-edges."
     )
-    rows = [(_range(each.low, each.high), count_text(each.targets), score_text(each.score or 0.0)) for each in groups]
+    better = f"{'Lower' if lower else 'Higher'} is better."
+    caption = " ".join(each for each in (told, better, few.warning) if each)
+    head = ("in-edges", "links" if links else "targets", *few.head, name)
+    rows = [few.row(_range(each.low, each.high), each) for each in groups]
     return Picture(
         key="groups",
         title=f"{sentence(name)} {title[0].lower()}{title[1:]}",
         alt=f"Bars of {name} in {len(groups)} groups. {caption}",
         caption=caption,
         svg=draw_bars("groups", bars, label=name),
-        table=Table(summary="Groups in figures", head=("in-edges", "links" if links else "targets", name), rows=rows),
+        table=Table(summary="Groups in figures", head=head, rows=rows),
     )
 
 
@@ -89,31 +89,79 @@ def value_bars(inputs: ReportInputs) -> tuple[Picture, ...]:
     scores = inputs.scores
     columns = dict.fromkeys(each.column for each in scores.groups if each.column) if scores is not None else {}
     return tuple(
-        _value_picture(scores, column, number)
+        _value_picture(inputs, scores, column, number)
         for number, column in enumerate(columns)
         if scores is not None and _known(scores, column)
     )
 
 
-def _value_picture(scores: ScoreFacts, column: str, number: int) -> Picture:
+def _value_picture(inputs: ReportInputs, scores: ScoreFacts, column: str, number: int) -> Picture:
     groups, name = _known(scores, column), metric_name(scores.metric)
-    lower = lower_is_better(scores.metric)
-    worst = (max if lower else min)(groups, key=lambda each: each.score or 0.0)
-    caption = (
+    lower, few = lower_is_better(scores.metric), _Few(inputs, groups)
+    worst = few.worst(lower=lower)
+    told = worst is not None and (
         f"{sentence(name)} is {'highest' if lower else 'lowest'}, {score_text(worst.score or 0.0)}, where {column} is "
-        f"{worst.value} ({count_text(worst.targets)} {scores.split} targets). Few targets make a score uncertain."
+        f"{worst.value} ({count_text(worst.targets)} {scores.split} targets)."
     )
+    caption = " ".join(each for each in (told, few.warning) if each)
     key = f"values-{number}"
-    bars = [Bar(each.value, each.score or 0.0, score_text(each.score or 0.0)) for each in groups]
-    rows = [(each.value, count_text(each.targets), score_text(each.score or 0.0)) for each in groups]
+    bars = [few.bar(each.value, each) for each in groups]
+    rows = [few.row(each.value, each) for each in groups]
     return Picture(
         key=key,
         title=f"{sentence(name)} by {column}",
         alt=f"Bars of {name} by {column}. {caption}",
         caption=caption,
         svg=draw_bars(key, bars, label=name),
-        table=Table(summary="Groups in figures", head=(column, "targets", name), rows=rows),
+        table=Table(summary="Groups in figures", head=(column, "targets", *few.head, name), rows=rows),
     )
+
+
+class _Few:
+    """Tells which groups of a picture have too few targets, or too few of the rare class of their metric."""
+
+    def __init__(self, inputs: ReportInputs, groups: Sequence[ScoreGroup]) -> None:
+        rare = inputs.scores.rare if inputs.scores is not None else None
+        self._of = "" if rare is None else f" of class {inputs.class_name(rare)}"
+        self._fewest = FEWEST if rare is None else FEWEST_OF_CLASS
+        self._others = [each for each in groups if not self._is_few(each)]
+        self._are_few = len(self._others) < len(groups)
+
+    def worst(self, *, lower: bool) -> ScoreGroup | None:
+        """Return the worst of the other groups, where lower scores are better or not; None where there is none."""
+        return (max if lower else min)(self._others, key=lambda each: each.score or 0.0, default=None)
+
+    @property
+    def warning(self) -> str:
+        """The sentence of a caption about these groups; empty where there are none."""
+        if not self._are_few:
+            return ""
+        which = "Grey bars stand" if self._others else "Every bar stands"
+        return f"{which} on fewer than {self._fewest} targets{self._of}, too few to tell groups apart."
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The head of the column that counts the rare class, if any."""
+        return (self._of.strip(),) if self._of else ()
+
+    def bar(self, name: str, group: ScoreGroup) -> Bar:
+        """Return a group's bar, with the number of targets that it stands on where they are too few."""
+        text = score_text(group.score or 0.0)
+        if self._is_few(group):
+            count = f"{count_text(self._count(group))}{self._of or ' targets'}"
+            return Bar(name, group.score or 0.0, f"{text} ({count})", "quiet")
+        return Bar(name, group.score or 0.0, text)
+
+    def row(self, name: str, group: ScoreGroup) -> tuple[str, ...]:
+        """Return a group's figures."""
+        of_rare = (count_text(self._count(group)),) if self._of else ()
+        return (name, count_text(group.targets), *of_rare, score_text(group.score or 0.0))
+
+    def _count(self, group: ScoreGroup) -> int:
+        return group.targets if group.of_rare is None else group.of_rare
+
+    def _is_few(self, group: ScoreGroup) -> bool:
+        return self._count(group) < self._fewest
 
 
 def _known(scores: ScoreFacts | None, column: str) -> list[ScoreGroup]:

@@ -16,6 +16,7 @@ from gnnflow.graph.labels import LabelKind
 from gnnflow.report.formats import count_text, percent_text, score_text, sentence
 from gnnflow.report.inputs import Array, FloatArray, PredictionSample, ReportInputs
 from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, colour, dots, draw, plain_axes
+from gnnflow.report.pictures.classes import class_pictures
 from gnnflow.report.pictures.confusion import SQUARE_HEIGHT, confusion_picture
 from gnnflow.report.pictures.decisions import bins_table, decision_pictures, paint_shares
 from gnnflow.report.pictures.ranks import error_picture, link_pictures
@@ -33,7 +34,8 @@ _TWO_CLASSES = 2
 def prediction_pictures(inputs: ReportInputs) -> tuple[Picture, ...]:
     """Return the pictures of the label kind, or words where only training targets have labels."""
     told = decision_pictures(inputs) or link_pictures(inputs)
-    return told or (_sampled_picture(inputs), *_certainty_picture(inputs), *error_picture(inputs))
+    classes = class_pictures(inputs) or (_sampled_picture(inputs),)
+    return told or (*classes, *_certainty_picture(inputs), *error_picture(inputs))
 
 
 def _sampled_picture(inputs: ReportInputs) -> Picture:
