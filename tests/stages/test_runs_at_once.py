@@ -69,18 +69,18 @@ def test_a_stage_ends_although_its_lease_is_renewed_meanwhile(tmp_path: Path, mo
 def test_a_run_that_another_completes_meanwhile_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_graph(tmp_path)
     config = graph_config(tmp_path, train={"epochs": 1}, infer={"parity_samples": 5})
-    heard, results, write = Heard(), list[pipeline.RunResult](), pipeline.write_document
+    heard, results, write = Heard(), list[pipeline.RunResult](), pipeline.write_record
     other = threading.Thread(target=lambda: results.append(pipeline.run(StageContext.of(config, progress=heard))))
 
-    def write_later(uri: str, value: Any) -> None:
+    def write_later(*given: Any) -> None:
         """Write the record once the other run waits or has written its own report and record."""
-        monkeypatch.setattr(pipeline, "write_document", write)
+        monkeypatch.setattr(pipeline, "write_record", write)
         other.start()
         while other.is_alive() and not heard.messages:
             time.sleep(0.01)
-        write(uri, value)
+        write(*given)
 
-    monkeypatch.setattr(pipeline, "write_document", write_later)
+    monkeypatch.setattr(pipeline, "write_record", write_later)
     first = pipeline.run_quietly(config)
     other.join()
     assert damaged_files(first.uri) == ()
