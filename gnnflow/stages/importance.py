@@ -11,21 +11,20 @@ Shapes: N nodes of the neighbourhood, E its edges.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gnnflow.graph.batch import Features, TypedFeatures
 from gnnflow.graph.labels import LABEL_KINDS, lower_is_better
-from gnnflow.graph.made_features import table_columns
 from gnnflow.graph.score_facts import ColumnDrop, ColumnFacts
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge
+from gnnflow.stages.table_columns import TableColumn, every_column
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.batch import NodeFeatures
-    from gnnflow.graph.facts import GraphFacts
     from gnnflow.graphfeature.shards import Shard
     from gnnflow.infer.job import InferJob
 
@@ -38,16 +37,6 @@ _MOST_READ = 50_000_000  # nodes and edges, over all passes
 _MOST_JOINT = 2_000_000  # nodes and edges of a graph whose strategy computes all nodes, and cuts no neighbourhoods
 
 Cut = Callable[["IntArray"], Iterator["Shard"]]
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """A user's column: the encoded columns of one table's rows. owner: the number of its type or relation."""
-
-    name: str
-    owner: int
-    of_edges: bool
-    parts: tuple[int, ...]
 
 
 def obstacle(job: InferJob, *, is_joint: bool) -> str:
@@ -72,7 +61,7 @@ def column_facts(job: InferJob, cut: Cut, *, metric: str, seed: int) -> ColumnFa
     drawn = draw_rows(job.neighbors.store, "valid", most=MOST_TARGETS, seed=seed)
     labels = dict(zip(drawn.nodes.tolist(), drawn.labels, strict=True))
     whole = merge([shard.neighborhood for shard in cut(drawn.nodes)])
-    columns = _columns(job.neighbors.store.facts)
+    columns = every_column(job.neighbors.store.facts)
     kept, passes = columns[:MOST_COLUMNS], 1 + REPEATS * min(len(columns), MOST_COLUMNS)
     # fewer targets where their neighbourhoods are large: each reads about as much
     share = min(1.0, _MOST_READ / max(passes * (whole.num_nodes + whole.num_edges), 1))
@@ -168,45 +157,3 @@ def _values(features: NodeFeatures) -> int:
     if isinstance(features, TypedFeatures):
         return sum(len(each) * each.width for each in features.parts if each is not None)
     return len(features) * features.width
-
-
-def _columns(facts: GraphFacts) -> list[TableColumn]:
-    """Return the user's columns of all tables that the model may read."""
-    found = []
-    for number, features in enumerate(facts.features_of_types):
-        name = facts.types[number].name if facts.types else ""
-        if features is not None:
-            found += columns_of_table(
-                facts, f"nodes/{name}" if name else "nodes", features.width, number, of_edges=False
-            )
-    for number, relation in enumerate(facts.relations or (None,)):
-        width = facts.attribute_width if relation is None else relation.attribute_width
-        table = "edges" if relation is None else f"edges/{relation.name}"
-        found += columns_of_table(facts, table, width, number, of_edges=True)
-    return found
-
-
-def columns_of_table(facts: GraphFacts, table: str, width: int, owner: int, *, of_edges: bool) -> list[TableColumn]:
-    """Return one table's columns; the numbers of a list one by one where it is the only column and short."""
-    every, states = facts.columns_read.get(table, ()), facts.encodings.get(table, ())
-    read = table_columns(every)
-    degrees = every[len(read) :]
-    width -= len(degrees)
-    place = table.partition("/")[2] or ("edge" if of_edges else "")
-    lead = f"{place}: " if place else ""
-    if states:
-        sizes: dict[str, int] = {each.state.name: len(each.state.outputs) for each in states}
-    elif len(read) == width:
-        sizes = dict.fromkeys(read, 1)
-    elif len(read) == 1 and width <= MOST_COLUMNS:
-        sizes = {f"{read[0]}[{number}]": 1 for number in range(width)}
-    else:
-        sizes = {read[0]: width} if len(read) == 1 else {}
-    if sum(sizes.values()) != width:  # columns that lie otherwise, as of reversed relations
-        return []
-    sizes |= dict.fromkeys(degrees, 1)
-    starts = np.cumsum([0, *sizes.values()]).tolist()
-    return [
-        TableColumn(lead + name, owner, of_edges, tuple(range(start, start + size)))
-        for start, (name, size) in zip(starts, sizes.items(), strict=False)
-    ]
