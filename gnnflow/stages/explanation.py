@@ -44,7 +44,7 @@ class Explanation:
 
     @property
     def error(self) -> float:
-        """What the contributions of columns lack of the difference that they add up to: the integral is a sum."""
+        """The difference less the contributions of columns, which come from a sum in place of the integral."""
         return self.value - self.without_columns - (pc.sum(self.sums["sum"]).as_py() or 0.0)
 
     def lines(self) -> Iterator[str]:

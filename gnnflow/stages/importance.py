@@ -82,7 +82,7 @@ def pairs_of(sources: IntArray, candidates: IntArray, labels: Array, attributes:
 
 @dataclass(frozen=True)
 class _Held:
-    """What scores are computed from, of which a column can be exchanged: a neighbourhood, and attributes of pairs."""
+    """The input of a score, of which a column can be exchanged: a neighbourhood, and attributes of pairs."""
 
     whole: Neighborhood
     attributes: FloatArray | None
@@ -191,7 +191,7 @@ def _drop(
 
 
 def _exchanged(held: _Held, column: TableColumn, of_pairs: int, draws: np.random.Generator) -> _Held:
-    """Return what scores are computed from with one column's values exchanged at random among the rows that have it.
+    """Return the input of scores with one column's values exchanged at random among the rows that have it.
 
     of_pairs: the number of the relation that pairs are of.
     """
