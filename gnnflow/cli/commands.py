@@ -5,7 +5,6 @@ Each row of `gnnflow.config.stages` has a command without a function here; the s
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from gnnflow.cli.auditing import audit
 from gnnflow.cli.checking import check, init
 from gnnflow.cli.examples import add_examples
 from gnnflow.cli.flat import flat
+from gnnflow.cli.inspecting import costs, explain, inspect
 from gnnflow.cli.models import models_app
 from gnnflow.cli.options import (
     AsJson,
@@ -31,11 +31,10 @@ from gnnflow.cli.options import (
 )
 from gnnflow.cli.tables import generate_app, import_tables
 from gnnflow.config import STAGES
-from gnnflow.config.deployment import default_workspace, refuse_unusable
+from gnnflow.config.deployment import default_workspace
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.labels import BOUNDS, is_bound, metric_text
 from gnnflow.graph.splits import SPLITS
-from gnnflow.storage.filesystem import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -271,60 +270,6 @@ def recommend(
         return
     for line in found.lines():
         typer.echo(line)
-
-
-def inspect(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The file that the error about the loss names.")],
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Show a batch that training kept because its loss was not a number: its infinite, NaN or very large values."""
-    from gnnflow.train.failed_batch import read_failed_batch
-
-    refuse_unusable(file, where="FILE")
-    summary = read_failed_batch(absolute(file)).summary()
-    if as_json:
-        show(summary, as_json=True)
-        return
-    worst = summary.pop("worst")
-    show({key.replace("_", " "): value for key, value in summary.items()}, as_json=False)
-    for target in worst:
-        typer.echo("target  " + "  ".join(f"{key.replace('_', ' ')} {value}" for key, value in target.items()))
-
-
-def explain(
-    config: Annotated[
-        str,
-        typer.Argument(metavar="CONFIG|RUN", help="YAML file; with --id a run: its URI, or its name."),
-    ],
-    overrides: Overrides = None,
-    workspace: WorkspaceOption = None,
-    node: Annotated[str | None, typer.Option("--id", help="The id of a node whose score is explained.")] = None,
-    of: Annotated[
-        str | None, typer.Option("--of", metavar="CLASS", help="The class to explain; by default the predicted one.")
-    ] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Show how a config's model aggregates, or with --id why a run's node got its score."""
-    from gnnflow.api import calls
-
-    found = calls.explain(config, node, of=of, overrides=overrides or (), workspace=workspace)
-    if as_json:
-        show(found.as_json(), as_json=True)
-        return
-    for line in found.lines():
-        typer.echo(line)
-
-
-def costs(
-    run_uri: Annotated[str, typer.Argument(metavar="RUN", help="A run's URI, or the name of a run in the workspace.")],
-    workspace: WorkspaceOption = None,
-) -> None:
-    """Print the costs of nodes as JSON, learned from the time of a run's scoring: keys for `partition`."""
-    from gnnflow.stages.costs import learn_costs
-
-    typer.echo(json.dumps(learn_costs(run_uri, workspace=workspace or default_workspace()).as_document(), indent=2))
 
 
 def report(
