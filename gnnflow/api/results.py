@@ -12,7 +12,7 @@ from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.report.judging import headline_key
 from gnnflow.stages.audit_findings import Audit
 from gnnflow.stages.differences import Differences
-from gnnflow.stages.explain_score import Explanation
+from gnnflow.stages.explanation import Explanation
 from gnnflow.stages.forecast import Forecast
 from gnnflow.stages.look import Look
 from gnnflow.stages.recommend import RecommendResult
@@ -205,7 +205,7 @@ class Planned(Lined, Forecast):
 
 
 class Explained(Lined, Explanation):
-    """The explanation of a node's score: `edges` and `columns` with their contributions, as Arrow tables."""
+    """The explanation of a node's score: `sums`, `nodes`, `edges` and `columns` with contributions, as Arrow tables."""
 
     lines = Explanation.lines
 

@@ -5,14 +5,11 @@ Each row of `gnnflow.config.stages` has a command without a function here; the s
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import shlex
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +17,8 @@ from gnnflow import __version__
 from gnnflow.cli.auditing import audit
 from gnnflow.cli.checking import check, init
 from gnnflow.cli.examples import add_examples
+from gnnflow.cli.flat import flat
+from gnnflow.cli.inspecting import costs, explain, inspect
 from gnnflow.cli.models import models_app
 from gnnflow.cli.options import (
     AsJson,
@@ -31,13 +30,11 @@ from gnnflow.cli.options import (
     show,
 )
 from gnnflow.cli.tables import generate_app, import_tables
-from gnnflow.config import STAGES, Config, config_from_dict
-from gnnflow.config.deployment import default_workspace, refuse_unusable
-from gnnflow.config.stages import stages_of
-from gnnflow.graph.errors import ConfigError, GnnflowError
+from gnnflow.config import STAGES
+from gnnflow.config.deployment import default_workspace
+from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.labels import BOUNDS, is_bound, metric_text
 from gnnflow.graph.splits import SPLITS
-from gnnflow.storage.filesystem import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
 _NAME_WIDTH = 28
 _FIGURE_WIDTH = 9
 _SOME_FAILED = 2
-_GRAPH_LINE = r"`graph: \{(\w+): ([^{}`]+)\}`"
 
 Out = Annotated[
     str | None,
@@ -277,60 +273,6 @@ def recommend(
         typer.echo(line)
 
 
-def inspect(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The file that the error about the loss names.")],
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Show a batch that training kept because its loss was not a number: its infinite, NaN or very large values."""
-    from gnnflow.train.failed_batch import read_failed_batch
-
-    refuse_unusable(file, where="FILE")
-    summary = read_failed_batch(absolute(file)).summary()
-    if as_json:
-        show(summary, as_json=True)
-        return
-    worst = summary.pop("worst")
-    show({key.replace("_", " "): value for key, value in summary.items()}, as_json=False)
-    for target in worst:
-        typer.echo("target  " + "  ".join(f"{key.replace('_', ' ')} {value}" for key, value in target.items()))
-
-
-def explain(
-    config: Annotated[
-        str,
-        typer.Argument(metavar="CONFIG|RUN", help="YAML file; with --id a run: its URI, or its name."),
-    ],
-    overrides: Overrides = None,
-    workspace: WorkspaceOption = None,
-    node: Annotated[str | None, typer.Option("--id", help="The id of a node whose score is explained.")] = None,
-    of: Annotated[
-        str | None, typer.Option("--of", metavar="CLASS", help="The class to explain; by default the predicted one.")
-    ] = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Show how a config's model aggregates, or with --id why a run's node got its score."""
-    from gnnflow.api import calls
-
-    found = calls.explain(config, node, of=of, overrides=overrides or (), workspace=workspace)
-    if as_json:
-        show(found.as_json(), as_json=True)
-        return
-    for line in found.lines():
-        typer.echo(line)
-
-
-def costs(
-    run_uri: Annotated[str, typer.Argument(metavar="RUN", help="A run's URI, or the name of a run in the workspace.")],
-    workspace: WorkspaceOption = None,
-) -> None:
-    """Print the costs of nodes as JSON, learned from the time of a run's scoring: keys for `partition`."""
-    from gnnflow.stages.costs import learn_costs
-
-    typer.echo(json.dumps(learn_costs(run_uri, workspace=workspace or default_workspace()).as_document(), indent=2))
-
-
 def report(
     run_uri: Annotated[
         str,
@@ -438,87 +380,6 @@ def score_pairs(
 
     scoring.score_pairs(run, pairs, out=out, workspace=workspace or default_workspace(), embeddings=embeddings)
     typer.echo(out_file(out, name="scored"))
-
-
-def flat(
-    config: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="YAML file; or give -n and -e.")] = None,
-    nodes: Annotated[str | None, typer.Option("-n", "--nodes", help="Node table.")] = None,
-    edges: Annotated[str | None, typer.Option("-e", "--edges", help="Edge table.")] = None,
-    hops: Annotated[int | None, typer.Option("--hops", help="With -n and -e: number of hops; 2 if not given.")] = None,
-    sampling: Annotated[
-        str | None,
-        typer.Option("--sampling", help="With -n and -e: none, or KIND:FANOUT,FANOUT such as uniform:15,10."),
-    ] = None,
-    overrides: Overrides = None,
-    workspace: WorkspaceOption = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
-    """Cut the graph into k-hop neighbourhoods. With -n and -e earlier stages run first."""
-    if config is not None:
-        _refuse_with_config(tables=bool(nodes or edges), options=hops is not None or sampling is not None)
-        show(perform(config, overrides, workspace, stage="flat").summary(), as_json=as_json)
-        return
-    if not nodes or not edges:
-        raise ConfigError("no tables were given", where="gnnflow flat", fix="Give CONFIG, or -n NODES and -e EDGES.")
-    hops, sampling = 2 if hops is None else hops, "none" if sampling is None else sampling
-    from gnnflow.api import performing
-    from gnnflow.stages.base import resolve_here
-
-    parsed = _flat_config(nodes, edges, hops, sampling, overrides, workspace)
-    stages = stages_of(parsed)
-    try:
-        done = performing.perform(resolve_here(parsed), *stages[: stages.index("flat") + 1], listener=listener())
-    except GnnflowError as error:
-        raise _with_option(error) from error
-    show(done.summary(), as_json=as_json)
-
-
-def _with_option(error: GnnflowError) -> GnnflowError:
-    """Return an error of a run without a config file: its lines of YAML as options, which also set the other keys."""
-    if not re.search(r"\bgraph[.:]", str(error)):
-        return error
-
-    def written(text: str) -> str:
-        return re.sub(_GRAPH_LINE, lambda found: f"`--set {shlex.quote(f'graph.{found[1]}={found[2]}')}`", text)
-
-    other = "There is no config file here: set a key by --set KEY=VALUE."
-    return type(error)(written(error.problem), where=error.where, fix=f"{written(error.fix)} {other}".strip())
-
-
-def _refuse_with_config(*, tables: bool, options: bool) -> None:
-    """Raise ConfigError where CONFIG was given with tables, or with options for tables."""
-    if tables:
-        raise ConfigError("both CONFIG and -n/-e were given", where="gnnflow flat", fix="Give one or the other.")
-    if options:
-        raise ConfigError(
-            "both CONFIG and --hops or --sampling were given, which go with -n and -e",
-            where="gnnflow flat",
-            fix="Use --set flat.hops=2 or --set 'neighbors.sampling={kind: uniform, fanout: [15, 10]}' instead.",
-        )
-
-
-def _flat_config(
-    nodes: str, edges: str, hops: int, sampling: str, overrides: list[str] | None, workspace: str | None
-) -> Config:
-    kind, _, listed = sampling.partition(":")
-    try:
-        fanout = [int(number) for number in listed.split(",")] if listed else []
-    except ValueError:
-        fanout = None
-    if fanout is None or (kind == "none" and listed):
-        raise ConfigError(
-            f"{sampling!r} is not a sampling",
-            where="--sampling",
-            fix="Write none, or KIND:FANOUT,FANOUT such as uniform:15,10.",
-        )
-    content: dict[str, Any] = {
-        "name": "flat",
-        "graph": {"nodes": nodes, "edges": edges},
-        "model": {"layers": hops},
-        "neighbors": {"sampling": {"kind": kind, "fanout": fanout} if kind != "none" else {"kind": kind}},
-    }
-    return config_from_dict(content, overrides=overrides or (), workspace=workspace)
 
 
 def sweep(

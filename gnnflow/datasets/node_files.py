@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from gnnflow.datasets.edge_roles import ONE_TYPE, EdgeColumns
 from gnnflow.datasets.text_files import TextChoices, open_text, with_decimal_commas
 from gnnflow.graph.errors import TableError, listed
+from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.columns import combine, refuse_repeated
 from gnnflow.storage.user_tables import (
-    agreed_schema,
     csv_chunks,
     holds_text,
     read_typed,

@@ -11,12 +11,13 @@ from functools import partial
 
 import pyarrow as pa
 
+from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.filesystem import require_file
 from gnnflow.storage.inner_tables import library, library_errors, names_in, one_of, read_inner
 from gnnflow.storage.json_lines import read_json_lines
 from gnnflow.storage.snapshots import open_iceberg
 from gnnflow.storage.table_parts import LibraryFormat
-from gnnflow.storage.user_tables import agreed_schema, read_whole, scan, schema_of
+from gnnflow.storage.user_tables import read_whole, scan, schema_of
 
 
 def _read_files(path: str, _: str) -> pa.Table:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gnnflow.mapreduce.rounds import Round, TaskOutput
+from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.text_types import TextFacts, TextType
-from gnnflow.storage.user_tables import Chunk, Survey, agreed_schema, schema_of, survey, with_types
+from gnnflow.storage.user_tables import Chunk, Survey, schema_of, survey, with_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

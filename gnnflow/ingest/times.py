@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from gnnflow.graph.errors import TableError
 from gnnflow.ingest.checks import Fault
 from gnnflow.ingest.fields import first_text
+from gnnflow.storage.agreed_schema import meaning_of
 from gnnflow.storage.columns import combine, to_numpy
-from gnnflow.storage.user_tables import holds_text, holds_times, meaning_of, read_chunk
+from gnnflow.storage.user_tables import holds_text, holds_times, read_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import chain
-from typing import Literal
 
 import numpy as np
 
@@ -17,11 +15,13 @@ from gnnflow.config.train_keys import PATIENCE
 from gnnflow.graph.errors import listed
 from gnnflow.graph.labels import BOUNDS, lower_is_better
 from gnnflow.graph.run_facts import HIDE_EVENTS
-from gnnflow.report.formats import count_text, metric_name, percent_text, ratio_text, score_text, seconds_text, sentence
+from gnnflow.report.cost_hints import COST_RULES
+from gnnflow.report.formats import count_text, metric_name, percent_text, score_text, sentence
+from gnnflow.report.hint import Hint
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.judging import NO_EDGES, baseline_name
 from gnnflow.report.pictures.confusion import confusion_of
-from gnnflow.report.pictures.pipeline import profiles_of, trainer_waits, waiting_share, waiting_text
+from gnnflow.report.table_hints import TABLE_RULES
 
 TOO_GOOD = 0.999  # of a score in 0..1
 LEAST_TESTED = 30  # targets, before such a score says anything
@@ -33,13 +33,6 @@ MOST_RISE = 0.1  # of the valid loss over its lowest, as a share
 MOST_EDGES = 0.05  # share of the candidates of a held-out link
 LEAST_TARGETS = 10  # of a class, before its recall says anything
 LEAST_EPOCHS = 3  # before their order says anything
-MOST_ISOLATED = 0.2  # share of nodes without in-edges
-MOST_READ = 10_000  # in-edges of a node, where nothing is sampled
-MOST_BLOW_UP = 10.0
-LONG_RUN = 60.0  # seconds
-MOST_OF_TIME = 0.6  # share of one stage
-LONG_WAIT = 5.0  # seconds of all epochs
-LEAST_STAGES = 3  # before the share of one says anything
 _INSTEAD = {
     "majority": "It has not learned to tell targets apart: look at the learning curves and at the columns.",
     "trees": "Columns alone say as much as the graph. Trees are faster to train and to explain, unless other edges or "
@@ -55,15 +48,6 @@ _LOOK_FOR_LABEL = (
     "Check that no column of graph.features or graph.edge_features repeats the label, or is known only after the label."
 )
 _GRAVEST_FIRST = ("problem", "warning", "idea")
-
-
-@dataclass(frozen=True)
-class Hint:
-    """One piece of advice: what was seen and what to do about it."""
-
-    kind: Literal["problem", "warning", "idea"]
-    title: str
-    text: str
 
 
 def _check_divergence(inputs: ReportInputs) -> Hint | None:
@@ -383,91 +367,6 @@ def _weigh_them(inputs: ReportInputs) -> str:
     return "Classes are weighed already: more targets of these, or features that distinguish them, would help."
 
 
-def _set_aside(inputs: ReportInputs) -> Hint | None:
-    lost = [f"{name}: {rows.text}" for name, rows in inputs.tables.items() if rows.rows_quarantined]
-    if not lost:
-        return None
-    where = "The reasons are listed under The graph."
-    return Hint("warning", "Rows were set aside", f"{'; '.join(lost)} were not used. {where}")
-
-
-def _missing_split(inputs: ReportInputs) -> Hint | None:
-    splits = inputs.graph.split_counts
-    empty = [name for name in ("valid", "test") if splits and not splits.get(name)]
-    if not empty:
-        return None
-    names = " and no ".join(empty)
-    why = "the best epoch is not known" if "valid" in empty else "the score on unseen nodes is unknown"
-    advice = "Mark some targets in graph.split, or draw them: task.split"
-    if inputs.setting("task.split.kind") not in {None, "auto", "column"}:
-        advice = "Raise " + " and ".join(f"task.split.{name}" for name in empty)
-    return Hint("warning", f"No {names} split", f"Without it {why}. {advice}.")
-
-
-def _unlearnable(inputs: ReportInputs) -> Hint | None:
-    found = inputs.unlearnable
-    if found is None or not found.text:
-        return None
-    return Hint(
-        "problem",
-        f"A {found.noun} cannot be learned",
-        f"{sentence(found.text)}. Metrics still count it, and its targets in valid or test are wrong with any model. "
-        "Mark some of its targets as train, or draw the split: task.split.",
-    )
-
-
-def _large(inputs: ReportInputs) -> Hint | None:
-    if not inputs.large:
-        return None
-    columns = listed([*chain.from_iterable(inputs.large.values())])
-    keys = " and ".join(f"{key}: standard" for key in inputs.large)
-    return Hint(
-        "warning",
-        "Large numbers are not scaled",
-        f"Layers learn best from numbers near 1, and these columns are above 10: {columns}. Set {keys}.",
-    )
-
-
-def _unread(inputs: ReportInputs) -> Hint | None:
-    if not inputs.unread:
-        return None
-    columns, kind = ", ".join(inputs.unread), inputs.setting("neighbors.kind")
-    direct = "" if kind in {None, "direct"} else f" with neighbors.kind: direct, since kind {kind} has no attributes"
-    return Hint(
-        "idea",
-        "The model does not read the edge attributes",
-        f"graph.edge_features names {columns}, and only the layer gat_e reads them. Try model.kind: gat_e{direct}.",
-    )
-
-
-def _hubs(inputs: ReportInputs) -> Hint | None:
-    graph = inputs.graph
-    if not graph.reads_all or graph.max_in_degree <= MOST_READ:
-        return None
-    other = ", under train.strategy: mini-batch," if inputs.setting("train.strategy") == "cluster-batch" else ""
-    return Hint(
-        "idea",
-        f"A node has {count_text(graph.max_in_degree)} in-edges, and all are read",
-        "Such neighbourhoods dominate size and time. A fan-out (neighbors.sampling) limits "
-        f"them{other}, and training and inference keep the same neighbours.",
-    )
-
-
-def _isolated(inputs: ReportInputs) -> Hint | None:
-    alone = sum(nodes for low, _, nodes in inputs.graph.in_degree_histogram if low == 0)
-    share = alone / max(inputs.graph.num_nodes, 1)
-    if share <= MOST_ISOLATED:
-        return None
-    advice = " If edges mean the same both ways, set graph.reverse_edges: true."
-    if inputs.setting("graph.reverse_edges"):
-        advice = " No edge has their ids at either end."
-    return Hint(
-        "idea",
-        f"{percent_text(share)} of the nodes have no in-edges",
-        f"They are predicted from their own features alone.{advice}",
-    )
-
-
 def _parity(inputs: ReportInputs) -> Hint | None:
     parity = inputs.parity
     if parity is None or parity.passed:
@@ -479,72 +378,6 @@ def _parity(inputs: ReportInputs) -> Hint | None:
         "Another route gives other scores",
         f"Predictions differ by up to {parity.max_difference:.1e} from the k-hop path, and {parity.limit:.0e} is "
         f"allowed. Do not publish them{check}.",
-    )
-
-
-def _lower_fan_out(inputs: ReportInputs) -> str:
-    """Return how to read fewer neighbours: by a fan-out, or by a smaller one where the config has one."""
-    if inputs.setting("neighbors.sampling.kind") in {None, "none"}:
-        return "set a fan-out (neighbors.sampling)"
-    return "lower the fan-out (neighbors.sampling)"
-
-
-def _blow_up(inputs: ReportInputs) -> Hint | None:
-    blow_up = inputs.blow_up
-    if blow_up is None or not blow_up.ratio > MOST_BLOW_UP:
-        return None
-    fewer = _lower_fan_out(inputs)
-    advice = f"{sentence(fewer)} or lower the number of hops"
-    if blow_up.layout == "inline":
-        advice = f"Use flat.layout: shared, which stores a node once per shard, or {fewer}"
-    return Hint(
-        "idea",
-        f"GraphFlat writes {ratio_text(blow_up.ratio)} what it reads",
-        f"{advice}. Larger shards (flat.shard_size) also let more targets share their neighbours.",
-    )
-
-
-def _waiting(inputs: ReportInputs) -> Hint | None:
-    slowest = max(profiles_of(inputs), key=waiting_share, default=None)
-    if slowest is None or not trainer_waits(slowest):
-        return None
-    if slowest.get("wait_seconds", 0.0) * len(inputs.curves) < LONG_WAIT:
-        return None
-    stored, built = (
-        sum(slowest.get(f"{part}_seconds", 0.0) for part in parts) for parts in (("read", "decode"), ("build", "sums"))
-    )
-    advice = (
-        "Most of the reader's time is reading and decoding shards: raise train.cache until it holds all of them, or "
-        "train.prefetch where the store answers slowly."
-        if stored > built
-        else f"Most of the reader's time is building blocks: {_lower_fan_out(inputs)}, or raise train.workers, whose "
-        f"ranks have a reader each.{_overlap(inputs)}"
-    )
-    return Hint("idea", "Training waits for its batches", f"{waiting_text(slowest)} {advice}")
-
-
-def _overlap(inputs: ReportInputs) -> str:
-    prefetch = inputs.setting("train.prefetch")
-    if prefetch is not None and prefetch > 1:
-        return ""
-    return " A train.prefetch of 0 prepares batches in turn; 2 or more overlap."
-
-
-def _slow_stage(inputs: ReportInputs) -> Hint | None:
-    done = [stage for stage in inputs.stages if not stage.reused]
-    total = sum(stage.seconds for stage in done)
-    slowest = max(done, key=lambda stage: stage.seconds, default=None)
-    if slowest is None or len(done) < LEAST_STAGES or total < LONG_RUN:
-        return None
-    if slowest.seconds < MOST_OF_TIME * total:
-        return None
-    advice = "The timeline shows its rounds; more cluster.workers help where rounds have many tasks."
-    if not slowest.rounds:
-        advice = "It runs in one process: train.threads and train.batch_size set its speed, train.epochs its length."
-    return Hint(
-        "idea",
-        f"{sentence(slowest.name)} took {percent_text(slowest.seconds / total)} of the time",
-        f"{seconds_text(slowest.seconds)} of {seconds_text(total)}. {advice}",
     )
 
 
@@ -563,17 +396,9 @@ _RULES = (
     _rising_loss,
     _last_epoch,
     _lost_classes,
-    _set_aside,
-    _missing_split,
-    _unlearnable,
-    _large,
-    _unread,
-    _hubs,
-    _isolated,
+    *TABLE_RULES,
     _parity,
-    _blow_up,
-    _waiting,
-    _slow_stage,
+    *COST_RULES,
 )
 
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS, names_of_classes
 from gnnflow.graph.splits import SPLITS
 from gnnflow.stages.audit_findings import Finding
-from gnnflow.stages.importance import columns_of_table
 from gnnflow.stages.leaks import LEAST_OTHERS, LEAST_ROWS, find_leaks
+from gnnflow.stages.table_columns import columns_of_table, edges_table, nodes_table
 from gnnflow.storage.columns import as_ids, combine, take_rows, to_numpy
 from gnnflow.storage.run_folder import PREDICTIONS
 from gnnflow.storage.tables import read_artifact_table
@@ -105,13 +105,13 @@ def _read_sample(run: AuditedRun, width: int) -> _Sample:
     if facts.targets == "edges":
         edges = draw_edges(store, "train", most=most, seed=run.config.seed)
         labels, values, number = edges.labels, edges.attributes, facts.pair_relation
-        table = f"edges/{facts.relations[number].name}" if facts.relations else "edges"
+        table = edges_table(facts, number)
     else:
         drawn = draw_rows(store, "train", most=most, seed=run.config.seed)
         labels, values, number = drawn.labels, own_columns(store, drawn.nodes), facts.target_type
-        table = f"nodes/{facts.types[number].name}" if facts.types else "nodes"
+        table = nodes_table(facts, number)
     named = columns_of_table(facts, table, width, number, of_edges=facts.targets == "edges")
-    columns = {each.name: each.parts for each in named}
+    columns = {each.name: tuple(each.parts) for each in named}
     is_list = not facts.encodings.get(table) and all(len(parts) == width for parts in columns.values())
     if is_list:  # or columns without names: by the numbers of their places
         lead = next(iter(columns), table)

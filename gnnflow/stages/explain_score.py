@@ -16,8 +16,6 @@ Shapes: S rows of the batch, E edges that are used, F features of a type.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +26,10 @@ import pyarrow.compute as pc
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.graph.labels import metric_text
-from gnnflow.graph.made_features import ID_FEATURES, table_columns
 from gnnflow.graphfeature.blocks import build_minibatch, used_by_batch
+from gnnflow.stages.explanation import Explanation, by_size, summed
 from gnnflow.stages.neighborhoods import RunGraph
+from gnnflow.stages.table_columns import names_of_numbers
 from gnnflow.storage.columns import combine
 from gnnflow.storage.run_folder import read_run
 
@@ -39,60 +37,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from gnnflow.executions.tensors import BatchTensors
-    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.batch import Block, MiniBatch
     from gnnflow.graphfeature.blocks import Used
     from gnnflow.graphfeature.neighborhood import Neighborhood
     from gnnflow.layers import FeatureTensors, Model, TypedFeatureTensors
 
 _STEPS = 64
+_MOST_STEPS = 27 * _STEPS
+_CLOSE = 1e-3  # of the difference, or of 0.1
 _MOST_EDGES = 500
-_SHOWN = 10
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """The explanation of a node's score.
-
-    explained: the class whose log-odds are explained, by its name or number; None for a regression. value: these
-    log-odds, or the number. without_columns: the same with all columns at 0. edges and columns: with a contribution in
-    each row, the largest first. Edges beyond the first 500, nearest hops first, have a null.
-    """
-
-    id: Any
-    explained: str | int | None
-    value: float
-    without_columns: float
-    edges: pa.Table
-    columns: pa.Table
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines that a person reads."""
-        value, empty = metric_text(self.value), metric_text(self.without_columns)
-        if self.explained is None:
-            yield f"{self.id}: value {value}; with all columns at 0 it is {empty}"
-        else:
-            share = metric_text((1 + math.tanh(self.value / 2)) / 2)
-            yield f"{self.id}: probability {share} of class {self.explained}"
-            yield f"log-odds {value}, from {empty} with all columns at 0; contributions are parts of log-odds"
-        for title, table, rule in (
-            ("columns", self.columns, "all together add the difference; hop 0 is the node itself, 1 its neighbours"),
-            ("edges", self.edges, "what the score has more with this edge than without it"),
-        ):
-            yield ""
-            yield f"{title}  (the largest {min(_SHOWN, table.num_rows)} of {table.num_rows:,}: {rule})"
-            for row in table.slice(0, _SHOWN).to_pylist():
-                yield "  ".join(f"{name} {_cell(value)}" for name, value in row.items())
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        plain = {"id": self.id, "explained": self.explained, "value": self.value}
-        tables = {"edges": self.edges.to_pylist(), "columns": self.columns.to_pylist()}
-        return {**plain, "without_columns": self.without_columns, **tables}
-
-
-def _cell(value: Any) -> str:
-    return metric_text(value) if isinstance(value, float) else str(value)
+_SUMS = ("own", "neighbours", "sum")
 
 
 def explain_score(run: str, asked: Any, *, explained: str | int | None = None) -> Explanation:
@@ -127,7 +82,9 @@ def explain_score(run: str, asked: Any, *, explained: str | int | None = None) -
     names = facts.class_names
     shown = None if number is None else names[number] if number < len(names) else number
     edges = _edge_table(whole, used, graph, found)
-    return Explanation(asked, shown, value, empty, edges, _column_table(tensors, whole, used, graph, score))
+    gradients = _integrate(tensors, score, difference=value - empty)
+    columns, sums = _column_tables(gradients, tensors.features, whole, used, graph)
+    return Explanation(asked, shown, value, empty, edges, columns, sums)
 
 
 def _logits(model: Model, tensors: BatchTensors) -> Tensor:
@@ -251,32 +208,56 @@ def _edge_table(whole: Neighborhood, used: Used, graph: RunGraph, found: dict[in
     if edges.weight is not None:
         columns["weight"] = edges.weight[positions]
     columns["contribution"] = pa.array([found.get(position) for position in hops], pa.float64())
-    return _by_size(pa.table(columns))
+    return by_size(pa.table(columns))
 
 
-def _column_table(tensors: BatchTensors, whole: Neighborhood, used: Used, graph: RunGraph, score: _Score) -> pa.Table:
-    """Return the integrated gradients of each column of each node, summed over the features of a column."""
+def _integrate(tensors: BatchTensors, score: _Score, *, difference: float) -> list[Array | None]:
+    """Return the integrated gradients of the numbers of each type, close to the difference that they add up to.
+
+    A network of ReLUs has kinks on the line, so the steps are divided by three until the sum is close: the middles of
+    the old steps are middles of new ones.
+    """
+    _, values = _scaled(tensors.features, 1.0)
+    steps, places = _STEPS, (np.arange(_STEPS) + 0.5) / _STEPS
+    total: list[Array | None] = [None] * len(values)
+    while True:
+        for place in places.tolist():
+            gradients = _gradients(tensors, score, place)
+            pairs = zip(total, gradients, strict=True)
+            total = [one if two is None else two if one is None else one + two for one, two in pairs]
+        parts = zip(values, total, strict=True)
+        found = [None if of is None or each is None else of.detach().numpy() * each / steps for of, each in parts]
+        gap = difference - sum(float(each.sum()) for each in found if each is not None)
+        if abs(gap) <= _CLOSE * max(0.1, abs(difference)) or steps >= _MOST_STEPS:
+            return found
+        steps *= 3
+        places = (np.arange(steps)[np.arange(steps) % 3 != 1] + 0.5) / steps
+
+
+def _gradients(tensors: BatchTensors, score: _Score, place: float) -> list[Array | None]:
+    """Return the gradients by the numbers of each type, at a place of the line from 0 to the values."""
     import torch
 
-    total: list[Tensor | None] = []
-    for step in range(_STEPS):
-        features, numbers = _scaled(tensors.features, (step + 0.5) / _STEPS)
-        held = [each for each in numbers if each is not None]
-        given = torch.autograd.grad(score(replace(tensors, features=features)), held, allow_unused=True)
-        gradients = iter(given)
-        mine = [None if each is None else next(gradients) for each in numbers]
-        total = mine if not total else [_plus(one, two) for one, two in zip(total, mine, strict=True)]
-    _, values = _scaled(tensors.features, 1.0)
+    features, numbers = _scaled(tensors.features, place)
+    held = [each for each in numbers if each is not None]
+    found = torch.autograd.grad(score(replace(tensors, features=features)), held, allow_unused=True)
+    gradients = iter(found)
+    mine = [None if each is None else next(gradients) for each in numbers]
+    return [None if each is None else each.numpy().astype(np.float64) for each in mine]
+
+
+def _column_tables(
+    found: list[Array | None], features: Any, whole: Neighborhood, used: Used, graph: RunGraph
+) -> tuple[pa.Table, pa.Table]:
+    """Return the contributions of each column of each node, and their sums by column. found: by type."""
     schema, facts = graph.neighbors.store.schema, graph.neighbors.store.facts
     types = np.zeros(len(used.nodes), np.int64) if whole.degrees.types is None else whole.degrees.types[used.nodes]
     parts = []
-    for number, (value, gradient) in enumerate(zip(values, total, strict=True)):
-        if value is None or gradient is None:
+    for number, contribution in enumerate(found):
+        if contribution is None:
             continue
-        table = f"nodes/{schema.types[number]}" if schema.is_typed else "nodes"
-        names = column_names(facts, table, facts.features_of_types[number])
-        contribution = (value.detach() * gradient / _STEPS).numpy()
-        nodes, places = _places(tensors.features, number, contribution)
+        names, columns = names_of_numbers(facts, number)
+        nodes, places = _places(features, number, contribution)
         rows = np.flatnonzero(types == number)[nodes]
         parts.append(
             pa.table(
@@ -285,26 +266,34 @@ def _column_table(tensors: BatchTensors, whole: Neighborhood, used: Used, graph:
                     **({"type": pa.repeat(pa.scalar(schema.types[number]), len(rows))} if schema.is_typed else {}),
                     "hop": used.hops[rows],
                     "column": pa.array(names).take(pa.array(places)),
-                    "contribution": contribution.ravel().astype(np.float64),
+                    "whole": pa.array(columns).take(pa.array(places)),
+                    "contribution": contribution.ravel(),
                 }
             )
         )
     if not parts:
-        return pa.table({"id": [], "hop": [], "column": [], "contribution": []})
-    kinds = {part["id"].type for part in parts}
-    if len(kinds) > 1:
+        kinds = {"id": pa.string(), "hop": pa.int64(), "column": pa.string(), "contribution": pa.float64()}
+        none = pa.schema(kinds).empty_table()
+        return none, pa.table({"column": none["column"], **dict.fromkeys(_SUMS, none["contribution"])})
+    if len({part["id"].type for part in parts}) > 1:
         parts = [part.set_column(0, "id", part["id"].cast(pa.string())) for part in parts]
-    whole_table = pa.concat_tables(parts)
-    keys = [name for name in whole_table.column_names if name != "contribution"]
-    summed = whole_table.group_by(keys, use_threads=False).aggregate([("contribution", "sum")])
-    return _by_size(summed.rename_columns({"contribution_sum": "contribution"}).select([*keys, "contribution"]))
+    every = pa.concat_tables(parts)
+    typed = ["type"] * schema.is_typed
+    return summed(every, ["id", *typed, "hop", "column"]), _sums(every, typed)
 
 
-def _plus(one: Tensor | None, two: Tensor | None) -> Tensor | None:
-    return one if two is None else two if one is None else one + two
+def _sums(every: pa.Table, typed: list[str]) -> pa.Table:
+    """Return the sums of each column, of the node itself and of its neighbours, the largest first."""
+    is_own = pc.equal(every["hop"], 0)
+    every = every.append_column("own", pc.if_else(is_own, every["contribution"], 0.0))
+    every = every.append_column("neighbours", pc.if_else(is_own, 0.0, every["contribution"]))
+    pairs = [("own", "sum"), ("neighbours", "sum"), ("contribution", "sum")]
+    found = every.group_by([*typed, "whole"], use_threads=False).aggregate(pairs)
+    named = found.rename_columns([*typed, "column", *_SUMS])
+    return by_size(named, "sum")
 
 
-def _places(features: Any, number: int, contribution: FloatArray) -> tuple[IntArray, IntArray]:
+def _places(features: Any, number: int, contribution: Array) -> tuple[IntArray, IntArray]:
     """Return the row among the nodes of a type, and the feature, of each contribution."""
     part = features.parts[number] if hasattr(features, "parts") else features
     if part.dense is not None:
@@ -312,28 +301,6 @@ def _places(features: Any, number: int, contribution: FloatArray) -> tuple[IntAr
         return np.repeat(np.arange(count), width), np.tile(np.arange(width), count)
     offsets = part.offsets.numpy()
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), part.index.numpy().astype(np.int64)
-
-
-def column_names(facts: GraphFacts, table: str, form: Any) -> list[str]:
-    """Return the name of the user's column that each feature of a table comes from.
-
-    A feature of a list column has its place in the list too; of several lists, whose widths are not known, its number.
-    """
-    outputs = {each.state.name: len(each.state.outputs) for each in facts.encodings.get(table, ())}
-    read = facts.columns_read.get(table, ())
-    if read == ID_FEATURES:
-        return ["id"] * form.width
-    outputs |= dict.fromkeys(read[len(table_columns(read)) :], 1)  # degrees
-    unknown = [name for name in read if name not in outputs]
-    left = form.width - sum(outputs[name] for name in read if name in outputs)
-    if left != len(unknown) and len(unknown) != 1:
-        return [f"feature {number}" for number in range(form.width)]
-    names: list[str] = []
-    for name in read:
-        width = outputs.get(name) or (1 if left == len(unknown) else left)
-        is_list = name not in outputs and width > 1
-        names += [f"{name}[{place}]" for place in range(width)] if is_list else [name] * width
-    return names
 
 
 def _ids(graph: RunGraph, nodes: IntArray) -> pa.Array:
@@ -351,8 +318,3 @@ def _ids(graph: RunGraph, nodes: IntArray) -> pa.Array:
     if len({each.type for each in found}) > 1:
         found = [each.cast(pa.string()) for each in found]
     return pa.concat_arrays(found).take(pa.array(np.argsort(np.concatenate(places))))
-
-
-def _by_size(table: pa.Table) -> pa.Table:
-    size = pc.abs(table["contribution"])
-    return table.take(pc.sort_indices(size, sort_keys=[("", "descending")]))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.config.train_section import pipeline_of
-from gnnflow.graph.errors import ParityError, ScoringError, listed
+from gnnflow.graph.errors import ParityError, ScoringError, TrainingError, listed
 from gnnflow.graph.run_facts import InferFacts, Parity, Sent, TrainFacts
 from gnnflow.graph.score_facts import ColumnFacts
 from gnnflow.graph.splits import SPLITS
@@ -56,7 +56,7 @@ def work(run: StageRun) -> Made:
 
 def _columns_of(run: StageRun, metric: str) -> ColumnFacts:
     """Return the importance of columns to the run's model. metric: the one that chose its best epoch."""
-    from gnnflow.stages.importance import column_facts, obstacle
+    from gnnflow.stages.importance import column_facts, draw_targets, obstacle
 
     job = _job(run, run.inputs["train"].uri, Learned.of(run.store.facts))
     is_joint = pipeline_of(run.config.train).is_joint
@@ -64,7 +64,11 @@ def _columns_of(run: StageRun, metric: str) -> ColumnFacts:
         return ColumnFacts(why=why)
     cut = partial(_neighborhoods_of, job=job, runner=run.rounds, name="columns")
     begin = time.monotonic()
-    found = column_facts(job, cut, metric=metric, seed=run.config.seed)
+    try:
+        targets = draw_targets(job.neighbors.store, run.config.task, seed=run.config.seed)
+    except TrainingError as error:  # a link without a candidate: the scores are there, and this figure is not
+        return ColumnFacts(why=f"columns have no importance: {error.problem}")
+    found = column_facts(job, targets, cut, metric=metric, seed=run.config.seed)
     run.tell(f"columns: importance of {len(found.columns):,} in {time.monotonic() - begin:.1f} s")
     return found
 

@@ -26,12 +26,13 @@ from gnnflow.ingest.checks import near_id
 from gnnflow.ingest.fields import id_type_of
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.out import out_file
+from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute, exists, is_below, join
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.run_folder import find_run, prediction_files, read_run
 from gnnflow.storage.tables import read_artifact_table, write_table
-from gnnflow.storage.user_tables import agreed_schema, read_whole, scan
+from gnnflow.storage.user_tables import read_whole, scan
 from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:

@@ -268,13 +268,13 @@ def _with_partitions(config: Config, tables: Tables) -> Config:
     """
     if config.graph.partitions is not None:
         return config
-    held = sum(bytes_in_memory(files, _growth(name, config.graph)) for name, files in tables.items())
+    held = sum(bytes_in_memory(files, _parquet_growth(name, config.graph)) for name, files in tables.items())
     count = -(-held * _PARTS_OF_MEMORY // memory_of_worker(config))
     graph = config.graph.model_copy(update={"partitions": min(max(count, FEWEST_PARTITIONS), MOST_PARTITIONS)})
     return config.model_copy(update={"graph": graph})
 
 
-def _growth(name: str, graph: GraphConfig) -> float:
+def _parquet_growth(name: str, graph: GraphConfig) -> float:
     """Return the bytes in memory of a byte of a table's Parquet; the usual ones where its files cannot be listed."""
     with suppress(GnnflowError):
         uri = tables_by_name(graph)[name]

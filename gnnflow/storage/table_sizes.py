@@ -28,13 +28,11 @@ def bytes_in_memory(files: Iterable[Stamp], growth: float = OF_PACKED) -> int:
 
     growth: bytes in memory of a byte of Parquet, from `growth_of`.
     """
-    return sum(int(each.size * _growth(each.name, growth)) for each in files)
-
-
-def _growth(name: str, of_parquet: float) -> float:
-    if format_of(name) == "parquet":
-        return of_parquet
-    return OF_PACKED if name.lower().endswith(".gz") else 1
+    sizes = 0
+    for each in files:
+        packed = OF_PACKED if each.name.lower().endswith(".gz") else 1
+        sizes += int(each.size * (growth if format_of(each.name) == "parquet" else packed))
+    return sizes
 
 
 def growth_of(table: TableFiles) -> float:

@@ -13,6 +13,7 @@ import pytest
 
 import gnnflow as gf
 from gnnflow.graph.errors import ConfigError
+from gnnflow.stages.explanation import Explanation
 from tests.command_line import printed
 from tests.small_graphs import write_graph
 from tests.typed_graphs import typed_tables
@@ -40,8 +41,7 @@ def test_an_edge_contributes_what_the_score_lacks_without_it(tmp_path: Path) -> 
     row = run.predictions.filter(pc.equal(run.predictions["id"], node)).to_pylist()[0]
     assert found.explained == row["prediction"]
     assert np.isclose(found.value, log_odds(row["probabilities"], row["prediction"]), atol=1e-4)
-    total = pc.sum(found.columns["contribution"]).as_py()
-    assert np.isclose(total, found.value - found.without_columns, atol=1e-2 * max(1, abs(total)))
+    check_printed_sums(found)
     assert found.edges.filter(pc.equal(found.edges["hop"], 1)).num_rows == counts.max()
     for hop in (1, 2):
         strongest = found.edges.filter(pc.equal(found.edges["hop"], hop)).to_pylist()[0]
@@ -57,6 +57,21 @@ def test_an_edge_contributes_what_the_score_lacks_without_it(tmp_path: Path) -> 
     assert printed(["explain", run.uri, "--id", str(node)]) == f"{found}\n"
     with pytest.raises(ConfigError, match="'9' is not a class"):
         gf.explain(run, node, of="9")
+
+
+def check_printed_sums(found: Explanation) -> None:
+    """Check that the numbers a person reads add up to the score less the score with all columns at 0."""
+    lines = str(found).split("\n")
+    first = next(number for number, line in enumerate(lines) if line.startswith("columns: ")) + 2
+    shown = [float(line.split()[-1].replace(",", "")) for line in lines[first : lines.index("", first)]]
+    *parts, error, difference = shown
+    half_digit = 0.5e-4
+    assert abs(difference - (found.value - found.without_columns)) <= half_digit
+    assert abs(sum(parts) + error - difference) <= half_digit * len(shown)
+    assert abs(error) <= 1e-3 * max(0.1, abs(difference)) + half_digit
+    own = found.columns.filter(pc.equal(found.columns["hop"], 0))
+    assert np.isclose(pc.sum(own["contribution"]).as_py(), pc.sum(found.sums["own"]).as_py())
+    assert np.isclose(sum(found.nodes["contribution"].to_pylist()), sum(found.sums["sum"].to_pylist()))
 
 
 @pytest.mark.parametrize("sampling", ["weighted", "uniform"])
@@ -80,8 +95,7 @@ def test_sampled_and_typed_scores_are_explained(tmp_path: Path, sampling: str) -
     found = gf.explain(run, node)
     row = run.predictions.filter(pc.equal(run.predictions["id"], node)).to_pylist()[0]
     assert np.isclose(found.value, log_odds(row["probabilities"], row["prediction"]), atol=1e-4)
-    total = pc.sum(found.columns["contribution"]).as_py()
-    assert np.isclose(total, found.value - found.without_columns, atol=1e-2 * max(1, abs(total)))
+    check_printed_sums(found)
     assert set(found.edges["relation"].to_pylist()) <= {name for name in held if "__" in name}
     assert {column[:2] for column in found.columns["column"].to_pylist()} == {"x["}
     near = found.edges.filter(pc.equal(found.edges["hop"], 1))

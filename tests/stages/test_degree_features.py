@@ -14,7 +14,7 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.explain_score import column_names
+from gnnflow.stages.table_columns import names_of_numbers
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 from tests.stages.test_known_columns import GRAPH, heard, write_columns
@@ -60,7 +60,7 @@ def test_a_label_of_degrees_is_learned_from_them_whatever_the_partitions(tmp_pat
     # `explain` names what each feature comes from
     graph = result.stages["ingest"].facts(GraphFacts)
     names = ["x[0]", "x[1]", "x[2]", "x[3]", "x[4]", "log1p(in_degree)", "log1p(out_degree)"]
-    assert column_names(graph, "nodes", graph.features) == names
+    assert names_of_numbers(graph, 0) == (names, names)
 
 
 def context_of(folder: Path, **graph: Any) -> StageContext:

@@ -55,9 +55,13 @@ def test_groups_that_no_column_shows_are_learned_by_id(tmp_path: Path, strategy:
             )
         )
         found[name] = result.metrics["test.roc_auc"]
-        parity = result.stages["infer"].facts(InferFacts).parity
-        assert parity.max_difference is not None
-        assert parity.max_difference < 1e-5
+        facts = result.stages["infer"].facts(InferFacts)
+        assert facts.parity.max_difference is not None
+        assert facts.parity.max_difference < 1e-5
+        if name == "ids":
+            assert facts.columns is not None
+            assert [each.column for each in facts.columns.columns] == ["id"]
+            assert facts.columns.columns[0].drop > 0.02
     assert found["ids"] > 0.75
     assert found["degrees"] < 0.65
 

@@ -14,6 +14,7 @@ import pytest
 from gnnflow.config import Config
 from gnnflow.graph.errors import ConfigError, TrainingError
 from gnnflow.graph.facts import FlatFacts
+from gnnflow.graph.run_facts import InferFacts
 from gnnflow.graph.sampling import EVERY_EDGE
 from gnnflow.graphfeature.shards import PairShard, read_pair_shard
 from gnnflow.layers import load_model
@@ -51,6 +52,17 @@ def test_links_are_learned_through_every_stage(done: tuple[Config, Any, Path]) -
     assert metrics["test.roc_auc"] > 0.7
     assert metrics["test.mrr_low"] < metrics["test.mrr"] < metrics["test.mrr_high"]
     assert metrics["infer.parity_max_difference"] < 1e-4
+
+
+def test_columns_that_show_the_group_matter_to_links(done: tuple[Config, Any, Path]) -> None:
+    """The columns of ranked links, the targets' and the candidates', are exchanged in one pass over both ends."""
+    found = done[1].stages["infer"].facts(InferFacts).columns
+    assert found.metric == "mrr"
+    assert found.targets == 143
+    assert abs(found.score - done[1].metrics["valid.mrr"]) < 0.02  # its candidates are another draw of the 90 nodes
+    first, second, *others = found.columns
+    assert {first.column, second.column} < {"x[0]", "x[1]", "x[2]"}
+    assert second.drop > 2 * max(each.drop for each in others)
 
 
 @pytest.mark.parametrize("layout", ["shared", "inline"])

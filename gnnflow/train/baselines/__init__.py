@@ -7,13 +7,14 @@ candidates by counts. None knows the model. All are bounded: `rows.py` and `link
 from __future__ import annotations
 
 from gnnflow.train.baselines.edges import draw_edges, edge_baselines
-from gnnflow.train.baselines.links import ITEMS_SHOWN, items_shown, link_baselines
+from gnnflow.train.baselines.links import ITEMS_SHOWN, draw_links, items_shown, link_baselines
 from gnnflow.train.baselines.nodes import node_baselines
 from gnnflow.train.baselines.rows import draw_rows, own_columns
 
 __all__ = [
     "ITEMS_SHOWN",
     "draw_edges",
+    "draw_links",
     "draw_rows",
     "edge_baselines",
     "items_shown",
