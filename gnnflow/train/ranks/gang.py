@@ -102,12 +102,13 @@ def _attempts_error(attempts: Sequence[RankAttempt]) -> ClusterError:
 
 
 def _workers_for(
-    job: TrainJob, client: Client, *, busy: Sequence[str], progress: Progress, fit: FitWorkers | None
+    job: TrainJob, client: Client, *, busy: Sequence[str], progress: Progress, fit: FitWorkers | None = None
 ) -> tuple[list[str], list[str]]:
     """Return a worker for each rank, idle ones first, and those left over.
 
-    busy: workers that computed a rank of an earlier attempt when that ended. Raises ClusterError where too few come in
-    time.
+    busy: workers that computed a rank of an earlier attempt when that ended. fit: see `train_on_ranks`.
+
+    Raises ClusterError where too few come in time.
     """
     asked, patience, said = job.train.workers, Patience(job.train.start_seconds), False
     while True:
