@@ -1,4 +1,4 @@
-"""Finds the workers of a shared Dask cluster that can run gnnflow's tasks, and looks again as workers come and go.
+"""Finds the workers of a shared Dask cluster that can run gnnflow's tasks, as workers come and go.
 
 Others start and stop such workers, for other work too. One that lacks something is left alone: it gets no task, and
 ends no run that other workers can do.
@@ -132,7 +132,7 @@ class FitWorkers:
 
 
 def asked_of(content: Mapping[str, Any], address: str) -> AddressCluster:
-    """Return what a config's values ask of the running cluster at an address; the defaults where they name none."""
+    """Return what a config asks of the running cluster at an address; the defaults if it names no cluster."""
     section = content.get("cluster", {})
     kept = section if section.get("kind") == "address" else {}
     return AddressCluster.model_validate({**kept, "address": address})
@@ -140,7 +140,7 @@ def asked_of(content: Mapping[str, Any], address: str) -> AddressCluster:
 
 @contextmanager
 def marked(workspace: str) -> Iterator[str]:
-    """Yield a new file of a workspace, by which a worker shows that it sees this one and no other at the same path."""
+    """Yield a new file of a workspace: a worker that can read it sees this workspace."""
     uri = mark(workspace)
     try:
         yield uri

@@ -136,8 +136,8 @@ class Dask:
             fit = self._wait(1)
             if fit is not None:
                 self._take_back(fit, left, running, losses)
-            room = len(left) if fit is None else max(_AHEAD * sum(fit.values()) - len(running), 0)
-            if batch := [left.popleft() for _ in range(min(room, len(left)))]:
+            room = len(left) if fit is None else _AHEAD * sum(fit.values())
+            if batch := [left.popleft() for _ in range(min(room - len(running), len(left)))]:
                 futures = submit_all(self.client, function, batch, workers=fit)
                 sent = (_Sent(index, frozenset(fit or ())) for index in batch)
                 running.update(zip(futures, sent, strict=True))
@@ -148,8 +148,8 @@ class Dask:
             for future in _ended(running):
                 yield future.result()
                 del running[future]
-                if left:
-                    break  # its worker has room
+                if left and len(running) <= room // 2:
+                    break  # workers still have something to do while they get more
             waiting = len(left) + len(running)
             if not waiting or fit or self.client.scheduler_info()["workers"]:
                 looks_without = 0
@@ -167,7 +167,7 @@ class Dask:
     def _take_back(
         self, fit: Collection[str], left: deque[int], running: dict[Any, _Sent], losses: Counter[int]
     ) -> None:
-        """Take back the tasks whose workers are all gone, which no other worker may run, as none was named with them.
+        """Take back the tasks whose workers are all gone: no other worker may run them.
 
         Raises ClusterError for a task that this has happened to too often.
         """

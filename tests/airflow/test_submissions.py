@@ -104,9 +104,9 @@ def test_a_stage_runs_beside_workers_that_cannot_and_again_elsewhere_when_its_ow
 
         def say(line):
             said.append(line)
-            if line.startswith("submitted") and "good" in cluster.processes:
+            if line.startswith("submitted") and "later" not in cluster.processes:
                 cluster.start_worker("later")
-                cluster.processes.pop("good").kill()
+                cluster.processes["good"].kill()
 
         marker = mark(config.workspace)
         submission = submissions.Submission.new("ingest", config.model_dump(mode="json"), marker=marker)

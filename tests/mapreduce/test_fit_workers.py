@@ -103,7 +103,7 @@ def preflight_torch():
 
 
 @pytest.mark.distributed
-def test_where_none_is_fit_the_run_ends_with_a_list(tmp_path):
+def test_where_none_is_fit_the_run_ends_with_a_list(tmp_path, monkeypatch):
     with foreign_cluster(tmp_path) as cluster:
         cluster.start_scheduler()
         cluster.start_worker("bare", modules=None)
@@ -113,6 +113,10 @@ def test_where_none_is_fit_the_run_ends_with_a_list(tmp_path):
             workers = addresses(ours.scheduler().client)
             with pytest.raises(ClusterError) as refused:
                 list(ours.run(process, range(4)))
+            client = ours.scheduler().client
+            monkeypatch.setattr(preflight.platform, "python_version", lambda: "2.7.18")
+            told = client.sync(preflight.find_problems, client, [workers["bare"]])[workers["bare"]]
+            assert [text.partition(" instead of ")[2] for text in told] == ["2.7"]
     message = str(refused.value)
     assert "0 of 2 workers can run gnnflow's tasks after 2 s, and 1 is asked for; these are not fit:\n" in message
     assert f"\n  {workers['bare']}: gnnflow is not installed\n" in message
