@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gnnflow
 from gnnflow.config import AddressCluster
-from gnnflow.graph.errors import ClusterError
+from gnnflow.graph.errors import ClusterError, GnnflowError
 from gnnflow.mapreduce.preflight import find_problems, refuse_unfit_scheduler
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.writing import remove_file, write_atomic
@@ -145,7 +145,7 @@ def marked(workspace: str) -> Iterator[str]:
     try:
         yield uri
     finally:
-        remove_file(uri)
+        unmark(uri)
 
 
 def mark(workspace: str) -> str:
@@ -153,3 +153,9 @@ def mark(workspace: str) -> str:
     uri = join(workspace, f".seen-{uuid.uuid4().hex}")
     write_atomic(uri, b"gnnflow", durable=False)
     return uri
+
+
+def unmark(uri: str) -> None:
+    """Delete such a file. It is small, so one that cannot be deleted fails nothing."""
+    with suppress(OSError, GnnflowError):
+        remove_file(uri)

@@ -105,9 +105,9 @@ class StageOperator(BaseOperator):
     ) -> dict[str, Any]:
         """Continue after the submission's last event: return its outcome, fail, or submit it again if it was lost."""
         if marker:
-            from gnnflow.storage.writing import remove_file
+            from gnnflow.mapreduce.fit_workers import unmark
 
-            remove_file(marker)
+            unmark(marker)
         # This is another process than the one that submitted the stage, and it stores the links again when it ends.
         # All siblings of a mapped task have stored one, so pull by index.
         ti = context["ti"]

@@ -214,12 +214,25 @@ def test_an_event_comes_after_the_deferring_process_was_seen_to_end(config, monk
 
 
 def test_a_connection_is_good_only_where_gnnflow_can_run(tmp_path, monkeypatch):
-    with foreign_cluster(tmp_path) as cluster:
-        cluster.start_scheduler(modules=None)
-        monkeypatch.setenv("AIRFLOW_CONN_BARE", f'{{"conn_type": "dask", "host": "127.0.0.1", "port": {cluster.port}}}')
-        worked, told = DaskHook("bare").test_connection()
-    assert not worked
-    assert "gnnflow is not installed on the scheduler" in told
+    (tmp_path / "bare").mkdir()
+    with foreign_cluster(tmp_path) as good, foreign_cluster(tmp_path / "bare") as bare:
+        bare.start_scheduler(modules=None)
+        good.start_scheduler()
+        good.start_worker("bare", modules=None)
+        told = {}
+        for name, cluster in (("good", good), ("bare", bare)):
+            place = f'{{"conn_type": "dask", "host": "127.0.0.1", "port": {cluster.port}}}'
+            monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", place)
+            while (answer := DaskHook(name).test_connection()) == (
+                True,
+                "connected; 0 workers can run gnnflow's tasks",
+            ):
+                time.sleep(0.2)  # the worker starts
+            told[name] = answer
+    assert not told["bare"][0]
+    assert "gnnflow is not installed on the scheduler" in told["bare"][1]
+    assert not told["good"][0]
+    assert "0 workers can run gnnflow's tasks; these are not fit:\n  tcp://" in told["good"][1]
 
 
 class Quiet:

@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.distributed, pytest.mark.filterwarnings("default")]
 STAGES = ("ingest", "select", "flat", "train")
 
 
-def run(folder, workspace, address):
-    """Return the digest of each stage, how many ranks trained, and what was said."""
+def run(folder, workspace, address, *, hear=lambda _: None):
+    """Return the digest of each stage, how many ranks trained, and what was said. hear: is told each line."""
     config = graph_config(
         folder,
         workspace=str(folder / workspace),
@@ -29,7 +29,12 @@ def run(folder, workspace, address):
         cluster={"kind": "address", "address": address, "workers": 2, "start_seconds": 60},
     )
     said = []
-    with cluster_of(StageContext.of(config).run, say=said.append) as cluster:
+
+    def say(line):
+        said.append(line)
+        hear(line)
+
+    with cluster_of(StageContext.of(config).run, say=say) as cluster:
         context = StageContext.of(config, cluster)
         digests = [run_stage(context, stage).digest for stage in STAGES]
         attempts = context.artifact("train").facts(TrainFacts).attempts
@@ -39,12 +44,19 @@ def run(folder, workspace, address):
 def test_unfit_workers_change_no_byte_of_a_run_with_two_ranks(tmp_path):
     from distributed import Client
 
+    """The second fit worker joins while the first run waits for it."""
     write_graph(tmp_path)
     with foreign_cluster(tmp_path) as cluster:
         cluster.start_scheduler()
         cluster.start_worker("one")
-        cluster.start_worker("two")
-        expected, ranks, said = run(tmp_path, "alone", cluster.address)
+
+        def start_second(line):
+            if line.startswith("1 of 1 workers can run gnnflow's tasks; waits at most 60 s for 2"):
+                cluster.start_worker("two")
+
+        with Client(cluster.address, timeout=60) as tenant:
+            tenant.wait_for_workers(1, timeout=60)
+            expected, ranks, said = run(tmp_path, "alone", cluster.address, hear=start_second)
         assert ranks == [2]
         assert not [line for line in said if "get no task" in line]
         cluster.start_worker("bare", modules=None)
