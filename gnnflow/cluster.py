@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from gnnflow.graph.errors import ClusterError, Interrupted
+from gnnflow.mapreduce.fit_workers import FitWorkers, marked
 from gnnflow.mapreduce.local_cluster import start_workers
 from gnnflow.mapreduce.schedulers import Dask, Synchronous, say_nothing
 
@@ -29,11 +30,20 @@ _CONNECT_SECONDS = 15
 class Cluster:
     """A scheduler that starts lazily and stops with its `with` block.
 
-    say: hears what a person who waits should know. note: said when the first task needs the cluster.
+    workspace: fit workers of a running cluster see it; empty where that is not asked. say: hears what a person who
+    waits should know. note: said when the first task needs the cluster.
     """
 
-    def __init__(self, config: ClusterConfig, *, say: Callable[[str], None] = say_nothing, note: str = "") -> None:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        workspace: str = "",
+        say: Callable[[str], None] = say_nothing,
+        note: str = "",
+    ) -> None:
         self.config = config
+        self._workspace = workspace
         self._note = note
         self._say = say
         self._stack = ExitStack()
@@ -65,6 +75,10 @@ class Cluster:
         """Return the cluster's Dask client, starting or joining it first; None where tasks run in this process."""
         return self.scheduler().dask_client()
 
+    def fit_workers(self) -> FitWorkers | None:
+        """Return the finder of workers that may get tasks; None where this process started all of them, or none."""
+        return self.scheduler().fit_workers()
+
     def scheduler(self) -> Scheduler:
         """Return the scheduler itself. Raises ClusterError where an address does not answer or workers cannot start."""
         if self._scheduler is None:
@@ -75,7 +89,10 @@ class Cluster:
             elif self.config.kind == "local":
                 self._scheduler = Dask(start_workers(self.config, self._stack, say=self._say), say=self._say)
             else:
-                self._scheduler = Dask(_join(self.config, self._stack), foreign=True, say=self._say)
+                client = _join(self.config, self._stack)
+                marker = self._stack.enter_context(marked(self._workspace)) if self._workspace else ""
+                fit = FitWorkers(client, self.config, marker=marker, say=self._say)
+                self._scheduler = Dask(client, fit=fit, say=self._say)
         return self._scheduler
 
 

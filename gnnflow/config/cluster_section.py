@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Discriminator, Field, Tag, field_validator, model_validator
 
-from gnnflow.config.base import Integer, Section, Size, Uri, problem
+from gnnflow.config.base import Integer, Number, Section, Size, Uri, problem
 
 # A worker that has imported torch holds 400 MiB, and Dask gives no task to one that has 80 % of its limit: with less
 # than this the first task waits for ever, or workers are killed one after another.
@@ -61,6 +61,22 @@ class AddressCluster(Section):
 
     kind: Literal["address"] = Field("address", description="Join a Dask cluster that is already running.")
     address: Uri = Field(description="The scheduler's address, such as tcp://scheduler:8786.")
+    resource: str | None = Field(
+        None,
+        min_length=1,
+        description="Use only workers that offer this resource of Dask's (`dask worker --resources NAME=1`); null for "
+        "all that can run gnnflow's tasks.",
+    )
+    workers: Integer = Field(
+        1, ge=1, le=65536, description="Workers that must be able to run gnnflow's tasks before a stage begins."
+    )
+    start_seconds: Number = Field(
+        30.0,
+        ge=0,
+        le=86400,
+        description="Seconds to wait for so many while the cluster has others; then the run stops with a list of what "
+        "those lack.",
+    )
 
 
 def _tag(value: Any) -> str | None:

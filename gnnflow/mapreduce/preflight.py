@@ -2,28 +2,31 @@
 
 A worker that cannot unpickle a task closes its connection to the scheduler, and all work on it is lost. So the first
 question, for the Python version, is Dask's, which sends no code, and the second is a function that is sent by value and
-names no gnnflow module. Only a cluster whose processes have all passed both gets a task.
+names no gnnflow module. Only a worker that has passed both is asked the third, whether it sees the workspace, and gets
+tasks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import platform
 import types
 from typing import TYPE_CHECKING, Any
 
 import gnnflow
-from gnnflow.graph.errors import ClusterError, listed
+from gnnflow.graph.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from distributed import Client
 
-_ANSWER_SECONDS = 60.0  # a worker may be busy with something that keeps its event loop waiting
-_NAMED = 3  # places named for each problem
+_ANSWER_SECONDS = 10.0  # a worker may be busy with something that keeps its event loop waiting
+_NO_REPORT = "did not report what it has installed"
 
 _VERSIONED = ("gnnflow", "dask", "distributed")
+_RELEASED = ("torch",)
 # What gnnflow's tasks import, by the names of its modules.
 _IMPORTED = (
     "fsspec",
@@ -45,72 +48,105 @@ def question() -> Callable[..., str]:
 
     Its module is `__main__`, whose functions are sent by value, not by name.
     """
-    made = types.FunctionType(_installed.__code__, {"__name__": "__main__"}, "gnnflow_preflight")
-    made.__defaults__ = _installed.__defaults__
+    return _by_value(_installed)
+
+
+def _by_value(function: Any) -> Callable[..., Any]:
+    made = types.FunctionType(function.__code__, {"__name__": "__main__"}, "gnnflow_preflight")
+    made.__defaults__ = function.__defaults__
     return made
 
 
-async def refuse_unfit(client: Client, *, known: frozenset[str] = frozenset()) -> frozenset[str]:
-    """Return the cluster's workers after asking the scheduler and every worker that is not known yet.
-
-    Raises ClusterError where one of them cannot run gnnflow's tasks, naming what is missing or of another version.
-    """
+async def refuse_unfit_scheduler(client: Client) -> None:
+    """Raise ClusterError where the scheduler cannot unpickle gnnflow's tasks, naming what it lacks."""
     scheduler: Any = client.scheduler  # None only before a client is connected
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            workers = frozenset(await scheduler.ncores())
-            if known and workers <= known:
-                return workers
-            found = await _problems(client, sorted(workers - known), ask_scheduler=not known)
+            versions = await scheduler.versions(packages=[])
+            found = _python_misfits(versions)
+            if not found:  # another Python cannot run the second question
+                asked: Any = client.run_on_scheduler(question(), _VERSIONED, _IMPORTED, _RELEASED)
+                found = _misfits(json.loads(await asked))
     except OSError as error:  # a TimeoutError too
         raise ClusterError(
-            f"a process did not report its packages within {_ANSWER_SECONDS:.0f} s ({type(error).__name__})",
+            f"the scheduler did not report its packages within {_ANSWER_SECONDS:.0f} s ({type(error).__name__})",
             where=f"Dask cluster {scheduler.address}",
-            fix="Run again when they are less busy, or restart processes that hang.",
+            fix="Run again when it is less busy.",
         ) from error
     if found:
         raise ClusterError(
-            f"cannot run gnnflow's tasks: {_said(found)}",
+            f"cannot run gnnflow's tasks: {'; '.join(found)} on the scheduler",
             where=f"Dask cluster {scheduler.address}",
             fix=f"Install gnnflow {gnnflow.__version__} and its dependencies there, as here. No task was sent.",
         )
-    return workers
 
 
-async def _problems(client: Client, workers: list[str], *, ask_scheduler: bool) -> dict[str, list[str]]:
-    """Return the problems, with their places."""
-    asked: Any = client.get_versions()
-    versions = await asked
-    hosts = {f"the worker {worker}": versions["workers"].get(worker) for worker in workers}
-    if ask_scheduler:
-        hosts["the scheduler"] = versions["scheduler"]
-    ours = _minor(versions["client"]["host"]["python"])
-    found: dict[str, list[str]] = {}
-    for place, told in hosts.items():
-        if told is not None and (theirs := _minor(told["host"]["python"])) != ours:
-            found.setdefault(f"Python {theirs} instead of {ours}", []).append(place)
-    if found:  # another Python cannot run the second question
+async def find_problems(
+    client: Client, workers: Collection[str], *, resource: str | None = None, marker: str = ""
+) -> dict[str, tuple[str, ...]]:
+    """Return what keeps each worker from running gnnflow's tasks; nothing for a fit one.
+
+    resource: what Dask calls so, and a fit worker offers. marker: a file of the workspace, which a fit worker can read;
+    empty where that is not asked. Each worker is asked by itself, so one that hangs tells nothing of the others.
+    """
+    scheduler: Any = client.scheduler
+    offered: dict[str, Any] = (await scheduler.identity(n_workers=-1))["workers"] if resource else {}
+
+    async def ask(worker: str) -> tuple[str, ...]:
+        if resource and resource not in offered.get(worker, {}).get("resources", {}):
+            return (f"does not offer the resource {resource}",)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return tuple(await _problems(client, worker, marker))
+        except TimeoutError:
+            return (f"did not answer within {_ANSWER_SECONDS:.0f} s",)
+
+    return dict(zip(workers, await asyncio.gather(*map(ask, workers)), strict=True))
+
+
+async def _problems(client: Client, worker: str, marker: str) -> list[str]:
+    scheduler: Any = client.scheduler
+    versions = await scheduler.broadcast(msg={"op": "versions", "packages": []}, workers=[worker], on_error="ignore")
+    if worker not in versions:
+        return [_NO_REPORT]
+    if found := _python_misfits(versions[worker]):
         return found
-    for place, told in (await _answers(client, workers, ask_scheduler=ask_scheduler)).items():
-        for problem in _misfits(json.loads(told)):
-            found.setdefault(problem, []).append(place)
-    return found
+    told: Any = await _run(client, worker, question(), _VERSIONED, _IMPORTED, _RELEASED)
+    if told is None:
+        return [_NO_REPORT]
+    found = _misfits(json.loads(told))
+    if found or not marker:
+        return found
+    unseen: Any = await _run(client, worker, _by_value(_look_at), marker)
+    return [f"does not see the workspace ({unseen or _NO_REPORT})"] if unseen != "" else []
 
 
-async def _answers(client: Client, workers: list[str], *, ask_scheduler: bool) -> dict[str, str]:
-    """Return the report of each place. A worker that has left meanwhile has none."""
-    names = (_VERSIONED, _IMPORTED)
-    told: Any = await client.run(question(), *names, workers=workers, on_error="ignore") if workers else {}
-    answers = {f"the worker {worker}": answer for worker, answer in told.items()}
-    if ask_scheduler:
-        asked: Any = client.run_on_scheduler(question(), *names)
-        answers["the scheduler"] = await asked
-    return answers
+async def _run(client: Client, worker: str, function: Callable[..., Any], *given: Any) -> Any:
+    """Return what a function says on a worker; None where it raised, or the worker has left meanwhile."""
+    asked: Any = client.run(function, *given, workers=[worker], on_error="ignore")
+    return (await asked).get(worker)
 
 
-def _installed(versioned: tuple[str, ...] = (), imported: tuple[str, ...] = ()) -> str:
-    """Report the versions of some packages, null if absent, and the presence of others, as JSON."""
+async def _look_at(uri: str) -> str:
+    """Return why a file cannot be read here; nothing where it can."""
+    import asyncio
+
+    from gnnflow.storage.filesystem import read_bytes
+
+    try:
+        await asyncio.to_thread(read_bytes, uri)  # a network drive may hang, and this loop serves other tenants
+    except Exception as error:  # noqa: BLE001 - whatever it is, the worker cannot use the workspace
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _installed(versioned: tuple[str, ...] = (), imported: tuple[str, ...] = (), released: tuple[str, ...] = ()) -> str:
+    """Report the versions of some packages, null if absent, and the presence of others, as JSON.
+
+    released: packages that take seconds to import; their installer's note tells the version.
+    """
     import importlib
+    import importlib.metadata
     import importlib.util
     import json
 
@@ -119,6 +155,11 @@ def _installed(versioned: tuple[str, ...] = (), imported: tuple[str, ...] = ()) 
         try:
             versions[name] = str(importlib.import_module(name).__version__)
         except (ImportError, AttributeError):
+            versions[name] = None
+    for name in released:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
             versions[name] = None
     present: dict[str, bool] = {}
     for name in imported:
@@ -129,21 +170,23 @@ def _installed(versioned: tuple[str, ...] = (), imported: tuple[str, ...] = ()) 
     return json.dumps({"versions": versions, "present": present})
 
 
+def _python_misfits(told: Mapping[str, Any]) -> list[str]:
+    ours, theirs = _minor(platform.python_version()), _minor(told["host"]["python"])
+    return [] if theirs == ours else [f"Python {theirs} instead of {ours}"]
+
+
 def _misfits(told: Mapping[str, Any]) -> list[str]:
-    ours = json.loads(_installed(_VERSIONED))["versions"]
+    ours = json.loads(_installed(_VERSIONED, (), _RELEASED))["versions"]
     found = []
     for name, version in told["versions"].items():
         if version is None:
             found.append(f"{name} is not installed")
         elif version != ours[name] and (name == "gnnflow" or _minor(version) != _minor(ours[name])):
-            # Dask's protocol changes only between months
+            # Dask's protocol changes only between months, and torch's results between minor versions
             found.append(f"{name} {version} instead of {ours[name]}")
-    return found + [f"{name} is not installed" for name, there in told["present"].items() if not there]
+    absent = [f"{name} is not installed" for name, there in told["present"].items() if not there]
+    return list(dict.fromkeys(found + absent))  # torch is asked for in both ways
 
 
 def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
-
-
-def _said(found: Mapping[str, list[str]]) -> str:
-    return "; ".join(f"{problem} on {listed(places, at_most=_NAMED)}" for problem, places in found.items())

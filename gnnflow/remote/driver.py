@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from gnnflow.mapreduce.fit_workers import FitWorkers
     from gnnflow.mapreduce.schedulers import Scheduler
     from gnnflow.stages.resolve import ResolvedRun
 
@@ -50,6 +51,10 @@ class Watched:
         """Return the scheduler's Dask client. Raises Stopped where the work is no longer wanted."""
         self.log.check()
         return self.scheduler.dask_client()
+
+    def fit_workers(self) -> FitWorkers | None:
+        """Return the scheduler's finder of workers that may get tasks."""
+        return self.scheduler.fit_workers()
 
 
 def run_here(
@@ -82,6 +87,7 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
     """Run a stage from inside a Dask task and report under a submission's name. content: the config as values."""
     from distributed import get_worker, worker_client
 
+    from gnnflow.mapreduce.fit_workers import FitWorkers, asked_of, marked
     from gnnflow.mapreduce.schedulers import Dask
     from gnnflow.stages.base import resolve_here
 
@@ -98,8 +104,10 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
     log = TaskLog(lambda line: report("progress", line=line), stopped=cancelled)
     try:
         run = resolve_here(config_from_dict(content))
-        with worker_client() as client:
-            report("finished", **_run(stage, run, Watched(Dask(client, foreign=True, say=log.message), log), log))
+        with worker_client() as client, marked(run.config.workspace) as marker:
+            asked = asked_of(content, worker.scheduler.address)
+            fit = FitWorkers(client, asked, marker=marker, say=log.message)
+            report("finished", **_run(stage, run, Watched(Dask(client, fit=fit, say=log.message), log), log))
     except Stopped:
         report("stopped")
     except GnnflowError as error:

@@ -38,4 +38,5 @@ def score_some(context: StageContext, ids: Sequence[Any]) -> SomeScores:
 def cluster_of(run: ResolvedRun, *, say: Callable[[str], None]) -> Cluster:
     """Return the cluster of a run for a `with` block; it starts with the first task that needs it."""
     chosen = cluster_for(run)
-    return Cluster(chosen, say=say, note="" if chosen == run.config.cluster else _NO_WORKERS)
+    note = "" if chosen == run.config.cluster else _NO_WORKERS
+    return Cluster(chosen, workspace=run.config.workspace, say=say, note=note)

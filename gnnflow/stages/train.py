@@ -166,7 +166,7 @@ def _train_model(run: StageRun, job: TrainJob) -> tuple[TrainResult, tuple[RankA
         )
     from gnnflow.train.ranks.gang import train_on_ranks
 
-    trained = train_on_ranks(job, client, progress=progress)
+    trained = train_on_ranks(job, client, progress=progress, fit=run.rounds.scheduler.fit_workers())
     with open_curves(run) as curves:
         curves.epochs("train", trained.result.history)
     return trained.result, trained.attempts

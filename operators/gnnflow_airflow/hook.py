@@ -61,20 +61,24 @@ class DaskHook(BaseHook):
         return _endpoint(await self.aget_connection(self.dask_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:
-        """Connect and check the versions there; return True if stages can run there, and a message."""
+        """Connect and ask the workers what they have; return True if stages can run there, and a message."""
         import asyncio
 
+        from gnnflow.config import AddressCluster
         from gnnflow.graph.errors import ClusterError
-        from gnnflow.mapreduce.preflight import refuse_unfit
+        from gnnflow.mapreduce.fit_workers import FitWorkers
         from gnnflow_airflow.submissions import connect
 
-        async def count() -> int:
+        async def look() -> tuple[bool, str]:
             endpoint = self.get_conn()
             async with connect(endpoint.address, endpoint.security) as client:
-                return len(await refuse_unfit(client))
+                asked = AddressCluster(address=endpoint.address)
+                fit = FitWorkers(client, asked, marker="", say=lambda _: None)
+                able, unfit = await fit.look(), fit.unfit_text()
+                return bool(able) or not unfit, f"connected; {len(able)} workers can run gnnflow's tasks{unfit}"
 
         try:
-            return True, f"connected; {asyncio.run(count())} workers"
+            return asyncio.run(look())
         except ClusterError as error:
             return False, str(error)
 

@@ -101,12 +101,18 @@ class StageOperator(BaseOperator):
             return self._done(context, outcome)
         return self._on_cluster(context, config, endpoint, losses=0)
 
-    def execute_complete(self, context: Context, event: dict[str, Any], losses: int = 0) -> dict[str, Any]:
+    def execute_complete(
+        self, context: Context, event: dict[str, Any], losses: int = 0, marker: str = ""
+    ) -> dict[str, Any]:
         """Continue after the submission's last event: return its outcome, fail, or submit it again if it was lost."""
         with keep_reason(context):
-            return self._complete(context, event, losses)
+            return self._complete(context, event, losses, marker)
 
-    def _complete(self, context: Context, event: dict[str, Any], losses: int) -> dict[str, Any]:
+    def _complete(self, context: Context, event: dict[str, Any], losses: int, marker: str) -> dict[str, Any]:
+        if marker:
+            from gnnflow.mapreduce.fit_workers import unmark
+
+            unmark(marker)
         # This is another process than the one that submitted the stage, and it stores the links again when it ends.
         # All siblings of a mapped task have stored one, so pull by index.
         ti = context["ti"]
@@ -202,15 +208,17 @@ class StageOperator(BaseOperator):
             raise AirflowException(_STOPPED)
         if self.deferrable:
             trigger = self._trigger(submission, endpoint)
-            self.defer(trigger=trigger, method_name="execute_complete", kwargs={"losses": losses})
-        return self._complete(context, self._watch_here(submission, endpoint), losses)
+            self.defer(
+                trigger=trigger, method_name="execute_complete", kwargs={"losses": losses, "marker": submission.marker}
+            )
+        return self._complete(context, self._watch_here(submission, endpoint), losses, submission.marker)
 
     def _submission(self, context: Context, config: Config, endpoint: DaskEndpoint) -> Submission:
         """Return the submission of an earlier attempt, if it does the same work, or a new one."""
-        from gnnflow.mapreduce.preflight import refuse_unfit
         from gnnflow_airflow import submissions
 
-        new = submissions.Submission.new(self.stage, config.model_dump(mode="json"))
+        marker = self._mark(config)
+        new = submissions.Submission.new(self.stage, config.model_dump(mode="json"), marker=marker)
         store = context.get("task_state_store")
         earlier = store.get(_STATE_KEY) if store is not None else None
 
@@ -220,8 +228,8 @@ class StageOperator(BaseOperator):
                 if known and not new.has_work_of(known):  # the config was edited since
                     await submissions.cancel(client, known, say=self.log.info)
                     known = ""
-                if not known and not await refuse_unfit(client):
-                    self.log.warning("the Dask cluster %s has no workers yet", endpoint.address)
+                if not known and not await submissions.fit_workers(client, new, say=self.log.warning).look():
+                    self.log.warning("no worker of the Dask cluster %s can run this stage yet", endpoint.address)
                 return known, str(client.dashboard_link or "")
 
         known, dashboard = self._run(look())
@@ -234,6 +242,17 @@ class StageOperator(BaseOperator):
         self.log.info("submitting %s to the cluster; dashboard: %s", new.name, dashboard or "none")
         return new
 
+    def _mark(self, config: Config) -> str:
+        """Write a file by which workers show that they see the workspace; return nothing where it cannot be written."""
+        from gnnflow.graph.errors import StorageError
+        from gnnflow.mapreduce.fit_workers import mark
+
+        try:
+            return mark(config.workspace)
+        except (StorageError, OSError) as error:
+            self.log.warning("workers are not asked for the workspace, which cannot be written from here: %s", error)
+            return ""
+
     def _trigger(self, submission: Submission, endpoint: DaskEndpoint) -> StageTrigger:
         from gnnflow_airflow.trigger import StageTrigger
 
@@ -242,6 +261,7 @@ class StageOperator(BaseOperator):
             submission=submission.name,
             stage=submission.stage,
             config=submission.config,
+            marker=submission.marker,
             address=self.cluster_address or ("" if self.dask_conn_id else endpoint.address),
             dask_conn_id=None if self.cluster_address else self.dask_conn_id,
             seconds=self.poll_seconds,

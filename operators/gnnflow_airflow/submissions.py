@@ -11,12 +11,14 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.graph.errors import ClusterError
-from gnnflow.mapreduce import preflight
+from gnnflow.mapreduce.fit_workers import FitWorkers, asked_of
+from gnnflow.mapreduce.submitting import PREFIX, restart_if_ours
+from gnnflow.mapreduce.submitting import submit as submit_task
 from gnnflow.remote.driver import drive
 from gnnflow.remote.task_log import SECONDS_BETWEEN, never
 from gnnflow.storage.documents import digest_of
@@ -26,12 +28,12 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_PREFIX = "gnnflow-"
 _CONNECT_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
 _GRACE_SECONDS = 3.0  # Airflow kills the process of a stopped task after 5
 _NO_WORKERS_SECONDS = 600.0  # time for an autoscaler to bring up the first
 _SILENT_SECONDS = 10.0  # without workers or an answer, before the log tells
+_STRANDINGS = 3  # as many lost workers does Dask allow a task
 _LOST_SECONDS = 60.0  # a scheduler may be busy for a while
 _LAST_WORDS = ("finished", "failed", "stopped")
 
@@ -44,13 +46,14 @@ _NO_WORKERS = {
     "hopeless": False,
 }
 _STOPPED = {"kind": "stopped", "error": "it was stopped"}
+_STRANDED = {"kind": "lost", "error": "the workers that could run this stage are gone; looks for others"}
 _UNANSWERED = {"kind": "lost", "error": "the Dask scheduler does not answer any more"}
 LOST = {"kind": "lost", "error": "the Dask cluster no longer knows this submission"}
 
 
 def new_name(label: str) -> str:
     """Return a new, unique name, so that a cleared task never meets the submission that its predecessor cancels."""
-    return f"{_PREFIX}{label}-{uuid.uuid4().hex[:12]}"
+    return f"{PREFIX}{label}-{uuid.uuid4().hex[:12]}"
 
 
 def _digest(config: dict[str, Any]) -> str:
@@ -79,20 +82,24 @@ async def connect(address: str, security: Security | None = None, *, seconds: fl
 
 @dataclass(frozen=True)
 class Submission:
-    """A stage's driver with a config of plain values; its name holds the stage and a digest of them."""
+    """A stage's driver with a config of plain values; its name holds the stage and a digest of them.
+
+    marker: a file of the workspace that fit workers can read; empty where nobody could write one.
+    """
 
     name: str
     stage: str
     config: dict[str, Any]
+    marker: str = ""
 
     @staticmethod
-    def new(stage: str, config: dict[str, Any]) -> Submission:
+    def new(stage: str, config: dict[str, Any], *, marker: str = "") -> Submission:
         """Return a submission under a new name."""
-        return Submission(new_name(f"{stage}-{_digest(config)}"), stage, config)
+        return Submission(new_name(f"{stage}-{_digest(config)}"), stage, config, marker)
 
     def has_work_of(self, name: str) -> bool:
         """Return whether the submission of this name runs the same stage with the same config."""
-        return name.startswith(f"{_PREFIX}{self.stage}-{_digest(self.config)}-")
+        return name.startswith(f"{PREFIX}{self.stage}-{_digest(self.config)}-")
 
 
 @dataclass
@@ -125,19 +132,28 @@ async def run(
 ) -> Any:
     """Submit unless the cluster has the submission already, wait until it ends, and return its last event.
 
-    Nothing is submitted before every worker has reported its versions, or once `stopped` is true.
+    It is submitted to fit workers alone, not before there are some, and not once `stopped` is true. Where these are all
+    lost it is submitted again, to others.
     """
+    stranded = 0
+    fit = fit_workers(client, submission, say=say)
     try:
-        if not await _answer(is_known(client, submission.name), say):
-            # checked again after the wait, since workers may be lost meanwhile
-            while not stopped() and not await preflight.refuse_unfit(client):
-                if not await _has_workers(client, say, stopped):
-                    return _NO_WORKERS
-            if stopped():
-                return _STOPPED
-            await submit(client, submission)
-            say(f"submitted {submission.name}")
-        return await watch(client, submission.name, say=say, seconds=seconds, stopped=stopped)
+        while True:
+            if not await _answer(is_known(client, submission.name), say):
+                # looked for again after the wait, since workers may be lost meanwhile
+                while not (workers := await fit.wait(stopped=stopped)) and not stopped():
+                    if not await _has_workers(client, say, stopped):
+                        return _NO_WORKERS
+                if stopped():
+                    return _STOPPED
+                await submit(client, submission, workers=workers)
+                say(f"submitted {submission.name}")
+            event = await watch(client, submission.name, say=say, seconds=seconds, stopped=stopped)
+            if event is not _STRANDED:
+                return event
+            if (stranded := stranded + 1) > _STRANDINGS:
+                return _WORKERS_DIED
+            say(_STRANDED["error"])
     except ClusterError as error:
         return {"kind": "failed", "error": str(error), "hopeless": False}
     except OSError:
@@ -145,10 +161,17 @@ async def run(
         return _UNANSWERED
 
 
-async def submit(client: Client, submission: Submission) -> None:
-    """Start the stage's driver."""
+def fit_workers(client: Client, submission: Submission, *, say: Callable[[str], None]) -> FitWorkers:
+    """Return the finder of workers that may run a submission."""
+    scheduler: Any = client.scheduler
+    asked = asked_of(submission.config, scheduler.address)
+    return FitWorkers(client, asked, marker=submission.marker, say=say)
+
+
+async def submit(client: Client, submission: Submission, *, workers: Collection[str]) -> None:
+    """Start the stage's driver on one of some workers."""
     name = submission.name
-    future = client.submit(drive, submission.stage, submission.config, name, key=name, pure=False)
+    future = submit_task(client, drive, submission.stage, submission.config, name, key=name, workers=workers)
     with contextlib.suppress(KeyError):  # another triggerer, which assumed that this one is dead, was first
         await client.publish_dataset(future, name=name)
 
@@ -176,7 +199,11 @@ async def watch(
             break
         if time.monotonic() - spoken >= seconds:
             said, spoken = await _answer(_report(client, name, said, say), say), time.monotonic()
-        if wait.is_over(workers=await _answer(_count_workers(client), say)):
+        workers = await _answer(_count_workers(client), say)
+        if status == "no-worker" and workers:
+            await cancel(client, name, say=say)
+            return _STRANDED
+        if wait.is_over(workers=workers):
             await cancel(client, name, say=say)
             return _NO_WORKERS
         await asyncio.sleep(_LOOK_SECONDS)
@@ -209,7 +236,7 @@ async def _has_workers(client: Client, say: Callable[[str], None], stopped: Call
             if wait.is_over(workers=workers):
                 return False
             # A cluster that scales with its waiting tasks starts a worker for this task.
-            probe = probe or client.submit(preflight.question(), key=new_name("preflight"), pure=False)
+            probe = probe or submit_task(client, int, key=new_name("lure"), workers=None)
             await asyncio.sleep(_LOOK_SECONDS)
         return True
     finally:
@@ -232,24 +259,28 @@ async def _status(client: Client, name: str) -> str | None:
 async def cancel(client: Client, name: str, *, say: Callable[[str], None]) -> None:
     """Stop a submission and free its worker.
 
-    The driver stops at its next progress event. If it does not within a few seconds, its worker is restarted: its nanny
-    starts an empty one, and Dask runs other tasks of that worker again.
+    The driver stops at its next progress event. If it does not within a few seconds, its worker is restarted by its
+    nanny, unless others work there too.
     """
     from distributed import Future
 
     if not await is_known(client, name):
         return
-    worker = next((worker for worker, keys in (await client.processing()).items() if name in keys), None)
+    worker = await _worker_of(client, name)
     await client.cancel([Future(name, client=client)], force=True)
     await client.unpublish_dataset(name)
     if worker is None or await _stopped(client, name):
         say(f"stopped {name}")
         return
-    try:
-        await client.restart_workers([worker], timeout=_CONNECT_SECONDS, raise_for_error=False)
+    why = await restart_if_ours(client, worker, seconds=_CONNECT_SECONDS)
+    if why:
+        say(f"{name} is cancelled, but may still run on its worker {worker}, which is not restarted: {why}")
+    else:
         say(f"stopped {name} by restarting its worker {worker}")
-    except ValueError as error:
-        say(f"{name} is cancelled, but its worker {worker} has no nanny to restart it: {error}")
+
+
+async def _worker_of(client: Client, name: str) -> str | None:
+    return next((worker for worker, keys in (await client.processing()).items() if name in keys), None)
 
 
 async def _stopped(client: Client, name: str) -> bool:

@@ -25,7 +25,8 @@ class StageTrigger(BaseTrigger):
     """Fires once, when a submission ends, is lost, or passes its deadline.
 
     submission: its name; one that the cluster already has is not started twice. address or dask_conn_id: the cluster.
-    deadline: in seconds since the epoch, so that a restarted triggerer does not restart the clock.
+    deadline: in seconds since the epoch, so that a restarted triggerer does not restart the clock. marker: of the
+    submission.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class StageTrigger(BaseTrigger):
         dask_conn_id: str | None,
         seconds: float,
         deadline: float | None,
+        marker: str = "",
     ) -> None:
         super().__init__()
         self.submission = submission
@@ -47,6 +49,7 @@ class StageTrigger(BaseTrigger):
         self.dask_conn_id = dask_conn_id
         self.seconds = seconds
         self.deadline = deadline
+        self.marker = marker
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and the arguments of this trigger; a connection is passed by its id."""
@@ -58,6 +61,7 @@ class StageTrigger(BaseTrigger):
             "dask_conn_id": self.dask_conn_id,
             "seconds": self.seconds,
             "deadline": self.deadline,
+            "marker": self.marker,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -93,7 +97,7 @@ class StageTrigger(BaseTrigger):
         endpoint = await self._endpoint()
         try:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
-                submission = submissions.Submission(self.submission, self.stage, self.config)
+                submission = submissions.Submission(self.submission, self.stage, self.config, self.marker)
                 event: dict[str, Any] = await submissions.run(
                     client, submission, say=self.log.info, seconds=self.seconds
                 )

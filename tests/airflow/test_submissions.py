@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import signal
 import threading
 import time
@@ -19,6 +20,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import timeout
 
 from gnnflow.graph.errors import ClusterError
+from gnnflow.mapreduce.fit_workers import mark
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import run_stage
 from gnnflow_airflow import submissions
@@ -67,14 +69,19 @@ def running_on(cluster):
     return asyncio.run(ask())
 
 
-def test_nothing_is_submitted_to_workers_without_gnnflow(tmp_path, config):
+def test_nothing_is_submitted_to_workers_without_gnnflow(tmp_path):
+    write_graph(tmp_path)
+    config = graph_config(
+        tmp_path, cluster={"kind": "address", "address": "tcp://of-the-connection", "start_seconds": 1}
+    )
     said = []
     with foreign_cluster(tmp_path) as cluster:
         cluster.start_scheduler()
         cluster.start_worker("bare", modules=None)
         event = submit(cluster, submission_of(config), say=said.append)
         assert (event["kind"], event["hopeless"]) == ("failed", False)
-        assert "gnnflow is not installed on the worker tcp://" in event["error"]
+        assert "0 of 1 workers can run gnnflow's tasks after 1 s" in event["error"]
+        assert re.search(r"\n  tcp://\S+: gnnflow is not installed\n", event["error"])
         assert "ModuleNotFoundError" not in cluster.log("bare")
     assert not (tmp_path / "runs" / "artifacts").exists()
 
@@ -85,6 +92,28 @@ def test_workers_need_no_airflow_package(tmp_path, config):
         cluster.start_worker("good")
         event = submit(cluster, submission_of(config), say=[].append)
         assert (event["kind"], event["reused"]) == ("finished", False)
+
+
+def test_a_stage_runs_beside_workers_that_cannot_and_again_elsewhere_when_its_own_are_lost(tmp_path, config):
+    """The driver has begun on the only fit worker when that dies."""
+    said = []
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("bare", modules=None)
+        cluster.start_worker("good")
+
+        def say(line):
+            said.append(line)
+            if line.startswith("submitted") and "later" not in cluster.processes:
+                cluster.start_worker("later")
+                cluster.processes["good"].kill()
+
+        marker = mark(config.workspace)
+        submission = submissions.Submission.new("ingest", config.model_dump(mode="json"), marker=marker)
+        assert submit(cluster, submission, say=say)["kind"] == "finished"
+        assert "ModuleNotFoundError" not in cluster.log("bare")
+    assert sum(line.startswith("submitted") for line in said) == 2
+    assert any("the workers that could run this stage are gone" in line for line in said)
 
 
 def test_a_stage_waits_for_the_first_worker_and_says_so(tmp_path, config, monkeypatch):
@@ -121,10 +150,10 @@ def test_a_submission_whose_task_was_stopped_before_it_had_a_name_there_is_cance
     stop = threading.Event()
     submit_it = submissions.submit
 
-    async def submit_as_it_is_stopped(client, submission):
+    async def submit_as_it_is_stopped(client, submission, **named):
         assert not await submissions.is_known(client, submission.name)  # so whoever stops it finds nothing to stop
         stop.set()
-        await submit_it(client, submission)
+        await submit_it(client, submission, **named)
 
     monkeypatch.setattr(submissions, "submit", submit_as_it_is_stopped)
     said = []
@@ -185,12 +214,25 @@ def test_an_event_comes_after_the_deferring_process_was_seen_to_end(config, monk
 
 
 def test_a_connection_is_good_only_where_gnnflow_can_run(tmp_path, monkeypatch):
-    with foreign_cluster(tmp_path) as cluster:
-        cluster.start_scheduler(modules=None)
-        monkeypatch.setenv("AIRFLOW_CONN_BARE", f'{{"conn_type": "dask", "host": "127.0.0.1", "port": {cluster.port}}}')
-        worked, told = DaskHook("bare").test_connection()
-    assert not worked
-    assert "gnnflow is not installed on the scheduler" in told
+    (tmp_path / "bare").mkdir()
+    with foreign_cluster(tmp_path) as good, foreign_cluster(tmp_path / "bare") as bare:
+        bare.start_scheduler(modules=None)
+        good.start_scheduler()
+        good.start_worker("bare", modules=None)
+        told = {}
+        for name, cluster in (("good", good), ("bare", bare)):
+            place = f'{{"conn_type": "dask", "host": "127.0.0.1", "port": {cluster.port}}}'
+            monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", place)
+            while (answer := DaskHook(name).test_connection()) == (
+                True,
+                "connected; 0 workers can run gnnflow's tasks",
+            ):
+                time.sleep(0.2)  # the worker starts
+            told[name] = answer
+    assert not told["bare"][0]
+    assert "gnnflow is not installed on the scheduler" in told["bare"][1]
+    assert not told["good"][0]
+    assert "0 workers can run gnnflow's tasks; these are not fit:\n  tcp://" in told["good"][1]
 
 
 @contextlib.contextmanager
@@ -267,7 +309,7 @@ class Kept(dict):
 def test_what_an_attempt_left_on_the_cluster_is_not_waited_for_once_the_config_was_edited(tmp_path):
     async def begin(address, submission):
         async with submissions.connect(address) as client:
-            await submissions.submit(client, submission)
+            await submissions.submit(client, submission, workers=await client.scheduler.ncores())
 
     with waiting_task(tmp_path) as (task, running):
         file = tmp_path / "config.yaml"

@@ -107,6 +107,7 @@ def test_each_index_is_given_to_the_function_and_yields_one_result(scheduler):
 def test_a_scheduler_tells_its_dask_client_and_none_where_tasks_run_here(named):
     scheduler, name = named
     client = scheduler.dask_client()
+    assert scheduler.fit_workers() is None
     if name in IN_THIS_PROCESS:
         assert client is None
     else:

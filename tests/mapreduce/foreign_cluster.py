@@ -47,9 +47,11 @@ class ForeignCluster:
             time.sleep(0.1)
         raise TimeoutError(self.log("scheduler"))
 
-    def start_worker(self, name: str, *, modules: Path | None = REPOSITORY) -> None:
+    def start_worker(self, name: str, *, modules: Path | str | None = REPOSITORY, resources: str = "") -> None:
+        """resources: as `dask worker --resources` takes them."""
+        offered = ("--resources", resources) if resources else ()
         options = ("--name", name, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1")
-        self._start(name, "worker", modules, self.address, *options, "--local-directory", str(self.folder))
+        self._start(name, "worker", modules, self.address, *options, *offered, "--local-directory", str(self.folder))
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
@@ -59,7 +61,7 @@ class ForeignCluster:
             process.kill()
             process.wait()
 
-    def _start(self, name: str, part: str, modules: Path | None, *options: str) -> None:
+    def _start(self, name: str, part: str, modules: Path | str | None, *options: str) -> None:
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         if modules is not None:
             environment["PYTHONPATH"] = str(modules)
@@ -91,3 +93,11 @@ def another_version(folder: Path) -> Path:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text('__version__ = "0.0.9"\n')
     return package.parent
+
+
+def another_torch(folder: Path) -> str:
+    """Return the folders of our gnnflow and of a note that torch is an older one."""
+    note = folder / "note" / "torch-1.0.0.dist-info"
+    note.mkdir(parents=True)
+    (note / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0.0\n")
+    return os.pathsep.join(map(str, (note.parent, REPOSITORY)))

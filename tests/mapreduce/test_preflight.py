@@ -11,7 +11,7 @@ from gnnflow.cluster import Cluster
 from gnnflow.config import AddressCluster
 from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce import preflight
-from tests.mapreduce.foreign_cluster import another_version, foreign_cluster
+from tests.mapreduce.foreign_cluster import foreign_cluster
 
 pytestmark = [pytest.mark.merge, pytest.mark.filterwarnings("default")]
 
@@ -47,36 +47,6 @@ def test_what_gnnflow_requires_is_asked_for():
 
 
 @pytest.mark.distributed
-def test_workers_without_gnnflow_are_named_and_keep_their_connection(tmp_path):
-    from distributed import Client
-
-    with foreign_cluster(tmp_path) as cluster:
-        cluster.start_scheduler()
-        cluster.start_worker("good")
-        cluster.start_worker("bare", modules=None)
-        cluster.start_worker("older", modules=another_version(tmp_path))
-        with Client(cluster.address, timeout=60) as tenant:
-            tenant.wait_for_workers(3, timeout=60)
-            held = tenant.submit(sum, [1, 2], pure=False)
-            before = {worker["name"]: address for address, worker in tenant.scheduler_info(-1)["workers"].items()}
-            with (
-                Cluster(AddressCluster(kind="address", address=cluster.address)) as ours,
-                pytest.raises(ClusterError) as refused,
-            ):
-                list(ours.run(twice, range(8)))
-            message = str(refused.value)
-            assert f"gnnflow is not installed on the worker {before['bare']}" in message
-            assert f"gnnflow 0.0.9 instead of 0.1.0 on the worker {before['older']}" in message
-            assert before["good"] not in message
-            assert "\n" not in message
-            after = {worker["name"]: address for address, worker in tenant.scheduler_info(-1)["workers"].items()}
-            assert after == before
-            assert held.result() == 3
-        for name in ("bare", "older"):
-            assert "ModuleNotFoundError" not in cluster.log(name)
-
-
-@pytest.mark.distributed
 def test_a_scheduler_without_gnnflow_is_refused_too(tmp_path):
     with foreign_cluster(tmp_path) as cluster:
         cluster.start_scheduler(modules=None)
@@ -86,20 +56,6 @@ def test_a_scheduler_without_gnnflow_is_refused_too(tmp_path):
             pytest.raises(ClusterError, match="gnnflow is not installed on the scheduler"),
         ):
             list(ours.run(twice, range(2)))
-
-
-@pytest.mark.distributed
-def test_a_worker_that_joins_later_is_asked_before_the_next_round(tmp_path):
-    said = []
-    with foreign_cluster(tmp_path) as cluster:
-        cluster.start_scheduler()
-        cluster.start_worker("good")
-        with Cluster(AddressCluster(kind="address", address=cluster.address), say=said.append) as ours:
-            assert sorted(ours.run(twice, range(4))) == [0, 2, 4, 6]
-            cluster.start_worker("bare", modules=None)
-            ours.scheduler().client.wait_for_workers(2, timeout=60)
-            with pytest.raises(ClusterError, match="gnnflow is not installed on the worker"):
-                list(ours.run(twice, range(4)))
 
 
 @pytest.mark.distributed

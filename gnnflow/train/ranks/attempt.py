@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import ClusterError
+from gnnflow.mapreduce.submitting import PREFIX as OURS
+from gnnflow.mapreduce.submitting import restart_if_ours, submit
 from gnnflow.progress import place_text
 from gnnflow.train.ranks.busy_workers import busy_workers
 from gnnflow.train.ranks.group import RankLateError, late
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from gnnflow.train.source import OpenSource
     from gnnflow.train.trainer import TrainResult
 
-PREFIX = "gnnflow-rank"
+PREFIX = f"{OURS}rank"
 """What the keys of ranks begin with, on any cluster."""
 
 LOOK_SECONDS = 0.25
@@ -130,14 +132,12 @@ class Attempt:
         # A rank that waits gives up after the watch here, which knows whom it waits for.
         patience = train.step_seconds + _LEAVE_SECONDS
         place = Place(rank, len(self._seen), start_seconds=train.start_seconds, step_seconds=patience)
-        self._futures[rank] = self._client.submit(
+        self._futures[rank] = submit(
+            self._client,
             run_rank,
             RankOrder(self._job, place, self._topic, store, self._servers.actors, self._open_source),
-            workers=[self._seen[rank].worker],
-            allow_other_workers=False,
-            pure=False,
-            retries=0,
             key=f"{self._topic}-{rank}",
+            workers=[self._seen[rank].worker],
         )
         self._seen[rank] = _RankStatus(self._seen[rank].worker)
         self._told_at = time.monotonic()
@@ -269,12 +269,12 @@ class Attempt:
             self._take_events()
         else:
             return
-        # A task's thread cannot be stopped: the process is, where Dask looks after it.
-        try:
-            self._client.restart_workers(left, timeout=_LEAVE_SECONDS, raise_for_error=False)
-        except ValueError:  # Dask's answer where a worker has no nanny
-            self._progress.message(f"train: {', '.join(left)} still computes a rank; restart it")
-            self.busy = left
+        # A task's thread cannot be stopped: the process is, where Dask looks after it and nobody else works there.
+        for worker in left:
+            why: str = self._client.sync(restart_if_ours, self._client, worker, seconds=_LEAVE_SECONDS)
+            if why:
+                self._progress.message(f"train: {worker} still computes a rank, and {why}; restart it")
+                self.busy.append(worker)
 
     def _staying(self) -> list[str]:
         """Return the workers that have not been left by a rank that was told to begin, heard of or not."""

@@ -24,6 +24,7 @@ from gnnflow.train.ranks.scheduler import needing_scheduler
 if TYPE_CHECKING:
     from distributed import Client
 
+    from gnnflow.mapreduce.fit_workers import FitWorkers
     from gnnflow.progress import Progress
     from gnnflow.train.job import TrainJob
     from gnnflow.train.source import OpenSource
@@ -42,9 +43,16 @@ class Trained:
 
 
 def train_on_ranks(
-    job: TrainJob, client: Client, *, progress: Progress, open_source: OpenSource | None = None
+    job: TrainJob,
+    client: Client,
+    *,
+    progress: Progress,
+    fit: FitWorkers | None = None,
+    open_source: OpenSource | None = None,
 ) -> Trained:
     """Train on `train.workers` ranks, one on each of as many workers of the cluster.
+
+    fit: finds the workers that may get a rank; None where this process started all of them.
 
     Raises ClusterError where there are too few workers, where ranks are lost more often than `train.restarts`, and
     where one is stuck, SchedulerLostError where the scheduler is gone, and what a rank raises about the job itself.
@@ -52,7 +60,7 @@ def train_on_ranks(
     attempts: list[RankAttempt] = []
     try:
         with needing_scheduler(client):
-            return _run_attempts(job, client, attempts, progress=progress, open_source=open_source)
+            return _run_attempts(job, client, attempts, progress=progress, fit=fit, open_source=open_source)
     except RankFailedError as failed:
         raise failed.raised from None
 
@@ -63,11 +71,12 @@ def _run_attempts(
     attempts: list[RankAttempt],
     *,
     progress: Progress,
+    fit: FitWorkers | None,
     open_source: OpenSource | None,
 ) -> Trained:
     busy: list[str] = []
     while True:
-        workers, others = _workers_for(job, client, busy=busy, progress=progress)
+        workers, others = _workers_for(job, client, busy=busy, progress=progress, fit=fit)
         attempt = Attempt(job, client, progress=progress, workers=workers, others=others, open_source=open_source)
         try:
             result = attempt.run()
@@ -93,16 +102,20 @@ def _attempts_error(attempts: Sequence[RankAttempt]) -> ClusterError:
 
 
 def _workers_for(
-    job: TrainJob, client: Client, *, busy: Sequence[str], progress: Progress
+    job: TrainJob, client: Client, *, busy: Sequence[str], progress: Progress, fit: FitWorkers | None = None
 ) -> tuple[list[str], list[str]]:
     """Return a worker for each rank, idle ones first, and those left over.
 
-    busy: workers that computed a rank of an earlier attempt when that ended. Raises ClusterError where too few come in
-    time.
+    busy: workers that computed a rank of an earlier attempt when that ended. fit: see `train_on_ranks`.
+
+    Raises ClusterError where too few come in time.
     """
     asked, patience, said = job.train.workers, Patience(job.train.start_seconds), False
     while True:
         there: dict[str, Any] = client.processing()
+        if fit is not None:
+            able = client.sync(fit.look, asked)
+            there = {each: keys for each, keys in there.items() if each in able}
         busy = busy_workers(client, [each for each in busy if each in there], PREFIX)
         idle = {each: keys for each, keys in there.items() if each not in busy}
         free = {each: keys for each, keys in idle.items() if not any(str(key).startswith(PREFIX) for key in keys)}
@@ -120,7 +133,7 @@ def _workers_for(
         return sorted(free), []
     raise ClusterError(
         f"{asked} ranks need as many workers, and after {job.train.start_seconds:g} s {len(free)} of {len(there)} are "
-        "free",
+        f"free{'' if fit is None else fit.unfit_text()}",
         where="train.workers",
         fix="Start more workers, or wait for those that others use."
         if job.train.elastic

@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from gnnflow.mapreduce.submitting import submit
 from gnnflow.train.ranks.group import RankLateError
 from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.patience import Patience
@@ -41,15 +42,9 @@ class Hosting:
     def start(self) -> None:
         """Start them. Raises RankLateError where one does not begin in time, RankLostError where its worker is gone."""
         for number, worker in enumerate(self._workers):
-            future = self._client.submit(
-                Server,
-                self._job.train,
-                self._num_ranks,
-                actor=True,
-                workers=[worker],
-                allow_other_workers=False,
-                pure=False,
-                key=f"{self._topic}-server-{number}",
+            key = f"{self._topic}-server-{number}"
+            future = submit(
+                self._client, Server, self._job.train, self._num_ranks, key=key, workers=[worker], actor=True
             )
             self._futures.append(future)
             self.actors += (self._begun(number, future),)

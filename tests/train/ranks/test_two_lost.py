@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from gnnflow.graph.errors import ClusterError, TrainingError
+from gnnflow.mapreduce.submitting import restart_if_ours
 from gnnflow.train.ranks.attempt import PREFIX, Attempt, RankFailedError
 from gnnflow.train.ranks.busy_workers import _has_thread, busy_workers
 from gnnflow.train.ranks.gang import _workers_for
@@ -36,13 +37,12 @@ class Asked:
     def processing(self):
         return dict.fromkeys(self.there, ())
 
-    def sync(self, _function, _client, workers, _prefix):
+    def sync(self, function, _client, asked, *_, **__):
+        if function is restart_if_ours:
+            self.restarted.append(asked)
+            return "it has no nanny to restart it"
         told = self.told.pop(0)
-        return [told[worker] for worker in workers]
-
-    def restart_workers(self, workers, **_):
-        self.restarted += workers
-        raise ValueError("no nanny")
+        return [told[worker] for worker in asked]
 
 
 def attempt_on(client, *statuses: str, errors=()):

@@ -1,0 +1,161 @@
+"""Finds the workers of a shared Dask cluster that can run gnnflow's tasks, as workers come and go.
+
+Others start and stop such workers, for other work too. One that lacks something is left alone: it gets no task, and
+ends no run that other workers can do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gnnflow
+from gnnflow.config import AddressCluster
+from gnnflow.graph.errors import ClusterError, GnnflowError
+from gnnflow.mapreduce.preflight import find_problems, refuse_unfit_scheduler
+from gnnflow.storage.filesystem import join
+from gnnflow.storage.writing import remove_file, write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from distributed import Client
+
+
+_LOOK_SECONDS = 1.0
+_AGAIN_SECONDS = 5.0, 300.0  # until an unfit worker is asked again: while too few are fit, and otherwise
+_LISTED = 20
+
+
+def never() -> bool:
+    """Return False: nobody stops this."""
+    return False
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Problems of a worker, none if it is fit, and when it told them."""
+
+    problems: tuple[str, ...]
+    at: float
+
+
+class FitWorkers:
+    """The fit workers of a cluster that others started. Each is asked once, an unfit one again after some time.
+
+    asked: how many there must be, what they offer, and how long they are waited for. marker: a file of the workspace,
+    which a fit worker can read; empty where that is not asked. say: hears of unfit workers, once each.
+    """
+
+    def __init__(self, client: Client, asked: AddressCluster, *, marker: str, say: Callable[[str], None]) -> None:
+        self.client = client
+        self.asked = asked
+        self._marker = marker
+        self._say = say
+        self._told: dict[str, _Told] = {}
+        self._is_scheduler_fit = False
+
+    async def look(self, count: int = 1) -> dict[str, int]:
+        """Return the fit workers that are there, with their threads. count: with fewer, unfit ones are asked sooner.
+
+        Raises ClusterError where the scheduler is unfit or does not answer.
+        """
+        if not self._is_scheduler_fit:
+            await refuse_unfit_scheduler(self.client)
+            self._is_scheduler_fit = True
+        scheduler: Any = self.client.scheduler
+        there: dict[str, int] = await scheduler.ncores()
+        self._told = {worker: told for worker, told in self._told.items() if worker in there}
+        short, long = _AGAIN_SECONDS
+        seconds, now = short if len(self._fit(there)) < count else long, time.monotonic()
+        due = [each for each in sorted(there) if each not in self._told or self._is_due(each, now - seconds)]
+        if due:
+            found = await find_problems(self.client, due, resource=self.asked.resource, marker=self._marker)
+            new = [each for each in due if found[each] and found[each] != self._problems(each)]
+            self._told.update({each: _Told(problems, time.monotonic()) for each, problems in found.items()})
+            if new:
+                self._say(f"these workers get no task:{self.unfit_lines(new)}")
+        return self._fit(there)
+
+    async def wait(self, count: int | None = None, *, stopped: Callable[[], bool] = never) -> dict[str, int]:
+        """Return the fit workers once there are as many as asked; none where the cluster has no workers, or if stopped.
+
+        Raises ClusterError with a list of the unfit ones where too few are fit for too long.
+        """
+        count, waited = count or self.asked.workers, 0.0
+        while len(fit := await self.look(count)) < count and self._told and not stopped():
+            if waited >= self.asked.start_seconds:
+                raise self._too_few(len(fit), count)
+            if not waited:
+                self._say(
+                    f"{len(fit)} of {len(self._told)} workers can run gnnflow's tasks; waits at most "
+                    f"{self.asked.start_seconds:g} s for {count}"
+                )
+            await asyncio.sleep(_LOOK_SECONDS)
+            waited += _LOOK_SECONDS  # by its looks, since a clock counts the time in which this process was paused
+        return fit
+
+    def unfit_lines(self, workers: list[str] | None = None) -> str:
+        """Return a line for each unfit worker with what is wrong, or for some of them."""
+        unfit = [each for each in (self._told if workers is None else workers) if self._told[each].problems]
+        lines = [f"\n  {each}: {'; '.join(self._told[each].problems)}" for each in sorted(unfit)]
+        more = f"\n  and {len(lines) - _LISTED} more" if len(lines) > _LISTED else ""
+        return "".join(lines[:_LISTED]) + more
+
+    def unfit_text(self) -> str:
+        """Return the unfit workers as the end of a message; nothing where there are none."""
+        return f"; these are not fit:{lines}\n" if (lines := self.unfit_lines()) else ""
+
+    def _fit(self, there: dict[str, int]) -> dict[str, int]:
+        return {each: there[each] for each, told in self._told.items() if not told.problems}
+
+    def _is_due(self, worker: str, before: float) -> bool:
+        told = self._told[worker]
+        return bool(told.problems) and told.at <= before
+
+    def _problems(self, worker: str) -> tuple[str, ...]:
+        return self._told[worker].problems if worker in self._told else ()
+
+    def _too_few(self, fit: int, count: int) -> ClusterError:
+        scheduler: Any = self.client.scheduler
+        return ClusterError(
+            f"{fit} of {len(self._told)} workers can run gnnflow's tasks after {self.asked.start_seconds:g} s, and "
+            f"{count} {'is' if count == 1 else 'are'} asked for{self.unfit_text()}",
+            where=f"Dask cluster {scheduler.address}",
+            fix=f"Start workers with gnnflow {gnnflow.__version__} and its dependencies, as here, that see the "
+            "workspace. Unfit workers got no task.",
+        )
+
+
+def asked_of(content: Mapping[str, Any], address: str) -> AddressCluster:
+    """Return what a config asks of the running cluster at an address; the defaults if it names no cluster."""
+    section = content.get("cluster", {})
+    kept = section if section.get("kind") == "address" else {}
+    return AddressCluster.model_validate({**kept, "address": address})
+
+
+@contextmanager
+def marked(workspace: str) -> Iterator[str]:
+    """Yield a new file of a workspace: a worker that can read it sees this workspace."""
+    uri = mark(workspace)
+    try:
+        yield uri
+    finally:
+        unmark(uri)
+
+
+def mark(workspace: str) -> str:
+    """Write a new file to a workspace and return its place."""
+    uri = join(workspace, f".seen-{uuid.uuid4().hex}")
+    write_atomic(uri, b"gnnflow", durable=False)
+    return uri
+
+
+def unmark(uri: str) -> None:
+    """Delete such a file. It is small, so one that cannot be deleted fails nothing."""
+    with suppress(OSError, GnnflowError):
+        remove_file(uri)
