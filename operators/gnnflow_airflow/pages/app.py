@@ -49,15 +49,14 @@ def list_workspaces(request: Request, user: GetUserDep) -> Response:
 
 def show_workspace(request: Request, place: Readable) -> Response:
     """Show a workspace's runs, comparisons and trainings."""
-    rows, comparisons = contents.list_rows(place), contents.list_comparisons(place)
     return show(
         request,
         "place.html.j2",
         place=place,
-        runs=rows[:_MOST_LISTED],
-        comparisons=comparisons[:_MOST_LISTED],
+        runs=contents.list_rows(place, most=_MOST_LISTED),
+        comparisons=contents.list_comparisons(place)[:_MOST_LISTED],
         trainings=contents.list_trainings(place)[:_MOST_LISTED],
-        left_out=max(0, len(rows) - _MOST_LISTED) + max(0, len(comparisons) - _MOST_LISTED),
+        most=_MOST_LISTED,
     )
 
 

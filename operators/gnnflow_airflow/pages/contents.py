@@ -67,9 +67,10 @@ class AbsentError(Exception):
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run in the list of a workspace. path: of its page, empty where it has none."""
+    """A run in the list of a workspace. key: its folder's name; path: of its pages, empty where it has none."""
 
     name: str
+    key: str
     path: str
     age: float
     status: str
@@ -142,23 +143,27 @@ def read_page(place: Place, folder: str, name: str) -> bytes:
     return read_bytes(uri)
 
 
-def list_rows(place: Place) -> list[RunRow]:
-    """Return the workspace's runs, the latest first; a damaged one with its problem."""
+def list_rows(place: Place, *, most: int) -> list[RunRow]:
+    """Return the latest runs of the workspace, the last one first; a damaged one with its problem."""
     workspace = Workspace.at(place.uri)
-    rows = [_run_row(place, uri) for uri in list_runs(workspace) if _is_inside(place, join(uri, RUN))]
-    attempts = [each for each in list_attempts(workspace) if _is_inside(place, join(each.uri, ATTEMPT))]
-    rows += [RunRow(each.name, "", each.age, each.status, problem=each.problem) for each in attempts]
-    return sorted(rows, key=lambda row: row.age)
+    complete = [uri for uri in list_runs(workspace) if _is_inside(place, join(uri, RUN))]
+    rows = [_run_row(place, uri) for uri in complete[-most:]]
+    rows += [
+        RunRow(each.name, each.uri.split("/")[-1], "", each.age, each.status, problem=each.problem)
+        for each in list_attempts(workspace)[-most:]
+        if _is_inside(place, join(each.uri, ATTEMPT))
+    ]
+    return sorted(rows, key=lambda row: row.age)[:most]
 
 
 def _run_row(place: Place, uri: str) -> RunRow:
-    path, name = place.find_path(uri), uri.split("/")[-2]
+    path, (name, key) = place.find_path(uri), uri.split("/")[-2:]
     try:
-        return RunRow(name, path, age_of_run(uri), "complete", score_of(place, uri))
+        return RunRow(name, key, path, age_of_run(uri), "complete", score_of(place, uri))
     except AbsentError:
-        return RunRow(name, path, 0.0, "damaged", problem="one of its files is missing or outside the workspace")
+        return RunRow(name, key, path, 0.0, "damaged", problem="one of its files is missing or outside the workspace")
     except (GnnflowError, *_NOT_A_RECORD) as error:
-        return RunRow(name, path, 0.0, "damaged", problem=str(error))
+        return RunRow(name, key, path, 0.0, "damaged", problem=str(error))
 
 
 def score_of(place: Place, run: str) -> str:
