@@ -43,7 +43,8 @@ def folder(tmp_path_factory):
             table = table.set_column(table.schema.get_field_index(column), column, ids)
         pq.write_table(table, folder / f"{name}.parquet")
     (folder / "secret").mkdir()
-    (folder / "secret" / "report.html").write_text(SECRET)
+    for above in (folder, folder / "secret"):
+        (above / "report.html").write_text(SECRET)
     config = graph_config(folder, train=TRAIN)
     runs = [pipeline.run_quietly(config.model_copy(update={"seed": seed})).uri for seed in (0, 1)]
     for uri in runs:
@@ -120,7 +121,7 @@ def forged_run(folder: Path, name: str, **changed: object):
     write_document(str(small / name / "run.json"), held)
     (small / name / "metrics.json").write_text("{}")
     try:
-        yield
+        yield small / name
     finally:
         shutil.rmtree(small / name)
 
@@ -251,6 +252,21 @@ def test_texts_of_users_are_escaped_in_our_pages(sign_in, folder):
     assert [name for name, text in shown.items() if "<script" in text.lower()] == []
 
 
+def test_damaged_files_are_said_and_stop_no_other_page(sign_in, folder):
+    with forged_run(folder, "odd", artifacts=5), forged_run(folder, "bad") as bad:
+        shutil.copytree(
+            bad.parent / paths_of(folder)["predictions"].split("/")[-2] / "predictions", bad / "predictions"
+        )
+        for file in (bad / "predictions").iterdir():
+            file.write_bytes(b"PAR1")
+        client = sign_in("VIEWER")
+        listed = get(client, "fraud/").text
+        odd, bad_rows = (get(client, f"fraud/runs/small/{name}/predictions") for name in ("odd", "bad"))
+    assert (odd.status_code, bad_rows.status_code) == (409, 409)
+    assert "is not a run&#39;s record" in listed
+    assert "cannot be read as Parquet" in bad_rows.text
+
+
 def test_the_download_is_the_predictions(sign_in, folder):
     paths = paths_of(folder)
     answer = get(sign_in("VIEWER"), paths["download"])
@@ -281,6 +297,10 @@ def test_curves_are_followed_while_training_runs(sign_in, folder):
 
 
 def test_an_editor_promotes_and_rolls_back_and_the_history_has_the_name(sign_in, folder):
+    from airflow.models import Log
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
     workspace, client = f"{folder}/runs", sign_in("USER", "eve")
     registry.promote(workspace, "small", 1)
     page = get(client, "fraud/registry")
@@ -295,6 +315,9 @@ def test_an_editor_promotes_and_rolls_back_and_the_history_has_the_name(sign_in,
     aliases = registry.read_aliases(workspace, "small")
     assert aliases.champion == 1
     assert [move["reason"].endswith("in Airflow by eve") for move in aliases.history[-2:]] == [True, True]
+    with create_session() as session:
+        logged = session.execute(select(Log.event, Log.owner).order_by(Log.id.desc()).limit(2)).all()
+    assert [tuple(each) for each in logged] == [("gnnflow_rollback", "eve")] * 2
 
 
 def test_a_viewer_moves_no_model_nor_does_a_form_that_is_not_ours(sign_in, folder):

@@ -27,6 +27,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 
 from gnnflow import registry
 from gnnflow.graph.errors import GnnflowError
+from gnnflow.graph.secrets import mask_secrets
 from gnnflow.storage.run_folder import PREDICTIONS, REPORT
 from gnnflow_airflow.pages import contents
 from gnnflow_airflow.pages.access import EDIT, READ, Editable, Readable, allows, sign_form
@@ -222,8 +223,8 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, AnyHTTPException):
         return error.status_code, str(error.detail)
     if isinstance(error, GnnflowError):
-        _log.warning("a page was refused: %s", error)
-        return status.HTTP_409_CONFLICT, str(error)
+        _log.warning("a page was refused: %s", mask_secrets(str(error)))
+        return status.HTTP_409_CONFLICT, mask_secrets(str(error))
     if isinstance(error, AbsentError):
         return status.HTTP_404_NOT_FOUND, "There is no such page, or its run was deleted"
     return HTTPStatus.UNPROCESSABLE_ENTITY, "The form lacks a value, or one is of another kind"

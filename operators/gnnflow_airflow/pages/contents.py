@@ -15,6 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from gnnflow import registry
 from gnnflow.graph.errors import GnnflowError, StorageError
 from gnnflow.graph.labels import AUTO, metric_text
@@ -44,11 +47,10 @@ from gnnflow.storage.run_folder import (
     read_run,
 )
 from gnnflow.storage.tables import iter_artifact_table
+from gnnflow.storage.verified import remedy
 from gnnflow.storage.workspace import HISTORY, MANIFEST, RUN, Workspace
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from gnnflow_airflow.places import Place
 
 COMPARISON = "comparison.html"
@@ -180,8 +182,12 @@ def score_of(place: Place, run: str) -> str:
 def _read_record(place: Place, run: str) -> dict[str, Any]:
     """Return a run's record, if it and what it takes to list its files lie in the workspace."""
     find_file(place, run, RUN)
-    record = read_run(run)
-    if "files" not in record and not _is_inside(place, str(record["artifacts"].get("infer", place.uri))):
+    try:
+        record = read_run(run)
+        listing = str(record["artifacts"].get("infer", place.uri))
+    except _NOT_A_RECORD as error:
+        raise StorageError(f"is not a run's record ({error})", where=join(run, RUN), fix=remedy(run, RUN)) from error
+    if "files" not in record and not _is_inside(place, listing):
         raise AbsentError
     return record
 
@@ -257,18 +263,20 @@ def predictions_of(place: Place, folder: str) -> tuple[str, ...]:
 
 def first_rows(folder: str, names: Sequence[str]) -> FirstRows:
     """Return the first rows of predictions. Files are not verified, which would read all of each."""
-    import pyarrow.parquet as pq
-
     columns: list[str] = []
     rows: list[list[str]] = []
     for name in names:
-        with open_arrow(join(folder, name)) as stream:
-            file = pq.ParquetFile(stream)
-            columns = file.schema_arrow.names
-            for batch in file.iter_batches(_MOST_ROWS + 1):
-                rows += [[_cell_text(each) for each in row.values()] for row in batch.to_pylist()]
-                if len(rows) > _MOST_ROWS:
-                    return FirstRows(columns, rows[:_MOST_ROWS], whole=False)
+        where = join(folder, name)
+        try:
+            with open_arrow(where) as stream:
+                file = pq.ParquetFile(stream)
+                columns = file.schema_arrow.names
+                for batch in file.iter_batches(_MOST_ROWS + 1):
+                    rows += [[_cell_text(each) for each in row.values()] for row in batch.to_pylist()]
+                    if len(rows) > _MOST_ROWS:
+                        return FirstRows(columns, rows[:_MOST_ROWS], whole=False)
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(f"cannot be read as Parquet ({error})", where=where, fix="It is damaged.") from error
     return FirstRows(columns, rows, whole=True)
 
 
@@ -314,8 +322,6 @@ class _Written(io.RawIOBase):
 
 def stream_parquet(folder: str, names: Sequence[str]) -> Iterator[bytes]:
     """Yield all predictions as one Parquet file, in pieces; each file is verified before it is read."""
-    import pyarrow.parquet as pq
-
     with open_arrow(join(folder, names[0])) as stream:
         schema: pa.Schema = pq.ParquetFile(stream).schema_arrow
     file = _Written()
