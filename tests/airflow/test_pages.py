@@ -43,7 +43,8 @@ def folder(tmp_path_factory):
             table = table.set_column(table.schema.get_field_index(column), column, ids)
         pq.write_table(table, folder / f"{name}.parquet")
     (folder / "secret").mkdir()
-    for above in (folder, folder / "secret"):
+    (folder / "runs" / "inner").mkdir(parents=True)  # in the workspace, and no run
+    for above in (folder, folder / "secret", folder / "runs" / "inner"):
         (above / "report.html").write_text(SECRET)
     config = graph_config(folder, train=TRAIN)
     runs = [pipeline.run_quietly(config.model_copy(update={"seed": seed})).uri for seed in (0, 1)]
@@ -119,7 +120,7 @@ def forged_run(folder: Path, name: str, **changed: object):
     held = {key: each for key, each in {**record, "run": name, **changed}.items() if each is not None}
     (small / name).mkdir()
     write_document(str(small / name / "run.json"), held)
-    (small / name / "metrics.json").write_text("{}")
+    shutil.copy(next(small.glob("*/metrics.json")), small / name)
     try:
         yield small / name
     finally:
@@ -179,6 +180,7 @@ def test_nobody_is_led_to_the_login_and_who_has_no_role_is_refused(sign_in, fold
         "fraud/runs/../secret/report.html",
         "fraud/runs/%2e%2e/%2e%2e/report.html",
         "fraud/sealed/runs/%2e%2e/%2e%2e/report.html",
+        "fraud/sealed/runs/%2e%2e/inner/report.html",
         "fraud/sealed/runs/..%2f..%2fsecret/x/report.html",
         "fraud/sealed/runs/..%2f../secret/report.html",
         "fraud/sealed/runs/{folder}/secret/report.html",
@@ -218,10 +220,11 @@ def test_a_record_that_names_places_elsewhere_has_nothing_read_there(sign_in, fo
     for method in ("exists", "info", "ls", "_open", "cat_file"):
         monkeypatch.setattr(MemoryFileSystem, method, lambda *_, **__: asked.append("read") or {})
     places = dict.fromkeys(("ingest", "select", "flat", "train", "infer"), "memory://elsewhere/artifacts/stage/x")
-    with forged_run(folder, "elsewhere", files=None, artifacts=places):
-        listed = get(sign_in("VIEWER"), "fraud/")
-        opened = get(sign_in("VIEWER"), "fraud/runs/small/elsewhere/predictions")
-    assert (listed.status_code, opened.status_code, asked) == (200, 404, [])
+    client = sign_in("VIEWER")
+    with forged_run(folder, "unlisted", files=None, artifacts=places), forged_run(folder, "listed", artifacts=places):
+        listed = get(client, "fraud/")
+        opened = [get(client, f"fraud/runs/small/{name}/predictions").status_code for name in ("unlisted", "listed")]
+    assert (listed.status_code, opened, asked) == (200, [404, 404], [])
     assert "outside the workspace" in listed.text
 
 
