@@ -10,7 +10,6 @@ import typer
 
 from gnnflow import registry
 from gnnflow.graph.errors import StorageError
-from gnnflow.graph.labels import is_bound, metric_text
 from gnnflow.storage.filesystem import exists
 
 if TYPE_CHECKING:
@@ -24,32 +23,6 @@ WorkspaceOption = Annotated[
     typer.Option("--workspace", metavar="URI", envvar="GNNFLOW_WORKSPACE", help="Where the registry lives."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
-
-
-def _row(version: registry.Version, aliases: registry.Aliases) -> dict[str, Any]:
-    tested = [
-        (key, held) for key, held in sorted(version.metrics.items()) if key.startswith("test.") and not is_bound(key)
-    ]
-    return {
-        "name": version.name,
-        "version": version.version,
-        "aliases": list(aliases.of(version.version)),
-        "created": version.created,
-        "test": ", ".join(f"{key.removeprefix('test.')} {metric_text(held)}" for key, held in tested[:2]),
-        "decided": _decided(aliases.decided(version.version)),
-        "compared": aliases.decided(version.version).get("compared"),
-        "run": version.run,
-    }
-
-
-def _decided(move: dict[str, Any]) -> str:
-    """Return what decided about a version: the metric of both models and whether they differ beyond noise."""
-    compared = move.get("compared")
-    if compared is None:
-        return str(move.get("reason", "")).partition(":")[0]
-    noise = {True: ", more than noise", False: ", may be noise", None: ""}[compared["beyond_noise"]]
-    both = [metric_text(compared[name]) for name in ("candidate", "champion")]
-    return f"{compared['metric']} {both[0]}, {both[1]} for version {compared['version']}{noise}"
 
 
 def _print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
@@ -80,7 +53,7 @@ def list_models(
             raise registry.unknown_model(workspace, name)
         for number in numbers:
             try:
-                rows.append(_row(registry.read_version(workspace, model, number), aliases))
+                rows.append(registry.version_row(registry.read_version(workspace, model, number), aliases))
             except StorageError as error:
                 damaged.append(error)
     if rows and not as_json:

@@ -22,6 +22,7 @@ from gnnflow.registry.aliases import (
     read_aliases,
     rollback,
 )
+from gnnflow.registry.rows import version_row
 from gnnflow.registry.scores import ScoreRecord, find_score, find_scoring, last_score, read_scores
 from gnnflow.registry.signature import Signature, misfits, other_columns, signature_of
 from gnnflow.registry.versions import Version, git_revision, list_models, read_version, register, unknown_model
@@ -50,4 +51,5 @@ __all__ = [
     "rollback",
     "signature_of",
     "unknown_model",
+    "version_row",
 ]

@@ -83,6 +83,13 @@ def outcome_if_done(stage: str, config: Config, *, say: Callable[[str], None]) -
     return perform(context, stage).summary() if is_done(context, stage) else None
 
 
+def artifact_of(stage: str, config: Config) -> str:
+    """Return the folder of a stage's artifact, whether or not it is made yet."""
+    from gnnflow.stages.base import resolve_here
+
+    return resolve_here(config).artifact(stage)
+
+
 def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
     """Run a stage from inside a Dask task and report under a submission's name. content: the config as values."""
     from distributed import get_worker, worker_client

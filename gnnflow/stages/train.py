@@ -21,6 +21,7 @@ from gnnflow.stages.link_facts import tell_link_facts
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.resolve import memory_limit
 from gnnflow.storage.filesystem import join
+from gnnflow.storage.workspace import HISTORY
 from gnnflow.storage.writing import remove_tree
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from gnnflow.train.curves import Curves, Sink
     from gnnflow.train.job import Shards, StoredGraph, TrainJob
     from gnnflow.train.trainer import TrainResult
-
-_HISTORY = "history.jsonl"
 
 
 def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
@@ -199,7 +198,7 @@ def open_curves(run: StageRun) -> Curves:
     from gnnflow.train.curves import Curves, HistoryFile
 
     fingerprint, name = run.artifact.rsplit("/", 1)[1], run.config.name
-    sinks: dict[str, Sink] = {_HISTORY: HistoryFile(join(run.rounds.work, _HISTORY))}
+    sinks: dict[str, Sink] = {HISTORY: HistoryFile(join(run.rounds.work, HISTORY))}
     if "tensorboard" in run.config.train.log:
         from gnnflow.train.tensorboard import TensorBoard
 

@@ -20,6 +20,8 @@ from gnnflow.storage.filesystem import CONTENT, absolute, exists, has_pattern, i
 MANIFEST = "manifest.json"
 RUN = "run.json"
 VERSION = "version.json"
+# the learning curves so far, in the work folder of a training
+HISTORY = "history.jsonl"
 # the files of a saved model, which `layers/saved.py` reads and writes
 WEIGHTS = "model.safetensors"
 DESCRIPTION = "model.json"

@@ -59,8 +59,8 @@ class CompareOperator(BaseOperator):
             raise AirflowFailException(str(error)) from None
         for line in result.lines:
             self.log.info(line)
-        self.links[ComparisonLink.xcom_key] = result.page
-        ti.xcom_push(key=ComparisonLink.xcom_key, value=web_address(result.page))
+        self.links[ComparisonLink.xcom_key] = web_address(result.page)
+        ti.xcom_push(key=ComparisonLink.xcom_key, value=self.links[ComparisonLink.xcom_key])
         outcome = {
             "page": result.page,
             "table": result.table,

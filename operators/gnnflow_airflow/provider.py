@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_LINKS = ("ReportLink", "DashboardLink", "PredictionsLink", "ComparisonLink")
+_LINKS = ("ReportLink", "DashboardLink", "PredictionsLink", "CurvesLink", "ComparisonLink")
 
 
 def get_provider_info() -> dict[str, Any]:

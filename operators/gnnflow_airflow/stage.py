@@ -20,7 +20,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow.sdk import Asset, BaseOperator
+from airflow.sdk import Asset, BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from gnnflow.remote.task_log import SECONDS_BETWEEN
@@ -55,7 +55,7 @@ class StageOperator(BaseOperator):
 
     stage: ClassVar[str]
     template_fields: Sequence[str] = ("config", "overrides", "workspace", "cluster_address")
-    operator_extra_links = (ReportLink(), DashboardLink(), PredictionsLink())
+    operator_extra_links: tuple[BaseOperatorLink, ...] = (ReportLink(), DashboardLink(), PredictionsLink())
     ui_color = "#e8f1ee"
 
     def __init__(
@@ -94,6 +94,7 @@ class StageOperator(BaseOperator):
         config = self._read_config()
         if self.stage in every_stage() and self.stage not in run_chain(config):
             raise AirflowSkipException(f"a run of this config has no stage {self.stage}")
+        self._begin(context, config)
         endpoint = self._endpoint(config)
         if endpoint is None:
             return self._done(context, self._run_here(config))
@@ -116,7 +117,8 @@ class StageOperator(BaseOperator):
         # This is another process than the one that submitted the stage, and it stores the links again when it ends.
         # All siblings of a mapped task have stored one, so pull by index.
         ti = context["ti"]
-        self.links[DashboardLink.xcom_key] = ti.xcom_pull(key=DashboardLink.xcom_key, map_indexes=ti.map_index) or ""
+        for link in self.operator_extra_links:
+            self.links[link.xcom_key] = ti.xcom_pull(key=link.xcom_key, map_indexes=ti.map_index) or ""
         if event["kind"] == "finished":
             return self._done(context, event)
         if event["kind"] == "failed":
@@ -154,6 +156,9 @@ class StageOperator(BaseOperator):
         from gnnflow_airflow.lineage import lineage_of
 
         return lineage_of(self.stage, self._read_config(), self.outcome) if self.outcome else None
+
+    def _begin(self, context: Context, config: Config) -> None:
+        """Announce the work before it begins; by default there is nothing to say."""
 
     def _read_config(self) -> Config:
         from gnnflow.graph.errors import GnnflowError
@@ -317,8 +322,8 @@ class StageOperator(BaseOperator):
         from gnnflow_airflow.links import web_address
 
         if uri:
-            self.links[key] = uri
-            context["ti"].xcom_push(key=key, value=web_address(uri))
+            self.links[key] = web_address(uri)
+            context["ti"].xcom_push(key=key, value=self.links[key])
 
 
 @contextlib.contextmanager

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gnnflow.config import STAGES
+from gnnflow_airflow.links import CurvesLink
+from gnnflow_airflow.places import find_address
 from gnnflow_airflow.stage import StageOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from gnnflow.config import Config
 
 
 class IngestOperator(StageOperator):
@@ -34,6 +43,20 @@ class TrainOperator(StageOperator):
     """Train the model; a run that was killed continues at its checkpoint."""
 
     stage = "train"
+    operator_extra_links = (CurvesLink(), *StageOperator.operator_extra_links)
+
+    def _begin(self, context: Context, config: Config) -> None:
+        """Link to the learning curves, where their workspace has pages."""
+        from gnnflow.graph.errors import GnnflowError
+        from gnnflow.remote.driver import artifact_of
+        from gnnflow.storage.filesystem import join
+
+        if not find_address(join(config.workspace, "artifacts")):
+            return
+        try:
+            self._link(context, CurvesLink.xcom_key, artifact_of(self.stage, config))
+        except GnnflowError as error:
+            self.log.info("cannot tell from here where the learning curves are: %s", error)
 
 
 class InferOperator(StageOperator):

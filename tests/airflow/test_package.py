@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -37,6 +38,19 @@ def test_everything_the_provider_names_can_be_imported():
     info = get_provider_info()
     named = [each["hook-class-name"] for each in info["connection-types"]] + info["extra-links"]
     assert all(import_string(name) for name in named)
+
+
+@pytest.mark.airflow
+def test_the_plugin_is_one_that_airflow_loads_and_imports_no_page_by_itself():
+    pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+    from airflow.plugins_manager import is_valid_plugin
+    from airflow.sdk.module_loading import import_string
+
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    place = project["entry-points"]["airflow.plugins"]["gnnflow"]
+    assert is_valid_plugin(import_string(place.replace(":", ".")))
+    code = f"import sys, {place.partition(':')[0]}; print('gnnflow_airflow.pages.app' in sys.modules)"
+    assert run_python(code, REPOSITORY, REPOSITORY / "operators") == "False"
 
 
 def test_what_runs_on_a_worker_imports_nothing_of_airflow():

@@ -137,6 +137,7 @@ class System:
             "GNNFLOW_RETRY_SECONDS": "2",
             "GNNFLOW_POLL_SECONDS": "1",
             "GNNFLOW_LINKS": f"s3://={self.s3['AWS_ENDPOINT_URL']}/",
+            "GNNFLOW_WORKSPACES": " ".join(f"{name}=s3://live-{name}-by-form/runs" for name in ("cora", "generated")),
             "GNNFLOW_EXPERIMENTS": str(self.home / "experiments"),
             "GNNFLOW_RETRAIN_CONFIG": str(self.retrain_config),
             # Once a year, at the minute this system starts: a DAG that starts its clock soon after its last date runs

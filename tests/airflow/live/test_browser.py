@@ -6,8 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-import s3fs
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 pytest.importorskip("playwright", reason="needs playwright: pip install -r tests/airflow/requirements.txt")
@@ -107,10 +107,22 @@ def test_a_person_runs_the_pipeline_from_the_form(live, page, graph: LiveGraph, 
     button = page.get_by_role("link", name="Report")
     button.scroll_into_view_if_needed()
     page.screenshot(path=screenshots / "links.png")
-    report = run.xcom("run")["report"]
-    assert button.get_attribute("href") == report.replace("s3://", f"{live.s3['AWS_ENDPOINT_URL']}/")
-    # The bucket is private, so the page is looked at in a copy.
-    s3fs.S3FileSystem(skip_instance_cache=True).get(report, str(tmp_path / "report.html"))
-    page.goto((tmp_path / "report.html").as_uri())
-    expect(page.get_by_text(typed["name"]).first).to_be_visible()
-    page.screenshot(path=screenshots / "report.png")
+    below = run.xcom("run")["run"].removeprefix(f"{values['workspace']}/")
+    pages = f"{base}/gnnflow/{graph.name}"
+    assert button.get_attribute("href") == f"{pages}/{below}/report.html"
+    training = run.xcom("train")["artifact"].removeprefix(f"{values['workspace']}/")
+    paths = {"report": f"{below}/report.html", "predictions": f"{below}/predictions", "curves": training, "runs": ""}
+    for name, path in paths.items():
+        page.goto(f"{pages}/{path}")
+        # a report is in a frame without Airflow's cookies
+        shown = page.frame_locator("iframe") if name == "report" else page
+        expect(shown.get_by_role("heading").first).to_be_visible()
+        page.screenshot(path=screenshots / f"airflow-{name}.png")
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.screenshot(path=screenshots / f"airflow-{name}-390.png")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.set_viewport_size({"width": 1280, "height": 1000})
+    with page.expect_download() as download:
+        page.goto(f"{pages}/{below}/predictions")
+        page.get_by_text("Download as Parquet").click()
+    assert pq.read_table(download.value.path()).equals(run.predictions())

@@ -1,0 +1,36 @@
+"""A version as a row for people: its aliases, its test scores, and what decided about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnnflow.graph.labels import is_bound, metric_text
+from gnnflow.registry.aliases import Aliases
+from gnnflow.registry.versions import Version
+
+
+def version_row(version: Version, aliases: Aliases) -> dict[str, Any]:
+    """Return plain values of a version: two of its test scores as text, and the last decision about it."""
+    tested = [
+        (key, held) for key, held in sorted(version.metrics.items()) if key.startswith("test.") and not is_bound(key)
+    ]
+    return {
+        "name": version.name,
+        "version": version.version,
+        "aliases": list(aliases.of(version.version)),
+        "created": version.created,
+        "test": ", ".join(f"{key.removeprefix('test.')} {metric_text(held)}" for key, held in tested[:2]),
+        "decided": _decided(aliases.decided(version.version)),
+        "compared": aliases.decided(version.version).get("compared"),
+        "run": version.run,
+    }
+
+
+def _decided(move: dict[str, Any]) -> str:
+    """Return what decided about a version: the metric of both models and whether they differ beyond noise."""
+    compared = move.get("compared")
+    if compared is None:
+        return str(move.get("reason", "")).partition(":")[0]
+    noise = {True: ", more than noise", False: ", may be noise", None: ""}[compared["beyond_noise"]]
+    both = [metric_text(compared[name]) for name in ("candidate", "champion")]
+    return f"{compared['metric']} {both[0]}, {both[1]} for version {compared['version']}{noise}"

@@ -1,0 +1,363 @@
+"""Reads a workspace for its pages, and nothing outside it.
+
+A name of an address is looked up in the list of its folder's names, so it never becomes a path by itself. A folder or
+file is read only if it lies in the workspace after links are resolved, since people who write into a workspace may not
+read everything that Airflow can.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gnnflow import registry
+from gnnflow.graph.errors import GnnflowError, StorageError
+from gnnflow.graph.labels import AUTO, metric_text
+from gnnflow.graph.run_facts import TrainFacts
+from gnnflow.report.judging import headline_key
+from gnnflow.storage.attempts import ATTEMPT, list_attempts
+from gnnflow.storage.filesystem import (
+    absolute,
+    age_of,
+    exists,
+    is_below,
+    join,
+    list_names,
+    open_arrow,
+    read_bytes,
+    require_file,
+    size_of,
+)
+from gnnflow.storage.manifest import committed, read_facts, read_manifest
+from gnnflow.storage.run_folder import (
+    METRICS,
+    age_of_run,
+    list_runs,
+    metric_of,
+    prediction_files,
+    read_metrics,
+    read_run,
+)
+from gnnflow.storage.tables import iter_artifact_table
+from gnnflow.storage.verified import remedy
+from gnnflow.storage.workspace import HISTORY, MANIFEST, RUN, Workspace
+
+if TYPE_CHECKING:
+    from gnnflow_airflow.places import Place
+
+COMPARISON = "comparison.html"
+_MOST_BYTES = 64 << 20  # of a page that is read whole; reports have a few hundred kilobytes
+_MOST_ROWS = 100
+_MOST_CELL = 120  # characters
+_MOST_ITEMS = 6  # of a list in a cell
+_BATCH_ROWS = 1 << 16
+_NOT_A_RECORD = (KeyError, TypeError, AttributeError, ValueError)
+_COLUMN = re.compile(r"[a-z][a-z0-9_@]{0,60}")
+
+
+class AbsentError(Exception):
+    """The workspace has nothing under an address."""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run in the list of a workspace. key: its folder's name; path: of its pages, empty where it has none."""
+
+    name: str
+    key: str
+    path: str
+    age: float
+    status: str
+    score: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """The first rows of predictions as texts; whole: there are no others."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Training:
+    """The course of a training: one row of figures for each epoch of each fit. status: complete, running or absent."""
+
+    status: str
+    fits: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
+    metric: str = ""
+    best_epoch: int | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model with its versions, newest first. damaged: why a version cannot be read."""
+
+    name: str
+    aliases: registry.Aliases
+    versions: Sequence[dict[str, Any]]
+    damaged: Sequence[str]
+
+
+def find_folder(place: Place, *names: str) -> str:
+    """Return the folder of these names below each other. Raises AbsentError where the workspace has none."""
+    folder = place.uri
+    for name in names:
+        if name not in list_names(folder):
+            raise AbsentError
+        folder = join(folder, name)
+    if not _is_inside(place, folder):
+        raise AbsentError
+    return folder
+
+
+def find_file(place: Place, folder: str, name: str) -> str:
+    """Return a file below a folder of the workspace. Raises AbsentError where there is none, or it lies elsewhere."""
+    uri = join(folder, name)
+    if not _is_inside(place, uri) or not exists(uri):
+        raise AbsentError
+    require_file(uri)
+    return uri
+
+
+def _is_inside(place: Place, uri: str) -> bool:
+    try:
+        return is_below(uri, place.uri)
+    except StorageError:  # another scheme, or one that is not installed
+        return False
+
+
+def read_page(place: Place, folder: str, name: str) -> bytes:
+    """Return an HTML file that a stage wrote."""
+    uri = find_file(place, folder, name)
+    if (size_of(uri) or 0) > _MOST_BYTES:
+        raise StorageError(f"is larger than {_MOST_BYTES >> 20} MiB", where=uri, fix="Open it where it lies.")
+    return read_bytes(uri)
+
+
+def list_rows(place: Place, *, most: int) -> list[RunRow]:
+    """Return the latest runs of the workspace, the last one first; a damaged one with its problem."""
+    workspace = Workspace.at(place.uri)
+    complete = [uri for uri in list_runs(workspace) if _is_inside(place, join(uri, RUN))]
+    rows = [_run_row(place, uri) for uri in complete[-most:]]
+    rows += [
+        RunRow(each.name, each.uri.split("/")[-1], "", each.age, each.status, problem=each.problem)
+        for each in list_attempts(workspace)[-most:]
+        if _is_inside(place, join(each.uri, ATTEMPT))
+    ]
+    return sorted(rows, key=lambda row: row.age)[:most]
+
+
+def _run_row(place: Place, uri: str) -> RunRow:
+    path, (name, key) = place.find_path(uri), uri.split("/")[-2:]
+    try:
+        return RunRow(name, key, path, age_of_run(uri), "complete", score_of(place, uri))
+    except AbsentError:
+        return RunRow(name, key, path, 0.0, "damaged", problem="one of its files is missing or outside the workspace")
+    except (GnnflowError, *_NOT_A_RECORD) as error:
+        return RunRow(name, key, path, 0.0, "damaged", problem=str(error))
+
+
+def score_of(place: Place, run: str) -> str:
+    """Return the headline of a run as text; empty without one."""
+    find_file(place, run, METRICS)
+    record, metrics = _read_record(place, run), read_metrics(run)
+    # the facts of training know what `auto` stood for, but a record may name a place anywhere
+    trained = _is_inside(place, join(record["artifacts"]["train"], MANIFEST))
+    metric = metric_of(record) if trained else str(record["config"]["train"]["metric"])
+    key = headline_key(metrics, "" if metric == AUTO else metric)
+    return "" if key is None else f"{key} {metric_text(metrics[key])}"
+
+
+def _read_record(place: Place, run: str) -> dict[str, Any]:
+    """Return a run's record, if it and what it takes to list its files lie in the workspace."""
+    find_file(place, run, RUN)
+    try:
+        record = read_run(run)
+        listing = str(record["artifacts"].get("infer", place.uri))
+    except _NOT_A_RECORD as error:
+        raise StorageError(f"is not a run's record ({error})", where=join(run, RUN), fix=remedy(run, RUN)) from error
+    if "files" not in record and not _is_inside(place, listing):
+        raise AbsentError
+    return record
+
+
+def list_comparisons(place: Place) -> list[tuple[str, str, float]]:
+    """Return name, path and age of each comparison, the latest first."""
+    above, found = join(place.uri, "comparisons"), []
+    for name in list_names(above):
+        for key in list_names(join(above, name)):
+            page = join(above, name, key, COMPARISON)
+            if _is_inside(place, page) and (age := age_of(page)) is not None:
+                found.append((name, place.find_path(page), age))
+    return sorted(found, key=lambda each: each[2])
+
+
+def list_trainings(place: Place) -> list[tuple[str, float]]:
+    """Return fingerprint and age of the trainings that have not ended, the latest first."""
+    above = join(place.uri, "work", "train")
+    found = [
+        (name, age)
+        for name in list_names(above)
+        if _is_inside(place, join(above, name)) and (age := age_of(join(above, name, HISTORY))) is not None
+    ]
+    return sorted(found, key=lambda each: each[1])
+
+
+def read_training(place: Place, fingerprint: str) -> Training:
+    """Return the course of a training from its manifest, or while it runs from its history file."""
+    above = join(place.uri, "artifacts", "train")
+    if fingerprint in list_names(above) and committed(artifact := join(above, fingerprint)):
+        find_file(place, artifact, MANIFEST)
+        facts = read_facts(artifact, read_manifest(artifact), TrainFacts)
+        return Training("complete", {"train": facts.history}, facts.metric, facts.best_epoch)
+    work = join(place.uri, "work", "train")
+    if fingerprint not in list_names(work) or HISTORY not in list_names(join(work, fingerprint)):
+        return Training("absent")
+    return Training("running", _fits(read_page(place, join(work, fingerprint), HISTORY)))
+
+
+def _fits(content: bytes) -> dict[str, list[dict[str, float]]]:
+    """Return the rows of a history file by fit; what is not a figure of an epoch is left out."""
+    fits: dict[str, list[dict[str, float]]] = {}
+    for line in content.splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(row, dict):
+            continue
+        figures = {key: float(each) for key, each in row.items() if _COLUMN.fullmatch(key) and _is_figure(each)}
+        if math.isfinite(figures.get("epoch", math.nan)):
+            fits.setdefault(str(row.get("fit", "train")), []).append(figures)
+    return fits
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300  # noqa: PLR2004
+
+
+def predictions_of(place: Place, folder: str) -> tuple[str, ...]:
+    """Return the names of a folder's files of predictions. Raises AbsentError without one, or if one lies elsewhere."""
+    if exists(join(folder, MANIFEST)):
+        find_file(place, folder, MANIFEST)
+    else:
+        _read_record(place, folder)
+    names = prediction_files(folder)
+    for name in names:
+        find_file(place, folder, name)
+    if not names:
+        raise AbsentError
+    return names
+
+
+def first_rows(folder: str, names: Sequence[str]) -> FirstRows:
+    """Return the first rows of predictions. Files are not verified, which would read all of each."""
+    columns: list[str] = []
+    rows: list[list[str]] = []
+    for name in names:
+        where = join(folder, name)
+        try:
+            with open_arrow(where) as stream:
+                file = pq.ParquetFile(stream)
+                columns = file.schema_arrow.names
+                for batch in file.iter_batches(_MOST_ROWS + 1):
+                    rows += [[_cell_text(each) for each in row.values()] for row in batch.to_pylist()]
+                    if len(rows) > _MOST_ROWS:
+                        return FirstRows(columns, rows[:_MOST_ROWS], whole=False)
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(f"cannot be read as Parquet ({error})", where=where, fix="It is damaged.") from error
+    return FirstRows(columns, rows, whole=True)
+
+
+def _cell_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        more = f", ... {len(value)} values" if len(value) > _MOST_ITEMS else ""
+        return f"[{', '.join(map(_cell_text, value[:_MOST_ITEMS]))}{more}]"
+    text = "" if value is None else str(value)
+    return text if len(text) <= _MOST_CELL else f"{text[:_MOST_CELL]}..."
+
+
+class _Written(io.RawIOBase):
+    """A file that Parquet is written to and that hands out what was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, content: Any) -> int:
+        """Keep bytes."""
+        part = bytes(content)
+        self._parts.append(part)
+        self._size += len(part)
+        return len(part)
+
+    def tell(self) -> int:
+        """Return the number of bytes so far."""
+        return self._size
+
+    def take(self) -> bytes:
+        """Return the bytes since the last call."""
+        taken = b"".join(self._parts)
+        self._parts.clear()
+        return taken
+
+
+def stream_parquet(folder: str, names: Sequence[str]) -> Iterator[bytes]:
+    """Yield all predictions as one Parquet file, in pieces; each file is verified before it is read."""
+    with open_arrow(join(folder, names[0])) as stream:
+        schema: pa.Schema = pq.ParquetFile(stream).schema_arrow
+    file = _Written()
+    with pq.ParquetWriter(file, schema) as writer:
+        for name in names:
+            for table in iter_artifact_table(folder, name, batch_rows=_BATCH_ROWS):
+                writer.write_table(table)
+                yield file.take()
+    yield file.take()
+
+
+def list_models(place: Place) -> list[Model]:
+    """Return the models of the workspace's registry."""
+    folder = join(place.uri, "registry")
+    if not exists(folder):
+        return []
+    if not _is_inside(place, folder):
+        raise AbsentError
+    names = [name for name in registry.list_models(place.uri) if _is_inside(place, join(folder, name))]
+    return [read_model(place, name) for name in names]
+
+
+def read_model(place: Place, name: str) -> Model:
+    """Return a model with its versions. Raises AbsentError where the registry has none of that name."""
+    find_folder(place, "registry", name)
+    aliases = registry.read_aliases(place.uri, name)
+    versions, damaged = [], []
+    for number in registry.published_versions(place.uri, name)[::-1]:
+        try:
+            version = registry.read_version(place.uri, name, number)
+        except GnnflowError as error:
+            damaged.append(str(error))
+        else:
+            row = registry.version_row(version, aliases)
+            inside = exists(join(version.run, RUN)) if _is_inside(place, version.run) else False
+            versions.append({**row, "path": place.find_path(absolute(version.run)) if inside else ""})
+    if not versions and not damaged:
+        raise AbsentError
+    return Model(name, aliases, versions, damaged)

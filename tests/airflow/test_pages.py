@@ -1,0 +1,406 @@
+"""The pages of workspaces: who sees them, what they never serve, and what they do to the registry."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urljoin
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+
+from gnnflow import registry
+from gnnflow.config.matrix import RunRow
+from gnnflow.stages import pipeline
+from gnnflow.stages.comparison import compare_runs
+from gnnflow.storage.documents import read_document, write_document
+from tests.airflow.running import TRAIN
+from tests.small_graphs import graph_config, write_graph
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+HOSTILE = "<script>alert(document.cookie)</script>"
+SECRET = "not-for-this-page"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A workspace with two published runs of nodes with hostile ids, their comparison, and a secret next to it."""
+    folder = tmp_path_factory.mktemp("pages")
+    write_graph(folder, string_ids=True)
+    for name, columns in (("nodes", ("id",)), ("edges", ("src", "dst"))):
+        table = pq.read_table(folder / f"{name}.parquet")
+        for column in columns:
+            ids = pa.array([f"{HOSTILE}{each}" for each in table[column].to_pylist()])
+            table = table.set_column(table.schema.get_field_index(column), column, ids)
+        pq.write_table(table, folder / f"{name}.parquet")
+    (folder / "secret").mkdir()
+    (folder / "runs" / "inner").mkdir(parents=True)  # in the workspace, and no run
+    for above in (folder, folder / "secret", folder / "runs" / "inner"):
+        (above / "report.html").write_text(SECRET)
+    config = graph_config(folder, train=TRAIN)
+    runs = [pipeline.run_quietly(config.model_copy(update={"seed": seed})).uri for seed in (0, 1)]
+    for uri in runs:
+        registry.register(config.workspace, uri, name="small")
+    registry.promote(config.workspace, "small", 1)
+    rows = [RunRow(f"{HOSTILE}{seed}", HOSTILE, {"model": HOSTILE}, seed) for seed in (0, 1)]
+    found = {row.label: uri for row, uri in zip(rows, runs, strict=True)}
+    compare_runs(rows, found, name="sweep", workspace=config.workspace)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(airflow_db):
+    """Airflow's application and ours below it, as the API server mounts it."""
+    from airflow.api_fastapi.app import init_auth_manager
+    from fastapi import FastAPI
+
+    from gnnflow_airflow.plugin import GnnflowPlugin
+
+    server = FastAPI()
+    init_auth_manager(server)
+    (made,) = GnnflowPlugin().fastapi_apps
+    server.mount(made["url_prefix"], made["app"])
+    return server, made["app"]
+
+
+@pytest.fixture
+def sign_in(pages, folder, monkeypatch):
+    """A function that returns the client of a user with a role; None is nobody."""
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi.testclient import TestClient
+
+    server, app = pages
+    monkeypatch.setenv("GNNFLOW_WORKSPACES", f"fraud={folder}/runs")
+
+    def client(role, name="ann"):
+        app.dependency_overrides = {}
+        if role is not None:
+            app.dependency_overrides[get_user] = lambda: SimpleAuthManagerUser(username=name, role=role)
+        return TestClient(server, follow_redirects=False)
+
+    yield client
+    app.dependency_overrides = {}
+
+
+def paths_of(folder: Path) -> dict[str, str]:
+    """Return an address of each kind of page, and of the download and the sealed files."""
+    below = folder / "runs"
+    run = min(each.parent for each in below.glob("runs/small/*/run.json")).relative_to(below)
+    comparison = next(below.glob("comparisons/*/*/comparison.html")).relative_to(below)
+    training = next(below.glob("artifacts/train/*")).relative_to(below)
+    return {
+        "places": "",
+        "place": "fraud/",
+        "report": f"fraud/{run}/report.html",
+        "sealed": f"fraud/sealed/{run}/report.html",
+        "predictions": f"fraud/{run}/predictions",
+        "download": f"fraud/{run}/predictions.parquet",
+        "comparison": f"fraud/{comparison}",
+        "sealed comparison": f"fraud/sealed/{comparison}",
+        "training": f"fraud/{training}",
+        "registry": "fraud/registry",
+    }
+
+
+@contextlib.contextmanager
+def forged_run(folder: Path, name: str, **changed: object):
+    """Keep a run whose record somebody wrote by hand: a run's with other values, None for a key left out."""
+    small = folder / "runs" / "runs" / "small"
+    record = read_document(str(next(small.glob("*/run.json"))), fix="")
+    held = {key: each for key, each in {**record, "run": name, **changed}.items() if each is not None}
+    (small / name).mkdir()
+    write_document(str(small / name / "run.json"), held)
+    shutil.copy(next(small.glob("*/metrics.json")), small / name)
+    try:
+        yield small / name
+    finally:
+        shutil.rmtree(small / name)
+
+
+def get(client, path):
+    return client.get(f"/gnnflow/{path}")
+
+
+def token_of(page) -> str:
+    return re.search(r'name="token" value="([^"]+)"', page.text)[1]
+
+
+class Links(HTMLParser):
+    """The addresses that a page leads to or loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found |= {value for key, value in attrs if key in {"href", "src"} and not value.startswith("data:")}
+
+
+def test_every_page_opens_for_a_viewer_and_no_link_of_any_is_dead(sign_in, folder):
+    client, left, seen = sign_in("VIEWER"), ["/gnnflow/"], set()
+    while left:
+        path = left.pop()
+        seen.add(path)
+        answer = client.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        if answer.headers["Content-Type"].startswith("text/html") and "/sealed/" not in path:
+            left += {urljoin(path, link) for link in Links(answer.text).found} - seen
+    expected = {f"/gnnflow/{path}" for name, path in paths_of(folder).items() if name != "training"}
+    assert expected <= seen
+
+
+def test_nobody_is_led_to_the_login_and_who_has_no_role_is_refused(sign_in, folder):
+    for path in paths_of(folder).values():
+        nobody = get(sign_in(None), path)
+        assert (nobody.status_code, "/auth/login" in nobody.headers["Location"]) == (302, True)
+        assert "next=" in nobody.headers["Location"]
+        if path:
+            assert get(sign_in(""), path).status_code == 403
+    assert "fraud" not in get(sign_in(""), "").text
+    assert sign_in(None).post("/gnnflow/fraud/registry/small/rollback").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "other/",
+        "fraud/runs/small/../report.html",
+        "fraud/runs/../secret/report.html",
+        "fraud/runs/%2e%2e/%2e%2e/report.html",
+        "fraud/sealed/runs/%2e%2e/%2e%2e/report.html",
+        "fraud/sealed/runs/%2e%2e/inner/report.html",
+        "fraud/sealed/runs/..%2f..%2fsecret/x/report.html",
+        "fraud/sealed/runs/..%2f../secret/report.html",
+        "fraud/sealed/runs/{folder}/secret/report.html",
+        "fraud/sealed/runs/%2F{folder}%2Fsecret/x/report.html",
+        "fraud/sealed/runs/small/file:%2f%2f{folder}%2fsecret/report.html",
+        "fraud/sealed/runs/small/http:%2f%2fexample.com/report.html",
+        "fraud/sealed/runs/small/*/report.html",
+        "fraud/sealed/runs/small/./report.html",
+        "fraud/sealed/runs/small/%00/report.html",
+        "fraud/sealed/runs/linked/out/report.html",
+        "fraud/sealed/runs/small/linked/report.html",
+        "fraud/runs/small/linked/predictions.parquet",
+        "fraud/runs/small/away/predictions",
+        "fraud/runs/small/away/predictions.parquet",
+        "fraud/artifacts/score/%2e%2e/predictions",
+        "fraud/artifacts/ingest/x",
+        "fraud/registry/small",
+    ],
+)
+def test_an_address_reaches_nothing_but_the_pages_of_a_workspace(sign_in, folder, path):
+    small = folder / "runs" / "runs" / "small"
+    for link, target in ((small.parent / "linked", folder), (small / "linked", folder / "secret")):
+        if not link.is_symlink():
+            link.symlink_to(target)
+    (folder / "out").mkdir(exist_ok=True)
+    name = "predictions/../../../../../secret/report.html"
+    with forged_run(folder, "away", files=[{"name": name, "size": len(SECRET), "sha256": "0" * 64}]):
+        answer = get(sign_in("ADMIN"), path.format(folder=folder))
+    assert answer.status_code == 404
+    assert SECRET not in answer.text
+
+
+def test_a_record_that_names_places_elsewhere_has_nothing_read_there(sign_in, folder, monkeypatch):
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    asked = []
+    for method in ("exists", "info", "ls", "_open", "cat_file"):
+        monkeypatch.setattr(MemoryFileSystem, method, lambda *_, **__: asked.append("read") or {})
+    places = dict.fromkeys(("ingest", "select", "flat", "train", "infer"), "memory://elsewhere/artifacts/stage/x")
+    client = sign_in("VIEWER")
+    with forged_run(folder, "unlisted", files=None, artifacts=places), forged_run(folder, "listed", artifacts=places):
+        listed = get(client, "fraud/")
+        opened = [get(client, f"fraud/runs/small/{name}/predictions").status_code for name in ("unlisted", "listed")]
+    assert (listed.status_code, opened, asked) == (200, [404, 404], [])
+    assert "outside the workspace" in listed.text
+
+
+def test_a_report_cannot_reach_the_cookies_of_airflow(sign_in, folder):
+    client, paths = sign_in("ADMIN"), paths_of(folder)
+    for name in ("sealed", "sealed comparison"):
+        policy = get(client, paths[name]).headers["Content-Security-Policy"]
+        rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split("; ")}
+        # an origin of its own; only the report's own script; nothing is loaded or sent
+        assert rules["sandbox"] == ["allow-scripts"]
+        assert rules["default-src"] == rules["form-action"] == ["'none'"]
+        assert [len(rules["script-src"]), rules["script-src"][0][:8]] == [1, "'sha256-"]
+    for name in ("report", "comparison"):
+        page = get(client, paths[name])
+        assert '<iframe sandbox="allow-scripts"' in page.text
+        assert "script-src" not in page.headers["Content-Security-Policy"]
+
+
+def test_texts_of_users_are_escaped_in_our_pages(sign_in, folder):
+    registry.promote(f"{folder}/runs", "small", 2, reason=HOSTILE)
+    registry.rollback(f"{folder}/runs", "small", reason=HOSTILE)
+    client, paths = sign_in("ADMIN"), paths_of(folder)
+    shown = {
+        name: get(client, path).text for name, path in paths.items() if "sealed" not in name and name != "download"
+    }
+    assert "&lt;script&gt;alert" in shown["predictions"]
+    assert "&lt;script&gt;alert" in shown["registry"]
+    assert [name for name, text in shown.items() if "<script" in text.lower()] == []
+
+
+def test_damaged_files_are_said_and_stop_no_other_page(sign_in, folder):
+    with forged_run(folder, "odd", artifacts=5), forged_run(folder, "bad") as bad:
+        shutil.copytree(
+            bad.parent / paths_of(folder)["predictions"].split("/")[-2] / "predictions", bad / "predictions"
+        )
+        for file in (bad / "predictions").iterdir():
+            file.write_bytes(b"PAR1")
+        client = sign_in("VIEWER")
+        listed = get(client, "fraud/").text
+        odd, bad_rows = (get(client, f"fraud/runs/small/{name}/predictions") for name in ("odd", "bad"))
+    assert (odd.status_code, bad_rows.status_code) == (409, 409)
+    assert "is not a run&#39;s record" in listed
+    assert "cannot be read as Parquet" in bad_rows.text
+
+
+def test_the_download_is_the_predictions(sign_in, folder):
+    paths = paths_of(folder)
+    answer = get(sign_in("VIEWER"), paths["download"])
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="predictions.parquet"'
+    written = folder / "runs" / paths["predictions"].removeprefix("fraud/")
+    assert pq.read_table(io.BytesIO(answer.content)).equals(
+        pq.read_table(written).select(pq.read_table(written).column_names)
+    )
+
+
+def test_curves_are_followed_while_training_runs(sign_in, folder):
+    client = sign_in("VIEWER")
+    work = folder / "runs" / "work" / "train" / ("0" * 64)
+    path = f"fraud/artifacts/train/{work.name}"
+    assert "has not reported an epoch yet" in get(client, path).text
+    work.mkdir(parents=True)
+    rows = [{"fit": HOSTILE, "epoch": epoch, "train_loss": 1 / epoch, "$_{": 1, HOSTILE: 2} for epoch in (1, 2, 3)]
+    lines = [*map(json.dumps, rows), "no json", "[]", '{"epoch": NaN}', '{"epoch": 1e999, "train_loss": Infinity}']
+    (work / "history.jsonl").write_text("\n".join(lines))
+    page = get(client, path).text
+    assert "epoch 3" in page
+    assert 'http-equiv="refresh"' in page
+    assert "<script" not in page
+    assert work.name[:12] in get(client, "fraud/").text
+    done = get(client, paths_of(folder)["training"]).text
+    assert "This training is complete" in done
+    assert 'http-equiv="refresh"' not in done
+
+
+def test_an_editor_promotes_and_rolls_back_and_the_history_has_the_name(sign_in, folder):
+    from airflow.models import Log
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    workspace, client = f"{folder}/runs", sign_in("USER", "eve")
+    registry.promote(workspace, "small", 1)
+    page = get(client, "fraud/registry")
+    form = {"token": token_of(page), "seen": "1"}
+    answer = client.post("/gnnflow/fraud/registry/small/promote", data={**form, "version": "2"})
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/gnnflow/fraud/registry")
+    assert registry.read_aliases(workspace, "small").champion == 2
+    stale = client.post("/gnnflow/fraud/registry/small/rollback", data=form)
+    assert (stale.status_code, registry.read_aliases(workspace, "small").champion) == (409, 2)
+    answer = client.post("/gnnflow/fraud/registry/small/rollback", data={**form, "seen": "2"})
+    assert answer.status_code == 303
+    aliases = registry.read_aliases(workspace, "small")
+    assert aliases.champion == 1
+    assert [move["reason"].endswith("in Airflow by eve") for move in aliases.history[-2:]] == [True, True]
+    with create_session() as session:
+        logged = session.execute(select(Log.event, Log.owner).order_by(Log.id.desc()).limit(2)).all()
+    assert [tuple(each) for each in logged] == [("gnnflow_rollback", "eve")] * 2
+
+
+def test_a_viewer_moves_no_model_nor_does_a_form_that_is_not_ours(sign_in, folder):
+    workspace, before = f"{folder}/runs", registry.read_aliases(f"{folder}/runs", "small")
+    editor = token_of(get(sign_in("USER", "eve"), "fraud/registry"))
+    viewer = sign_in("VIEWER", "vic")
+    assert "<form" not in get(viewer, "fraud/registry").text
+    for role, name, token, code in (
+        ("VIEWER", "vic", editor, 403),
+        ("USER", "mallory", editor, 403),
+        ("USER", "eve", "", 403),
+        ("USER", "eve", f"{editor}x", 403),
+    ):
+        form = {"token": token, "seen": str(before.champion), "version": "2"}
+        for action in ("promote", "rollback"):
+            answer = sign_in(role, name).post(f"/gnnflow/fraud/registry/small/{action}", data=form)
+            assert (answer.status_code, action) == (code, action)
+    for model, version, code in (("none", "2", 404), ("..", "2", 404), ("small", "9", 409), ("small", "x", 422)):
+        form = {"token": editor, "seen": str(before.champion), "version": version}
+        answer = sign_in("USER", "eve").post(f"/gnnflow/fraud/registry/{model}/promote", data=form)
+        assert answer.status_code in {code, 404 if model == ".." else code}
+    assert registry.read_aliases(workspace, "small") == before
+
+
+def test_permissions_are_those_of_the_dag_that_the_setting_names(sign_in, folder, monkeypatch):
+    from airflow.api_fastapi.app import get_auth_manager
+
+    asked = []
+    monkeypatch.setenv("GNNFLOW_WORKSPACES", f"fraud@gnnflow_retrain={folder}/runs")
+
+    def refuse(*, method, user, access_entity=None, details=None):
+        asked.append((method, details.id))
+        return False
+
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_dag", refuse)
+    answer = get(sign_in("ADMIN"), "fraud/?dag_id=gnnflow_pipeline")
+    assert (answer.status_code, asked) == (403, [("GET", "gnnflow_retrain")])
+
+
+@pytest.mark.parametrize("setting", ["fraud", "=s3://bucket", "../x=/srv", "a=/x a=/y"])
+def test_a_setting_that_cannot_be_read_says_so(monkeypatch, setting):
+    from gnnflow.graph.errors import ConfigError
+    from gnnflow_airflow.places import list_places
+
+    monkeypatch.setenv("GNNFLOW_WORKSPACES", setting)
+    with pytest.raises(ConfigError, match="GNNFLOW_WORKSPACES"):
+        list_places()
+
+
+def test_buttons_of_tasks_lead_to_pages_that_open(sign_in, folder, monkeypatch):
+    from gnnflow_airflow.compare import ComparisonLink
+    from gnnflow_airflow.links import web_address
+    from gnnflow_airflow.stages import CompleteRunOperator, TrainOperator
+
+    class Instance:
+        """Keeps what a task stores."""
+
+        map_index = -1
+
+        def __init__(self):
+            self.stored = {}
+
+        def xcom_push(self, *, key, value):
+            self.stored[key] = value
+
+    config = folder / "config.json"
+    config.write_text(graph_config(folder, train=TRAIN).model_dump_json())
+    client, addresses = sign_in("VIEWER"), {}
+    for operator in (TrainOperator, CompleteRunOperator):
+        task, instance = operator(task_id="task", config=str(config)), Instance()
+        task.execute({"ti": instance, "outlet_events": {}})
+        links = {link.name: link.get_link(task, ti_key=None) for link in task.operator_extra_links}
+        addresses |= {name: address for name, address in links.items() if address}
+        assert set(instance.stored.values()) == {address for address in links.values() if address}
+    addresses[ComparisonLink.name] = web_address(str(next(folder.glob("runs/comparisons/*/*/comparison.html"))))
+    assert set(addresses) == {"Report", "Predictions", "Curves", "Comparison"}
+    assert {name: client.get(address).status_code for name, address in addresses.items()} == dict.fromkeys(
+        addresses, 200
+    )
+    monkeypatch.delenv("GNNFLOW_WORKSPACES")
+    assert web_address(f"{folder}/runs/runs/small/x/report.html") == ""
+    monkeypatch.setenv("GNNFLOW_WORKSPACE", f"{folder}/runs")
+    assert web_address(f"{folder}/runs/runs/small/x/report.html").endswith("/gnnflow/default/runs/small/x/report.html")
