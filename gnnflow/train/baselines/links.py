@@ -63,9 +63,7 @@ def link_baselines(
     left_out: dict[str, str] = {kind: why for kind in kinds if (why := _obstacle(store, kind))}
     rule = PairRule(task, seed, filtered_links(store, task))
     splits = [split for split in ("valid", "test") if store.facts.splits.get(split)]
-    most = max(1, min(MOST_LINKS, MOST_SCORES // (1 + task.negatives.evaluation)))
-    pools = {split: pool_of_split(store, task, split, seed=seed) for split in splits}
-    ranked = {split: draw_links(store, rule, split, most=most, pool=pools[split]) for split in splits}
+    ranked = {split: draw_links(store, rule, split) for split in splits}
     metrics: dict[str, float] = {}
     test: dict[str, Array] = {}
     if "test" in ranked:
@@ -96,8 +94,15 @@ def _obstacle(store: GraphStore, kind: Baseline) -> str:
     return ""
 
 
-def draw_links(store: GraphStore, rule: PairRule, split: str, *, most: int, pool: IntArray) -> RankedLinks:
-    """Return up to `most` links of a split, those with the smallest hashes, and candidates from a pool of nodes."""
+def draw_links(
+    store: GraphStore, rule: PairRule, split: str, *, most: int = MOST_LINKS, pool: IntArray | None = None
+) -> RankedLinks:
+    """Return up to `most` links of a split, those with the smallest hashes, and their candidates.
+
+    pool: the nodes that candidates are drawn from; by default as many as the model's.
+    """
+    assert rule.task.kind == "link"
+    most = max(1, min(most, MOST_SCORES // (1 + rule.task.negatives.evaluation)))
     word, kept = seed_word("baseline links", rule.seed), None
     for part in range(store.num_partitions):
         pairs = store.pairs(part, ["src", "dst", "key", "split"])
@@ -108,6 +113,7 @@ def draw_links(store: GraphStore, rule: PairRule, split: str, *, most: int, pool
     sources, targets = (to_numpy(kept[name]).astype(np.int64) for name in ("src", "dst"))
     zeros = np.zeros_like(sources)
     drawn = StoredPairs(sources, targets, to_numpy(kept["key"]), zeros, zeros, zeros, None, None)
+    pool = pool_of_split(store, rule.task, split, seed=rule.seed) if pool is None else pool
     candidates = rule.candidates(drawn, np.arange(len(sources)), pool=pool, split=split, epoch=EVALUATION)
     return RankedLinks(sources, candidates)
 

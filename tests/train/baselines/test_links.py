@@ -30,7 +30,7 @@ def drawn(tmp_path: Path) -> tuple[GraphStore, links.RankedLinks, PairRule]:
     made = make_artifact(StageContext.of(config), "ingest")
     store = GraphStore.of(made.artifact, made.manifest)
     rule = PairRule(config.task, config.seed)
-    return store, links._draw_links(store, rule, "test"), rule
+    return store, links.draw_links(store, rule, "test"), rule
 
 
 def train_edges(store: GraphStore) -> set[tuple[int, int]]:
@@ -63,12 +63,9 @@ def test_popularity_counts_training_edges_alone(drawn: tuple[GraphStore, links.R
     assert np.array_equal(links._popularity(store, ranked), expected)
 
 
-def test_fewer_links_are_the_first_ones_of_all(
-    drawn: tuple[GraphStore, links.RankedLinks, PairRule], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fewer_links_are_the_first_ones_of_all(drawn: tuple[GraphStore, links.RankedLinks, PairRule]) -> None:
     store, ranked, rule = drawn
-    monkeypatch.setattr(links, "MOST_LINKS", 5)
-    fewer = links._draw_links(store, rule, "test")
+    fewer = links.draw_links(store, rule, "test", most=5)
     assert np.array_equal(fewer.candidates, ranked.candidates[:5])
 
 
@@ -82,7 +79,7 @@ def test_the_most_recent_candidate_is_the_one_with_the_last_training_edge(tmp_pa
     config = config_of(tmp_path, task=task, graph={"timestamp": "time"})
     made = make_artifact(StageContext.of(config), "ingest")
     store = GraphStore.of(made.artifact, made.manifest)
-    ranked = links._draw_links(store, PairRule(config.task, config.seed), "test")
+    ranked = links.draw_links(store, PairRule(config.task, config.seed), "test")
     last: dict[int, int] = {}
     for each in links._train_edges(store, ["dst", "time"]):
         for node, time in zip(each["dst"].tolist(), each["time"].tolist(), strict=True):
@@ -110,6 +107,6 @@ def test_candidates_are_the_models_own_where_it_trains_from_the_store(tmp_path: 
     drawn.clear()
     store = GraphStore.of(result.stages["ingest"].artifact, result.stages["ingest"].manifest)
     for split in ("valid", "test"):
-        ranked = links._draw_links(store, PairRule(config.task, config.seed), split)
+        ranked = links.draw_links(store, PairRule(config.task, config.seed), split)
         rows = np.concatenate([ranked.sources[:, None], ranked.candidates], axis=1)
         assert {tuple(row) for row in rows.tolist()} <= seen
