@@ -43,6 +43,7 @@ def _dag(uri: str, dag_id: str, *, owners: dict[tuple[str, str], str], is_known:
     if is_known:
         raise ConfigError("another file already has this DAG", where=uri, fix="Rename one of the files.")
     model = read_model(uri, read=text_near)
+    dag = retraining_dag(model, dag_id=dag_id, doc=doc)
     first = owners.setdefault((model.config.workspace, model.name), uri)
     if first != uri:
         raise ConfigError(
@@ -50,4 +51,4 @@ def _dag(uri: str, dag_id: str, *, owners: dict[tuple[str, str], str], is_known:
             where=uri,
             fix="Give one of them another name, such as `params: {name: fraud-eu}`.",
         )
-    return retraining_dag(model, dag_id=dag_id, doc=doc)
+    return dag
