@@ -66,11 +66,6 @@ class ModelFile(Section):
             raise problem("partitions are of assets, and none are named", key="assets", fix="Name one.")
         return self
 
-    @property
-    def asked(self) -> Approval | None:
-        """The approval, if a person decides."""
-        return Approval() if self.approval is True else self.approval or None
-
 
 @dataclass(frozen=True)
 class RetrainedModel:
@@ -87,6 +82,13 @@ class RetrainedModel:
     def name(self) -> str:
         """The name of the model in the registry."""
         return self.config.publish.name or self.config.name
+
+    @property
+    def approval(self) -> Approval | None:
+        """The approval, if the file or the config leaves the decision to a person."""
+        if isinstance(self.file.approval, Approval):
+            return self.file.approval
+        return Approval() if self.config.publish.approval else None
 
     def values(self, read: Callable[[str], str]) -> dict[str, Any]:
         """Return the values of the config as the model changes them, before variables and dates are filled in."""
@@ -128,6 +130,6 @@ def _values(file: ModelFile, source: str, read: Callable[[str], str]) -> dict[st
     is_path = isinstance(file.config, str)
     own = values_of(read(source), source=source) if is_path else refuse_experiment(file.config, source=source)
     changed = {**file.params, **{f"guards.{key}": value for key, value in file.guards.items()}}
-    if file.asked:
+    if file.approval:
         changed["publish.approval"] = True
     return dict(apply_overrides(own, [f"{key}={json.dumps(value)}" for key, value in changed.items()]))

@@ -31,17 +31,17 @@ class PromotionApproval(ApprovalOperator):  # type: ignore[misc,unused-ignore] #
     Skipped, and with it the promotion, if the version is not better or is in service already.
     """
 
-    def __init__(self, *, asked: Approval, notifiers: Sequence[Any] = (), **options: Any) -> None:
+    def __init__(self, *, asked: Approval, mails: Sequence[Any] = (), **options: Any) -> None:
         wait = None if asked.hours is None else timedelta(hours=asked.hours)
         super().__init__(
             subject="Promote the new version?",
             defaults=self.REJECT if wait else None,
             response_timeout=wait,
             assigned_users=[{"id": user, "name": user} for user in asked.users] or None,
-            notifiers=list(notifiers),
             execution_timeout=None,
             **options,
         )
+        self.mails = list(mails)
 
     def execute(self, context: Context) -> Any:
         """Show the comparison and wait for the answer."""
@@ -50,6 +50,11 @@ class PromotionApproval(ApprovalOperator):  # type: ignore[misc,unused-ignore] #
             raise AirflowSkipException(f"nothing to approve: {published['reason']}")
         self.subject = f"Promote {published['name']} version {published['version']}?"
         self.body = comparison_text(published)
+        for mail in self.mails:
+            try:
+                mail(context)
+            except Exception:  # a mail server that is down may not end the wait for an answer
+                self.log.exception("the request could not be mailed; it stands under Required Actions")
         return super().execute(context)
 
 

@@ -17,16 +17,18 @@ from gnnflow.graph.errors import ConfigError
 from gnnflow_airflow.build import default_args, prepare_options, stage_tasks
 from gnnflow_airflow.data_date import PARAM, data_date, fill_in
 from gnnflow_airflow.prepare import PrepareOperator
+from gnnflow_airflow.reasons import REASON
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from gnnflow.config import Config
-    from gnnflow_airflow.model_file import RetrainedModel
+    from gnnflow_airflow.model_file import Approval, RetrainedModel
     from gnnflow_airflow.stage import StageOperator
 
 FORCE = "force"
 _GUARDS = tuple(key for key in GuardsConfig.model_fields if key != "commands")
+_REASON = f"{{{{ (ti.xcom_pull(task_ids=task.task_id, key='{REASON}') or 'Its log says why.') | e }}}}"
 _CONFIG = "{{ ti.xcom_pull(task_ids='prepare') }}"
 
 
@@ -113,8 +115,12 @@ def retraining_dag(model: RetrainedModel, *, dag_id: str, doc: str) -> DAG:
         is_paused_upon_creation=True,
         max_active_runs=1,
         params=run_params(config),
-        default_args={**default_args(), "owner": file.owner, **({"pool": file.pool} if file.pool else {})},
-        on_failure_callback=_mails(file.alerts, "failed") or None,
+        default_args={
+            **default_args(),
+            "owner": file.owner,
+            "on_failure_callback": _mails(file.alerts, "failed", _REASON),
+            **({"pool": file.pool} if file.pool else {}),
+        },
         tags=["gnnflow", "model"],
     ) as dag:
         prepare = PrepareModelOperator(task_id="prepare", model=model, **prepare_options())
@@ -123,8 +129,8 @@ def retraining_dag(model: RetrainedModel, *, dag_id: str, doc: str) -> DAG:
         tasks["ingest"].inlets.extend(graph)
         tasks["score"].outlets.append(Asset(f"{config.name}/predictions"))
         prepare >> tasks["ingest"]
-        if file.asked:
-            _ask(model, tasks)
+        if model.approval:
+            _ask(model.approval, tasks, alerts=file.alerts)
     return dag
 
 
@@ -160,24 +166,22 @@ def _check_clock(clock: CronTriggerTimetable, expression: str) -> None:
         ) from None
 
 
-def _ask(model: RetrainedModel, tasks: Mapping[str, StageOperator]) -> None:
+def _ask(approval: Approval, tasks: Mapping[str, StageOperator], *, alerts: Sequence[str]) -> None:
     """Put the approval and the promotion between publication and scoring."""
     from gnnflow_airflow.promotion import PromoteOperator, PromotionApproval
 
-    asked = model.file.asked
-    assert asked is not None, "the model's file asks for approval"
-    approve = PromotionApproval(
-        task_id="approve", asked=asked, notifiers=_mails(model.file.alerts, "waits for approval"), retries=0
-    )
+    told = _mails(alerts, "waits for an answer", "It stands under Required Actions.")
+    approve = PromotionApproval(task_id="approve", asked=approval, mails=told, retries=0)
     promote = PromoteOperator(task_id="promote", config=_CONFIG, approval="approve")
     tasks["publish"] >> approve >> promote >> tasks["score"]
 
 
-def _mails(addresses: Sequence[str], event: str) -> list[Any]:
-    """Return the notifier that mails an event to the addresses through Airflow's SMTP connection; none without them."""
+def _mails(addresses: Sequence[str], event: str, text: str) -> list[Any]:
+    """Return the notifier that mails a task's event through Airflow's SMTP connection; none without addresses."""
     if not addresses:
         return []
     from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 
-    said = "{{ dag.dag_id }} " + event
-    return [SmtpNotifier(to=list(addresses), subject=said, html_content=f"<p>{said}: {{{{ run_id }}}}</p>")]
+    said = f"{{{{ dag.dag_id }}}}: {{{{ task.task_id }}}} {event}"
+    body = f"<p>{said} in the run {{{{ run_id | e }}}}.</p><p>{text}</p>"
+    return [SmtpNotifier(to=list(addresses), subject=said, html_content=body)]

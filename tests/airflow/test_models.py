@@ -6,7 +6,8 @@ import contextlib
 import json
 import logging
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,6 +69,24 @@ def run(dag_id="gnnflow_models.fraud", **options):
     return {ti.task_id: ti.state for ti in done.get_task_instances()}
 
 
+def backfill_of(dag):
+    """Return the runs that Airflow would begin for a backfill over the dates."""
+    from airflow.models.backfill import ReprocessBehavior, _do_dry_run
+    from airflow.utils.session import create_session
+
+    end = DAYS[-1] + timedelta(hours=23)
+    with create_session() as session:
+        found = _do_dry_run(
+            dag_id=dag.dag_id,
+            from_date=DAYS[0],
+            to_date=end,
+            reverse=False,
+            reprocess_behavior=ReprocessBehavior.NONE,
+            session=session,
+        )
+        return list(found)
+
+
 def relabel(folder):
     """Let a column tell the labels, so that what is trained is better than what is not by more than chance."""
     nodes = pq.read_table(folder / "nodes.parquet")
@@ -122,8 +141,9 @@ def test_a_backfill_reads_the_tables_of_each_date(folder):
     for day in DAYS:
         write_graph(folder.parent / f"{day:%Y-%m-%d}", seed=day.day)
     tables = {key: str(folder.parent / "{{ ds }}" / f"{key}.parquet") for key in ("nodes", "edges")}
-    workspace, name = write_model(folder, graph=tables, guards={"psi": None}, schedule="0 3 * * *")
-    dag = sync(read_folder().dags["gnnflow_models.fraud"])
+    workspace, name = write_model(folder, file="daily.yaml", graph=tables, guards={"psi": None}, schedule="0 3 * * *")
+    dag = sync(read_folder().dags["gnnflow_models.daily"])
+    assert [f"{info.logical_date:%d}" for info in backfill_of(dag)] == ["01", "02", "03", "04", "05"]
     assert "{{ ds }}" in dag.get_task("prepare").model.config.graph.nodes
     for day in DAYS:
         assert dag.test(logical_date=day).state == "success"
@@ -134,17 +154,33 @@ def test_a_backfill_reads_the_tables_of_each_date(folder):
     ]
     assert read == [str(folder.parent / f"{day:%Y-%m-%d}" / "nodes.parquet") for day in DAYS]
     # a run of today reads another date where a person says so
-    assert set(run(run_conf={"date": "2026-03-02"}).values()) == {"success"}
+    assert set(run("gnnflow_models.daily", run_conf={"date": "2026-03-02"}).values()) == {"success"}
     assert registry.published_versions(workspace, name) == versions
 
 
-def test_guards_are_raised_for_one_run_and_force_trains_again(folder):
+@pytest.fixture
+def mails(monkeypatch):
+    """Return the mails that were sent, in place of a mail server."""
+    from airflow.providers.smtp.hooks.smtp import SmtpHook
+
+    sent = []
+    server = SimpleNamespace(from_email="gnnflow@bank.example", send_email_smtp=lambda **mail: sent.append(mail))
+    monkeypatch.setattr(SmtpHook, "__enter__", lambda _: server)
+    monkeypatch.setattr(SmtpHook, "__exit__", lambda *_: None)
+    return sent
+
+
+def test_guards_are_raised_for_one_run_and_force_trains_again(folder, mails):
     home = folder.parent
     write_graph(home, num_nodes=60)
-    workspace, name = write_model(folder, guards={"psi": None, "label_rate": None})
+    workspace, name = write_model(folder, guards={"psi": None, "label_rate": None}, alerts=["risk@bank.example"])
     assert run()["score"] == "success"
+    assert mails == []
     write_graph(home, num_nodes=300)
     assert run()["guards"] == "failed"
+    (mail,) = mails
+    assert (mail["to"], mail["subject"]) == (["risk@bank.example"], "gnnflow_models.fraud: guards failed")
+    assert "300 nodes, 60 before" in mail["html_content"]
     assert run(run_conf={"guards.rows": "high"})["prepare"] == "failed"
     assert run(run_conf={"guards.rows": "9"})["score"] == "success"
     assert registry.published_versions(workspace, name) == (1, 2)
@@ -187,15 +223,16 @@ def answers(monkeypatch):
     return answer, asked
 
 
-def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers):
+def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers, mails):
     answer, asked = answers
     write_graph(folder.parent, num_nodes=240, num_edges=500)
     relabel(folder.parent)
-    workspace, name = write_model(folder, train={"epochs": 1, "lr": 1e-6}, approval=True)
+    workspace, name = write_model(folder, train={"epochs": 1, "lr": 1e-6}, approval=True, alerts=["risk@bank.example"])
     answer("Approve", "Reject", "Approve")
     assert set(run().values()) == {"success"}
     assert registry.read_aliases(workspace, name).champion == 1
     assert asked[-1][0] == f"Promote {name} version 1?"
+    assert [mail["subject"] for mail in mails] == ["gnnflow_models.fraud: approve waits for an answer"]
     write_model(folder, train={"epochs": 40, "lr": 0.02}, approval=True)
     rejected = run()
     assert (rejected["approve"], rejected["promote"], rejected["score"]) == ("success", "skipped", "success")
@@ -258,8 +295,6 @@ class TestDates:
             data_date({"params": {}, "partition_key": key})
 
     def test_the_date_is_the_params_else_the_runs(self):
-        from types import SimpleNamespace
-
         from gnnflow.graph.errors import ConfigError
         from gnnflow_airflow.data_date import data_date
 
