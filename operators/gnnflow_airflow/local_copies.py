@@ -1,4 +1,4 @@
-"""Local copies of small files and lists of names in object storage, for code that runs whenever a DAG file is parsed.
+"""Local copies of small files and of lists of names in object storage, for code in DAG files.
 
 Airflow parses a DAG file every few seconds, and once more in the process of each task. So what lies in object storage
 is read again only after GNNFLOW_MODELS_SECONDS, and at other times from this machine. An error is kept in the same way,

@@ -69,9 +69,9 @@ class ModelFile(Section):
 
 @dataclass(frozen=True)
 class RetrainedModel:
-    """A model's file with the config's path or URL, and the config as it is before a run fills in dates.
+    """A model's file, and its config before a run fills in dates.
 
-    source: the path or URL from whose folder the config's relative paths are seen.
+    source: the path or URL of the config, from whose folder its relative paths are seen.
     """
 
     file: ModelFile

@@ -114,6 +114,7 @@ def retraining_dag(model: RetrainedModel, *, dag_id: str, doc: str) -> DAG:
         catchup=False,
         is_paused_upon_creation=True,
         max_active_runs=1,
+        auto_register=False,  # Airflow would also find a DAG that its caller refuses afterwards, in place of the error
         params=run_params(config),
         default_args={
             **default_args(),

@@ -130,6 +130,14 @@ def test_twelve_models_are_twelve_dags_and_an_unreadable_file_breaks_only_its_ow
     assert seconds < 5
 
 
+def test_the_documented_file_has_keys_that_are_read():
+    from gnnflow_airflow.model_file import ModelFile
+
+    page = (REPOSITORY / "docs" / "airflow.md").read_text().partition("### Many models")[2]
+    written = yaml.safe_load(page.partition("```yaml")[2].partition("```")[0])
+    assert set(ModelFile.model_validate(written).model_dump()) - {"partitions"} == set(written)
+
+
 def test_the_process_of_a_task_reads_one_model(folder, monkeypatch):
     write_model(folder, file="ours.yaml")
     (folder / "theirs.yaml").write_text("config: [")
