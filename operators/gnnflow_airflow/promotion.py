@@ -15,6 +15,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from gnnflow.graph.labels import BOUNDS
 from gnnflow_airflow.reasons import keep_reason
 
 if TYPE_CHECKING:
@@ -101,13 +102,19 @@ def comparison_text(published: Mapping[str, Any]) -> str:
     lines = [f"{published['reason']}.", "", f"Run: `{published['run']}`", ""]
     theirs = f"version {published['in_service']} (in service)" if champion else "nothing to compare with"
     lines += [f"| | version {published['version']} (new) | {theirs} |", "|---|---|---|"]
-    names = sorted(candidate, key=lambda name: (name != f"test.{published['metric']}", name))
-    lines += [f"| {name} | {candidate[name]:.4g} | {_figure(champion.get(name))} |" for name in names]
+    names = [name for name in candidate if not name.endswith(BOUNDS)]
+    names.sort(key=lambda name: (name != f"test.{published['metric']}", name))
+    lines += [f"| {name} | {_figure(name, candidate)} | {_figure(name, champion)} |" for name in names]
     return "\n".join(lines)
 
 
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+def _figure(name: str, scores: Mapping[str, float]) -> str:
+    """Return a score with its interval, where that is known; nothing where there is no score."""
+    if name not in scores:
+        return ""
+    low, high = (scores.get(f"{name}{end}") for end in BOUNDS)
+    interval = "" if low is None or high is None else f" ({low:.4g} to {high:.4g})"
+    return f"{scores[name]:.4g}{interval}"
 
 
 def _published(context: Context) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -252,6 +253,10 @@ def test_a_better_model_goes_into_service_once_a_person_approves(folder, answers
     subject, body = asked[-1]
     assert subject == f"Promote {name} version 2?"
     assert "| | version 2 (new) | version 1 (in service) |" in body
+    assert re.search(
+        r"^\| test\.\w+ \| [\d.]+ \([\d.]+ to [\d.]+\) \| [\d.]+ \([\d.]+ to [\d.]+\) \|$", body, re.MULTILINE
+    )
+    assert "_low" not in body
     write_model(folder, train={"epochs": 1, "lr": 1e-7}, approval=True)
     worse = run()
     assert (worse["approve"], worse["promote"], worse["score"]) == ("skipped", "skipped", "success")
@@ -265,6 +270,7 @@ def test_a_partition_names_the_tables_of_its_run(folder):
     write_model(folder, graph=graph, partitions=True)
     dag = read_folder().dags["gnnflow_models.fraud"]
     assert isinstance(dag.timetable, PartitionedAssetTimetable)
+    assert told_errors(read_folder()) == (["gnnflow_models.fraud"], {})
     prepare = dag.get_task("prepare")
     context = {"params": {}, "run_id": "r", "partition_key": "2026-03-01|eu", "partition_date": DAYS[0]}
     assert prepare._read(context).graph.nodes == "/tables/2026-03-01|eu/nodes.parquet"
