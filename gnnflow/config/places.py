@@ -68,7 +68,7 @@ def place_tables(
     for keys in list(_table_keys(graph)):
         text = _value_at(graph, keys)
         if isinstance(text, str) and _value_at(said, keys) is None:
-            place = _place_of(text, folder)
+            place = place_from(text, folder)
             written[anchored(place)] = str(text)
             graph = _with_value(graph, keys, place)
     return {**values, "graph": graph}, Places(source, written)
@@ -107,7 +107,7 @@ def _with_value(held: Mapping[str, Any], keys: _Keys, value: Any) -> dict[str, A
     return {**held, key: _with_value(held[key], tuple(below), value) if below else value}
 
 
-def _place_of(uri: str, folder: str) -> str:
+def place_from(uri: str, folder: str) -> str:
     """Return a location as seen from a folder; absolute paths, URLs and unusable texts stay. It keeps its variables."""
     if "://" in uri or uri.startswith(("/", "~")) or not uri or location_problem(uri)[0]:
         return uri

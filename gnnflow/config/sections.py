@@ -109,6 +109,10 @@ class PublishConfig(Section):
         "keep",
         description="Where the champion cannot be scored on this graph: keep it in service, or promote the new model.",
     )
+    approval: bool = Field(
+        default=False,
+        description="A version that would be promoted waits as the candidate until a person promotes it.",
+    )
 
 
 class GuardsConfig(Section):

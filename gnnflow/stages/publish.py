@@ -3,15 +3,16 @@
 Both are scored on the same targets: the test split of the current run. So a champion trained on last month's graph is
 judged on today's graph. If the champion cannot read that (other features, more hops than were cut), nothing can be
 compared, and `publish.incomparable` decides: `keep` by default, since a model without a comparison is not known to be
-better. A version that a person rolled back is never promoted here again. The stage leaves no artifact: the registry is
-its output, and running it twice changes nothing.
+better. A version that a person rolled back is never promoted here again. With `publish.approval` a version that would
+be promoted waits as the candidate, and a person promotes it. The stage leaves no artifact: the registry is its output,
+and running it twice changes nothing.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
 class PublishResult(StageResult):
     """The result of publishing.
 
-    version is this run's, in_service the champion's afterwards; promoted: they are the same. candidate and champion are
-    the scores of both on the current test split, with names such as `test.accuracy`; champion is empty without a
-    comparison. predictions: of this run. mlflow_run: "" if nothing was logged.
+    version is this run's, in_service the champion's afterwards; promoted: they are the same. awaits_approval: it would
+    be promoted, and a person decides. candidate and champion are the scores of both on the current test split, with
+    names such as `test.accuracy`; champion is empty without a comparison. predictions: of this run. mlflow_run: "" if
+    nothing was logged.
     """
 
     name: str
@@ -51,6 +53,7 @@ class PublishResult(StageResult):
     candidate: dict[str, float] = field(default_factory=dict)
     champion: dict[str, float] = field(default_factory=dict)
     mlflow_run: str = ""
+    awaits_approval: bool = False
 
     def summary(self) -> dict[str, Any]:
         """Return plain values, for `--json`."""
@@ -110,6 +113,7 @@ def _publish(context: StageContext, begin: float) -> PublishResult:
         or {key: value for key, value in version.metrics.items() if key.startswith("test.")},
         champion=verdict.comparison.champion,
         mlflow_run=mlflow_run,
+        awaits_approval=verdict.awaits,
     )
 
 
@@ -139,6 +143,9 @@ def _decide(context: StageContext, version: Version) -> tuple[_Verdict, Aliases]
     workspace, name, number = context.config.workspace, version.name, version.version
     while True:
         verdict = _judge(context, version, registry.read_aliases(workspace, name))
+        if verdict.promote and context.config.publish.approval:
+            reason = f"waits for approval, would be {verdict.reason}"
+            verdict = replace(verdict, reason=reason, promote=False, nominate=True, awaits=True)
         try:
             if verdict.promote:
                 moved = registry.promote(
@@ -182,6 +189,7 @@ class _Verdict:
     comparison: Comparison
     promote: bool = False
     nominate: bool = False
+    awaits: bool = False
 
 
 def _judge(context: StageContext, version: Version, aliases: Aliases) -> _Verdict:

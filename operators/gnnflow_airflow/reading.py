@@ -22,7 +22,7 @@ def read_config(uri: str, *, overrides: Sequence[str] = (), workspace: str | Non
     from gnnflow_airflow.service import as_service
 
     refuse_variables(overrides=overrides, workspace=workspace)
-    text = _read_text(uri)
+    text = read_text(uri)
     with as_service():
         config = load_config(text, overrides=overrides, workspace=workspace or None, source=uri)
     return make_paths_absolute(config)
@@ -86,10 +86,10 @@ def read_raw(uri: str) -> Any:
     """Return the values of a YAML file, unchecked. Raises ConfigError if it is not YAML."""
     from gnnflow.config.yaml_text import read_yaml
 
-    return read_yaml(_read_text(uri), source=uri)
+    return read_yaml(read_text(uri), source=uri)
 
 
-def _read_text(uri: str) -> str:
+def read_text(uri: str) -> str:
     """Return the text of a file. Raises ConfigError if it is not UTF-8, StorageError if there is none."""
     from gnnflow.graph.errors import ConfigError
     from gnnflow.storage.filesystem import read_bytes

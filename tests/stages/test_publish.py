@@ -160,6 +160,22 @@ def test_the_champion_is_judged_on_todays_graph(graph: Path) -> None:
     assert today.champion["test.accuracy"] < 0.5 < today.candidate["test.accuracy"]
 
 
+def test_a_version_that_needs_approval_waits_until_a_person_promotes_it(graph: Path) -> None:
+    workspace, asks = str(graph / "runs"), {"approval": True}
+    first = published(config_of(graph, BAD, publish=asks))
+    assert (first.awaits_approval, first.promoted, first.in_service) == (True, False, None)
+    assert first.reason == "waits for approval, would be promoted as the first version"
+    registry.promote(workspace, "small", 1)
+    better = published(config_of(graph, publish=asks))
+    assert (better.awaits_approval, better.promoted, better.in_service) == (True, False, 1)
+    assert better.champion["test.accuracy"] < better.candidate["test.accuracy"]
+    aliases = registry.read_aliases(workspace, "small")
+    assert (aliases.candidate, aliases.decided(2)["compared"]["version"]) == (2, 1)
+    registry.promote(workspace, "small", 2)
+    worse = published(config_of(graph, {**BAD, "epochs": 2}, publish=asks))
+    assert not worse.awaits_approval
+
+
 def widen(folder: Path) -> None:
     table = pq.read_table(folder / "nodes.parquet")
     x = to_matrix(table["x"])

@@ -1,0 +1,122 @@
+"""A person's approval before a better model goes into service, by Airflow's human-in-the-loop tasks.
+
+`publish` compared the new version with the champion and left it as the candidate (`publish.approval`). The request
+shows that comparison. An approval promotes the version; a rejection, or no answer in time, leaves the champion, and the
+tasks that follow go on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from gnnflow.graph.labels import BOUNDS
+from gnnflow_airflow.reasons import keep_reason
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from gnnflow_airflow.model_file import Approval
+
+_PUBLISH = "publish"
+
+
+class PromotionApproval(ApprovalOperator):  # type: ignore[misc,unused-ignore] # Any where Airflow is not installed
+    """Ask a person whether the version that `publish` left as the candidate goes into service.
+
+    Skipped, and with it the promotion, if the version is not better or is in service already.
+    """
+
+    def __init__(self, *, asked: Approval, mails: Sequence[Any] = (), **options: Any) -> None:
+        wait = None if asked.hours is None else timedelta(hours=asked.hours)
+        super().__init__(
+            subject="Promote the new version?",
+            defaults=self.REJECT if wait else None,
+            response_timeout=wait,
+            assigned_users=[{"id": user, "name": user} for user in asked.users] or None,
+            execution_timeout=None,
+            **options,
+        )
+        self.mails = list(mails)
+
+    def execute(self, context: Context) -> Any:
+        """Show the comparison and wait for the answer."""
+        published = _published(context)
+        if not published["awaits_approval"]:
+            raise AirflowSkipException(f"nothing to approve: {published['reason']}")
+        self.subject = f"Promote {published['name']} version {published['version']}?"
+        self.body = comparison_text(published)
+        for mail in self.mails:
+            try:
+                mail(context)
+            except Exception:  # a mail server that is down may not end the wait for an answer
+                self.log.exception("the request could not be mailed; it stands under Required Actions")
+        return super().execute(context)
+
+
+class PromoteOperator(BaseOperator):
+    """Put the approved version in service, if the champion is still the one that it was compared with."""
+
+    template_fields: Sequence[str] = ("config",)
+
+    def __init__(self, *, config: str, approval: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.config = config
+        self.approval = approval
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Return the name and the version that is in service."""
+        with keep_reason(context):
+            return self._promote(context)
+
+    def _promote(self, context: Context) -> dict[str, Any]:
+        from gnnflow import registry
+        from gnnflow.graph.errors import GnnflowError
+        from gnnflow_airflow.reading import read_config
+
+        published = _published(context)
+        answer = context["ti"].xcom_pull(task_ids=self.approval)
+        user = (answer.get("responded_by_user") or {}).get("name") or "nobody known"
+        try:
+            aliases = registry.promote(
+                read_config(self.config).workspace,
+                published["name"],
+                published["version"],
+                reason=f"approved by {user}: {published['reason']}",
+                expected=published["in_service"],
+            )
+        except GnnflowError as error:
+            raise AirflowFailException(str(error)) from None
+        self.log.info("%s version %s is in service, approved by %s", published["name"], aliases.champion, user)
+        return {"name": published["name"], "version": aliases.champion, "approved_by": user}
+
+
+def comparison_text(published: Mapping[str, Any]) -> str:
+    """Return the text of a request in Markdown: the reason, and the scores of both versions on the same targets."""
+    candidate, champion = published["candidate"], published["champion"]
+    lines = [f"{published['reason']}.", "", f"Run: `{published['run']}`", ""]
+    theirs = f"version {published['in_service']} (in service)" if champion else "nothing to compare with"
+    lines += [f"| | version {published['version']} (new) | {theirs} |", "|---|---|---|"]
+    names = [name for name in candidate if not name.endswith(BOUNDS)]
+    names.sort(key=lambda name: (name != f"test.{published['metric']}", name))
+    lines += [f"| {name} | {_figure(name, candidate)} | {_figure(name, champion)} |" for name in names]
+    return "\n".join(lines)
+
+
+def _figure(name: str, scores: Mapping[str, float]) -> str:
+    """Return a score with its interval, where that is known; nothing where there is no score."""
+    if name not in scores:
+        return ""
+    low, high = (scores.get(f"{name}{end}") for end in BOUNDS)
+    interval = "" if low is None or high is None else f" ({low:.4g} to {high:.4g})"
+    return f"{scores[name]:.4g}{interval}"
+
+
+def _published(context: Context) -> dict[str, Any]:
+    """Return what `publish` found."""
+    return dict(context["ti"].xcom_pull(task_ids=_PUBLISH))
