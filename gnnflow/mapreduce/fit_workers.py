@@ -108,7 +108,7 @@ class FitWorkers:
 
     def unfit_text(self) -> str:
         """Return the unfit workers as the end of a message; nothing where there are none."""
-        return f"; these are not fit:{lines}\n" if (lines := self.unfit_lines()) else ""
+        return f" These are not fit and get no task:{lines}" if (lines := self.unfit_lines()) else ""
 
     def _fit(self, there: dict[str, int]) -> dict[str, int]:
         return {each: there[each] for each, told in self._told.items() if not told.problems}
@@ -124,10 +124,10 @@ class FitWorkers:
         scheduler: Any = self.client.scheduler
         return ClusterError(
             f"{fit} of {len(self._told)} workers can run gnnflow's tasks after {self.asked.start_seconds:g} s, and "
-            f"{count} {'is' if count == 1 else 'are'} asked for{self.unfit_text()}",
+            f"{count} {'is' if count == 1 else 'are'} asked for",
             where=f"Dask cluster {scheduler.address}",
             fix=f"Start workers with gnnflow {gnnflow.__version__} and its dependencies, as here, that see the "
-            "workspace. Unfit workers got no task.",
+            f"workspace.{self.unfit_text()}",
         )
 
 

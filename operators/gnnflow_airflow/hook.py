@@ -75,7 +75,7 @@ class DaskHook(BaseHook):
                 asked = AddressCluster(address=endpoint.address)
                 fit = FitWorkers(client, asked, marker="", say=lambda _: None)
                 able, unfit = await fit.look(), fit.unfit_text()
-                return bool(able) or not unfit, f"connected; {len(able)} workers can run gnnflow's tasks{unfit}"
+                return bool(able) or not unfit, f"connected; {len(able)} workers can run gnnflow's tasks.{unfit}"
 
         try:
             return asyncio.run(look())

@@ -131,11 +131,14 @@ def _workers_for(
     if job.train.elastic and free:
         progress.message(f"train: goes on with {len(free)} ranks instead of {asked}, on the workers that are there")
         return sorted(free), []
+    advice = (
+        "Start more workers, or wait for those that others use."
+        if job.train.elastic
+        else "Start more workers, ask for fewer ranks, or set train.elastic to true."
+    )
     raise ClusterError(
         f"{asked} ranks need as many workers, and after {job.train.start_seconds:g} s {len(free)} of {len(there)} are "
-        f"free{'' if fit is None else fit.unfit_text()}",
+        "free",
         where="train.workers",
-        fix="Start more workers, or wait for those that others use."
-        if job.train.elastic
-        else "Start more workers, ask for fewer ranks, or set train.elastic to true.",
+        fix=advice if fit is None else f"{advice}{fit.unfit_text()}",
     )
