@@ -36,9 +36,10 @@ MOST_TASKS = 100
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of an experiment: its row, the file's values with its part of the matrix, and their config."""
+    """One run of an experiment: its row and part of the matrix, the file's values with that part, and their config."""
 
     row: RunRow
+    choice: Choice
     values: Mapping[str, Any]
     config: Config
 
@@ -119,7 +120,7 @@ def read_experiment(
             refused[choice.row.label] = error
         else:
             # a seed may be a variable
-            runs.append(PlannedRun(replace(choice.row, seed=config.seed), chosen, config))
+            runs.append(PlannedRun(replace(choice.row, seed=config.seed), choice, chosen, config))
     if not runs:
         raise next(iter(refused.values()))
     rows = {choice.row.label: choice.row for choice in choices} | {run.label: run.row for run in runs}
