@@ -23,7 +23,7 @@ from gnnflow_airflow.build import default_args, prepare_options, stage_options
 from gnnflow_airflow.compare import CompareOperator
 from gnnflow_airflow.grid import Grid, run_id, shared_id
 from gnnflow_airflow.prepare import PrepareOperator
-from gnnflow_airflow.reading import list_experiments, read_raw
+from gnnflow_airflow.reading import list_yaml_files, read_raw
 from gnnflow_airflow.stage import StageOperator
 from gnnflow_airflow.stages import operator_of
 
@@ -93,7 +93,7 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
     return dag
 
 
-for uri in list_experiments(FOLDER):
+for uri in list_yaml_files(FOLDER):
     file = uri.rsplit("/", 1)[-1]
     identifier = f"gnnflow_experiments.{file.rsplit('.', 1)[0]}"
     if identifier in globals():  # NAME.yml after NAME.yaml, whose DAG stays: the error has another id
