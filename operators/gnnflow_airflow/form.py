@@ -84,11 +84,9 @@ def _field(key: str) -> FieldInfo:
     fields: Mapping[str, FieldInfo] = Config.model_fields
     *path, name = key.split(".")
     for part in path:
-        members = tagged_members(fields[part])
-        if not members:
-            fields = fields[part].annotation.model_fields
-            continue
-        fields = {each: field for held in reversed(members.values()) for each, field in held.model_fields.items()}
+        below: Any = fields[part].annotation
+        sections = tagged_members(fields[part]).values() or [below]
+        fields = {each: field for held in reversed([*sections]) for each, field in held.model_fields.items()}
     return fields[name]
 
 
@@ -96,7 +94,7 @@ def nested(values: Mapping[str, Any], *, chosen: Mapping[str, Any] | None = None
     """Return the values of a form as nested keys: `train.lr` becomes lr in train. Unknown keys stay.
 
     chosen: the values of the config to begin with. Raises ConfigError if a key is named twice, if a key has a value and
-    another key sets a part of it, for an unknown preset or one beside a config, and for settings that are not YAML.
+    another key sets a part of it, for an unknown preset, a preset with a config, and settings that are not YAML.
     """
     fields = {
         key: _read_typed(key, value)
