@@ -4,7 +4,8 @@ A file is a config with a `matrix:` of keys, `seeds:` or both. Its runs share th
 last task compares the variants over their seeds. A file that cannot be read shows as its own import error; the others
 are untouched.
 
-GNNFLOW_EXPERIMENTS   another folder (path or URL)
+GNNFLOW_EXPERIMENTS       another folder (path or URL)
+GNNFLOW_EXPERIMENTS_POOL  the Airflow pool of the stages' tasks
 """
 
 from __future__ import annotations
@@ -15,21 +16,23 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from gnnflow.config.experiments import Experiment, read_experiment
+from gnnflow.config.experiments import Experiment, PlannedRun, read_experiment
 from gnnflow.graph.errors import ConfigError
 from gnnflow_airflow.broken import BrokenDag
 from gnnflow_airflow.build import default_args, prepare_options, stage_options
 from gnnflow_airflow.compare import CompareOperator
+from gnnflow_airflow.grid import Grid, run_id, shared_id
 from gnnflow_airflow.prepare import PrepareOperator
-from gnnflow_airflow.reading import list_experiments, read_raw
+from gnnflow_airflow.reading import list_yaml_files, read_raw
 from gnnflow_airflow.stage import StageOperator
 from gnnflow_airflow.stages import operator_of
 
 FOLDER = os.environ.get("GNNFLOW_EXPERIMENTS", str(Path(__file__).resolve().parents[1] / "configs" / "experiments"))
+POOL = os.environ.get("GNNFLOW_EXPERIMENTS_POOL", "")
 
 
 def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
-    """Return an experiment's DAG: one chain per run, which share equal stages, and a comparison at the end."""
+    """Return an experiment's DAG: a group of tasks for each variant, the stages they share, and a comparison."""
     with DAG(
         dag_id=dag_id,
         description=f"{experiment.name}: {len(experiment.runs)} runs.",
@@ -38,34 +41,47 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
         default_args=default_args(),
         tags=["gnnflow", "experiment"],
     ) as dag:
-        known: dict[str, StageOperator] = {}
-        runs: dict[str, str] = {}
-        last: list[StageOperator] = []
-        told = {"rows": [asdict(row) for row in experiment.rows], "digest": experiment.digest}
-        for number, run in enumerate(experiment.runs, 1):
-            prepare = PrepareOperator(
-                task_id=f"prepare_{number}",
+        grid, told = Grid(experiment), {"rows": [asdict(row) for row in experiment.rows], "digest": experiment.digest}
+        options = stage_options() | ({"pool": POOL} if POOL else {})
+        prepares = [
+            PrepareOperator(
+                task_id=run_id(run),
+                task_display_name=run.label,
+                task_group=grid.preparation,
                 values=run.values,
                 source=experiment.source,
                 experiment=told,
                 **prepare_options(),
             )
-            before: PrepareOperator | StageOperator = prepare
+            for run in experiment.runs
+        ]
+        sharing: dict[str, list[PlannedRun]] = {}
+        for run in experiment.runs:
             for stage in run.stages:
-                key = run.key(stage)
-                if key not in known:
-                    task = operator_of(stage)(
-                        task_id=f"{stage}_{number}",
-                        config=f"{{{{ ti.xcom_pull(task_ids='prepare_{number}') }}}}",
-                        **stage_options(),
-                    )
+                sharing.setdefault(run.key(stage), []).append(run)
+        known: dict[str, StageOperator] = {}
+        runs: dict[str, str] = {}
+        for prepare, run in zip(prepares, experiment.runs, strict=True):
+            before: PrepareOperator | StageOperator = prepare
+            group, prepared = grid.group(run), {prepare.task_id}
+            for number, stage in enumerate(run.stages):
+                if (key := run.key(stage)) in known:
+                    before = known[key]
+                    continue
+                is_shared = number < run.stages.index("train")
+                task = known[key] = operator_of(stage)(
+                    task_id=shared_id(stage, run) if is_shared else stage,
+                    task_display_name=grid.label(stage, sharing[key]) if is_shared else stage,
+                    task_group=grid.before_training if is_shared else group,
+                    config=f"{{{{ ti.xcom_pull(task_ids='{prepare.task_id}') }}}}",
+                    **options,
+                )
+                before >> task
+                if before.task_id not in prepared:
                     prepare >> task
-                    known[key] = task
-                if before is not known[key]:
-                    before >> known[key]
-                before = known[key]
-            last.append(known[run.key("run")])
-            runs[prepare.task_id] = last[-1].task_id
+                prepared.add(task.task_id)
+                before = task
+            runs[prepare.task_id] = before.task_id
         compare = CompareOperator(
             task_id="compare",
             name=experiment.name,
@@ -73,11 +89,11 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
             workspace=experiment.runs[0].config.workspace,
             trigger_rule="all_done",
         )
-        last >> compare
+        [dag.get_task(task) for task in runs.values()] >> compare
     return dag
 
 
-for uri in list_experiments(FOLDER):
+for uri in list_yaml_files(FOLDER):
     file = uri.rsplit("/", 1)[-1]
     identifier = f"gnnflow_experiments.{file.rsplit('.', 1)[0]}"
     if identifier in globals():  # NAME.yml after NAME.yaml, whose DAG stays: the error has another id

@@ -36,9 +36,10 @@ MOST_TASKS = 100
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of an experiment: its row, the file's values with its part of the matrix, and their config."""
+    """One run of an experiment: its row and part of the matrix, the file's values with that part, and their config."""
 
     row: RunRow
+    choice: Choice
     values: Mapping[str, Any]
     config: Config
 
@@ -109,7 +110,7 @@ def read_experiment(
     for choice in choices:
         try:
             own = [f"{key}={json.dumps(value)}" for key, value in choice.values.items()]
-            chosen = apply_overrides(_drop_unfit(Sections, values, apply_overrides({}, own)), own)
+            chosen = apply_overrides(drop_unfit(Sections, values, apply_overrides({}, own)), own)
             config = config_from_dict(
                 chosen, workspace=workspace, source=source, environment=environment, applied=overrides
             )
@@ -119,7 +120,7 @@ def read_experiment(
             refused[choice.row.label] = error
         else:
             # a seed may be a variable
-            runs.append(PlannedRun(replace(choice.row, seed=config.seed), chosen, config))
+            runs.append(PlannedRun(replace(choice.row, seed=config.seed), choice, chosen, config))
     if not runs:
         raise next(iter(refused.values()))
     rows = {choice.row.label: choice.row for choice in choices} | {run.label: run.row for run in runs}
@@ -137,7 +138,7 @@ def _refuse_set_twice(choices: Sequence[Choice], overrides: Sequence[str]) -> No
                 )
 
 
-def _drop_unfit(section: type[Section], held: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+def drop_unfit(section: type[Section], held: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return a file's values without keys that only its own kind has, where the chosen values name another kind.
 
     So a file may hold `model: {kind: gat, heads: 4}` and `matrix: {model: [{kind: gcn}]}`. A key that both kinds lack
@@ -158,5 +159,5 @@ def _drop_unfit(section: type[Section], held: Mapping[str, Any], chosen: Mapping
                 unfit = old.model_fields.keys() - below.model_fields.keys()
         kept[name] = {key: each for key, each in value.items() if key not in unfit}
         if isinstance(below, type) and issubclass(below, Section):
-            kept[name] = _drop_unfit(below, kept[name], own)
+            kept[name] = drop_unfit(below, kept[name], own)
     return kept

@@ -46,19 +46,26 @@ class RunRow:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One combination of a matrix: its row, and the values of the keys that it sets."""
-
-    row: RunRow
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """One entry of an axis: its name, "" where its keys name it, and the values of the keys that it sets."""
+class Entry:
+    """One entry of an axis: its name, "" where its keys name it, the values that it sets, its place in the file."""
 
     name: str
     values: Mapping[str, Any]
+    number: int = 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One combination of a matrix: its row, the parts of its variant's label, and one entry of each axis."""
+
+    row: RunRow
+    parts: tuple[str, ...]
+    entries: tuple[Entry, ...]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the keys that it sets."""
+        return {key: value for entry in self.entries for key, value in entry.values.items()}
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ class _Axis:
     """One axis of a matrix; its name is "" where the matrix is a list."""
 
     name: str
-    entries: tuple[_Entry, ...]
+    entries: tuple[Entry, ...]
 
     @property
     def column(self) -> str:
@@ -88,15 +95,14 @@ def read_matrix(matrix: Any, *, seeds: Any, first_seed: Any, source: str, most_r
     axes = [*_axes(matrix, source), *_seed_axis(seeds, first_seed, source, most_runs)]
     _refuse_twice(axes, source)
     _refuse_many(math.prod(len(axis.entries) for axis in axes), most_runs, source)
-    combinations = list(itertools.product(*(axis.entries for axis in axes)))
-    chosen = [{key: value for entry in held for key, value in entry.values.items()} for held in combinations]
-    rows = _rows([list(zip(axes, held, strict=True)) for held in combinations], chosen, first_seed)
-    twice = [label for label, number in Counter(row.label for row in rows).items() if number > 1]
+    combinations = itertools.product(*(axis.entries for axis in axes))
+    choices = _choices([list(zip(axes, held, strict=True)) for held in combinations], first_seed)
+    twice = [label for label, number in Counter(choice.row.label for choice in choices).items() if number > 1]
     if twice:
         raise ConfigError(
             f"matrix has two runs `{twice[0]}`", where=source, fix="Leave one out, or give each bundle a name."
         )
-    return [Choice(row, values) for row, values in zip(rows, chosen, strict=True)]
+    return choices
 
 
 def sets_part(key: str, other: str) -> bool:
@@ -115,7 +121,8 @@ def _axes(matrix: Any, source: str) -> Iterator[_Axis]:
         if not name and not all(isinstance(entry, Mapping) for entry in entries):
             raise _not_a_matrix(source)
         bundles = _are_bundles(str(name), entries)
-        axis = _Axis(str(name), tuple(_entry("" if bundles else str(name), held, source) for held in entries))
+        prefix = "" if bundles else str(name)
+        axis = _Axis(str(name), tuple(_entry(prefix, held, source, number) for number, held in enumerate(entries, 1)))
         if bundles:
             _refuse_unknown(axis, source)
         named = Counter(entry.name for entry in axis.entries if entry.name)
@@ -149,10 +156,10 @@ def _refuse_unknown(axis: _Axis, source: str) -> None:
             )
 
 
-def _entry(prefix: str, held: Any, source: str) -> _Entry:
+def _entry(prefix: str, held: Any, source: str, number: int) -> Entry:
     """Return an entry: a value of the axis's key, or a map of keys below it, which `name` may name."""
     if not isinstance(held, Mapping):
-        return _Entry("", {prefix: held})
+        return Entry("", {prefix: held}, number)
     name = held["name"] if isinstance(held.get("name"), str) else ""
     values: dict[str, Any] = {}
     for key, value in held.items():
@@ -162,7 +169,7 @@ def _entry(prefix: str, held: Any, source: str) -> _Entry:
             if leaf in values:
                 raise ConfigError(f"a bundle of the matrix sets {leaf} twice", where=source, fix="Leave one of them.")
             values[leaf] = own
-    return _Entry(name, values)
+    return Entry(name, values, number)
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -193,7 +200,7 @@ def _seed_axis(seeds: Any, first: Any, source: str, most_runs: int) -> Iterator[
         )
     if twice := [number for number, times in Counter(numbers).items() if times > 1]:
         raise ConfigError(f"seeds has {twice[0]} twice", where=source, fix="Leave one of the two out.")
-    yield _Axis("seeds", tuple(_Entry("", {SEED: number}) for number in numbers))
+    yield _Axis("seeds", tuple(Entry("", {SEED: seed}, number) for number, seed in enumerate(numbers, 1)))
 
 
 def _refuse_twice(axes: Sequence[_Axis], source: str) -> None:
@@ -214,29 +221,34 @@ def _refuse_many(number: int, most: int, source: str) -> None:
         raise ConfigError(f"matrix has {number} runs, over {most}", where=source, fix="Split it into several files.")
 
 
-def _rows(
-    combinations: Sequence[Sequence[tuple[_Axis, _Entry]]], chosen: Sequence[Mapping[str, Any]], first_seed: Any
-) -> list[RunRow]:
-    """Return the rows of combinations. A label names bundles by their names, and the others by their keys that vary."""
+def _choices(combinations: Sequence[Sequence[tuple[_Axis, Entry]]], first_seed: Any) -> list[Choice]:
+    """Return the choices of combinations. A label names bundles by their names, and the others by keys that vary."""
     texts = [
         {axis.column: entry.name for axis, entry in entries if entry.name}
-        | {key: _text(value) for key, value in values.items() if key != SEED}
-        for entries, values in zip(combinations, chosen, strict=True)
+        | {key: _text(value) for _, entry in entries for key, value in entry.values.items() if key != SEED}
+        for entries in combinations
     ]
     keys = dict.fromkeys(key for axis, _ in combinations[0] for key in (axis.column, *axis.keys))
     shown = _shortest([key for key in keys if len({held.get(key) for held in texts}) > 1])
-    seeds = [values.get(SEED, first_seed) for values in chosen]
+    seeds = [_seed_of(entries, first_seed) for entries in combinations]
     varies = len({_text(seed) for seed in seeds}) > 1
-    rows = []
+    choices = []
     for entries, held, seed in zip(combinations, texts, seeds, strict=True):
-        variant = " ".join(part for axis, entry in entries for part in _parts(axis, entry, held, shown))
+        parts = tuple(part for axis, entry in entries for part in _parts(axis, entry, held, shown))
+        variant = " ".join(parts)
         label = f"{variant} seed={_text(seed)}".lstrip() if varies else variant
         own = {name: held.get(key, "") for key, name in shown.items()}
-        rows.append(RunRow(label or AS_WRITTEN, variant or AS_WRITTEN, own, seed))
-    return rows
+        row = RunRow(label or AS_WRITTEN, variant or AS_WRITTEN, own, seed)
+        choices.append(Choice(row, parts, tuple(entry for _, entry in entries)))
+    return choices
 
 
-def _parts(axis: _Axis, entry: _Entry, texts: Mapping[str, str], shown: Mapping[str, str]) -> Iterator[str]:
+def _seed_of(entries: Sequence[tuple[_Axis, Entry]], first_seed: Any) -> Any:
+    """Return the seed that entries set, the file's where none does."""
+    return next((entry.values[SEED] for _, entry in entries if SEED in entry.values), first_seed)
+
+
+def _parts(axis: _Axis, entry: Entry, texts: Mapping[str, str], shown: Mapping[str, str]) -> Iterator[str]:
     """Yield the parts of a label that one entry gives: its name, or its keys, as far as they vary."""
     if entry.name and axis.column in shown:
         yield f"{shown[axis.column]}={entry.name}" if axis.name else entry.name

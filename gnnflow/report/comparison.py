@@ -27,12 +27,16 @@ _SMALLEST_P = 1e-3
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run: its row in the experiment, its location, and its metrics; or the reason why it did not complete."""
+    """One run: its row in the experiment, its location, and its metrics; or the reason why it did not complete.
+
+    report: the path of its report from the page, "" where the page has no link to it.
+    """
 
     row: RunRow
     uri: str
     metrics: Mapping[str, float]
     failed: str = ""
+    report: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,20 +193,35 @@ def _paint(
 
 
 def tell_verdict(variants: Sequence[ComparedVariant], metric: str) -> str:
-    """Return the best variant with its scores, and whether it differs from the second beyond the noise of seeds."""
-    first, number = variants[0], len(variants)
+    """Return the best variant with its scores, and whether it differs from the second beyond the noise of seeds.
+
+    Variants are counted that have a score, and runs that failed.
+    """
+    first, scored = variants[0], [variant for variant in variants if variant.spread(metric)]
+    runs = [run for variant in variants for run in variant.runs]
+    failed = sum(bool(run.failed) for run in runs)
+    lost = f" ({failed} of {len(runs)} runs failed)" if failed else ""
     spread, tested = first.spread(metric), first.spread(test_metric(metric))
     if spread is None:
         return (
-            f"No variant is called best of {number}: none has a score on a validation split, and test must not choose."
+            f"No variant is called best of {len(variants)}{lost}: none has a score on a validation split, and test "
+            "must not choose."
         )
     mean = "" if spread.deviation is None else "mean "
     behind = [f"standard deviation {score_text(spread.deviation)}"] if spread.deviation is not None else []
     behind += [f"{first.seeds_text} seeds"] if len(first.runs) > 1 else []
     over = f" ({', '.join(behind)})" if behind else ""
     told = f"; {mean}{metric_name(test_metric(metric))} is {score_text(tested.mean)}" if tested else ""
-    subject = f"{first.label} is best of {number} variants: its" if number > 1 else "One variant: its"
-    return f"{subject} {mean}{metric_name(metric)} is {score_text(spread.mean)}{over}{told}. {_noise(variants, metric)}"
+    if len(variants) == 1:
+        subject = "One variant"
+    elif len(scored) == 1:
+        subject = f"Of {len(variants)} variants only {first.label} has a score"
+    else:
+        subject = f"{first.label} is best of {len(scored)} variants"
+    return (
+        f"{subject}{lost}: its {mean}{metric_name(metric)} is {score_text(spread.mean)}{over}{told}. "
+        f"{_noise(variants, metric)}"
+    )
 
 
 def _noise(variants: Sequence[ComparedVariant], metric: str) -> str:

@@ -7,8 +7,10 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from posixpath import relpath
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from gnnflow.report.comparison import (
     ComparedRun,
@@ -25,7 +27,7 @@ from gnnflow.report.comparison import (
 )
 from gnnflow.report.render import image_file
 from gnnflow.storage.filesystem import absolute, join
-from gnnflow.storage.run_folder import metric_of, read_metrics, read_run
+from gnnflow.storage.run_folder import REPORT, metric_of, read_metrics, read_run
 from gnnflow.storage.writing import write_atomic
 
 if TYPE_CHECKING:
@@ -72,11 +74,12 @@ def compare_runs(
     told = [ComparedRun(row, "", {}, others[row.label]) for row in rows if row.label in others]
     found = [ComparedRun(row, runs[row.label], read_metrics(runs[row.label])) for row in rows if row.label in runs]
     metric = _metric(found, metric_of(read_run(found[0].uri)))
-    compared = [*found, *told]
     # rows: names of bundles are on the page too
     content = json.dumps([sorted(runs.items()), sorted(others), [asdict(row) for row in rows]])
     key = hashlib.sha256(content.encode()).hexdigest()[:16]
     folder = join(absolute(workspace), "comparisons", name, key)
+    found = [replace(run, report=_link(run.uri, folder=folder, workspace=absolute(workspace))) for run in found]
+    compared = [*found, *told]
     page, table, plot = (join(folder, f"comparison.{kind}") for kind in ("html", "csv", "svg"))
     runs_table = join(folder, "runs.csv")
     variants, columns = rank_variants(compared, metric), choose_columns(found, metric)
@@ -96,6 +99,14 @@ def compare_runs(
         verdict,
         (*_lines(variants, metric), *(f"{run.row.label}  failed: {run.failed}" for run in told), "", verdict),
     )
+
+
+def _link(run: str, *, folder: str, workspace: str) -> str:
+    """Return the path of a run's report from a folder of its workspace, "" where the run has another one.
+
+    Such a link holds wherever the workspace is served or copied.
+    """
+    return quote(relpath(join(run, REPORT), folder)) if run.startswith(f"{workspace}/") else ""
 
 
 def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from gnnflow.config.matrix import RunRow
+    from gnnflow.stages.comparison import ComparisonResult
 
 EXPERIMENT = "gnnflow_experiment"
 """XCom key of the first task of a run: the rows of all runs as that task read them, and a digest of the file."""
@@ -57,7 +58,7 @@ class CompareOperator(BaseOperator):
             result = compare_runs(rows, completed, name=self.name, workspace=self.workspace, failed=failed)
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from None
-        for line in result.lines:
+        for line in (*result.lines, "", *self._addresses(result)):
             self.log.info(line)
         self.links[ComparisonLink.xcom_key] = web_address(result.page)
         ti.xcom_push(key=ComparisonLink.xcom_key, value=self.links[ComparisonLink.xcom_key])
@@ -77,16 +78,29 @@ class CompareOperator(BaseOperator):
             )
         return outcome
 
+    @staticmethod
+    def _addresses(result: ComparisonResult) -> Iterator[str]:
+        """Yield a line for the comparison and for each run's report, with its address."""
+        from gnnflow.storage.filesystem import join
+        from gnnflow.storage.run_folder import REPORT
+
+        yield f"comparison: {web_address(result.page)}"
+        for variant in result.variants:
+            for run in variant.completed:
+                yield f"report of {run.row.label}: {web_address(join(run.uri, REPORT))}"
+
     def _rows(self, ti: Any) -> Sequence[RunRow]:
         """Return the rows of the runs at their preparation. Fails if these differ in their experiment."""
         from gnnflow.config.matrix import RunRow
 
         read = [found for task in self.runs if (found := ti.xcom_pull(task_ids=task, key=EXPERIMENT))]
-        if not read:
+        ended = {each["task_id"] for each in ti.get_task_breadcrumbs(ti.dag_id, ti.run_id)}
+        is_edited = not ended <= set(self.dag.task_ids)  # a variant's tasks are named for what it sets
+        if not read and not is_edited:
             first = {task: why_unfinished(ti, task, dag=self.dag) for task in self.runs}
             raise AirflowFailException(f"no run of this experiment was prepared:{_listed(first)}")
-        rows = [RunRow(**row) for row in read[0]["rows"]]
-        if len(rows) == len(self.runs) and all(each["digest"] == read[0]["digest"] for each in read):
+        rows = [RunRow(**row) for row in read[0]["rows"]] if read else []
+        if not is_edited and len(rows) == len(self.runs) and all(each["digest"] == read[0]["digest"] for each in read):
             return rows
         raise AirflowFailException(
             f"the file of experiment {self.name} was edited during this DAG run, so its runs are not from one "

@@ -1,264 +1,163 @@
-"""The trigger form, made from the config's models: dropdowns, ranges, help texts, a heading per section.
+"""The trigger form: a config or a preset to begin with, the keys that most runs set, a text field for all others.
 
-Parameters have the names of the command line (`train.lr`), so that the form, the API and `--set` agree.
+Parameters have the names of the command line (`train.lr`), so that the form, the API and `--set` agree; the API takes
+every key of a config so. A key that a field and the settings both name is refused, since neither should win, and both
+replace what the config or the preset says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from airflow.sdk import Param
 from pydantic.fields import FieldInfo
 
-from gnnflow.config import Config, Section
-from gnnflow.config.base import common_fields, default_kind, is_free_text, tag_name, tagged_members
+from gnnflow.config import Config
+from gnnflow.config.base import tagged_members
+from gnnflow.config.experiments import drop_unfit
+from gnnflow.config.loading import values_of
 from gnnflow.config.messages import show
+from gnnflow.config.sections import Sections
+from gnnflow.config.yaml_text import read_yaml
 from gnnflow.graph.errors import ConfigError
+from gnnflow_airflow.presets import PRESETS
 
-_FIRST = "Experiment"
+CONFIG, PRESET, SETTINGS, FANOUT = "config", "preset", "settings", "neighbors.sampling.fanout"
+_FIELDS = ("name", "graph.nodes", "graph.edges", "model.kind", "train.epochs", "train.lr", FANOUT, "workspace")
+_UNIFORM: dict[str, Any] = {"neighbors": {"sampling": {"kind": "uniform"}}}
+_MAPS_AND_LISTS = ("graph.nodes", "graph.edges", FANOUT)
 # Airflow would check values by their schema, and answer with "Bad Request" or a page of JSON schema. So our schemas say
 # only what the form draws, and the first task checks all values, with the config's own messages: in draft 7 a `$ref`
-# hides all other rules, and this one allows everything.
-_ALLOWS_ALL = {
+# hides all other rules, and this one allows everything. All fields are of text, numbers too: in the form's field for
+# numbers 1e-3 becomes 13 and -3 nothing, since it reads each keystroke. An empty field is no value.
+_DRAWN = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "$ref": "#/definitions/anything",
     "definitions": {"anything": {}},
+    "type": ["string", "null"],
 }
-# Numbers are typed as text, which the first task reads: in the form's field for numbers 1e-3 becomes 13 and -3 nothing,
-# since it reads each keystroke, and a number beyond a minimum or maximum is replaced by it.
-_NUMBERS = {"integer", "number"}
-_BOUNDS = ("maxLength",)
-# pydantic keeps its name of a bound if a validator of ours comes before the number.
-_SAID_BOUNDS = {
-    "exclusiveMinimum": "Above",
-    "gt": "Above",
-    "minimum": "At least",
-    "ge": "At least",
-    "exclusiveMaximum": "Below",
-    "lt": "Below",
-    "maximum": "At most",
-    "le": "At most",
-}
-# A scheduler can run code, so its address comes from the connection.
-_NOT_FROM_A_FORM = {"cluster": ("address",)}
 
 
-@dataclass(frozen=True)
-class FormField:
-    """One key of the config in the form. drops_none: an empty field omits the key, which does not accept null."""
-
-    key: str
-    schema: dict[str, Any]
-    section: str
-    default: Any = None
-    required: bool = False
-    drops_none: bool = False
-
-
-def form_params() -> dict[str, Param]:
-    """Return the form's parameters, required keys first."""
-    params: dict[str, Param] = {}
-    for item in sorted(form_fields(), key=lambda item: (not item.required, item.section != _FIRST)):
-        described = {**item.schema, **_ALLOWS_ALL, "type": _drawn_as(item), "title": item.key}
-        if item.section != _FIRST and not item.required:
-            described["section"] = item.section
-        params[item.key] = Param(item.default, **described)
+def form_params(*, configs: Sequence[str] = ()) -> dict[str, Param]:
+    """Return the form's parameters, in its order. configs: the names of files to choose from."""
+    first = "which the fields below and the settings replace."
+    settings = (
+        "All other keys of the configuration, or a whole config without what the fields name, as YAML. A key that a "
+        "field names too is refused."
+    )
+    params = {}
+    if configs:
+        text = f"A file whose values the run begins with, {first}"
+        params[CONFIG] = Param(None, **_DRAWN, title=CONFIG, enum=[*configs, None], description=text)
+    text = f"Settings for a task, {first} Without a config and a preset a run has the defaults."
+    params[PRESET] = Param(None, **_DRAWN, title=PRESET, enum=[*PRESETS, None], description=text)
+    params |= {key: Param(None, **_DRAWN, title=key, **_described(key)) for key in _FIELDS}
+    params[SETTINGS] = Param(None, **_DRAWN, title="more settings (YAML)", format="multiline", description=settings)
     return params
 
 
-def _drawn_as(item: FormField) -> str | list[str]:
-    """Return the type whose field the form draws: text for numbers, unless one chooses among some.
+def _described(key: str) -> dict[str, Any]:
+    """Return what the form says of a field."""
+    if key == "model.kind":
+        kinds = tagged_members(Config.model_fields["model"])
+        text = "; ".join(
+            f"{kind}: {held.model_fields[held.tag].description}".rstrip(".") for kind, held in kinds.items()
+        )
+        return {"examples": list(kinds), "description": f"{text}."}
+    field = _field(key)
+    said = [str(field.description)]
+    if key == FANOUT:
+        said.append("Drawn uniformly, unless the config, the preset or the settings name another kind.")
+    elif key in _MAPS_AND_LISTS:
+        said.append("A map is typed as YAML: {account: accounts.parquet, device: devices.parquet}.")
+    elif key.startswith("train."):
+        said.append(
+            f"Empty means {show(field.get_default(call_default_factory=True))}, or what the config or the preset says."
+        )
+    return {"description": " ".join(said)}
 
-    With null the field may be empty, and without it has a star; an empty field of most keys means their default.
-    """
-    own = item.schema["type"]
-    kinds = [own] if isinstance(own, str) else own
-    if "enum" not in item.schema:
-        kinds = list(dict.fromkeys("string" if each in _NUMBERS else each for each in kinds))
-    if item.drops_none and not item.required:
-        kinds = _with_null(kinds)
-    return kinds[0] if len(kinds) == 1 else kinds
+
+def _field(key: str) -> FieldInfo:
+    """Return a field of the config, in a section of several kinds the first kind's that has it."""
+    fields: Mapping[str, FieldInfo] = Config.model_fields
+    *path, name = key.split(".")
+    for part in path:
+        below: Any = fields[part].annotation
+        sections = tagged_members(fields[part]).values() or [below]
+        fields = {each: field for held in reversed([*sections]) for each, field in held.model_fields.items()}
+    return fields[name]
 
 
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+def nested(values: Mapping[str, Any], *, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the values of a form as nested keys: `train.lr` becomes lr in train. Unknown keys stay.
 
-    Raises ConfigError if a key has a value and another key sets a part of it.
+    chosen: the values of the config to begin with. Raises ConfigError if a key is named twice, if a key has a value and
+    another key sets a part of it, for an unknown preset, a preset with a config, and settings that are not YAML.
     """
-    droppable = {item.key for item in form_fields() if item.drops_none}
+    fields = {
+        key: _read_typed(key, value)
+        for key, value in values.items()
+        if key not in {CONFIG, PRESET, SETTINGS} and not (value is None and key in _FIELDS)
+    }
     tree: dict[str, Any] = {}
-    for key, value in values.items():
-        if value is None and key in droppable:
-            continue
+    for key, value in (*fields.items(), *_settings(values.get(SETTINGS)).items()):
         *path, name = key.split(".")
-        branch = tree
-        for depth, part in enumerate(path, 1):
-            branch = branch.setdefault(part, {})
-            if not isinstance(branch, dict):
-                raise _two_values(".".join(path[:depth]), part=key)
-        is_map = isinstance(value, Mapping)
-        if name in branch and isinstance(branch[name], Mapping) != is_map:
-            raise _two_values(key, part=key)
-        branch[name] = {**branch.get(name, {}), **value} if is_map else value
-    return tree
+        given = {name: value}
+        for part in reversed(path):
+            given = {part: given}
+        _add(tree, given, key=key, where="")
+    base = _laid_over(_UNIFORM if FANOUT in fields else {}, chosen or _preset(values.get(PRESET)))
+    if chosen and values.get(PRESET):
+        raise ConfigError("a config is chosen too", where=PRESET, fix="Begin with one of the two.")
+    return _laid_over(drop_unfit(Sections, base, tree), tree)
 
 
-def _two_values(key: str, *, part: str) -> ConfigError:
-    return ConfigError(
-        f"has both a value and parts of a map ({part})",
-        where=key,
-        fix=f"Give {key} once: as a value, or as a map where it takes one.",
-    )
+def _preset(name: Any) -> dict[str, Any]:
+    """Return the values of a preset, none where none is chosen. Raises ConfigError for an unknown name."""
+    if not name:
+        return {}
+    if not isinstance(name, str) or name not in PRESETS:
+        raise ConfigError(f"{show(name)} is not a preset", where=PRESET, fix=f"Choose one of: {', '.join(PRESETS)}.")
+    return PRESETS[name]
 
 
-def form_fields() -> Iterator[FormField]:
-    """Yield every key of the config that a form can show."""
-    yield from _fields(Config, prefix="", section=_FIRST, required=True)
+def _read_typed(key: str, value: Any) -> Any:
+    """Return a field's value: a list or a map where its text is one."""
+    is_text = isinstance(value, str) and key in _MAPS_AND_LISTS and value.strip().startswith(("[", "{"))
+    return read_yaml(value, source=key) if is_text else value
 
 
-def _fields(model: type[Section], *, prefix: str, section: str, required: bool) -> Iterator[FormField]:
-    schemas, asked = _schemas(model), model.model_json_schema().get("required", ())
-    for name, field in model.model_fields.items():
-        key, below = f"{prefix}{name}", field.annotation
-        title = section if prefix else name.capitalize()
-        if members := tagged_members(field):
-            left_out = _NOT_FROM_A_FORM.get(key, ())
-            members = {kind: member for kind, member in members.items() if kind not in left_out}
-            yield from _union(key, members, default=default_kind(field), section=title)
-        elif isinstance(below, type) and issubclass(below, Section):
-            yield from _fields(below, prefix=f"{key}.", section=title, required=required)
+def _settings(given: Any) -> Mapping[str, Any]:
+    """Return the keys of the settings, which the API may send as a map."""
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return {}
+    return given if isinstance(given, Mapping) else values_of(str(given), source=SETTINGS)
+
+
+def _add(branch: dict[str, Any], given: Mapping[str, Any], *, key: str, where: str) -> None:
+    """Add nested values to others. Raises ConfigError for a value that both have."""
+    for name, value in given.items():
+        place = f"{where}.{name}".lstrip(".")
+        if name not in branch:
+            branch[name] = deepcopy(value)
+        elif isinstance(branch[name], dict) and isinstance(value, Mapping):
+            _add(branch[name], value, key=key, where=place)
+        elif isinstance(branch[name], dict) or isinstance(value, Mapping):
+            raise ConfigError(
+                f"has both a value and parts of a map ({key})",
+                where=place,
+                fix=f"Give {place} once: as a value, or as a map where it takes one.",
+            )
         else:
-            yield _plain(key, schemas[name], section=title if prefix else section, required=name in asked)
+            raise ConfigError("is named twice", where=place, fix="Name it in a field or in the settings, not in both.")
 
 
-def _union(
-    key: str, members: Mapping[str, type[Section]], *, default: Any, section: str, says: str = ""
-) -> Iterator[FormField]:
-    """Yield a choice, the keys that all kinds share, and each kind's other keys as optional fields.
-
-    says: for a choice within a choice, a text that names the outer one; the inner choice may then stay empty too.
-    """
-    kind = _kind_schema(members)
-    if says:
-        text = f"{says}{kind['description']}. Empty means {next(iter(members))}."
-        kind |= {"type": ["string", "null"], "enum": [*members, None], "description": text}
-    first = None if says else default or next(iter(members))
-    tag = tag_name(members)
-    yield FormField(f"{key}.{tag}", kind, section, default=first, drops_none=bool(says))
-    shared = common_fields(members)
-    schemas = {kind: _schemas(member) for kind, member in members.items()}
-    for name, field in shared.items():
-        if below := tagged_members(field):
-            yield from _union(f"{key}.{name}", below, default=default_kind(field), section=section)
-        else:
-            yield _plain(f"{key}.{name}", next(iter(schemas.values()))[name], section=section, required=False)
-    own = dict.fromkeys(name for held in schemas.values() for name in held if name != tag and name not in shared)
-    for name in own:
-        kinds = [kind for kind, held in schemas.items() if name in held]
-        field = members[kinds[0]].model_fields[name]
-        if below := tagged_members(field):
-            if kinds == [default]:
-                # the default kind keeps its dropdown, without a default, so that other kinds may be chosen
-                yield from _union(f"{key}.{name}", below, default=None, section=section, says=f"For {default}. ")
-            else:
-                yield _nested_choice(f"{key}.{name}", field, kinds, section=section)
-            continue
-        yield _own_key(f"{key}.{name}", {kind: members[kind] for kind in kinds}, schemas, section=section)
-
-
-def _own_key(
-    key: str, members: Mapping[str, type[Section]], schemas: Mapping[str, Mapping[str, Any]], *, section: str
-) -> FormField:
-    """Return a key of some kinds as a field that may stay empty, with the descriptions of all these kinds."""
-    name, said = key.rpartition(".")[2], dict[str, list[str]]()
-    plains = [_plain(key, schemas[kind][name], section=section, required=False) for kind in members]
-    for (kind, member), plain in zip(members.items(), plains, strict=True):
-        field = member.model_fields[name]
-        needed = field.is_required()
-        empty = (
-            " Required there." if needed else "" if plain.default is None else f" Empty means {show(field.default)}."
-        )
-        said.setdefault(f"{plain.schema['description']}{empty}", []).append(kind)
-    text = " ".join(f"For {', '.join(kinds)}. {what}" for what, kinds in said.items())
-    first = plains[0]
-    schema = {**first.schema, "type": _with_null(first.schema["type"]), "description": text}
-    for bound in _BOUNDS:
-        held = [plain.schema[bound] for plain in plains if bound in plain.schema]
-        schema.pop(bound, None)
-        if len(held) == len(plains):  # the first task checks narrower bounds
-            schema[bound] = max(held)
-    if "enum" in schema:
-        schema["enum"] = list(dict.fromkeys([*schema["enum"], None]))
-    return FormField(first.key, schema, section, drops_none=True)
-
-
-def _nested_choice(key: str, field: FieldInfo, kinds: Sequence[str], *, section: str) -> FormField:
-    """Return a choice within a choice as one JSON field, since forms have no deeper levels."""
-    known = ", ".join(tagged_members(field))
-    text = f"For {', '.join(kinds)}. {field.description} JSON with a kind: {known}. Empty means {default_kind(field)}."
-    return FormField(key, {"type": ["object", "null"], "description": text}, section, drops_none=True)
-
-
-def _kind_schema(members: Mapping[str, type[Section]]) -> dict[str, Any]:
-    """Return a dropdown; if one kind is free text, a text field that proposes the others."""
-    described = {kind: str(member.model_fields[member.tag].description).rstrip(".") for kind, member in members.items()}
-    text = "; ".join(f"{kind}: {meaning}" for kind, meaning in described.items())
-    choices = "examples" if any(map(is_free_text, members.values())) else "enum"
-    return {"type": "string", choices: list(members), "description": text}
-
-
-def _schemas(model: type[Section]) -> dict[str, dict[str, Any]]:
-    """Return the JSON schema of each key of a section, with references resolved."""
-    schema = model.model_json_schema()
-    found: dict[str, dict[str, Any]] = {}
-    for name, given in schema["properties"].items():
-        own = {key: held for key, held in given.items() if key != "$ref"}
-        named = schema["$defs"][given["$ref"].rsplit("/", 1)[-1]] if "$ref" in given else {}
-        found[name] = {**named, **own}
-    return found
-
-
-def _choices(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the types that a value may have, nested ones too: a size is a number, a text, or null."""
-    for choice in given.get("anyOf", [given]):
-        yield from _choices(choice) if "anyOf" in choice else [choice]
-
-
-def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) -> FormField:
-    choices = list(_choices(given))
-    nullable = any(choice.get("type") == "null" for choice in choices)
-    kinds = [choice for choice in choices if choice.get("type") != "null"]
-    default = given.get("default")
-    schema = {"description": given.get("description", "")}
-    if given.get("const") is not None:
-        return FormField(key, {**schema, "type": "string", "enum": [given["const"]]}, section, default=default)
-    if any("const" in choice for choice in kinds):  # `all`, or a list: an empty field means the word
-        items = next(choice["items"] for choice in kinds if choice.get("type") == "array")
-        schema |= {"type": ["array", "null"], "examples": items.get("enum", []), "items": items}
-        return FormField(key, schema, section, drops_none=True)
-    first = next((choice for choice in kinds if choice.get("type") == "string"), kinds[0])
-    types = list(dict.fromkeys(choice["type"] for choice in kinds))
-    if len(types) == 1:
-        schema |= {bound: first[bound] for bound in _BOUNDS if bound in first}
-    schema |= {"enum": first["enum"]} if "enum" in first else {}
-    if "array" in types and "items" in first:
-        schema["items"] = {name: first["items"][name] for name in ("type", "enum") if name in first["items"]}
-    said = [f"{word} {_number(first[bound])}." for bound, word in _SAID_BOUNDS.items() if bound in first]
-    if len(types) > 1 and "object" in types:  # the form has one text box for all types
-        said.append("A map is typed as JSON." if "string" in types else "Lists and maps are typed as JSON.")
-    schema["description"] = " ".join([schema["description"], *said]).strip()
-    kind = types[0] if len(types) == 1 else types
-    schema["type"] = _with_null(kind) if nullable or (default is None and not required) else kind
-    if "enum" in schema and nullable:
-        schema["enum"] = [*schema["enum"], None]
-    return FormField(key, schema, section, default=default, required=required, drops_none=not nullable)
-
-
-def _number(bound: float) -> str:
-    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
-
-
-def _with_null(kind: str | list[str]) -> list[str]:
-    return list(dict.fromkeys([*([kind] if isinstance(kind, str) else kind), "null"]))
+def _laid_over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested values with others in their place where both have a key."""
+    held = deepcopy(dict(base))
+    for name, value in given.items():
+        is_map = isinstance(value, Mapping) and isinstance(held.get(name), Mapping)
+        held[name] = _laid_over(held[name], value) if is_map else deepcopy(value)
+    return held

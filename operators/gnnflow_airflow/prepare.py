@@ -27,7 +27,8 @@ class PrepareOperator(BaseOperator):
     parameters, overrides or workspace, which a person may type. source: the file that `values` come from: their
     relative paths begin in its folder. experiment: data for the CompareOperator. Reads schemas and first rows of the
     tables, and says all that would stop the run, as `gnnflow check` does. dask_conn_id: of the stages, whose devices
-    and libraries are then not looked for here. Fails without a retry.
+    and libraries are then not looked for here. configs: the folder of the configs that the form offers. Fails without a
+    retry.
     """
 
     template_fields: Sequence[str] = ("config", "overrides", "workspace")
@@ -42,6 +43,7 @@ class PrepareOperator(BaseOperator):
         experiment: Mapping[str, Any] | None = None,
         source: str = "",
         dask_conn_id: str | None = None,
+        configs: str = "",
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -52,6 +54,7 @@ class PrepareOperator(BaseOperator):
         self.experiment = experiment
         self.source = source
         self.dask_conn_id = dask_conn_id
+        self.configs = configs
 
     def execute(self, context: Context) -> str:
         """Return the URI of the config's copy in the workspace."""
@@ -75,8 +78,8 @@ class PrepareOperator(BaseOperator):
         return uri
 
     def _read(self, context: Context) -> Config:
-        from gnnflow_airflow.form import nested
-        from gnnflow_airflow.reading import config_of, read_config
+        from gnnflow_airflow.form import CONFIG, nested
+        from gnnflow_airflow.reading import config_of, read_chosen, read_config
 
         overrides, workspace = self.overrides, self.workspace
         if self.config:
@@ -85,4 +88,7 @@ class PrepareOperator(BaseOperator):
             return config_of(
                 self.values, overrides=overrides, workspace=workspace, environment=os.environ, source=self.source
             )
-        return config_of(nested(context["params"]), overrides=overrides, workspace=workspace)
+        params = context["params"]
+        name = params.get(CONFIG)
+        chosen = read_chosen(name, folder=self.configs) if name else None
+        return config_of(nested(params, chosen=chosen), overrides=overrides, workspace=workspace)

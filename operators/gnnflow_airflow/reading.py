@@ -100,11 +100,26 @@ def read_text(uri: str) -> str:
         raise ConfigError("is not UTF-8 text", where=uri, fix="Save it as UTF-8; is it a YAML file?") from error
 
 
-def list_experiments(folder: str) -> list[str]:
+def list_yaml_files(folder: str) -> list[str]:
     """Return the YAML files directly in a folder (path or URL), sorted; none if there is no such folder."""
     from gnnflow.storage.filesystem import join, list_names
 
     return [join(folder, name) for name in list_names(folder) if name.endswith((".yaml", ".yml"))]
+
+
+def read_chosen(name: Any, *, folder: str) -> dict[str, Any]:
+    """Return what a file of a folder sets, by the file's name. Raises ConfigError if the folder has none of it.
+
+    Only names are taken: a person could write a file elsewhere whose variables are then read.
+    """
+    from gnnflow.config.messages import show
+    from gnnflow.graph.errors import ConfigError
+
+    files = {uri.rsplit("/", 1)[-1]: uri for uri in list_yaml_files(folder)}
+    if not isinstance(name, str) or name not in files:
+        fix = f"Choose one of: {', '.join(files)}." if files else "Leave it out: the folder has none."
+        raise ConfigError(f"{show(name)} is not a file of {folder}", where="config", fix=fix)
+    return read_config(files[name]).model_dump(mode="json", exclude_unset=True)
 
 
 def keep_config(config: Config) -> str:

@@ -47,14 +47,17 @@ def why_unfinished(ti: Any, task_id: str, *, dag: DAG) -> str:
     """
     chain = {*dag.get_task(task_id).get_flat_relative_ids(upstream=True), task_id}
     ended = [each for each in ti.get_task_breadcrumbs(ti.dag_id, ti.run_id) if each["task_id"] in chain]
-    failed = [_told(ti, each) for each in ended if each["state"] == _FAILED]
+    failed = [_told(ti, each, dag=dag) for each in ended if each["state"] == _FAILED]
     own = next((each["state"] for each in ended if each["task_id"] == task_id), "not run")
-    return "; ".join(failed) or f"{task_id}: {own}"
+    return "; ".join(failed) or f"{dag.get_task(task_id).label}: {own}"
 
 
-def _told(ti: Any, ended: Mapping[str, Any]) -> str:
-    """Return the name of a failed task and its error."""
+def _told(ti: Any, ended: Mapping[str, Any], *, dag: DAG) -> str:
+    """Return the name that a failed task has in its group, and its error."""
     task_id, index = ended["task_id"], ended["map_index"]
-    name = task_id if index < 0 else f"{task_id}[{index}]"
+    label = dag.get_task(task_id).label
+    name = label if index < 0 else f"{label}[{index}]"
     reason = ti.xcom_pull(task_ids=task_id, map_indexes=index, key=REASON)
-    return f"{name}: {reason or 'told no error (killed, marked failed, or not begun); see its log'}"
+    if not reason:
+        return f"{name}: told no error (killed, marked failed, or not begun); see its log"
+    return f"{name}: {reason.removeprefix(f'{name}: ')}"  # a stage's own errors begin with its name

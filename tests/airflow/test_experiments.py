@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import html
+import json
 import logging
+import re
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import yaml
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
-from gnnflow.stages import pipeline
-from gnnflow.storage.run_folder import read_run
-from gnnflow_airflow.reading import read_config
+from gnnflow.config.experiments import read_experiment
 from gnnflow_airflow.reasons import REASON
 from tests.airflow.running import TRAIN, load
 from tests.conftest import REPOSITORY
@@ -37,15 +39,13 @@ def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db)
     written(tmp_path, "layers", seeds=2)
     monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
     dag = load("gnnflow_experiments.layers")
-    assert sorted(task for task in dag.task_ids if task.startswith(("ingest", "select", "flat", "train"))) == [
-        "flat_1",
-        "ingest_1",
-        "select_1",
-        "train_1",
-        "train_2",
-        "train_3",
-        "train_4",
-    ]
+    stages = [task.rpartition(".")[2].partition("-")[0] for task in dag.task_ids]
+    assert {stage: stages.count(stage) for stage in ("ingest", "select", "flat", "train")} == {
+        "ingest": 1,
+        "select": 1,
+        "flat": 1,
+        "train": 4,
+    }
     assert dag.test().state == "success"
     (table,) = tmp_path.glob("runs/comparisons/small/*/runs.csv")
     rows = list(csv.DictReader(table.read_text().splitlines()))
@@ -55,6 +55,78 @@ def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db)
     assert float(variants[0]["valid.accuracy"]) >= float(variants[1]["valid.accuracy"])
     assert "is best of 2 variants" in table.with_name("comparison.html").read_text()
     assert table.with_name("comparison.svg").read_text().startswith("<svg")
+    links = re.findall(r'href="([^"]+/report.html)"', table.with_name("comparison.html").read_text())
+    reports = {(table.parent / unquote(link)).resolve() for link in links}
+    assert reports == {Path(row["uri"], "report.html").resolve() for row in rows}
+    assert all(report.is_file() for report in reports)
+
+
+def tree(group):
+    """Return what Airflow's page shows of a group, in its order: names of tasks, and of groups with their own."""
+    return {
+        (child.group_display_name or child.group_id if is_group else child.task_display_name): is_group and tree(child)
+        for child in group.topological_sort()
+        for is_group in [hasattr(child, "children")]
+    }
+
+
+def served(dag):
+    """Return a DAG as Airflow's server has it: read from the database, where names are sorted."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    return DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag), sort_keys=True)))
+
+
+def grid(tmp_path, monkeypatch, **changed):
+    from airflow.dag_processing.dagbag import DagBag
+
+    written(tmp_path, "grid", **changed)
+    monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
+    return DagBag(REPOSITORY / "dags" / "gnnflow_experiments.py").dags["gnnflow_experiments.grid"]
+
+
+def test_groups_have_the_labels_of_the_comparison_in_the_order_of_the_file(tmp_path, monkeypatch, airflow_db):
+    axes = {"model": [{"kind": "sage"}, {"kind": "gat", "heads": 4}], "neighbors.sampling.fanout": [[9, 5], [5, 5]]}
+    changed = {"matrix": axes, "seeds": [3, 1], "neighbors": {"sampling": {"kind": "uniform", "fanout": [1, 1]}}}
+    shown = tree(served(grid(tmp_path, monkeypatch, **changed)).task_group)
+    raw = yaml.safe_load((tmp_path / "experiments" / "grid.yaml").read_text())
+    rows = read_experiment(raw, source="grid.yaml").rows
+    variants = list(dict.fromkeys(row.variant for row in rows))
+    assert list(shown) == ["prepare", "before training", *variants, "compare"]
+    assert list(shown["prepare"]) == [row.label for row in rows]
+    own = {"train": False, "infer": False, "run": False}
+    assert all(shown[variant] == {"seed 3": own, "seed 1": own} for variant in variants)
+    assert list(shown[variants[0]]) == ["seed 3", "seed 1"]
+    each = [f"(fanout=[{fanout}], seed {seed})" for fanout in ("9, 5", "5, 5") for seed in (3, 1)]
+    assert list(shown["before training"]) == [
+        "ingest",
+        *(f"{stage} {named}" for stage in ("select", "flat") for named in each),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "added"),
+    [
+        ({"model.kind": ["gcn"]}, {"model.kind": ["gcn", "sage"]}),
+        ({"model.kind": ["gcn", "sage"], "train.lr": [0.1]}, {"model.kind": ["gcn", "sage"], "train.lr": [0.1, 0.01]}),
+        ([{"model.kind": "gcn"}], [{"model.kind": "gcn"}, {"train.lr": 0.01, "model.layers": 1}]),
+        ([{"name": "a b", "seed": 4}], [{"name": "a b", "seed": 4}, {"name": "a.b", "seed": 5}]),
+    ],
+)
+def test_ids_of_tasks_stay_where_a_variant_is_added(tmp_path, monkeypatch, airflow_db, before, added):
+    first = set(grid(tmp_path, monkeypatch, matrix=before).task_ids)
+    assert first < set(grid(tmp_path, monkeypatch, matrix=added).task_ids)
+
+
+def test_fifty_variants_are_fifty_groups_whose_stages_keep_to_a_pool(tmp_path, monkeypatch, airflow_db):
+    monkeypatch.setenv("GNNFLOW_EXPERIMENTS_POOL", "graphs")
+    lrs = [round(0.001 * number, 3) for number in range(1, 51)]
+    dag = grid(tmp_path, monkeypatch, matrix={"train.lr": lrs}, seeds=2)
+    shown = tree(served(dag).task_group)
+    assert list(shown) == ["prepare", "before training", *(f"lr={lr}" for lr in lrs), "compare"]
+    pools = {task.pool for task in dag.tasks if getattr(task, "stage", None)}
+    assert pools == {"graphs"}
+    assert {task.pool for task in dag.tasks if not getattr(task, "stage", None)} == {"default_pool"}
 
 
 class Instance:
@@ -72,7 +144,9 @@ class Instance:
         return self.told.get((task_ids, key))
 
     def get_task_breadcrumbs(self, dag_id, run_id):
-        return self.told.get("ended", [])
+        prepared = dict.fromkeys((key[0] for key in self.told if key[-1] == "return_value"), "success")
+        states = prepared | self.told.get("states", {})
+        return [{"task_id": task, "map_index": -1, "state": state} for task, state in states.items()]
 
 
 def execute(told, *tasks):
@@ -89,27 +163,12 @@ def edited(tmp_path, monkeypatch, airflow_db):
     return lambda *kinds: written(tmp_path, "edited", matrix={"model.kind": list(kinds)})
 
 
-def test_runs_are_called_what_they_were_when_prepared_though_the_file_was_edited(tmp_path, edited):
-    told = {}
-    edited("gcn", "sage")
-    execute(told, "prepare_1", "prepare_2")
-    for number in (1, 2):
-        config = read_config(told[f"prepare_{number}", "return_value"])
-        told[f"run_{number}", "return_value"] = {"run": pipeline.run_quietly(config).uri}
-    edited("sage", "gcn")
-    execute(told, "compare")
-    (table,) = tmp_path.glob("runs/comparisons/small/*/runs.csv")
-    rows = {row["run"]: row["uri"] for row in csv.DictReader(table.read_text().splitlines())}
-    assert set(rows) == {"kind=gcn", "kind=sage"}
-    assert all(read_run(uri)["config"]["model"]["kind"] == label.removeprefix("kind=") for label, uri in rows.items())
-
-
 def test_runs_that_are_gone_fail_the_comparison_readably(tmp_path, edited):
     from airflow.sdk.exceptions import AirflowFailException
 
-    told = {("run_1", "return_value"): {"run": str(tmp_path / "runs/runs/small/gone")}}
+    told = {("001-kind-gcn.run", "return_value"): {"run": str(tmp_path / "runs/runs/small/gone")}}
     edited("gcn", "sage")
-    execute(told, "prepare_1")
+    execute(told, "prepare.001-kind-gcn")
     with pytest.raises(AirflowFailException, match=r"runs/small/gone: this run is not complete\. Run"):
         execute(told, "compare")
 
@@ -119,8 +178,9 @@ def test_runs_that_are_gone_fail_the_comparison_readably(tmp_path, edited):
     [
         (("gcn",), ()),
         (("gcn", "sage", "gin"), ()),
-        (("gcn", "sage", "gin"), ("prepare_3",)),
-        (("gcn", "gin"), ("prepare_2",)),
+        (("gcn", "sage", "gin"), ("prepare.003-kind-gin",)),
+        (("gcn", "gin"), ("prepare.002-kind-gin",)),
+        (("sage", "gcn"), ()),  # none of its tasks has run
     ],
 )
 def test_runs_that_are_not_of_one_experiment_are_not_compared(edited, kinds, after):
@@ -128,7 +188,7 @@ def test_runs_that_are_not_of_one_experiment_are_not_compared(edited, kinds, aft
 
     told = {}
     edited("gcn", "sage")
-    execute(told, "prepare_1", "prepare_2")
+    execute(told, "prepare.001-kind-gcn", "prepare.002-kind-sage")
     edited(*kinds)
     with pytest.raises(AirflowFailException, match="was edited"):
         execute(told, *after, "compare")
@@ -173,28 +233,44 @@ def test_a_run_that_fails_is_listed_with_its_error_and_fails_the_experiment_of_c
     assert run.state == "failed"
     compare = run.get_task_instance("compare")
     assert compare.xcom_pull(task_ids="compare")["runs"] == 1
-    error = compare.xcom_pull(task_ids="train_2", key=REASON)
+    error = compare.xcom_pull(task_ids="002-lr-1e30-optimizer-sgd.train", key=REASON)
+    assert error.startswith("train: ")
     assert "train.lr" in error
     assert compare.xcom_pull(task_ids="compare", key=REASON) is None
     (table,) = tmp_path.glob("runs/comparisons/small/*/runs.csv")
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert [row["run"] for row in rows] == ["lr=0.01", "lr=1e+30 optimizer=sgd"]
     assert [bool(row["uri"]) for row in rows] == [True, False]
-    assert [row["failed"] for row in rows] == ["", f"train_2: {error}"]
-    assert f"failed: train_2: {error}" in html.unescape(table.with_name("comparison.html").read_text())
+    assert [row["failed"] for row in rows] == ["", error]
+    assert f"failed: {error}" in html.unescape(table.with_name("comparison.html").read_text())
+
+
+def test_a_run_that_prepare_refuses_stops_no_other(tmp_path, monkeypatch, airflow_db):
+    written(tmp_path, "columns", matrix=[{"model.kind": "gcn"}, {"graph.features": ["nowhere"]}])
+    monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
+    run = load("gnnflow_experiments.columns").test()
+    assert run.state == "failed"
+    (table,) = tmp_path.glob("runs/comparisons/small/*/runs.csv")
+    done, refused = csv.DictReader(table.read_text().splitlines())
+    assert (done["run"], done["failed"]) == ("kind=gcn", "")
+    assert refused["failed"].startswith('features=["nowhere"]: ')
+    assert "nowhere" in refused["failed"].partition(": ")[2]
 
 
 def test_an_experiment_of_which_nothing_completes_tells_every_error_at_once(edited):
     from airflow.sdk.exceptions import AirflowFailException
 
-    told = {("train_1", REASON): "train: diverged"}
+    told = {("001-kind-gcn.train", REASON): "train: diverged"}
     edited("gcn", "sage")
-    execute(told, "prepare_1", "prepare_2")
-    states = {"prepare_1": "success", "train_1": "failed", "run_1": "upstream_failed", "run_2": "failed"}
-    told["ended"] = [{"task_id": task, "map_index": -1, "state": state} for task, state in states.items()]
+    execute(told, "prepare.001-kind-gcn", "prepare.002-kind-sage")
+    told["states"] = {
+        "001-kind-gcn.train": "failed",
+        "001-kind-gcn.run": "upstream_failed",
+        "002-kind-sage.run": "failed",
+    }
     with pytest.raises(AirflowFailException) as refused:
         execute(told, "compare")
     assert str(refused.value).splitlines()[1:] == [
-        "  kind=gcn: train_1: train: diverged",
-        "  kind=sage: run_2: told no error (killed, marked failed, or not begun); see its log",
+        "  kind=gcn: train: diverged",
+        "  kind=sage: run: told no error (killed, marked failed, or not begun); see its log",
     ]

@@ -41,6 +41,11 @@ def test_a_run_from_the_form_gives_the_predictions_of_the_command_line(dag, tmp_
     [
         ({"graph.nodes": "${PLANTED_SECRET}"}, "holds a variable"),
         ({"cluster.kind": "address", "cluster.address": "tcp://127.0.0.1:1"}, "comes from the connection"),
+        ({"workspace": None, "settings": "workspace: s3://${PLANTED_SECRET}/runs"}, "holds a variable"),
+        (
+            {"cluster.kind": "address", "settings": "cluster: {address: 'tcp://127.0.0.1:1'}"},
+            "comes from the connection",
+        ),
         ({"model.kind": "my_layers:Own"}, "GNNFLOW_MODULES"),
         ({"train.lr": 0}, "train.lr"),
     ],

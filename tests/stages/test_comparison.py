@@ -50,7 +50,20 @@ def test_runs_that_failed_are_listed_last(tmp_path: Path) -> None:
     assert "broken seed=0  failed: the <loss> is nan" in result.lines
     page = Path(result.page).read_text()
     assert "failed: the &lt;loss&gt; is nan" in page
-    assert "sound is best of 2 variants" in page
+    assert result.verdict.startswith("Of 2 variants only sound has a score (1 of 2 runs failed): its valid accuracy is")
+    assert result.verdict in page
+
+
+def test_only_variants_with_a_score_are_what_the_best_is_best_of(tmp_path: Path) -> None:
+    result = compare(tmp_path, a=valid(0.9, 0.8), b=valid(0.7, "out of memory"), c=["nan", "nan"])
+    assert result.verdict.startswith("a is best of 2 variants (3 of 6 runs failed): its mean valid accuracy is 0.850")
+
+
+def test_rows_of_runs_link_to_reports_of_the_same_workspace(tmp_path: Path) -> None:
+    result = compare(tmp_path, **{"a #1": valid(0.8), "b": valid(0.7)})
+    page = Path(result.page).read_text()
+    for report in ("a%20%231%20seed%3D0/report.html", "b%20seed%3D0/report.html"):
+        assert f'<a href="../../../{report}">report</a>' in page
 
 
 def test_validation_chooses_and_test_is_reported(tmp_path: Path) -> None:

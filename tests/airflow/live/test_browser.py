@@ -14,6 +14,7 @@ pytest.importorskip("playwright", reason="needs playwright: pip install -r tests
 
 from playwright.sync_api import Page, expect, sync_playwright
 
+from gnnflow_airflow.form import SETTINGS, form_params, nested
 from tests.airflow.live.graphs import LiveGraph
 from tests.airflow.live.runs import PIPELINE, PipelineRun, grep, in_bucket, objects_with
 from tests.airflow.live.services import SECRET, System, wait_for
@@ -54,22 +55,18 @@ def page():
 
 
 def fill_form(page: Page, values: dict[str, object], *, picture: Path) -> None:
-    """Open the trigger form and type values into its fields, key by key, section by section; lists as JSON.
-
-    The picture is of the first section; the form closes it when another is opened.
-    """
+    """Open the trigger form and type values into its fields, those of other keys as YAML into the settings."""
     page.get_by_test_id("trigger-dag-button").click()
     expect(page.locator('[name="element_name"]')).to_be_visible()
-    first_outside = next(key for key in values if key not in {"name", "workspace", "graph.nodes", "graph.edges"})
-    for key, value in values.items():
+    shown = form_params()
+    others = nested({key: value for key, value in values.items() if key not in shown})
+    typed = {key: value for key, value in values.items() if key in shown} | {SETTINGS: json.dumps(others)}
+    for key, value in typed.items():
         field = page.locator(f'[name="element_{key}"]')
-        if not field.is_visible():
-            if key == first_outside:
-                page.screenshot(path=picture)
-            page.get_by_role("button", name=key.split(".")[0].capitalize(), exact=True).click()
         field.clear()
-        field.press_sequentially(json.dumps(value) if isinstance(value, list) else str(value))
+        field.press_sequentially(str(value))
         field.press("Tab")
+    page.screenshot(path=picture)
 
 
 def latest_run(live: System, name: str) -> str | None:

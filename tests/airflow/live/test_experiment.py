@@ -11,23 +11,29 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1500)]
 
+_DIVERGES = "003-lr-1e30-optimizer-sgd"  # the group of the third variant
+
 
 @pytest.mark.usefixtures("live")
 def test_an_experiment_compares_the_variants_that_train_and_fails_for_the_one_that_does_not(experiment):
     assert experiment.wait() == "failed", experiment.tasks()
     states = experiment.tasks()
     assert {task: state for task, state in states.items() if state != "success"} == {
-        "train_3": "failed",
-        "infer_3": "upstream_failed",
-        "run_3": "upstream_failed",
+        f"{_DIVERGES}.train": "failed",
+        f"{_DIVERGES}.infer": "upstream_failed",
+        f"{_DIVERGES}.run": "upstream_failed",
         "compare": "failed",
     }
-    assert experiment.xcom("flat_1")["reused"]
+    assert experiment.xcom("before_training.flat-001")["reused"]
     table = s3fs.S3FileSystem(skip_instance_cache=True).cat_file(experiment.xcom("compare")["runs_table"]).decode()
     best, second, failed = csv.DictReader(table.splitlines())
     assert {row["run"]: row["uri"] for row in (best, second)} == {
-        f"kind={kind}": experiment.xcom(task)["run"] for kind, task in (("gcn", "run_1"), ("sage", "run_2"))
+        f"kind={kind}": experiment.xcom(f"{group}.run")["run"]
+        for kind, group in (("gcn", "001-kind-gcn"), ("sage", "002-kind-sage"))
     }
     assert float(best["valid.accuracy"]) >= float(second["valid.accuracy"])
-    assert failed["failed"].startswith("train_3: train: the model's scores are not finite numbers.")
-    assert failed["failed"] in experiment.log("compare")
+    assert failed["failed"].startswith("train: the model's scores are not finite numbers.")
+    log = experiment.log("compare")
+    assert failed["failed"] in log
+    assert "is best of 2 variants (1 of 3 runs failed): its valid accuracy" in log
+    assert "report of kind=gcn: " in log
