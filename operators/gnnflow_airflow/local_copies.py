@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnflow.graph.errors import ConfigError, GnnflowError, StorageError
-from gnnflow_airflow.reading import list_experiments, read_text
+from gnnflow_airflow.reading import list_yaml_files, read_text
 
 _log = logging.getLogger(__name__)
 _ERRORS: dict[str, type[GnnflowError]] = {each.__name__: each for each in (ConfigError, StorageError)}
@@ -32,7 +32,7 @@ def text_near(uri: str) -> str:
 
 def names_near(folder: str) -> list[str]:
     """Return the YAML files directly in a folder (path or URL), sorted; none if there is no such folder."""
-    return list(_near(folder, list_experiments, "files"))
+    return list(_near(folder, list_yaml_files, "files"))
 
 
 def _near(uri: str, read: Callable[[str], Any], kind: str) -> Any:
