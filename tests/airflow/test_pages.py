@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
 HOSTILE = "<script>alert(document.cookie)</script>"
 SECRET = "not-for-this-page"
+RECORDS = "runs/runs/small/*/run.json"
 
 
 @pytest.fixture(scope="module")
@@ -253,6 +254,13 @@ def test_texts_of_users_are_escaped_in_our_pages(sign_in, folder):
     assert "&lt;script&gt;alert" in shown["predictions"]
     assert "&lt;script&gt;alert" in shown["registry"]
     assert [name for name, text in shown.items() if "<script" in text.lower()] == []
+
+
+def test_a_comparison_leads_to_the_reports_of_its_runs(sign_in, folder):
+    page = get(sign_in("VIEWER"), paths_of(folder)["comparison"]).text
+    runs = {f"/gnnflow/fraud/{each.parent.relative_to(folder / 'runs')}/report.html" for each in folder.glob(RECORDS)}
+    assert runs <= Links(page).found
+    assert page.count("&lt;script&gt;alert(document.cookie)&lt;/script&gt;0</a>") == 1
 
 
 def test_damaged_files_are_said_and_stop_no_other_page(sign_in, folder):

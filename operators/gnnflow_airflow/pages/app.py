@@ -66,7 +66,7 @@ def show_report(request: Request, place: Readable, name: str, run: str) -> Respo
     contents.find_file(place, contents.find_folder(place, "runs", name, run), REPORT)
     path = f"runs/{name}/{run}"
     links = {"Predictions": f"{path}/{PREDICTIONS}", "Models": "registry"}
-    return show(request, "frame.html.j2", place=place, title=name, path=f"{path}/{REPORT}", links=links)
+    return show(request, "frame.html.j2", place=place, title=name, path=f"{path}/{REPORT}", links=links, reports={})
 
 
 def send_report(place: Readable, name: str, run: str) -> Response:
@@ -76,9 +76,12 @@ def send_report(place: Readable, name: str, run: str) -> Response:
 
 def show_comparison(request: Request, place: Readable, name: str, runs: str) -> Response:
     """Show the comparison of an experiment in a frame."""
-    contents.find_file(place, contents.find_folder(place, "comparisons", name, runs), COMPARISON)
+    folder = contents.find_folder(place, "comparisons", name, runs)
+    contents.find_file(place, folder, COMPARISON)
     path = f"comparisons/{name}/{runs}/{COMPARISON}"
-    return show(request, "frame.html.j2", place=place, title=name, path=path, links={"Models": "registry"})
+    reports = {label: f"{run}/{REPORT}" for label, run in contents.list_compared(place, folder)}
+    links = {"Models": "registry"}
+    return show(request, "frame.html.j2", place=place, title=name, path=path, links=links, reports=reports)
 
 
 def send_comparison(place: Readable, name: str, runs: str) -> Response:

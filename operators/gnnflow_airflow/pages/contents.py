@@ -7,6 +7,7 @@ read everything that Airflow can.
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from gnnflow_airflow.places import Place
 
 COMPARISON = "comparison.html"
+_COMPARED = "runs.csv"
+_RUN_PATH = re.compile(r"runs/[A-Za-z0-9][A-Za-z0-9._-]*/[0-9a-f]+")
 _MOST_BYTES = 64 << 20  # of a page that is read whole; reports have a few hundred kilobytes
 _MOST_ROWS = 100
 _MOST_CELL = 120  # characters
@@ -138,7 +141,7 @@ def _is_inside(place: Place, uri: str) -> bool:
 
 
 def read_page(place: Place, folder: str, name: str) -> bytes:
-    """Return an HTML file that a stage wrote."""
+    """Return a file that a stage wrote for people."""
     uri = find_file(place, folder, name)
     if (size_of(uri) or 0) > _MOST_BYTES:
         raise StorageError(f"is larger than {_MOST_BYTES >> 20} MiB", where=uri, fix="Open it where it lies.")
@@ -201,6 +204,15 @@ def list_comparisons(place: Place) -> list[tuple[str, str, float]]:
             if _is_inside(place, page) and (age := age_of(page)) is not None:
                 found.append((name, place.find_path(page), age))
     return sorted(found, key=lambda each: each[2])
+
+
+def list_compared(place: Place, folder: str) -> list[tuple[str, str]]:
+    """Return label and path of the runs of a comparison that are in the workspace."""
+    if _COMPARED not in list_names(folder):  # an earlier version did not write it
+        return []
+    rows = csv.DictReader(io.StringIO(read_page(place, folder, _COMPARED).decode(errors="replace")))
+    found = [(row.get("run") or "", place.find_path(absolute(row.get("uri") or "/"))) for row in rows]
+    return [(label, path) for label, path in found if _RUN_PATH.fullmatch(path)]
 
 
 def list_trainings(place: Place) -> list[tuple[str, float]]:

@@ -108,6 +108,8 @@ def test_a_person_runs_the_pipeline_from_the_form(live, page, graph: LiveGraph, 
     pages = f"{base}/gnnflow/{graph.name}"
     assert button.get_attribute("href") == f"{pages}/{below}/report.html"
     training = run.xcom("train")["artifact"].removeprefix(f"{values['workspace']}/")
+    page.goto(f"{base}/dags/{PIPELINE}/runs/{run.run_id}/tasks/train/details")
+    expect(page.get_by_role("link", name="Curves")).to_have_attribute("href", f"{pages}/{training}")
     paths = {"report": f"{below}/report.html", "predictions": f"{below}/predictions", "curves": training, "runs": ""}
     for name, path in paths.items():
         page.goto(f"{pages}/{path}")
