@@ -67,8 +67,8 @@ def completed_at(run: str) -> datetime | None:
     The record holds it, since a record is written again with a lost file of the run. Where an earlier version wrote the
     record, or it is damaged, it is the file's time.
     """
-    with suppress(StorageError, KeyError):
-        return datetime.fromisoformat(read_run(run)[_AT])
+    with suppress(StorageError, KeyError, TypeError, ValueError):
+        return datetime.fromisoformat(read_run(run)[_AT]).astimezone(UTC)
     age = age_of(join(run, RUN))
     return None if age is None else datetime.now(UTC) - timedelta(seconds=age)
 
@@ -118,8 +118,11 @@ def read_run(run: str) -> dict[str, Any]:
     own = join(absolute(run)).rsplit("/", 1)[1]
     if record.get("run", own) != own:  # an earlier version did not name the run
         raise StorageError(f"is the record of run {record['run']}", where=where, fix=fix)
+    artifacts = record["artifacts"]
+    if not isinstance(artifacts, dict) or not all(isinstance(each, str) for each in artifacts.values()):
+        raise StorageError("is not a run's record: its artifacts are no folders by stage", where=where, fix=fix)
     home = Workspace.of(run)
-    return {**record, "artifacts": {stage: home.now_at(artifact) for stage, artifact in record["artifacts"].items()}}
+    return {**record, "artifacts": {stage: home.now_at(artifact) for stage, artifact in artifacts.items()}}
 
 
 def read_metrics(run: str) -> dict[str, float]:

@@ -333,7 +333,7 @@ def test_object_storage_is_asked_once_and_its_copies_outlive_a_failure(tmp_path,
     storage.pipe("/models-here/a.yaml", b"first")
     monkeypatch.setenv("GNNFLOW_MODELS_COPIES", str(tmp_path / "copies"))
     asked = []
-    for name in ("read_text", "list_experiments"):
+    for name in ("read_text", "list_yaml_files"):
         read = getattr(local_copies, name)
         monkeypatch.setattr(local_copies, name, lambda uri, read=read: (asked.append(uri), read(uri))[1])
 
