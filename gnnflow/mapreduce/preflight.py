@@ -33,6 +33,7 @@ _IMPORTED = (
     "google.protobuf",
     "jinja2",
     "matplotlib",
+    "scipy",
     "sklearn",
     "numpy",
     "pyarrow",

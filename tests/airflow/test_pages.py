@@ -97,7 +97,7 @@ def paths_of(folder: Path) -> dict[str, str]:
     """Return an address of each kind of page, and of the download and the sealed files."""
     below = folder / "runs"
     # runs that somebody wrote by hand have short names
-    run = max(each.parent for each in below.glob("runs/small/????????*/run.json")).relative_to(below)
+    run = max(each.parent for each in below.glob("runs/small/?????????*/run.json")).relative_to(below)
     comparison = next(below.glob("comparisons/*/*/comparison.html")).relative_to(below)
     training = next(below.glob("artifacts/train/*")).relative_to(below)
     return {
