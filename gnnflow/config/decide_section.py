@@ -75,7 +75,8 @@ class CostDecision(Section):
         if self.costs is None:
             return self
         for key in ("miss", "positive", "false_alarm"):
-            if key in self.model_fields_set and getattr(self, key) is not None:
+            # a stored config holds every key, so a default says nothing
+            if getattr(self, key) != type(self).model_fields[key].default:
                 raise problem(f"costs are of all classes, and {key} is of one", key=key, fix="Leave it out.")
         for name, of_class in self.costs.items():
             if isinstance(of_class, dict) and name in of_class:

@@ -30,16 +30,23 @@ _MOST_COLUMNS = 20  # columns that a record keeps
 
 @dataclass(frozen=True)
 class Change:
-    """A metric now and before, and whether the difference is larger than the noise of both; None: it is not known."""
+    """A metric now and before, and whether the difference is larger than the noise of both; None: it is not known.
+
+    of_other_classes: whether it is a mean over other classes than before, so that the two cannot be compared.
+    """
 
     name: str
     now: float
     before: float
     beyond_noise: bool | None
+    of_other_classes: bool = False
 
     @property
     def text(self) -> str:
         """The change as half a sentence."""
+        if self.of_other_classes:
+            now, before = metric_text(self.now), metric_text(self.before)
+            return f"{self.name} {now}, {before} before, as a mean over other classes"
         if self.now == self.before:
             return f"{self.name} {metric_text(self.now)}, the same before"
         noise = {True: ", more than noise", False: ", which may be noise", None: ""}[self.beyond_noise]
@@ -49,7 +56,7 @@ class Change:
     def is_worse(self) -> bool:
         """True if the metric got worse, unless that may be noise; where noise is not known any loss counts."""
         loss = self.now - self.before if lower_is_better(self.name) else self.before - self.now
-        return loss > 0 and self.beyond_noise is not False
+        return loss > 0 and self.beyond_noise is not False and not self.of_other_classes
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,8 @@ class ScoreDrift:
         looked = f"Compared were {listed(compared)}: {found}" if compared else "No distribution was compared"
         if change is None:
             return f"the metric that chose the model was not measured both now and before. {looked}"
+        if change.of_other_classes:
+            return f"{change.text}, so the two cannot be compared. {looked}"
         noise = "" if change.beyond_noise is None else " by more than noise"
         got = "got worse" if change.is_worse else "did not get worse"
         text = f"{headline} {got}{noise} ({metric_text(change.now)}, {metric_text(change.before)} before). {looked}"
@@ -188,7 +197,11 @@ def _share(figures: Figures, name: str) -> float:
 def _changes(now: Figures, before: Figures) -> Iterator[Change]:
     names = [name for name in now.metrics if name in before.metrics and not is_bound(name)]
     for name in sorted(names, key=lambda each: each != now.headline):
-        yield Change(name, now.metrics[name], before.metrics[name], _beyond_noise(name, now.metrics, before.metrics))
+        held = now.metrics[name], before.metrics[name]
+        if name in now.class_means and name in before.class_means and now.classes != before.classes:
+            yield Change(name, *held, beyond_noise=None, of_other_classes=True)
+        else:
+            yield Change(name, *held, beyond_noise=_beyond_noise(name, now.metrics, before.metrics))
 
 
 def _beyond_noise(name: str, now: Mapping[str, float], before: Mapping[str, float]) -> bool | None:

@@ -32,7 +32,7 @@ from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.run_folder import prediction_files
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.train.decisions import Deciding
-from gnnflow.train.metrics import metrics_of
+from gnnflow.train.metrics import class_means, metrics_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,7 +57,8 @@ class Figures:
 
     scored: the column that `mean`, `quantiles` and `scores` describe, "" for links. shares: of each predicted class or
     label. metrics: `score.<metric>`, of the targets that have a label and were not trained on; empty where none are.
-    headline: the metric that chose the model. notes: sentences on what was not measured.
+    headline: the metric that chose the model. notes: sentences on what was not measured. class_means: the metrics that
+    are means over classes. classes: the ones that the judged labels have, which such a mean is over.
     """
 
     rows: int
@@ -70,13 +71,16 @@ class Figures:
     mean: float | None = None
     quantiles: dict[str, float] = field(default_factory=dict)
     scores: ColumnCounts | None = None
+    class_means: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
 
     @staticmethod
     def read(held: Mapping[str, Any]) -> Figures:
         """Return figures from a document."""
         scores = held.get("scores")
         counted = None if scores is None else ColumnCounts(**{**scores, **_tuples(scores)})
-        return Figures(**{**held, "notes": tuple(held.get("notes", ())), "scores": counted})
+        lists = {key: tuple(held.get(key, ())) for key in ("notes", "class_means", "classes")}
+        return Figures(**{**held, **lists, "scores": counted})
 
     def as_document(self) -> dict[str, Any]:
         """Return plain values."""
@@ -190,12 +194,15 @@ class _Gathered:
             notes.append(f"{self.trained:,} labels are not counted, since the model {text}")
         if self.unknown:
             notes.append(f"{self.unknown:,} labels are of classes that the model does not know, and are not counted")
+        names = names_of_classes(self.model.names, len(self.predicted))
         values: dict[str, float] = {}
+        classes: tuple[str, ...] = ()
         if labelled:
             logits, labels = (np.concatenate(each) for each in zip(*self.kept, strict=True))
             found = metrics_of(logits, labels, label_kind=self.model.kind, intervals=True, deciding=self.model.deciding)
             values, notes = found.named("score"), [*notes, *found.notes]
-        names = names_of_classes(self.model.names, len(self.predicted))
+            classes = tuple(names[number] for number in np.flatnonzero(_has_class(labels, len(names))))
+        means = class_means(self.model.kind, len(names))
         total = max(self.rows, 1)
         running = np.cumsum(self.codes)
         ends = np.searchsorted(running, np.array(_QUANTILES) * self.rows)
@@ -210,6 +217,8 @@ class _Gathered:
             self.total / total,
             {f"{share:.0%}": float(value) for share, value in zip(_QUANTILES, upper_ends(ends), strict=True)},
             counted_column(self.name, self.codes),
+            tuple(name for name in (_PREFIX + each for each in means) if name in values),
+            classes,
         )
 
 
@@ -241,6 +250,13 @@ def _numbers(label: Any, model: Model, width: int) -> tuple[Array, Array]:
     found = pc.index_in(label.cast(pa.string()), value_set=names)
     numbers = to_numpy(found.fill_null(UNLABELLED)).astype(np.int64)
     return numbers, numbers != UNLABELLED
+
+
+def _has_class(labels: Array, num_classes: int) -> Array:
+    """Return the classes [C], or labels, that some targets have; none for numbers."""
+    if not num_classes:
+        return np.zeros(0, bool)
+    return np.any(labels > 0, axis=0) if labels.ndim > 1 else np.bincount(labels, minlength=num_classes) > 0
 
 
 def _logits(scores: FloatArray, kind: LabelKind) -> FloatArray:

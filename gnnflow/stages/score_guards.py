@@ -45,8 +45,13 @@ def _shifts(limit: float | None, drift: ScoreDrift) -> Iterator[tuple[str, str]]
 
 
 def _losses(limit: float | None, figures: Figures, drift: ScoreDrift) -> Iterator[tuple[str, str]]:
-    """Yield the breach of the headline metric. Where its noise is not known any change is taken for more than noise."""
+    """Yield the breach of the headline metric. Where its noise is not known any change is taken for more than noise.
+
+    A mean over other classes than before is no breach, since the two cannot be compared.
+    """
     for change in drift.changes:
+        if change.of_other_classes:
+            continue
         if limit is None or change.name != figures.headline or change.beyond_noise is False or not change.before:
             continue
         relative = (change.now - change.before) / abs(change.before)

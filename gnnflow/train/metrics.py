@@ -100,6 +100,15 @@ def metrics_of(
     return Metrics(values, tuple(notes), counts, bounds, constant)
 
 
+def class_means(label_kind: LabelKind, num_classes: int) -> tuple[str, ...]:
+    """Return the metrics that are means over the classes that the targets have."""
+    if label_kind == "multi":
+        return ("macro_f1", "roc_auc", "average_precision")
+    if label_kind == "single":
+        return ("macro_f1",) if num_classes == _TWO else ("macro_f1", "roc_auc", "average_precision")
+    return ()
+
+
 def _differ(labels: Array, label_kind: LabelKind) -> bool:
     """Return whether predictions should differ, as labels do; links' labels are 0, the place of the true target."""
     return len(labels) > 0 and (label_kind == "link" or bool((labels != labels[0]).any()))

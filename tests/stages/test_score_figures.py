@@ -15,11 +15,12 @@ from sklearn import metrics as sk
 
 from gnnflow import registry
 from gnnflow.graph.errors import StorageError
+from gnnflow.graph.labels import LabelKind
 from gnnflow.registry.scores import find_score, last_score, read_scores
-from gnnflow.stages import pipeline, publish, score
+from gnnflow.stages import pipeline, publish, score, score_figures
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.score_drift import drift_between
-from gnnflow.stages.score_figures import Figures
+from gnnflow.stages.score_figures import Figures, Model, figures_of
 from tests.small_graphs import graph_config, write_graph
 
 TRAIN = {"epochs": 20, "batch_size": 64, "threads": 1}
@@ -176,3 +177,32 @@ def test_a_change_is_judged_by_the_intervals_of_both() -> None:
         assert [each.beyond_noise for each in drift_between(before, now, against="").changes] == [beyond]
     unknown = replace(now, metrics={"score.f1": 0.1})
     assert drift_between(now, unknown, against="").changes[0].beyond_noise is None
+
+
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_means_over_other_classes_are_not_compared(kind: LabelKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A month without one class has a mean over the others; only two such months show that no verdict stands on it."""
+    names, rng = ("ok", "mule", "ring"), np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.ones(3), 300).astype(np.float32)
+
+    def month(held: tuple[str, ...]) -> Figures:
+        number = rng.integers(len(held), size=300)
+        labels: Any = pa.array(np.array(held)[number])
+        if kind == "multi":
+            labels = pa.FixedSizeListArray.from_arrays(pa.array(np.eye(3, dtype=np.float32)[number].ravel()), 3)
+        rows = pa.FixedSizeListArray.from_arrays(pa.array(probabilities.ravel()), 3)
+        table = pa.table({"label": labels, "split": ["test"] * 300, "probabilities": rows})
+        monkeypatch.setattr(score_figures, "prediction_files", lambda _: [""])
+        monkeypatch.setattr(score_figures, "read_artifact_table", lambda *_: table)
+        return figures_of("", Model(kind, names, "average_precision"))
+
+    every, fewer = month(names), month(names[:2])
+    assert (every.classes, fewer.classes) == (names, names[:2])
+    assert Figures.read(fewer.as_document()) == fewer
+    drift = drift_between(fewer, every, against="before")
+    means = {each.name for each in drift.changes if each.of_other_classes}
+    assert means == {"score.average_precision", "score.macro_f1", "score.roc_auc"}
+    assert "before, as a mean over other classes, so the two cannot be compared" in drift.verdict(fewer.headline)
+    assert not any(each.is_worse for each in drift.changes if each.of_other_classes)
+    alike = drift_between(month(names), every, against="before")
+    assert not any(each.of_other_classes for each in alike.changes)

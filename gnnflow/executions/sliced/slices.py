@@ -22,6 +22,7 @@ terms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -118,7 +119,9 @@ class KeptTerms:
 
     def whole(self, source: dict[str, FloatArray], kept: TermArrays) -> SliceTerms:
         """Return all terms of targets from their source terms and what was kept."""
-        same = {name: source[of].reshape(len(source[of]), -1) for name, of in self.same.items()}
+        named = [(name, source[of]) for name, of in self.same.items()]
+        # the width is given, since -1 cannot be found where there are no rows
+        same = {name: rows.reshape(len(rows), math.prod(rows.shape[1:])) for name, rows in named}
         return SliceTerms(source, {**kept, **same})
 
 

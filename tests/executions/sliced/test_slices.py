@@ -69,6 +69,20 @@ def test_a_partition_without_nodes_has_slices_too():
     assert sliced.prediction_slice(MODEL, [None, np.zeros((0, 3), np.float32)]).shape == (0, 3)
 
 
+def test_terms_that_are_source_terms_rows_come_back_whole_where_a_partition_has_no_nodes():
+    """A scoring of fewer nodes than partitions ended here; whole runs of tests have no empty partition."""
+    model = build_model(SAGEConfig(hidden=4, layers=2), ModelInputs(feature_width=4, num_outputs=4)).eval()
+    terms, kept = (
+        sliced.term_slice(model, 0, h=np.zeros((0, 4), np.float32), nodes=columns(0)),
+        sliced.kept_terms(model, 0),
+    )
+    assert kept.same
+    whole = kept.whole(terms.source, kept.of(terms.target))
+    assert {name: rows.shape for name, rows in whole.target.items()} == {
+        name: rows.shape for name, rows in terms.target.items()
+    }
+
+
 def test_slices_of_a_model_in_training_mode_are_refused():
     model = build_model(GCNConfig(), ModelInputs(feature_width=5, num_outputs=3))
     with pytest.raises(AssertionError, match=r"call model\.eval\(\) first"):
