@@ -69,7 +69,7 @@ class CostDecision(Section):
     )
 
     @model_validator(mode="after")
-    def _is_one_of_two(self) -> Self:
+    def _check_keys(self) -> Self:
         if self.costs is None and self.miss is None:
             raise problem("cost needs miss or costs", key="miss", fix="Give miss, for one class against the others.")
         if self.costs is None:

@@ -248,7 +248,7 @@ def _noise(variants: Sequence[ComparedVariant], metric: str) -> str:
 
 def render_comparison(runs: Sequence[ComparedRun], *, name: str, metric: str) -> str:
     """Return the page: the variants, best first, the runs that failed with their reasons, and every run."""
-    from gnnflow.report.render import environment, policy_hash, template_source
+    from gnnflow.report.render import render_page
 
     variants, metrics = rank_variants(runs, metric), choose_columns(runs, metric)
     keys = name_columns(variants)
@@ -265,22 +265,14 @@ def render_comparison(runs: Sequence[ComparedRun], *, name: str, metric: str) ->
         for variant in variants
         for run in variant.completed
     ]
-    script = template_source("copy.js")
-    page = (
-        environment()
-        .get_template("comparison.html.j2")
-        .render(
-            name=name,
-            picture=comparison_bars(variants, metric),
-            verdict=tell_verdict(variants, metric),
-            keys=list(keys),
-            metrics=metrics,
-            rows=rows,
-            runs=each,
-            failed=[run for run in runs if run.failed],
-            style=template_source("report.css"),
-            script=script,
-            script_hash=policy_hash(script),
-        )
+    return render_page(
+        "comparison.html.j2",
+        name=name,
+        picture=comparison_bars(variants, metric),
+        verdict=tell_verdict(variants, metric),
+        keys=list(keys),
+        metrics=metrics,
+        rows=rows,
+        runs=each,
+        failed=[run for run in runs if run.failed],
     )
-    return f"{page.rstrip()}\n"

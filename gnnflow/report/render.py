@@ -69,13 +69,12 @@ def render_report(inputs: ReportInputs) -> str:
     It takes some three seconds with 1,000 embeddings, under two without. Names, ids and labels may hold
     anything: all text is escaped, and the page's own policy lets it load nothing and run only its own script.
     """
-    templates = environment()
     config = inputs.config_yaml.strip("\n")
     if len(inputs.config_yaml) > _LONGEST_CONFIG:
         config = f"{inputs.config_yaml[:_LONGEST_CONFIG]}\n# ... cut here; run.json holds all of it"
-    script = template_source("copy.js")
     hints = find_hints(inputs)
-    page = templates.get_template("report.html.j2").render(
+    return render_page(
+        "report.html.j2",
         inputs=inputs,
         verdict=verdict(inputs),
         subject=subject(inputs),
@@ -90,10 +89,14 @@ def render_report(inputs: ReportInputs) -> str:
         splits=_split_parts(inputs),
         config=config,
         digest_length=_DIGEST_LENGTH,
-        script=script,
-        style=template_source("report.css"),
-        script_hash=policy_hash(script),
     )
+
+
+def render_page(template: str, **values: Any) -> str:
+    """Return a page with the report's styles and its script, which is all that the page's policy lets run."""
+    script = template_source("copy.js")
+    given = {"style": template_source("report.css"), "script": script, "script_hash": policy_hash(script)}
+    page = environment().get_template(template).render(**given, **values)
     return f"{page.rstrip()}\n"
 
 

@@ -54,7 +54,7 @@ def render_scoring(inputs: ScoringInputs) -> str:
     from gnnflow.graph.labels import is_bound
     from gnnflow.report.formats import metric_name, score_text, sentence
     from gnnflow.report.headline import score_cell
-    from gnnflow.report.render import environment, policy_hash, template_source
+    from gnnflow.report.render import render_page
 
     keys = [key for key in inputs.metrics if not is_bound(key)]
     names = [key.partition(".")[2] for key in sorted(keys, key=lambda key: (key != inputs.headline, key))]
@@ -67,16 +67,4 @@ def render_scoring(inputs: ScoringInputs) -> str:
         )
         for name in names
     ]
-    script = template_source("copy.js")
-    page = (
-        environment()
-        .get_template("scoring.html.j2")
-        .render(
-            inputs=inputs,
-            rows=rows,
-            style=template_source("report.css"),
-            script=script,
-            script_hash=policy_hash(script),
-        )
-    )
-    return f"{page.rstrip()}\n"
+    return render_page("scoring.html.j2", inputs=inputs, rows=rows)

@@ -15,7 +15,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from gnnflow.graph.labels import BOUNDS
+from gnnflow.graph.labels import BOUNDS, is_bound
 from gnnflow_airflow.reasons import keep_reason
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def comparison_text(published: Mapping[str, Any]) -> str:
     lines = [f"{published['reason']}.", "", f"Run: `{published['run']}`", ""]
     theirs = f"version {published['in_service']} (in service)" if champion else "nothing to compare with"
     lines += [f"| | version {published['version']} (new) | {theirs} |", "|---|---|---|"]
-    names = [name for name in candidate if not name.endswith(BOUNDS)]
+    names = [name for name in candidate if not is_bound(name)]
     names.sort(key=lambda name: (name != f"test.{published['metric']}", name))
     lines += [f"| {name} | {_figure(name, candidate)} | {_figure(name, champion)} |" for name in names]
     return "\n".join(lines)

@@ -71,7 +71,7 @@ class AbsentError(Exception):
 
 
 @dataclass(frozen=True)
-class RunRow:
+class ListedRun:
     """A run in the list of a workspace. key: its folder's name; path: of its pages, empty where it has none."""
 
     name: str
@@ -148,27 +148,29 @@ def read_page(place: Place, folder: str, name: str) -> bytes:
     return read_bytes(uri)
 
 
-def list_rows(place: Place, *, most: int) -> list[RunRow]:
+def list_rows(place: Place, *, most: int) -> list[ListedRun]:
     """Return the latest runs of the workspace, the last one first; a damaged one with its problem."""
     workspace = Workspace.at(place.uri)
     complete = [uri for uri in list_runs(workspace) if _is_inside(place, join(uri, RUN))]
     rows = [_run_row(place, uri) for uri in complete[-most:]]
     rows += [
-        RunRow(each.name, each.uri.split("/")[-1], "", each.age, each.status, problem=each.problem)
+        ListedRun(each.name, each.uri.split("/")[-1], "", each.age, each.status, problem=each.problem)
         for each in list_attempts(workspace)[-most:]
         if _is_inside(place, join(each.uri, ATTEMPT))
     ]
     return sorted(rows, key=lambda row: row.age)[:most]
 
 
-def _run_row(place: Place, uri: str) -> RunRow:
+def _run_row(place: Place, uri: str) -> ListedRun:
     path, (name, key) = place.find_path(uri), uri.split("/")[-2:]
     try:
-        return RunRow(name, key, path, age_of_run(uri), "complete", score_of(place, uri))
+        return ListedRun(name, key, path, age_of_run(uri), "complete", score_of(place, uri))
     except AbsentError:
-        return RunRow(name, key, path, 0.0, "damaged", problem="one of its files is missing or outside the workspace")
+        return ListedRun(
+            name, key, path, 0.0, "damaged", problem="one of its files is missing or outside the workspace"
+        )
     except (GnnflowError, *_NOT_A_RECORD) as error:
-        return RunRow(name, key, path, 0.0, "damaged", problem=str(error))
+        return ListedRun(name, key, path, 0.0, "damaged", problem=str(error))
 
 
 def score_of(place: Place, run: str) -> str:
