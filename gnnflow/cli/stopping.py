@@ -65,21 +65,22 @@ class _Stop:
         """Print the message and end this process with its workers. Does not return."""
         if not self._ending.acquire(blocking=False):
             time.sleep(_GRACE_SECONDS)  # the other thread is ending it
+        stderr = _take_stderr()  # whoever watches the workers would say that they were killed
         _kill_starting()
         for child in multiprocessing.active_children():
             child.kill()
             child.join(_LOOK_SECONDS)
-        self._say()
+        self._say(stderr)
         _kill_starting()  # children that the main thread has started meanwhile
         os._exit(_SHELL_OFFSET + self.number)
 
-    def _say(self) -> None:
+    def _say(self, stderr: int) -> None:
         problem = f"stopped by {_NAMES[signal.Signals(self.number)]}"
         kept = f"what was finished is kept in {self.kept}" if self.kept else "nothing is half-written"
         fix = "run the same command again to go on"
-        if sys.stderr.isatty():
-            _write(2, "\r\x1b[2K\x1b[?25h")  # the bar's line, and the cursor that bars hide
-        _write(2, f"{problem}: {kept}; {fix}\n")
+        if os.isatty(stderr):
+            _write(stderr, "\r\x1b[2K\x1b[?25h")  # the bar's line, and the cursor that bars hide
+        _write(stderr, f"{problem}: {kept}; {fix}\n")
         if self.as_json:
             parts = {"kind": "Interrupted", "where": self.kept, "problem": problem, "fix": f"{kept}; {fix}"}
             _write(1, json.dumps({"error": parts}) + "\n")
@@ -89,6 +90,16 @@ def _write(descriptor: int, text: str) -> None:
     """Write the message, also where the terminal or the pipe is closed."""
     with suppress(OSError):
         os.write(descriptor, mask_secrets(text).encode())
+
+
+def _take_stderr() -> int:
+    """Return a descriptor of stderr, to which nothing else in this process writes any more."""
+    try:
+        taken = os.dup(2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    except OSError:  # it is closed, or no file may be opened
+        return 2
+    return taken
 
 
 def _kill_starting() -> None:
