@@ -1,4 +1,4 @@
-/* Rows for nodes in the order in which they are first met or in ascending order, and the pieces of targets' in-edges. */
+/* Rows for nodes in the order in which they are first met or in ascending order, and targets' in-edges by rank. */
 #include <stdint.h>
 
 #include "csr.h"
@@ -70,9 +70,9 @@ FOR_EVERY_PROCESSOR int64_t gnnflow_number_sources(int64_t count, const int64_t 
 
    offsets [targets + 1]; sources: rows, of which each has a rank; count [ranks]: zeros, as they are left; met [ranks].
    order: positions of the edges, piece by piece; bounds [targets + 1]: the pieces of each target; begins: where the edges of
-   each piece begin, and those of the last end; rank_of: of each piece. Returns the number of pieces, which is at most that of targets and edges. */
+   each piece begin, and those of the last end. Returns the number of pieces, which is at most that of targets and edges. */
 int64_t gnnflow_pieces(int64_t targets, const int64_t *offsets, const int64_t *sources, const uint16_t *rank, int64_t *count,
-                       int64_t *met, int64_t *order, int64_t *bounds, int64_t *begins, uint16_t *rank_of) {
+                       int64_t *met, int64_t *order, int64_t *bounds, int64_t *begins) {
     int64_t pieces = 0;
     for (int64_t target = 0; target < targets; target++) {
         int64_t begin = offsets[target], end = offsets[target + 1], found = 1, at = begin;
@@ -85,7 +85,6 @@ int64_t gnnflow_pieces(int64_t targets, const int64_t *offsets, const int64_t *s
         }
         for (int64_t k = 0; k < found; k++) {
             int64_t edges = count[met[k]];
-            rank_of[pieces] = (uint16_t)met[k];
             begins[pieces++] = count[met[k]] = at;
             at += edges;
         }
@@ -94,4 +93,17 @@ int64_t gnnflow_pieces(int64_t targets, const int64_t *offsets, const int64_t *s
     }
     bounds[targets] = pieces, begins[pieces] = offsets[targets];
     return pieces;
+}
+
+/* How many targets' in-edges have a source of each rank, and how many edges. targets_of and edges_of [ranks]: zeros, filled
+   in; last [ranks]: -1, the target met last. */
+void gnnflow_count_ranks(int64_t targets, const int64_t *offsets, const int64_t *sources, const uint16_t *rank, int64_t *last,
+                         int64_t *targets_of, int64_t *edges_of) {
+    for (int64_t target = 0; target < targets; target++)
+        for (int64_t i = offsets[target]; i < offsets[target + 1]; i++) {
+            uint16_t own = rank[sources[i]];
+            edges_of[own]++;
+            targets_of[own] += last[own] != target;
+            last[own] = target;
+        }
 }

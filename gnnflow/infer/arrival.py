@@ -52,9 +52,14 @@ class Arrival:
         by_rows = np.flatnonzero(sends & ~at_once & ~plan.as_states)
         return cls(relation, at_once, by_rows, np.flatnonzero(plan.as_states), plan.by_pieces)
 
+    @property
+    def is_whole(self) -> bool:
+        """True if all edges are one block, to which nothing of other partitions is merged."""
+        return not (self.by_pieces or len(self.by_states))
+
     def first(self, reads: LayerReads) -> Block:
         """Return the block that is computed on first: of all edges, where nothing is merged to it."""
-        return reads.of_owners(self.at_once) if self.by_pieces or len(self.by_states) else reads.whole
+        return reads.whole if self.is_whole else reads.of_owners(self.at_once)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """In-edges that a need round reads and numbers once, and keeps for the slices of its partition to map.
 
-Slices map it as it lies: the in-edges of each relation with sources as rows, and which rows they ask of which owner.
-Owners map the latter too, to know which rows are read. Dense ids and rows have 4 bytes where the graph allows it. Names
+Slices map it as it lies: the in-edges of each relation with sources as dense ids, and which rows they ask of which
+owner. Owners map the latter too, to know which rows are read. Dense ids have 4 bytes where the graph allows it. Names
 of arrays begin with their relation.
 
 Shapes: T targets, E edges, S sources asked for, P partitions.
@@ -10,8 +10,6 @@ Shapes: T targets, E edges, S sources asked for, P partitions.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from gnnflow.graph.edges import InEdges
 from gnnflow.infer.reads import Grouped, LayerReads, PieceEdges
@@ -58,7 +56,6 @@ def read_kept(index: int, inbox: Inbox, job: InferJob, *, layer: int) -> tuple[L
     found = []
     for number in range(job.neighbors.store.schema.num_relations):
         own = {name: edges.get(f"{number}.{name}") for name in _COLUMNS}
-        own["sources"] = edges[f"{number}.sources"].astype(np.int64, copy=False)
         pieces = [edges.get(f"{number}.pieces_{name}") for name in PieceEdges._fields]
         grouped = [edges.get(f"{number}.by_owner_{name}") for name in _GROUPED]
         found.append(

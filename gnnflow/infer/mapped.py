@@ -85,8 +85,8 @@ class MappedRows:
     def whole(self, arrival: Arrival, reads: LayerReads, own: TermArrays, *, room: int) -> Gathered:
         """Return all in-edges as one block, with all nodes as sources where the layer reads these in place."""
         at = self.at
-        if at.job.keeps_terms and reads_in_place(at.model, at.layer - 1, reads.whole):
-            return Gathered(self._rows(arrival.relation), reads.block_in_place)
+        if at.job.keeps_terms and reads_in_place(at.model, at.layer - 1, reads.in_place):
+            return Gathered(self._rows(arrival.relation), reads.in_place)
         return Gathered(self.at_once(arrival, reads, own, room=room), reads.whole, room=room)
 
     def joined(self, arrival: Arrival, reads: LayerReads, own: TermArrays) -> TermArrays | None:

@@ -171,9 +171,11 @@ def _sample(index: int, rows: IntArray, job: InferJob) -> list[list[int]]:
             for kind, held in rows_by_type(rows, index, job)
         ]
     )
-    # one hash per row to score, and the places of the smallest
+    # one hash per row to score, and the places of the smallest, of equal ones the first
     hashed = combine(keys, seed_word(job.seed, "parity"))
-    first = np.argsort(hashed, kind="stable")[: job.parity_samples]
+    number = min(job.parity_samples, len(hashed))
+    near = np.flatnonzero(hashed <= np.partition(hashed, number - 1)[number - 1]) if number else np.zeros(0, np.int64)
+    first = near[np.argsort(hashed[near], kind="stable")[:number]]
     nodes = rows[first] + store.book.start(index)
     pairs = np.stack([(hashed[first] >> np.uint64(1)).astype(np.int64), nodes], axis=1)
     listed: list[list[int]] = pairs.tolist()

@@ -68,8 +68,10 @@ def compute_layer(
             of_hubs = states_here(at, relation)
             if arrival.by_pieces and (state := source.joined(arrival, of, kept.target)) is not None:
                 return _with_hubs(at, arrival, of, state=state, kept=kept, of_hubs=of_hubs)
+            if arrival.is_whole and not of_hubs:
+                return source.whole(arrival, of, kept.source, room=room)
             first = begun.pop(relation) if relation in begun else arrival.first(of)
-            return _gathered(at, source, arrival, of, first=first, kept=kept, room=room, of_hubs=of_hubs)
+            return _gathered(at, source, arrival, of, first=first, kept=kept, of_hubs=of_hubs)
 
         if own.terms is not None:
             gathered = gather(0, own.terms, room_for(runs))
@@ -89,17 +91,14 @@ def _gathered(
     *,
     first: Block,
     kept: SliceTerms,
-    room: int,
     of_hubs: Sequence[HubState],
 ) -> Gathered:
-    """Return a relation's in-edges. kept: the T targets' own terms; first: see `Arrival.first`.
+    """Return a relation's in-edges of which several parts are merged. kept: the T targets' own terms.
 
-    room: see `Gathered`, which has it where all is one block. of_hubs: what other partitions added up of hubs.
+    first: see `Arrival.first`. of_hubs: what other partitions added up of hubs.
     """
-    if first is reads.whole and not of_hubs:
-        return source.whole(arrival, reads, kept.source, room=room)
     merged = MergedStates(
-        at.model, at.layer - 1, arrival.relation, own=kept.target, sample_scale=reads.whole.sample_scale
+        at.model, at.layer - 1, arrival.relation, own=kept.target, sample_scale=reads.in_place.sample_scale
     )
     merged.add_block(source.at_once(arrival, reads, kept.source), first)
     for terms, block, targets in source.parts(arrival, reads, every=merged.adds):
@@ -123,7 +122,7 @@ def _with_hubs(
 ) -> Gathered:
     """Return the T targets' in-edges. state: over all parts but what other partitions added up of hubs."""
     if of_hubs:
-        scale = reads.whole.sample_scale
+        scale = reads.in_place.sample_scale
         merged = MergedStates(
             at.model, at.layer - 1, arrival.relation, own=kept.target, sample_scale=scale, state=state
         )

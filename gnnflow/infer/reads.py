@@ -22,7 +22,7 @@ from gnnflow.graph.batch import Block, sampled_block
 from gnnflow.graph.edges import InEdges, SourceArray
 from gnnflow.infer.choice import PairCounts
 from gnnflow.infer.hub_edges import split_edges
-from gnnflow.native import CutPieces, NumberedSources, cut_pieces, number_sources
+from gnnflow.native import NumberedSources, count_ranks, cut_pieces, number_sources
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
@@ -80,10 +80,10 @@ class PieceEdges(NamedTuple):
 class LayerReads:
     """The rows and edges that a layer reads in a relation for the targets of a partition.
 
-    rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are rows: the T targets,
-    then what is asked for. asked [S]: dense ids, ascending. offsets [P + 1]: where the rows of each owner begin among
-    the asked. grouped: the edges by owner, where they were kept; pieces: the edges in pieces, the same. hubs: their
-    edges that are split, unless it was kept.
+    rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are dense ids. asked [S]:
+    dense ids, ascending. offsets [P + 1]: where the rows of each owner begin among the asked. grouped: the edges by
+    owner, where they were kept; pieces: the edges in pieces, the same. hubs: their edges that are split, unless it was
+    kept. numbered: `numbers`, where they are known.
     """
 
     index: int
@@ -96,6 +96,7 @@ class LayerReads:
     grouped: Grouped | None = None
     pieces: PieceEdges | None = None
     hubs: HubEdges | None = None
+    numbered: IntArray | None = None
 
     @property
     def num_asked(self) -> IntArray:
@@ -103,9 +104,16 @@ class LayerReads:
         return np.diff(self.offsets)
 
     @cached_property
+    def numbers(self) -> IntArray:
+        """Each edge's source as a row [E]: of the T targets, then of the S that are asked for."""
+        if self.numbered is not None:
+            return self.numbered
+        return number_rows(self.edges.sources, self._ids, num_nodes=self.job.neighbors.store.book.num_nodes).rows
+
+    @cached_property
     def is_own(self) -> Array:
         """True for each edge whose source is a target [E]."""
-        return self.edges.sources < len(self.rows)
+        return self.numbers < len(self.rows)
 
     @cached_property
     def targets(self) -> IntArray:
@@ -126,7 +134,7 @@ class LayerReads:
         # owner of each edge's source [E outside], as a small integer, which sorts in linear time
         outside = np.flatnonzero(~self.is_own)
         owner_of_asked = np.repeat(np.arange(parts, dtype=np.min_scalar_type(parts)), self.num_asked)
-        owner = owner_of_asked[self.edges.sources[outside] - len(self.rows)]
+        owner = owner_of_asked[self.numbers[outside] - len(self.rows)]
         # positions of these edges, owner by owner, and whether each is the first of its target there [E outside]
         positions = outside[np.argsort(owner, kind="stable")]
         bounds = offsets_of(np.bincount(owner, minlength=parts))
@@ -137,66 +145,55 @@ class LayerReads:
     @cached_property
     def in_pieces(self) -> PieceEdges:
         """The edges in pieces."""
-        order, bounds, begins, _ = self._cut
-        columns = (self.edges.weight, self.edges.attributes, self.edges.next_arrival, self.whole.edge_scale)
+        number = len(self.offsets)
+        order, bounds, begins = cut_pieces(self.edges.offsets, self.numbers, self._ranks, num_ranks=number)
+        columns = (self.edges.weight, self.edges.attributes, self.edges.next_arrival, self.in_place.edge_scale)
         kept = None if all(column is None for column in columns) else order
-        return PieceEdges(kept, bounds, begins, self.dense_ids[self.edges.sources[order]])
+        return PieceEdges(kept, bounds, begins, self.edges.sources[order].astype(self.id_type))
 
     @cached_property
-    def _cut(self) -> CutPieces:
-        """The edges cut by the rank of their source's owner: zero is this partition, then ascending."""
-        parts, targets = len(self.offsets) - 1, len(self.rows)
-        # the rank of each row's owner [T + S]: zero of this partition
-        ranks = np.arange(1, parts + 1)
+    def _ranks(self) -> IntArray:
+        """The rank of each row's owner [T + S]: zero is this partition, then they ascend."""
+        ranks = np.arange(1, len(self.offsets))
         ranks[self.index] = 0
-        ranks = np.concatenate([np.zeros(targets, np.int64), np.repeat(ranks, self.num_asked)])
-        return cut_pieces(self.edges.offsets, self.edges.sources, ranks, num_ranks=parts + 1)
+        return np.concatenate([np.zeros(len(self.rows), np.int64), np.repeat(ranks, self.num_asked)])
 
     @property
-    def dense_ids(self) -> SourceArray:
-        """The dense ids of the rows that edges come from [T + S]."""
-        start = self.job.neighbors.store.book.start(self.index)
-        found: SourceArray = np.concatenate([self.rows + start, self.asked]).astype(self.id_type)
-        return found
+    def _ids(self) -> IntArray:
+        """The dense ids of the targets [T]."""
+        return self.rows + self.job.neighbors.store.book.start(self.index)
 
     @property
     def id_type(self) -> npt.DTypeLike:
         """The type in which dense ids, and rows, are kept."""
         return np.int32 if self.job.neighbors.store.book.num_nodes <= np.iinfo(np.int32).max else np.int64
 
-    @property
-    def block_in_place(self) -> Block:
+    @cached_property
+    def in_place(self) -> Block:
         """All edges as one block whose sources are all nodes."""
-        ids, whole, num_nodes = self.dense_ids, self.whole, self.job.neighbors.store.book.num_nodes
-        edges = replace(whole.edges, sources=ids[whole.edges.sources])
-        return replace(whole, edges=edges, num_sources=num_nodes, own=ids[: len(self.rows)])
+        sampling, store = self.job.neighbors.sampling.kind, self.job.neighbors.store
+        in_degree = self._in_degree if sampling == "uniform" else np.zeros(0, np.int64)
+        own = self._ids.astype(self.id_type)
+        block = sampled_block(self.edges, num_sources=store.book.num_nodes, in_degree=in_degree, sampling=sampling)
+        return replace(block, own=own)
 
     def block_of_pieces(self, pieces: PieceEdges) -> Block:
         """Return all edges, piece by piece, as a block of T targets whose sources are all nodes."""
-        whole, num_nodes = self.whole, self.job.neighbors.store.book.num_nodes
+        placed = self.in_place
         if pieces.order is None:
-            return Block(InEdges(self.edges.offsets, pieces.sources), num_nodes, whole.sample_scale)
+            return Block(InEdges(self.edges.offsets, pieces.sources), placed.num_sources, placed.sample_scale)
         edges = self.edges.take(pieces.order, offsets=self.edges.offsets, sources=pieces.sources)
-        scale = None if whole.edge_scale is None else whole.edge_scale[pieces.order]
-        return Block(edges, num_nodes, whole.sample_scale, scale)
-
-    @property
-    def _piece_counts(self) -> PairCounts:
-        """The counts, read off the pieces."""
-        pieces, parts = self._cut, len(self.offsets) - 1
-        # of each owner [P], which is the rank less one; rank zero is this partition's, and not counted
-        targets, edges = (
-            np.bincount(pieces.ranks, weights, minlength=parts + 1)[1:].astype(np.int64)
-            for weights in (None, np.diff(pieces.begins))
-        )
-        edges[self.index] = targets[self.index] = 0
-        return PairCounts(self.num_asked, targets, edges)
+        scale = None if placed.edge_scale is None else placed.edge_scale[pieces.order]
+        return Block(edges, placed.num_sources, placed.sample_scale, scale)
 
     @property
     def counts(self) -> PairCounts:
         """Counts of what is read from each partition; zero for this one, which sends itself no states."""
         if self.job.joins:
-            return self._piece_counts
+            number = len(self.offsets)
+            counted = count_ranks(self.edges.offsets, self.numbers, self._ranks, num_ranks=number)
+            # of each owner [P], which is the rank less one; rank zero is this partition's, and not counted
+            return PairCounts(self.num_asked, counted.targets[1:], counted.edges[1:])
         grouped = self.by_owner
         # for each partition [P]: edges from its rows, and targets that these lead to
         firsts = offsets_of(grouped.first)[grouped.bounds]
@@ -207,12 +204,8 @@ class LayerReads:
     @cached_property
     def whole(self) -> Block:
         """All edges as one block: its sources are the T targets, then the S rows asked for."""
-        return sampled_block(
-            self.edges,
-            num_sources=len(self.rows) + len(self.asked),
-            in_degree=self._in_degree if self.job.neighbors.sampling.kind == "uniform" else np.zeros(0, np.int64),
-            sampling=self.job.neighbors.sampling.kind,
-        )
+        edges = replace(self.edges, sources=self.numbers)
+        return replace(self.in_place, edges=edges, num_sources=len(self.rows) + len(self.asked), own=None)
 
     @property
     def _in_degree(self) -> IntArray:
@@ -232,9 +225,9 @@ class LayerReads:
         chosen = np.concatenate([np.ones(len(self.rows), bool), np.repeat(owners, self.num_asked)])
         place = np.cumsum(chosen) - 1
         # positions of the edges that come from these rows, and offsets of each target's [T + 1]
-        positions = np.flatnonzero(chosen[self.edges.sources])
+        positions = np.flatnonzero(chosen[self.numbers])
         offsets = offsets_of(np.bincount(self.targets[positions], minlength=len(self.rows)))
-        return self._part(positions, offsets, place[self.edges.sources[positions]], num_sources=int(chosen.sum()))
+        return self._part(positions, offsets, place[self.numbers[positions]], num_sources=int(chosen.sum()))
 
     def of_owner(self, owner: int, *, every: bool = False) -> OwnerBlock:
         """Return the edges from one partition's rows as a block of the targets that they lead to.
@@ -253,7 +246,7 @@ class LayerReads:
 
     def numbers_asked(self, positions: IntArray, owner: IntArray | int) -> IntArray:
         """Return the place of each edge's source among the rows asked of its owner."""
-        numbers: IntArray = self.edges.sources[positions] - len(self.rows) - self.offsets[owner]
+        numbers: IntArray = self.numbers[positions] - len(self.rows) - self.offsets[owner]
         return numbers
 
     def targets_of(self, owner: int) -> IntArray:
@@ -293,14 +286,13 @@ def layer_reads(index: int, job: InferJob, *, layer: int, rows: IntArray) -> tup
         picked = of_relation.prefix(own, limit=limit[relation] if isinstance(limit, tuple) else limit)
         edges = of_relation.take(picked.positions, offsets=picked.offsets)
         # dense ids to ask for [S], ascending, each edge's source as a row [E], and where each owner's ids begin [P + 1]
-        asked, sources = _numbered(edges.sources, own + start, num_nodes=store.book.num_nodes)
+        asked, numbers = number_rows(edges.sources, own + start, num_nodes=store.book.num_nodes)
         bounds = np.searchsorted(asked, store.book.offsets[:: store.book.num_types])
-        edges = replace(edges, sources=sources)
-        found.append(LayerReads(index, job, relation, own, edges, asked, bounds, hubs=hubs))
+        found.append(LayerReads(index, job, relation, own, edges, asked, bounds, hubs=hubs, numbered=numbers))
     return tuple(found)
 
 
-def _numbered(sources: IntArray, targets: IntArray, *, num_nodes: int) -> NumberedSources:
+def number_rows(sources: SourceArray, targets: IntArray, *, num_nodes: int) -> NumberedSources:
     """Return the sources that are no targets, and the rows of all sources.
 
     sources [E] and targets [T], ascending, are dense ids. Rows are the T targets, then those sources.

@@ -49,9 +49,10 @@ _LOCAL_SETTINGS = {
     "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS": 1,
     "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": 1,
     # Dask returns freed memory at once, and the system clears every page that is asked for again: that took a third of
-    # ingest's processor time
-    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 64 * 1024**2,
-    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 32 * 1024**2,
+    # ingest's processor time. Arrays of a partition in large pages are faulted in once per 2 MiB
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 256 * 1024**2,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 256 * 1024**2,
+    "distributed.nanny.pre-spawn-environ.GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 _STARTS = 3
 _END_SECONDS = 5.0

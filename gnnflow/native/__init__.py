@@ -8,7 +8,16 @@ from __future__ import annotations
 from gnnflow.native.columns import Sorted, count_codes, find, group, stable_order, stable_sort, widen
 from gnnflow.native.keys import Texts, find_texts, hash_edges, hash_ids, hash_pairs, hash_texts, number_pairs
 from gnnflow.native.library import core, remark
-from gnnflow.native.orders import CutPieces, NumberedSources, Transposed, cut_pieces, number, number_sources, transpose
+from gnnflow.native.orders import (
+    CutPieces,
+    NumberedSources,
+    Transposed,
+    count_ranks,
+    cut_pieces,
+    number,
+    number_sources,
+    transpose,
+)
 
 __all__ = [
     "CutPieces",
@@ -18,6 +27,7 @@ __all__ = [
     "Transposed",
     "core",
     "count_codes",
+    "count_ranks",
     "cut_pieces",
     "find",
     "find_texts",

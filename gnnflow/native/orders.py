@@ -5,7 +5,7 @@ Shapes: T targets, S sources or rows, E edges, F nodes found, N nodes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,13 +99,12 @@ class CutPieces(NamedTuple):
     """Edges in pieces of one rank each.
 
     order [E]: positions of the edges. bounds [T + 1]: the pieces of each target. begins [pieces + 1]: where the edges
-    of each piece begin. ranks [pieces]: of each piece.
+    of each piece begin.
     """
 
     order: IntArray
     bounds: IntArray
     begins: IntArray
-    ranks: npt.NDArray[np.uint16]
 
 
 def cut_pieces(offsets: IntArray, sources: IntArray, ranks: IntArray, *, num_ranks: int) -> CutPieces:
@@ -113,18 +112,41 @@ def cut_pieces(offsets: IntArray, sources: IntArray, ranks: IntArray, *, num_ran
 
     offsets [T + 1] and sources [E]: rows, whose ranks [S] are given. Needs the core.
     """
-    native = core()
-    assert native is not None, "pieces are for kernels of the core"
-    assert 0 < num_ranks <= np.iinfo(np.uint16).max
-    offsets, sources = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(sources, np.int64)
-    assert not len(sources) or 0 <= sources.min() <= sources.max() < len(ranks)
-    num_targets, small = len(offsets) - 1, ranks.astype(np.uint16)
+    native, offsets, sources, small = _ranked(offsets, sources, ranks, num_ranks)
+    num_targets = len(offsets) - 1
     count, met = np.zeros(num_ranks, np.int64), np.empty(num_ranks, np.int64)
     made = [np.empty(size, np.int64) for size in (len(sources), num_targets + 1, num_targets + len(sources) + 1)]
-    of_pieces = np.empty(num_targets + len(sources), np.uint16)
     addresses = (
         [array.ctypes.data for array in (offsets, sources)],
         [array.ctypes.data for array in (count, met, *made)],
     )
-    pieces = native.gnnflow_pieces(num_targets, *addresses[0], small.ctypes.data, *addresses[1], of_pieces.ctypes.data)
-    return CutPieces(made[0], made[1], made[2][: pieces + 1].copy(), of_pieces[:pieces])
+    pieces = native.gnnflow_pieces(num_targets, *addresses[0], small.ctypes.data, *addresses[1])
+    return CutPieces(made[0], made[1], made[2][: pieces + 1].copy())
+
+
+class RankCounts(NamedTuple):
+    """targets [R]: how many have in-edges from sources of a rank. edges [R]: how many come from such."""
+
+    targets: IntArray
+    edges: IntArray
+
+
+def count_ranks(offsets: IntArray, sources: IntArray, ranks: IntArray, *, num_ranks: int) -> RankCounts:
+    """Count targets and in-edges by the rank of the edges' sources: given as for `cut_pieces`. Needs the core."""
+    native, offsets, sources, small = _ranked(offsets, sources, ranks, num_ranks)
+    last, counted = np.full(num_ranks, -1), RankCounts(np.zeros(num_ranks, np.int64), np.zeros(num_ranks, np.int64))
+    addresses = [array.ctypes.data for array in (offsets, sources, small, last, *counted)]
+    native.gnnflow_count_ranks(len(offsets) - 1, *addresses)
+    return counted
+
+
+def _ranked(
+    offsets: IntArray, sources: IntArray, ranks: IntArray, num_ranks: int
+) -> tuple[Any, IntArray, IntArray, npt.NDArray[np.uint16]]:
+    """Return the core and what it takes of edges whose sources have ranks, after checks."""
+    native = core()
+    assert native is not None, "ranks are for kernels of the core"
+    assert 0 < num_ranks <= np.iinfo(np.uint16).max
+    offsets, sources = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(sources, np.int64)
+    assert not len(sources) or 0 <= sources.min() <= sources.max() < len(ranks)
+    return native, offsets, sources, ranks.astype(np.uint16)

@@ -42,9 +42,7 @@ def reads(seed: int) -> Reads:
     targets, lengths = rows + book.start(index), rng.integers(0, 5, len(rows))
     sources = rng.integers(0, book.num_nodes, lengths.sum())
     asked = np.setdiff1d(sources, targets)
-    place = np.full(book.num_nodes, -1)
-    place[np.concatenate([targets, asked])] = np.arange(len(targets) + len(asked))
-    edges = InEdges(offsets_of(lengths), place[sources], weight=rng.uniform(0.5, 2, len(sources)).astype(np.float32))
+    edges = InEdges(offsets_of(lengths), sources, weight=rng.uniform(0.5, 2, len(sources)).astype(np.float32))
     job: Any = SimpleNamespace(neighbors=SimpleNamespace(store=SimpleNamespace(book=book), sampling=EVERY_EDGE))
     offsets = np.searchsorted(asked, book.offsets)
     return Reads(LayerReads(index, job, 0, rows, edges, asked, offsets), targets, sources)
@@ -61,8 +59,8 @@ def named(block: Block, ids: np.ndarray) -> list[list[int]]:
 def test_a_block_in_place_names_the_rows_of_the_copied_one(seed: int) -> None:
     """Finds a row taken for another in a block, its runs and its cuts, which else runs of GraphInfer alone find."""
     of = reads(seed)
-    copied, placed, count = of.found.whole, of.found.block_in_place, len(of.targets)
-    every, ids = np.arange(placed.num_sources), of.found.dense_ids
+    copied, placed, count = of.found.whole, of.found.in_place, len(of.targets)
+    every, ids = np.arange(placed.num_sources), np.concatenate([of.targets, of.found.asked])
     reached = np.split(of.sources, copied.edges.offsets[1:-1])
     wanted = [[*each.tolist(), own] for each, own in zip(reached, of.targets.tolist(), strict=True)]
     assert named(copied, ids) == named(placed, every) == wanted
@@ -80,7 +78,7 @@ def test_a_layer_gives_the_rows_of_a_copied_block_from_a_block_in_place(kind: st
     model = build_model(model_from_dict({"kind": kind, "hidden": 4, "layers": 1}), ModelInputs(WIDTH, num_outputs=3))
     model.eval()
     of = next(each for each in map(reads, range(99)) if len(each.targets) > 3 and len(each.found.asked) > 3)
-    copied, placed, ids = of.found.whole, of.found.block_in_place, of.found.dense_ids
+    copied, placed, ids = of.found.whole, of.found.in_place, np.concatenate([of.targets, of.found.asked])
     assert sliced.reads_in_place(model, 0, copied)
     degrees = np.arange(1, placed.num_sources + 1)
     nodes = Degrees(degrees, degrees, degrees.astype(np.float32))
