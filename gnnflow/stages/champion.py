@@ -250,7 +250,7 @@ def _score(version: Version, *, context: StageContext, targets: _TestTargets, me
     decision = read_decision(version.uri, read=version.read)
     # each version decides by its own rule
     deciding = Deciding.of(decide_of(context.config.task), decision)
-    scores = outputs.metrics(kind, intervals=True, deciding=deciding)
+    scores = outputs.metrics(kind, intervals=True, deciding=deciding, class_names=version.class_names)
     objective = Objective(kind, config=train.loss, unit=graph.label_unit)
     named = {**scores.named("test"), "test.loss": outputs.loss(objective)}
     if f"test.{metric}" not in named:

@@ -29,6 +29,7 @@ from gnnflow.config.decide_section import (
 )
 from gnnflow.graph.arrays import Array, BoolArray, FloatArray, IntArray
 from gnnflow.graph.class_decisions import decided_classes, fit_probabilities, softmax_of
+from gnnflow.graph.labels import names_of_classes
 from gnnflow.graph.run_facts import Decision
 
 USUAL_TOP = 100
@@ -82,6 +83,11 @@ class Deciding:
     def has_costs(self) -> bool:
         """True where the class of least expected cost is decided."""
         return self.decision is not None and bool(self.decision.costs)
+
+    @property
+    def is_likeliest(self) -> bool:
+        """True where the likeliest of several classes is decided, so that decisions are predictions."""
+        return self.positive is None and not self.has_costs
 
     def flags(self, logits: FloatArray) -> BoolArray | None:
         """Return the targets of raw outputs [N, C] that are decided for [N]; None without a threshold."""
@@ -143,7 +149,7 @@ def choose_decision(
     if positive is not None:
         if why or logits is None or labels is None:
             return Decision(_rule_text(decide), None, why, positive)
-        return _choose_threshold(decide, logits, labels, positive=positive, name=names[positive])
+        return _choose_threshold(decide, logits, labels, positive=positive, names=names)
     found = Decision(_rule_text(decide), None, positive=None, costs=matrix, offsets=(0.0,) * len(names))
     if why or logits is None or labels is None:
         return replace(found, why=f"by the model's own probabilities: {why}")
@@ -151,13 +157,14 @@ def choose_decision(
     return replace(found, scale=scale, offsets=offsets)
 
 
-def _choose_threshold(decide: DecideConfig, logits: FloatArray, labels: Array, *, positive: int, name: str) -> Decision:
+def _choose_threshold(
+    decide: DecideConfig, logits: FloatArray, labels: Array, *, positive: int, names: Sequence[str]
+) -> Decision:
     """Return the threshold of a class for labelled targets of valid [N > 0]."""
     truth, rule = labels == positive, _rule_text(decide)
     if not isinstance(decide, TopDecision) and (truth.all() or not truth.any()):
-        held = f"has class {name}" if truth[0] else f"has another class than {name}"
-        if logits.shape[1] == _TWO:
-            held = f"has class {int(labels[0])}"
+        is_one = truth[0] or len(names) == _TWO
+        held = f"has class {names[int(labels[0])]}" if is_one else f"has another class than {names[positive]}"
         return Decision(rule, None, f"every labelled target of valid {held}", positive)
     probability = class_probability(logits, positive)
     last, flagged, hits = steps_of(probability, truth)
@@ -218,8 +225,10 @@ def _rule_text(rule: DecideConfig) -> str:
             return f"the {rule.k:,} likeliest targets"
 
 
-def decision_metrics(logits: FloatArray, labels: Array, deciding: Deciding) -> tuple[dict[str, float], list[str]]:
-    """Return the metrics of decisions about labelled targets [N > 0], with notes.
+def decision_metrics(
+    logits: FloatArray, labels: Array, deciding: Deciding, *, class_names: Sequence[str] = ()
+) -> tuple[dict[str, float], list[str]]:
+    """Return the metrics of decisions about labelled targets [N > 0], with notes that name classes.
 
     Of one class: precision, recall and F1 at the threshold and at k. Of costs: the mean cost of a target. A metric that
     the labels do not define is left out, and its note says why.
@@ -231,7 +240,8 @@ def decision_metrics(logits: FloatArray, labels: Array, deciding: Deciding) -> t
             values["cost"] = float(costs_of(logits, labels, deciding).mean())
         return values, notes
     truth = labels == deciding.positive
-    positives, of_class = int(truth.sum()), f"of class {deciding.positive}"
+    positives = int(truth.sum())
+    of_class = f"of class {names_of_classes(class_names, logits.shape[1])[deciding.positive]}"
     flagged = deciding.flags(logits)
     if flagged is not None:
         hits, count = int((flagged & truth).sum()), int(flagged.sum())

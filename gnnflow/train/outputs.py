@@ -48,12 +48,26 @@ class Outputs:
         """Return the mean loss over all labelled targets, however they were batched."""
         return float(objective.loss(torch.from_numpy(self.logits), self.labels)[0])
 
-    def metrics(self, label_kind: LabelKind, *, intervals: bool = False, deciding: Deciding | None = None) -> Metrics:
+    def metrics(
+        self,
+        label_kind: LabelKind,
+        *,
+        intervals: bool = False,
+        deciding: Deciding | None = None,
+        class_names: Sequence[str] = (),
+    ) -> Metrics:
         """Return every metric that the labels define, its interval if asked for, and the confusion counts.
 
-        deciding: see `metrics_of`.
+        deciding, class_names: see `metrics_of`.
         """
-        return metrics_of(self.logits, self.labels, label_kind=label_kind, intervals=intervals, deciding=deciding)
+        return metrics_of(
+            self.logits,
+            self.labels,
+            label_kind=label_kind,
+            intervals=intervals,
+            deciding=deciding,
+            class_names=class_names,
+        )
 
     def take(self, rows: Array) -> Outputs:
         """Return the outputs of some targets, in this order."""

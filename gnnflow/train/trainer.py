@@ -150,7 +150,8 @@ def _train_one(
     for split in source.splits:
         outputs = held.pop(split, None) or source.outputs(model, split)
         is_measured = split == "test" and name == "train"
-        found[split] = outputs.metrics(job.label_kind, intervals=is_measured, deciding=deciding)
+        names = job.class_names
+        found[split] = outputs.metrics(job.label_kind, intervals=is_measured, deciding=deciding, class_names=names)
         if split != "test" and math.isfinite(loss := outputs.loss(objective)):
             losses[split] = loss
         if name == "train" and split == source.splits[-1]:

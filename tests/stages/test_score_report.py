@@ -102,7 +102,7 @@ MAE = Change("score.mae", 2.0, 1.0, True)
     ("changes", "columns", "end"),
     [
         ((MAE,), {}, "so columns may have shifted unseen, or the relation of columns to label may have changed"),
-        ((MAE,), {"age": Drift(0.9, 0.1)}, "1 columns of nodes (with the tables of training): 1 of 1 columns shifted"),
+        ((MAE,), {"age": Drift(0.9, 0.1)}, "1 column of nodes (with the tables of training): 1 of 1 columns shifted"),
         ((replace(MAE, now=0.5),), {"age": Drift(0.1, 0.1)}, "(with the tables of training): none of them shifted"),
         ((replace(MAE, beyond_noise=False),), {"age": Drift(0.1, 0.1)}, "none of them shifted"),
         ((), {}, "was not measured both now and before. Compared were value: none of them shifted"),

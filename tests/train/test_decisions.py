@@ -167,6 +167,8 @@ def test_an_undefined_figure_of_decisions_has_a_reason() -> None:
         "f1 is undefined: no target is of class 1 and none reaches the threshold",
         "precision_at_3 and recall_at_3 are undefined: the split has 2 labelled targets",
     ]
+    _, named = decision_metrics(logits, ZEROS[:2], Deciding(Decision("", 0.5)), class_names=("ok", "ring"))
+    assert named[1] == "recall is undefined: no target is of class ring"
     assert decision_metrics(logits, ZEROS[:2], Deciding()) == ({}, [])  # nobody asked for the first hundred
 
 
