@@ -58,8 +58,7 @@ class ScoringInputs:
 def render_scoring(inputs: ScoringInputs) -> str:
     """Return the page, which loads nothing; equal inputs give equal bytes."""
     from gnnflow.graph.labels import is_bound
-    from gnnflow.report.formats import metric_name, sentence
-    from gnnflow.report.headline import score_cell
+    from gnnflow.report.formats import metric_name, score_cell, sentence
     from gnnflow.report.render import render_page
 
     keys = [key for key in inputs.metrics if not is_bound(key)]

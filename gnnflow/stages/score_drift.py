@@ -1,8 +1,8 @@
 """The drift of predictions from earlier ones: metrics, predicted classes and scores, and the columns that explain them.
 
 Distributions are compared by the population stability index that guards use: predictions with the scoring before, the
-columns of nodes with the tables that the model was trained on. A metric that fell where neither shifted is the sign
-that the same columns now go with other labels, so both are told together.
+columns of nodes and edges with the tables that the model was trained on. A metric that fell where neither shifted is
+the sign that the same columns now go with other labels, so both are told together.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Shift:
 
     @property
     def is_unsure(self) -> bool:
-        """True if chance alone could move the distribution as far as a shift does, so that none of these is told."""
+        """True if chance alone could move the distribution as far as a shift does."""
         return self.chance > SHIFTED and not self.is_shift
 
     @property
@@ -91,11 +91,10 @@ class ScoreDrift:
     """The difference of predictions from earlier ones.
 
     against: the earlier ones, in words; metrics_against: the ones whose metrics are compared, "" where it is the same.
-    indices: the population stability index of predicted classes and of scores,
-    each with how much of it chance gives. shares: of the predicted classes before and now. changes: of metrics, the
-    headline's first if it has one. columns: as indices, of the columns of nodes that moved most from the tables of
-    training; columns_compared, columns_shifted, columns_unsure: the numbers of all of them. decided: as shares, of the
-    decided classes.
+    indices: the population stability index of predicted classes and of scores, each with how much of it chance gives.
+    shares: of the predicted classes before and now; decided: of the decided ones. changes: of metrics, the headline's
+    first if it has one. columns: as indices, of the columns of nodes and edges that moved most from the tables of
+    training; columns_compared, columns_shifted, columns_unsure: the numbers of all of them.
     """
 
     against: str
@@ -137,7 +136,7 @@ class ScoreDrift:
         return asdict(self)
 
     def with_columns(self, drifts: Mapping[str, Drift]) -> ScoreDrift:
-        """Return this drift with the columns of nodes, by name."""
+        """Return this drift with columns of nodes and edges, by name."""
         most = sorted(drifts, key=lambda name: (drifts[name].chance - drifts[name].psi, name))
         shifts = [Shift(each.psi, each.chance) for each in drifts.values()]
         return replace(
@@ -175,7 +174,7 @@ class ScoreDrift:
         compared = [name for name, _ in self.scores]
         if self.columns_compared:
             columns = "column" if self.columns_compared == 1 else "columns"
-            compared.append(f"{self.columns_compared:,} {columns} of nodes (with the tables of training)")
+            compared.append(f"{self.columns_compared:,} {columns} (with the tables of training)")
         if not compared:
             return "No distribution was compared"
         parts = []

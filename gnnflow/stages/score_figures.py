@@ -31,7 +31,7 @@ from gnnflow.graph.labels import (
 )
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.statistics import CODES, codes_of, counted_column, upper_ends
-from gnnflow.stages.trained_targets import TRAIN, VALID, TrainedTargets
+from gnnflow.stages.trained_targets import TRAIN, VALID, SeenValues, TrainedTargets
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.run_folder import prediction_files
 from gnnflow.storage.tables import read_artifact_table
@@ -41,7 +41,7 @@ from gnnflow.train.metrics import class_means, metrics_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gnnflow.graph.arrays import Array, BoolArray, FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, BoolArray, FloatArray, IntArray, KeyArray
     from gnnflow.graph.labels import LabelKind
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -142,8 +142,11 @@ class Model:
     trained: TrainedTargets | None = None
 
 
-def figures_of(folder: str, model: Model) -> Figures:
-    """Return the figures of the predictions in a run's folder, or in the artifact of a scoring."""
+def figures_of(folder: str, model: Model, values: SeenValues | None = None) -> Figures:
+    """Return the figures of the predictions in a run's folder, or in the artifact of a scoring.
+
+    values: of the scored edges; None where these are not known, so that an edge is known by its ends alone.
+    """
     traits = LABEL_KINDS[model.kind]
     parts = prediction_files(folder)
     if not traits.has_labels:  # embeddings have no distribution that a person could read
@@ -151,7 +154,7 @@ def figures_of(folder: str, model: Model) -> Figures:
         return Figures(rows, notes=(_EMBEDDINGS,))
     gathered = _Gathered(model)
     for name in parts:
-        gathered.add(read_artifact_table(folder, name))
+        gathered.add(read_artifact_table(folder, name), None if values is None else values.of(name))
     return gathered.figures()
 
 
@@ -171,8 +174,8 @@ class _Gathered:
         # of judged rows the logits, the labels, and whether the target chose the model
         self.kept: list[tuple[FloatArray, Array, BoolArray]] = []
 
-    def add(self, table: pa.Table) -> None:
-        """Count the rows of a file."""
+    def add(self, table: pa.Table, values: KeyArray | None) -> None:
+        """Count the rows of a file. values: of its edges."""
         traits = LABEL_KINDS[self.model.kind]
         column = table[traits.columns[-1]]
         # probabilities [N, C], or values [N, 1]
@@ -188,7 +191,7 @@ class _Gathered:
         if self.model.deciding is not None and DECISION_COLUMN in table.column_names:
             self._count_decisions(table, self.model.deciding.positive)
         if LABEL_COLUMN in table.column_names:
-            self._keep(table, scores)
+            self._keep(table, scores, values)
 
     def _count_decisions(self, table: pa.Table, positive: int | None) -> None:
         """Count the targets that are decided for the class `positive`, or for each class where it is None."""
@@ -202,10 +205,10 @@ class _Gathered:
     def _names(self) -> list[str]:
         return names_of_classes(self.model.names, len(self.predicted))
 
-    def _keep(self, table: pa.Table, scores: FloatArray) -> None:
+    def _keep(self, table: pa.Table, scores: FloatArray, values: KeyArray | None) -> None:
         label = combine(table[LABEL_COLUMN])
         trained, has = self.model.trained, to_numpy(pc.is_valid(label))
-        splits = _own_splits(table) if trained is None else trained.splits_of(table)
+        splits = _own_splits(table) if trained is None else trained.splits_of(table, values)
         learned = splits == TRAIN
         self.trained += int((has & learned).sum())
         rows = np.flatnonzero(has & ~learned)

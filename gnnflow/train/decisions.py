@@ -45,24 +45,49 @@ class UndefinedMetricError(ValueError):
 
 
 @dataclass(frozen=True)
+class Prices:
+    """The costs of mistakes: [C][C] of deciding a class (column) for a target of another (row); or of one class.
+
+    Of one class, `positive`, a miss costs as much and a false alarm as much, whatever is decided among the others.
+    """
+
+    costs: tuple[tuple[float, ...], ...] = ()
+    positive: int = 1
+    miss: float = 0.0
+    false_alarm: float = 0.0
+
+    @staticmethod
+    def of(decide: DecideConfig, names: Sequence[str]) -> Prices | None:
+        """Return the costs that a rule gives; None where it gives none. names: of all classes."""
+        if not isinstance(decide, CostDecision):
+            return None
+        positive = positive_of(decide, names)
+        if decide.miss is None or positive is None:
+            return Prices(cost_matrix(decide, names))
+        return Prices(positive=positive, miss=decide.miss, false_alarm=decide.false_alarm)
+
+
+@dataclass(frozen=True)
 class Deciding:
     """The figures of decisions: by a decision (None: without one), and among the top likeliest targets of its class.
 
-    is_asked: the number `top` is the config's, so a split with fewer targets has a note.
+    is_asked: the number `top` is the config's, so a split with fewer targets has a note. prices: the costs that
+    decisions are measured by, which may be another model's; None for the decision's own.
     """
 
     decision: Decision | None = None
     top: int = USUAL_TOP
     is_asked: bool = False
+    prices: Prices | None = None
 
     @staticmethod
-    def of(decide: DecideConfig, decision: Decision | None) -> Deciding | None:
-        """Return the figures of decisions by a config's rule; None where there are none."""
+    def of(decide: DecideConfig, decision: Decision | None, *, names: Sequence[str]) -> Deciding | None:
+        """Return the figures of decisions by a config's rule; None where there are none. names: of all classes."""
         if decision is None:
             return None
         if isinstance(decide, TopDecision):
             return Deciding(decision, decide.k, is_asked=True)
-        return Deciding(decision)
+        return Deciding(decision, prices=Prices.of(decide, names))
 
     @staticmethod
     def at(threshold: float, *, positive: int = 1) -> Deciding:
@@ -100,6 +125,31 @@ class Deciding:
         if self.decision is None or self.positive is not None:
             return None
         return decided_classes(softmax_of(logits), self.decision)
+
+    def costs(self, logits: FloatArray, labels: Array) -> FloatArray | None:
+        """Return the cost of each target's decision [N].
+
+        None without prices, or where the decision does not say what they are of: there is no threshold, or it is of
+        another class than they are.
+        """
+        prices = self.prices
+        if prices is None:
+            prices = Prices(self.decision.costs) if self.decision is not None and self.has_costs else None
+        classes, flags, positive = self.classes(logits), self.flags(logits), self.positive
+        if flags is not None and positive is not None and logits.shape[1] == _TWO:
+            classes = np.where(flags, positive, 1 - positive)
+        if prices is None:
+            return None
+        if prices.costs:
+            return None if classes is None else np.asarray(np.array(prices.costs)[labels, classes])
+        if classes is not None:
+            flags = classes == prices.positive
+        elif positive != prices.positive:
+            return None
+        if flags is None:
+            return None
+        truth = labels == prices.positive
+        return np.asarray(prices.miss * (truth & ~flags) + prices.false_alarm * (~truth & flags))
 
 
 def class_margin(logits: FloatArray, number: int) -> FloatArray:
@@ -235,9 +285,11 @@ def decision_metrics(
     """
     values: dict[str, float] = {}
     notes: list[str] = []
+    if (costs := deciding.costs(logits, labels)) is not None:
+        values["cost"] = float(costs.mean())
+    elif deciding.prices is not None:
+        notes.append("cost is undefined: no decision is made of the class that mistakes have costs for")
     if deciding.positive is None:
-        if deciding.has_costs:
-            values["cost"] = float(costs_of(logits, labels, deciding).mean())
         return values, notes
     truth = labels == deciding.positive
     positives = int(truth.sum())
@@ -262,14 +314,6 @@ def decision_metrics(
     elif deciding.is_asked:
         notes.append(f"precision_at_{k} and recall_at_{k} are undefined: the split has {len(truth):,} labelled targets")
     return values, notes
-
-
-def costs_of(logits: FloatArray, labels: Array, deciding: Deciding) -> FloatArray:
-    """Return the cost of each target's decision [N], where decisions have costs."""
-    classes = deciding.classes(logits)
-    assert classes is not None
-    assert deciding.decision is not None
-    return np.asarray(np.array(deciding.decision.costs)[labels, classes])
 
 
 def hits_among(scores: FloatArray, truth: Array, k: int) -> float:

@@ -73,10 +73,11 @@ class Outputs:
         """Return the outputs of some targets, in this order."""
         return replace(self, logits=self.logits[rows], labels=self.labels[rows], targets=self.targets[rows])
 
-    def influence(self, name: str, label_kind: LabelKind) -> FloatArray | None:
+    def influence(self, name: str, label_kind: LabelKind, *, deciding: Deciding | None = None) -> FloatArray | None:
         """Return by how much each labelled target moves a metric; None where the metric has no such number."""
         kept = labelled_rows(self.labels)
-        return influences_of(self.logits[kept], self.labels[kept], label_kind=label_kind, names=[name]).get(name)
+        logits, labels = self.logits[kept], self.labels[kept]
+        return influences_of(logits, labels, label_kind=label_kind, names=[name], deciding=deciding).get(name)
 
     def decision(self, decide: DecideConfig, *, names: Sequence[str]) -> Decision:
         """Return the decision between classes that these outputs, of valid, give. names: of all classes."""

@@ -143,7 +143,7 @@ def _train_one(
     # the outputs of other splits are held one after the other
     held = {"valid": source.outputs(model, "valid")} if job.reads_valid and "valid" in source.splits else {}
     decision = _decide(job, held.get("valid"))
-    deciding = Deciding.of(job.decide, decision)
+    deciding = Deciding.of(job.decide, decision, names=job.class_names)
     found: dict[str, Metrics] = {}
     losses: dict[str, float] = {}
     scores = None

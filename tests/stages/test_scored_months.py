@@ -89,6 +89,20 @@ def test_targets_that_chose_the_model_are_judged_only_where_no_others_have_label
         assert any(each.startswith(note) and "of the split valid of training" in each for each in found.notes)
 
 
+def test_an_edge_is_known_by_its_ends_and_its_values() -> None:
+    """The next payment between accounts of which the model learned one is a target like any other."""
+    ids = {"src": pa.array(["a", "a", "b", "a"]), "dst": pa.array(["b", "c", "a", "b"])}
+    keys = np.array([1, 2, 3, 1], np.uint64)
+    trained = TrainedTargets(ids, np.array([VALID, TRAIN, VALID, TRAIN]), keys)
+    later = pa.table({"src": ["a", "a", "a", "b", "a", "z"], "dst": ["b", "b", "c", "a", "a", "b"]})
+    found = trained.splits_of(later, np.array([1, 9, 2, 3, 1, 1], np.uint64))
+    assert found.tolist() == [TRAIN, -1, TRAIN, VALID, -1, -1]
+    assert TrainedTargets(ids, np.array([VALID, TRAIN, VALID, TRAIN])).splits_of(later).tolist() == [
+        *(TRAIN, TRAIN, TRAIN, VALID),
+        *(-1, -1),
+    ]
+
+
 def test_the_first_k_of_another_number_of_targets_are_not_compared(month: Month) -> None:
     model = Model("single", NAMES, "precision_at_20", Deciding(AT, top=20))
     small, large, alike = (month(rows, model, seed=rows) for rows in (200, 400, 401))

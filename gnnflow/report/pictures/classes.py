@@ -97,7 +97,7 @@ def _confusion(inputs: ReportInputs, scores: ScoreFacts) -> Picture:
     if (costs := mean_costs(inputs)) is None:
         return confusion_picture(inputs, split=scores.split)
     decided, likeliest = map(score_text, costs)
-    right = percent_text(float(np.trace(inputs.confusion)) / scores.targets)
+    right = percent_text(float(np.trace(np.asarray(inputs.confusion))) / scores.targets)
     more = (
         f"A decision costs {decided} on average. The likeliest class, which accuracy counts, would cost {likeliest} "
         f"and be correct for {right}."
