@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -25,11 +24,11 @@ from gnnflow.stages import entry
 from gnnflow.stages.differences import find_differences
 from gnnflow.stages.first_look import first_look
 from gnnflow.stages.out import out_file, refuse_taken, write_out
-from gnnflow.storage.filesystem import exists
+from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.refusals import locating
-from gnnflow.storage.run_folder import PREDICTIONS, find_run, list_runs, prediction_files, read_run
+from gnnflow.storage.run_folder import PREDICTIONS, list_runs, prediction_files, read_run
 from gnnflow.storage.tables import write_table
-from gnnflow.storage.workspace import Workspace
+from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:
     from gnnflow.api.batches import Batch
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from gnnflow.stages.publish import PublishResult
     from gnnflow.stages.score import ScoreResult
 
-_MODEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})@(champion|candidate|[0-9]+)")
 _CONFIG = "config.json"
 
 
@@ -183,8 +181,9 @@ def score(
     """
     given = Given(model, nodes, edges, overrides, workspace)
     with locating(""):
-        if isinstance(model, str) and (named := _model_of(model)):
-            given = given.with_values(_config_of(*named, workspace=workspace or default_workspace()))
+        home = workspace or default_workspace()
+        if isinstance(model, str) and (version := registry.find_named(model, workspace=home)):
+            given = given.with_values(_config_of(version, workspace=home))
         if ids is None:
             return Scores(cast("ScoreResult", _perform_out(given, "score", Listener.of(progress), out)))
         run, file = given.resolve(stage="score"), None if out is None else out_file(out)
@@ -224,13 +223,16 @@ def recommend(
 ) -> Recommended:
     """List the best of all items for each user of a run that predicts links, with metrics.
 
-    run: a run, or its config. top: how many; exclude_seen: items are left out that a user has an edge to in the graph
-    of the embeddings. None takes `recommend.top` and `recommend.exclude_seen` of the config. out: a Parquet file to
-    write the lists to. embeddings: the folder of predictions that `gnnflow score` wrote with the run's published model;
-    by default the run's own, which saw no held-out link.
+    run: a run, its URI or name, NAME@champion, or its config. top: how many; exclude_seen: items are left out that a
+    user has an edge to in the graph of the embeddings. None takes `recommend.top` and `recommend.exclude_seen` of the
+    config. out: a Parquet file to write the lists to. embeddings: the folder of predictions that `gnnflow score` wrote
+    with the run's published model; by default the run's own, which saw no held-out link.
     """
     from gnnflow.stages.recommend import run as make_lists
 
+    if isinstance(run, str) and not _is_config(run):
+        with locating(""):
+            run = Run(_uri_of(run, workspace))
     if isinstance(run, Run):
         run, workspace = _here(run.config, workspace=Workspace.of(run.uri).uri), None
     asked = {"top": top, "exclude_seen": exclude_seen}
@@ -275,7 +277,7 @@ def compare(*compared: Run | str, workspace: str | None = None) -> Compared:
 def audit(run: Run | str, *, workspace: str | None = None) -> Audited:
     """Check from a run's artifacts alone that its scores agree and that none saw what it should not have.
 
-    run: a run, its URI or name. Print it, or read `findings` and `broken`.
+    run: a run, its URI or name, or NAME@champion. Print it, or read `findings` and `broken`.
     """
     from gnnflow.stages.audit import audit_run
 
@@ -291,8 +293,8 @@ def load_model(model: Run | str, *, workspace: str | None = None) -> Model:
     from gnnflow.layers import saved
 
     with locating(""):
-        if isinstance(model, str) and (named := _model_of(model)):
-            version = registry.find_version(workspace or default_workspace(), *named)
+        home = workspace or default_workspace()
+        if isinstance(model, str) and (version := registry.find_named(model, workspace=home)):
             return saved.load_model(version.uri, read=version.read)
         return saved.load_model(read_run(_uri_of(model, workspace))["artifacts"]["train"])
 
@@ -313,18 +315,18 @@ def neighborhoods(
 
 
 def _uri_of(run: Run | str, workspace: str | None) -> str:
-    return run.uri if isinstance(run, Run) else find_run(run, workspace=Workspace.at(workspace or default_workspace()))
+    """Return the folder of the run that every function and command names alike."""
+    return run.uri if isinstance(run, Run) else registry.find_run(run, workspace=workspace or default_workspace())
 
 
-def _model_of(text: str) -> tuple[str, str] | None:
-    """Return the name and version that NAME@VERSION names; None for another text, and for a file's name."""
-    found = _MODEL.fullmatch(text)
-    return None if found is None or exists(text) else (found[1], found[2])
+def _is_config(text: str) -> bool:
+    """Return whether a text is the path or URL of a config, and not a run's."""
+    return text.endswith((".yaml", ".yml", ".json")) or (exists(text) and not exists(join(text, RUN)))
 
 
-def _config_of(name: str, which: str, *, workspace: str) -> dict[str, Any]:
+def _config_of(version: registry.Version, *, workspace: str) -> dict[str, Any]:
     """Return the config of a version in service. Raises RegistryError for another version."""
-    version = registry.find_version(workspace, name, which)
+    name = version.name
     if registry.read_aliases(workspace, name).champion != version.version:
         raise RegistryError(
             f"version {version.version} is not in service, and only the champion scores",

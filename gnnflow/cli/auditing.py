@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from gnnflow.cli.options import AsJson, WorkspaceOption, show
+from gnnflow.cli.options import AsJson, RunName, WorkspaceOption, show
 
 
 def audit(
-    run_uri: Annotated[str, typer.Argument(metavar="RUN", help="A run's URI, or the name of a run in the workspace.")],
+    run_uri: RunName,
     workspace: WorkspaceOption = None,
     *,
     as_json: AsJson = False,

@@ -232,7 +232,12 @@ def publish(
 
 
 def recommend(
-    config: ConfigPath,
+    config: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG|RUN", help="YAML file; or a run: its URI, its name in the workspace, or NAME@champion."
+        ),
+    ],
     overrides: Overrides = None,
     workspace: WorkspaceOption = None,
     *,
@@ -428,7 +433,8 @@ def runs(workspace: WorkspaceOption = None, *, as_json: AsJson = False) -> None:
 
 def compare(
     compared: Annotated[
-        list[str], typer.Argument(metavar="RUN RUN...", help="Runs: their URIs, or their names in the workspace.")
+        list[str],
+        typer.Argument(metavar="RUN RUN...", help="Runs: their URIs, their names in the workspace, or NAME@champion."),
     ],
     workspace: WorkspaceOption = None,
     *,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gnnflow.cli.options import AsJson, Overrides, WorkspaceOption, show
+from gnnflow.cli.options import AsJson, Overrides, RunName, WorkspaceOption, show
 from gnnflow.config.deployment import default_workspace, refuse_unusable
 from gnnflow.storage.filesystem import absolute
 
@@ -34,7 +34,7 @@ def inspect(
 def explain(
     config: Annotated[
         str,
-        typer.Argument(metavar="CONFIG|RUN", help="YAML file; with --id a run: its URI, or its name."),
+        typer.Argument(metavar="CONFIG|RUN", help="YAML file; with --id a run: its URI, its name, or NAME@champion."),
     ],
     overrides: Overrides = None,
     workspace: WorkspaceOption = None,
@@ -57,7 +57,7 @@ def explain(
 
 
 def costs(
-    run_uri: Annotated[str, typer.Argument(metavar="RUN", help="A run's URI, or the name of a run in the workspace.")],
+    run_uri: RunName,
     workspace: WorkspaceOption = None,
 ) -> None:
     """Print the costs of nodes as JSON, learned from the time of a run's scoring: keys for `partition`."""

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from gnnflow.stages.base import StageResult
 
 ConfigPath = Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file: a path or any fsspec URL.")]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run: its URI, its name in the workspace, or NAME@champion of a published model."
+    ),
+]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. train.lr=0.02.")
 ]

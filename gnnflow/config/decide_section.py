@@ -5,10 +5,10 @@ A union tagged by `kind`. docs/decisions/0047-decisions-between-classes.md says 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from gnnflow.config.base import Integer, Number, Section, problem
 from gnnflow.graph.errors import TrainingError, listed
@@ -130,6 +130,14 @@ DecideConfig = Annotated[
     Field(discriminator="kind"),
     BeforeValidator(_as_section),
 ]
+
+_RULES: TypeAdapter[DecideConfig] = TypeAdapter(DecideConfig)
+
+
+def stored_decide(config: Mapping[str, Any]) -> DecideConfig:
+    """Return the rule of a stored config, whose other keys may be of an older version."""
+    return _RULES.validate_python(config.get("task", {}).get("decide", "auto"))
+
 
 DECIDE = (
     "How decisions are chosen on valid: a threshold of one class (of two, or named against the others), or the class "

@@ -19,7 +19,7 @@ from gnnflow.config.partition_section import HashPartition, PartitionConfig
 from gnnflow.config.task_section import NodeTask, TaskConfig
 from gnnflow.config.train_keys import Device
 from gnnflow.config.train_section import MiniBatchConfig, TrainConfig
-from gnnflow.graph.labels import Metric
+from gnnflow.graph.labels import PublishMetric
 from gnnflow.graph.sampling import Sampling
 from gnnflow.graph.schema import Relation
 from gnnflow.graph.splits import Split
@@ -101,9 +101,10 @@ class PublishConfig(Section):
     """Registration of a model, and its comparison with the one in service."""
 
     name: ModelName | None = Field(None, description="Name in the registry; null means the config's name.")
-    metric: Metric | None = Field(
+    metric: PublishMetric | None = Field(
         None,
-        description="Metric on the test split, where a model must match or beat the champion; null: train.metric.",
+        description="Metric on the test split, where a model must match or beat the champion; null: train.metric. "
+        "cost: of decisions, on average, where task.decide.kind is cost.",
     )
     incomparable: Literal["keep", "promote"] = Field(
         "keep",

@@ -34,6 +34,10 @@ Metric = Literal[
 ]
 
 
+PublishMetric = Literal[Metric, "cost"]
+"""The metrics that models are compared by; the cost of decisions chooses no epoch, as it is known after training."""
+
+
 @dataclass(frozen=True)
 class LabelUnit:
     """The unit of numbers to predict: mean and standard deviation of the training labels, in float32.

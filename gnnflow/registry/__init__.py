@@ -15,6 +15,8 @@ from __future__ import annotations
 from gnnflow.registry.aliases import (
     Aliases,
     ChampionMovedError,
+    find_named,
+    find_run,
     find_version,
     nominate,
     promote,
@@ -33,6 +35,8 @@ __all__ = [
     "ScoreRecord",
     "Signature",
     "Version",
+    "find_named",
+    "find_run",
     "find_score",
     "find_scoring",
     "find_version",

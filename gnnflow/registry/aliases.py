@@ -8,6 +8,7 @@ after it: without it a deleted last revision would silently put an earlier champ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -24,12 +25,15 @@ from gnnflow.registry.versions import (
     unknown_model,
     unknown_version,
 )
+from gnnflow.storage import run_folder
 from gnnflow.storage.documents import encode_document, read_document, write_document
 from gnnflow.storage.filesystem import exists, join
+from gnnflow.storage.workspace import Workspace
 from gnnflow.storage.writing import create_exclusive
 
 Alias = Literal["champion", "candidate"]
 _NEWEST = "newest.json"
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})@(champion|candidate|[0-9]+)")
 
 
 class ChampionMovedError(RegistryError):
@@ -81,6 +85,24 @@ def find_version(workspace: str, name: str, which: str) -> Version:
     if number is None:
         raise unknown_version(workspace, name, which)
     return read_version(workspace, name, number)
+
+
+def find_named(named: str, *, workspace: str) -> Version | None:
+    """Return the version that NAME@VERSION names; None for another text, and for a file's name.
+
+    Raises RegistryError where there is no such version.
+    """
+    found = _NAMED.fullmatch(named)
+    return None if found is None or exists(named) else find_version(workspace, found[1], found[2])
+
+
+def find_run(named: str, *, workspace: str) -> str:
+    """Return a run's folder. named: its URI, the name of a run in the workspace, or NAME@VERSION of a published one.
+
+    Raises StorageError where there is no such run, RegistryError where there is no such version.
+    """
+    version = find_named(named, workspace=workspace)
+    return run_folder.find_run(named, workspace=Workspace.at(workspace)) if version is None else version.run
 
 
 def nominate(

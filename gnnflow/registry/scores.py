@@ -10,13 +10,12 @@ an artifact of `score` may leave the list as it is.
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import RegistryError, StorageError
-from gnnflow.registry.aliases import find_version
+from gnnflow.registry.aliases import find_named
 from gnnflow.registry.versions import list_models, model_folder, numbered
 from gnnflow.storage.documents import encode_document, read_document
 from gnnflow.storage.filesystem import absolute, exists, join
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 _SCORES = "scores"
 _PREDICTIONS = "predictions"
-_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})@(champion|candidate|[0-9]+)")
 _FIX = "Delete this one file: it only says what was scored, and the next `gnnflow score` writes such a file again."
 
 
@@ -109,10 +107,9 @@ def find_scoring(named: str, *, workspace: str) -> ScoreRecord | None:
 
     None where the text names neither. Raises RegistryError where a version has scored nothing.
     """
-    found = _NAMED.fullmatch(named)
-    if found is None or exists(named):
+    version = find_named(named, workspace=workspace)
+    if version is None:
         return find_score(named) if exists(join(_artifact_of(named), MANIFEST)) else None
-    version = find_version(workspace, found[1], found[2])
     record = last_score(workspace, version.name, version=version.version)
     if record is None or not record.is_there:
         raise RegistryError(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from gnnflow.graph.labels import BOUNDS
 
 _METRIC_NAMES = {
     "accuracy": "accuracy",
@@ -72,6 +74,21 @@ def score_text(value: float) -> str:
         return f"{value:.3g}"
     near_one = abs(value) < 1 and f"{abs(value):.3f}" == "1.000"
     return f"{value:.5f}" if near_one else f"{value:.3f}"
+
+
+def score_cell(metrics: Mapping[str, float], key: str) -> str:
+    """Return a score with its interval as a cell of a table; empty where it was not measured."""
+    if key not in metrics:
+        return ""
+    value, interval = metrics[key], interval_text(metrics, key)
+    text = count_text(value) if isinstance(value, int) else score_text(value)
+    return f"{text} ({interval})" if interval else text
+
+
+def interval_text(metrics: Mapping[str, float], key: str) -> str:
+    """Return a metric's confidence interval in words; empty where it has none."""
+    bounds = [metrics[f"{key}{side}"] for side in BOUNDS if f"{key}{side}" in metrics]
+    return " to ".join(map(score_text, bounds)) if len(bounds) == len(BOUNDS) else ""
 
 
 def signed_text(value: float) -> str:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gnnflow.graph.errors import listed
-from gnnflow.graph.labels import BOUNDS, is_bound, lower_is_better
+from gnnflow.graph.labels import is_bound, lower_is_better
 from gnnflow.graph.splits import SPLITS
 from gnnflow.report.formats import (
     count_text,
+    interval_text,
     metric_name,
     percent_text,
+    score_cell,
     score_text,
     seconds_text,
     sentence,
@@ -188,7 +190,7 @@ def _score_tile(inputs: ReportInputs) -> Tile:
     if key is None:
         return Tile("Score", "none", "no labelled valid or test nodes", "absent")
     split, _, name = key.partition(".")
-    interval = _interval(inputs.metrics, key)
+    interval = interval_text(inputs.metrics, key)
     notes = [f"95 % interval {interval}"] if interval else []
     notes += [
         f"{other} {score_text(inputs.metrics[f'{other}.{name}'])}"
@@ -250,21 +252,6 @@ def _predictions_tile(inputs: ReportInputs) -> Tile:
     if not inputs.predictions_uri:
         return Tile("Predictions", "none written", "run the infer stage to get them", "absent", is_path=True)
     return Tile("Predictions", inputs.predictions_uri, "Parquet, with your own ids", is_path=True)
-
-
-def score_cell(metrics: Mapping[str, float], key: str) -> str:
-    """Return a score with its interval as a cell of a table; empty where it was not measured."""
-    if key not in metrics:
-        return ""
-    value, interval = metrics[key], _interval(metrics, key)
-    text = count_text(value) if isinstance(value, int) else score_text(value)
-    return f"{text} ({interval})" if interval else text
-
-
-def _interval(metrics: Mapping[str, float], key: str) -> str:
-    """Return a metric's confidence interval in words; empty where it has none."""
-    bounds = [metrics[f"{key}{side}"] for side in BOUNDS if f"{key}{side}" in metrics]
-    return " to ".join(map(score_text, bounds)) if len(bounds) == len(BOUNDS) else ""
 
 
 def _value(key: str, value: float) -> str:

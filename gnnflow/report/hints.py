@@ -20,6 +20,7 @@ from gnnflow.report.formats import count_text, metric_name, percent_text, score_
 from gnnflow.report.hint import Hint
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.judging import NO_EDGES, baseline_name
+from gnnflow.report.pictures.classes import mean_costs
 from gnnflow.report.pictures.confusion import confusion_of
 from gnnflow.report.table_hints import TABLE_RULES
 
@@ -381,6 +382,20 @@ def _parity(inputs: ReportInputs) -> Hint | None:
     )
 
 
+def _dear_decisions(inputs: ReportInputs) -> Hint | None:
+    costs = mean_costs(inputs)
+    if costs is None or inputs.scores is None or costs[0] <= costs[1]:
+        return None
+    decided, likeliest = map(score_text, costs)
+    return Hint(
+        "warning",
+        "Decisions cost more than the likeliest class",
+        f"By task.decide.costs a decision costs {decided} on average over {inputs.scores.split}, and the likeliest "
+        f"class {likeliest}. What makes probabilities fit valid does not hold there: more targets in valid help, and "
+        "without task.decide the likeliest class is decided.",
+    )
+
+
 _RULES = (
     _check_divergence,
     _constant,
@@ -396,6 +411,7 @@ _RULES = (
     _rising_loss,
     _last_epoch,
     _lost_classes,
+    _dear_decisions,
     *TABLE_RULES,
     _parity,
     *COST_RULES,

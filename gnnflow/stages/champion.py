@@ -18,7 +18,7 @@ from gnnflow.config.task_section import decide_of
 from gnnflow.graph.encodings import are_encoded, encode_alike
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, SelectFacts
-from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.labels import lower_is_better, names_of_classes
 from gnnflow.graph.made_features import table_columns
 from gnnflow.graph.narrow import LEVELS, ranges_agree
 from gnnflow.graph.scales import SCALING_KEYS, agree
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gnnflow.layers.model import Model
     from gnnflow.registry import Version
     from gnnflow.stages.base import StageContext
+    from gnnflow.train.decisions import Deciding
     from gnnflow.train.outputs import Outputs
 
 
@@ -99,22 +100,26 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     score = partial(_score, context=context, metric=metric)
     rescaled = _test_targets(_rescaled(context, champion))
     assert rescaled is not None, "the same targets, with columns scaled otherwise"
+    ours = score(candidate, targets=targets)
     try:
         theirs = score(champion, targets=rescaled)
-    except (LayerError, TrainingError, ModelFormatError) as error:
+    except (LayerError, TrainingError, ModelFormatError, RegistryError) as error:
         return Comparison(metric, obstacle=str(error).rstrip("."))
-    ours = score(candidate, targets=targets)
     kind = context.artifact(context.run.store_stage).facts(GraphFacts).label_kind
     return Comparison(metric, ours.named, theirs.named, interval=_interval(ours, theirs, metric, kind))
 
 
 @dataclass(frozen=True)
 class _Scored:
-    """A version's outputs for the test targets, its scores by name, and the metric of some of these targets."""
+    """A version's outputs for the test targets, its scores by name, and the metric of some of these targets.
+
+    deciding: how its decisions are measured.
+    """
 
     outputs: Outputs
     named: dict[str, float]
     metric: Callable[[Outputs], float]
+    deciding: Deciding | None
 
     def at(self, order: Array) -> Callable[[Array], float]:
         """Return the metric of targets, given by their places in an order."""
@@ -129,7 +134,8 @@ def _interval(ours: _Scored, theirs: _Scored, metric: str, kind: LabelKind) -> t
     if orders is None:
         return None
     own, other = (
-        each.outputs.take(order).influence(metric, kind) for each, order in zip((ours, theirs), orders, strict=True)
+        each.outputs.take(order).influence(metric, kind, deciding=each.deciding)
+        for each, order in zip((ours, theirs), orders, strict=True)
     )
     if own is None or other is None:
         count = len(orders[0])
@@ -248,9 +254,10 @@ def _score(version: Version, *, context: StageContext, targets: _TestTargets, me
         model = load_model(version, num_hops=targets.num_hops)
         outputs = targets.outputs(model)
     decision = read_decision(version.uri, read=version.read)
-    # each version decides by its own rule
-    deciding = Deciding.of(decide_of(context.config.task), decision)
-    scores = outputs.metrics(kind, intervals=True, deciding=deciding)
+    # each version decides by its own rule, and mistakes cost of both what they cost today
+    every = names_of_classes(version.class_names, version.signature.num_classes)
+    deciding = Deciding.of(decide_of(context.config.task), decision, names=every)
+    scores = outputs.metrics(kind, intervals=True, deciding=deciding, class_names=version.class_names)
     objective = Objective(kind, config=train.loss, unit=graph.label_unit)
     named = {**scores.named("test"), "test.loss": outputs.loss(objective)}
     if f"test.{metric}" not in named:
@@ -260,7 +267,7 @@ def _score(version: Version, *, context: StageContext, targets: _TestTargets, me
     def of_some(some: Outputs) -> float:
         return some.loss(objective) if metric == "loss" else some.metric_or_nan(metric, kind)
 
-    return _Scored(outputs, named, of_some)
+    return _Scored(outputs, named, of_some, deciding)
 
 
 def load_model(version: Version, *, num_hops: int | None) -> Model:

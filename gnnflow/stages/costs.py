@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gnnflow import registry
 from gnnflow.config import config_from_dict
 from gnnflow.graph.errors import StorageError
 from gnnflow.partition.costs import CostModel, learn, terms_of
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
-from gnnflow.storage.run_folder import find_run, read_run
-from gnnflow.storage.workspace import Workspace
+from gnnflow.storage.run_folder import read_run
 
 if TYPE_CHECKING:
     from gnnflow.config import Config
@@ -27,10 +27,10 @@ _SLICE = re.compile(r"slice_\d+")
 def learn_costs(run: str, *, workspace: str) -> CostModel:
     """Return the costs of a run's nodes, in seconds over all slices of its model.
 
-    run: a URI or a name in the workspace. Raises StorageError if there is no such run, it has fewer than eight
+    run: as `registry.find_run` reads it. Raises StorageError if there is no such run, it has fewer than eight
     partitions, or its manifest lacks the seconds of tasks.
     """
-    uri = find_run(run, workspace=Workspace.at(workspace))
+    uri = registry.find_run(run, workspace=workspace)
     record = read_run(uri)
     artifacts, config = record["artifacts"], config_from_dict(record["config"])
     store = GraphStore.of_run(artifacts[record["store"]], artifacts["select"])

@@ -146,18 +146,12 @@ def _link_scores(store: GraphStore, results: Mapping[str, ArtifactResult], table
     from gnnflow.layers.saved import load_model
 
     sources, candidates = to_numpy(table["src"]), to_matrix(table["candidates"], np.int64)
-    # both ends of all pairs, each once, and where each end of a pair is among them
-    nodes, place = np.unique(np.concatenate([sources, candidates.ravel()]), return_inverse=True)
-    owners, model = store.book.owner(nodes), load_model(results["train"].artifact)
-    vectors: FloatArray | None = None
-    for partition in np.unique(owners).tolist():
-        local = nodes - store.book.start(partition)
-        for node_type in dict.fromkeys(store.facts.pair_types):
-            within = store.book.rows(partition, node_type)
-            rows = np.flatnonzero((local >= within.start) & (local < within.stop))
-            held = embeddings_of(store, results["infer"].artifact, partition, node_type)
-            vectors = np.zeros((len(nodes), held.shape[1]), np.float32) if vectors is None else vectors
-            vectors[rows] = held[local[rows] - within.start]
-    assert vectors is not None, "a split without links has no scores"
-    ends = [np.repeat(place[: len(sources)], candidates.shape[1]), place[len(sources) :]]
-    return pair_logits(model, vectors, ends).reshape(candidates.shape)
+    ends = [np.repeat(sources, candidates.shape[1]), candidates.ravel()]
+    vectors, rows, first = [], [], 0
+    for end, node_type in zip(ends, store.facts.pair_types, strict=True):
+        nodes, place = np.unique(end, return_inverse=True)  # ascending, as partitions own them
+        for partition, _, local in store.places_of(nodes, node_type=node_type):
+            vectors.append(embeddings_of(store, results["infer"].artifact, partition, node_type)[local])
+        rows.append(first + place)
+        first += len(nodes)
+    return pair_logits(load_model(results["train"].artifact), np.concatenate(vectors), rows).reshape(candidates.shape)

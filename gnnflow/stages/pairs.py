@@ -30,10 +30,10 @@ from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute, exists, is_below, join
 from gnnflow.storage.manifest import read_facts, read_manifest
-from gnnflow.storage.run_folder import find_run, prediction_files, read_run
+from gnnflow.storage.run_folder import prediction_files, read_run
 from gnnflow.storage.tables import read_artifact_table, write_table
 from gnnflow.storage.user_tables import read_whole, scan
-from gnnflow.storage.workspace import RUN, Workspace
+from gnnflow.storage.workspace import MANIFEST, RUN, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -97,7 +97,7 @@ def _source_of(run: str, workspace: str, embeddings: str | None) -> _Source:
         _check_model(scored.folder, version.digests["train"], where=run)
         load = partial(load_model, version.uri, read=version.read)
         return _Source(json.loads(version.read(CONFIG)), scored.folder, (scored.folder, version.uri), load)
-    uri = find_run(run, workspace=Workspace.at(workspace))
+    uri = registry.find_run(run, workspace=workspace)
     record = read_run(uri)
     artifacts = record["artifacts"]
     held = artifacts["infer"] if embeddings is None else scored_by(artifacts["train"], embeddings)
@@ -105,9 +105,15 @@ def _source_of(run: str, workspace: str, embeddings: str | None) -> _Source:
 
 
 def scored_by(trained: str, embeddings: str) -> str:
-    """Return the artifact of these predictions. Raises ScoringError if another model made them."""
-    artifact = absolute(embeddings).rstrip("/").removesuffix("/predictions")
-    _check_model(artifact, read_manifest(trained).digest, where=f"--embeddings {embeddings}")
+    """Return the artifact of these predictions. Raises ScoringError if another model made them, or none is there."""
+    artifact, where = absolute(embeddings).rstrip("/").removesuffix("/predictions"), f"--embeddings {embeddings}"
+    if not any(exists(join(artifact, name)) for name in (RUN, MANIFEST)):
+        raise ScoringError(
+            "holds no predictions",
+            where=where,
+            fix="Give the folder of predictions that `gnnflow score` prints, or leave it out for the run's own.",
+        )
+    _check_model(artifact, read_manifest(trained).digest, where=where)
     return artifact
 
 

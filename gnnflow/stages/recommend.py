@@ -242,7 +242,7 @@ def _work(run: StageRun) -> Made:
     )
     records = run_rounds(job, run.rounds)
     files = tuple(entry for record in records for entry in record.files)
-    metrics, evaluated = _measure(run.artifact, [entry.name for entry in files], top=asked.top)
+    metrics, evaluated = _measure(run.artifact, [entry.name for entry in files], top=asked.top, items=job.num_items)
     shown = {place for record in records for place in record.counts["shown"]}
     metrics[f"{POPULARITY}.items_at_{asked.top}"] = len(shown)
     rows = sum(record.counts["rows"] for record in records)
@@ -260,7 +260,7 @@ def _work(run: StageRun) -> Made:
     return Made(files, rows_in=job.num_users, rows_out=rows, facts=facts)
 
 
-def _measure(artifact: str, files: list[str], *, top: int) -> tuple[dict[str, float], dict[str, int]]:
+def _measure(artifact: str, files: list[str], *, top: int, items: int) -> tuple[dict[str, float], dict[str, int]]:
     """Return the metrics of the committed lists and links, and the users with held-out links of each split."""
     from gnnflow.infer.lists import LINKS, LISTS, THIRDS
     from gnnflow.train.lists import PlacedLinks, list_metrics
@@ -288,7 +288,7 @@ def _measure(artifact: str, files: list[str], *, top: int) -> tuple[dict[str, fl
             if not group and len(rows):
                 evaluated[split] = len(np.unique(users[rows]))
             for prefix, ranks in zip(("", f"{POPULARITY}."), both, strict=True):
-                measured = list_metrics(PlacedLinks(users[rows], ranks[rows] - 1), top=top)
+                measured = list_metrics(PlacedLinks(users[rows], ranks[rows] - 1), top=top, items=items)
                 key = f"{prefix}{split}.{group}." if group else f"{prefix}{split}."
                 metrics |= {f"{key}{name}": value for name, value in measured.items()}
     return metrics, evaluated

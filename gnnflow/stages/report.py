@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gnnflow import registry
 from gnnflow.config.yaml_text import write_yaml
 from gnnflow.graph.facts import FlatFacts, GraphFacts, RelationFacts, SelectFacts
 from gnnflow.graph.labels import LABEL_COLUMN, LABEL_KINDS, SPLIT_COLUMN
@@ -37,10 +38,9 @@ from gnnflow.storage.columns import to_matrix, to_numpy
 from gnnflow.storage.filesystem import exists, join, read_json
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
-from gnnflow.storage.run_folder import PREDICTIONS, REPORT, files_of, find_run, read_metrics, read_run, write_record
+from gnnflow.storage.run_folder import PREDICTIONS, REPORT, files_of, read_metrics, read_run, write_record
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.verified import is_whole
-from gnnflow.storage.workspace import Workspace
 from gnnflow.storage.writing import FileEntry, write_atomic
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ _EMBEDDING_ROWS = 2_000
 def report_of(run: str, *, workspace: str) -> str:
     """Return the path of a run's report; a missing or damaged one is made again.
 
-    run: a URI or a name in the workspace. Raises StorageError if there is no such run.
+    run: as `registry.find_run` reads it. Raises StorageError if there is no such run.
     """
-    uri = find_run(run, workspace=Workspace.at(workspace))
+    uri = registry.find_run(run, workspace=workspace)
     record = read_run(uri)
     files = {entry.name: entry for entry in files_of(uri, record)}
     listed = files.get(REPORT)

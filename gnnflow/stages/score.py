@@ -38,6 +38,7 @@ from gnnflow.stages.running import do_once
 from gnnflow.stages.score_judging import judge
 from gnnflow.stages.score_report import page_of
 from gnnflow.storage.filesystem import exists, join
+from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import committed, fingerprint_of
 from gnnflow.storage.run_folder import PREDICTIONS, check_run
 from gnnflow.storage.workspace import same_run
@@ -115,8 +116,8 @@ def run(context: StageContext) -> ScoreResult:
         scored = _score(context, name, version)
         theirs, reused, folder = _theirs(context, version), scored.reused, scored.artifact
         rows = scored.manifest.rows_out
-    graph = theirs.artifact(theirs.run.store_stage).facts(GraphFacts)
-    judged = judge(context, version, folder, graph=graph)
+    stored = theirs.artifact(theirs.run.store_stage)
+    judged = judge(context, version, folder, store=GraphStore.of(stored.uri, stored.manifest))
     return result(
         seconds=time.monotonic() - begin,
         reused=reused,

@@ -1,8 +1,9 @@
 """Figures of a model's predictions: metrics where the tables have labels, and their distribution.
 
 Everything is read from the predictions themselves, file by file, so a run's and a later month's are judged alike.
-Targets that the model was trained on do not count in metrics, whatever split these tables give them. A distribution is
-the share of each predicted class and the counts of the scores, by which `score_drift.py` compares two months.
+Targets that the model was trained on do not count in metrics, whatever split these tables give them, and neither do the
+ones that chose its epoch and its threshold where others have labels. A distribution is the share of each predicted
+class and the counts of the scores, by which `score_drift.py` compares two months.
 
 Shapes: N targets, C classes.
 """
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from gnnflow.graph.facts import ColumnCounts
 from gnnflow.graph.labels import (
     BOUNDS,
+    DECISION_COLUMN,
     LABEL_COLUMN,
     LABEL_KINDS,
     SPLIT_COLUMN,
@@ -27,7 +29,9 @@ from gnnflow.graph.labels import (
     metric_text,
     names_of_classes,
 )
+from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.statistics import CODES, codes_of, counted_column, upper_ends
+from gnnflow.stages.trained_targets import TRAIN, VALID, SeenValues, TrainedTargets
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.run_folder import prediction_files
 from gnnflow.storage.tables import read_artifact_table
@@ -37,9 +41,8 @@ from gnnflow.train.metrics import class_means, metrics_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, BoolArray, FloatArray, IntArray, KeyArray
     from gnnflow.graph.labels import LabelKind
-    from gnnflow.stages.trained_targets import TrainedTargets
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _TWO = 2
@@ -56,9 +59,11 @@ class Figures:
     """The figures of some predictions.
 
     scored: the column that `mean`, `quantiles` and `scores` describe, "" for links. shares: of each predicted class or
-    label. metrics: `score.<metric>`, of the targets that have a label and were not trained on; empty where none are.
-    headline: the metric that chose the model. notes: sentences on what was not measured. class_means: the metrics that
-    are means over classes. classes: the ones that the judged labels have, which such a mean is over.
+    label. metrics: `score.<metric>`, of the targets that have a label and that training did not have; empty where none
+    are. headline: the metric that chose the model. notes: sentences on what was not measured. class_means: the metrics
+    that are means over classes. classes: the ones that the judged labels have, which such a mean is over. top: the
+    number of targets of precision and recall at k. decided: targets of each decided class, or of the class that is
+    decided for; rule: the decision in words, "" where the likeliest class is decided.
     """
 
     rows: int
@@ -73,6 +78,9 @@ class Figures:
     scores: ColumnCounts | None = None
     class_means: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    top: int = 0
+    decided: dict[str, int] = field(default_factory=dict)
+    rule: str = ""
 
     @staticmethod
     def read(held: Mapping[str, Any]) -> Figures:
@@ -95,14 +103,22 @@ class Figures:
         """Yield sentences for a person, the same for figures that were read from a document, whose keys are sorted."""
         yield from (self._metric_line(name) for name in sorted(self.metrics) if not is_bound(name))
         if self.metrics:
-            yield f"labels: {self.labelled:,} targets that the model was not trained on have one"
+            yield f"labels: metrics are of {self.labelled:,} targets that have one"
         yield from self.notes
+        if self.rule:
+            yield f"decided: {self.decided_text}"
         if self.counts:
-            most = sorted(self.counts.items(), key=lambda each: (-each[1], each[0]))[:_SHOWN]
-            yield f"predicted: {', '.join(f'{name} {count / max(self.rows, 1):.2%}' for name, count in most)}"
+            shares = (f"{name} {count / max(self.rows, 1):.2%}" for name, count in _most(self.counts))
+            yield f"predicted: {', '.join(shares)}"
         if self.mean is not None:
             spread = ", ".join(f"{name} {value:.4g}" for name, value in self.spread.items())
             yield f"{self.scored}: mean {self.mean:.4g}, {spread}"
+
+    @property
+    def decided_text(self) -> str:
+        """The size of the decided list, or of each class, and the rule behind it."""
+        each = [f"{count:,}" if len(self.decided) == 1 else f"{name} {count:,}" for name, count in _most(self.decided)]
+        return f"{', '.join(each)} of {self.rows:,} targets; {self.rule}" if each else self.rule
 
     def _metric_line(self, name: str) -> str:
         bounds = [metric_text(self.metrics[name + side]) for side in BOUNDS if name + side in self.metrics]
@@ -116,7 +132,7 @@ class Model:
     """The properties of the model that scored.
 
     names: of its classes. headline: the metric that chose it. deciding: how decisions between classes are measured.
-    trained: the targets that it was trained on; None where these are no longer known.
+    trained: the targets that it was trained on or chosen by; None where these are no longer known.
     """
 
     kind: LabelKind
@@ -126,8 +142,11 @@ class Model:
     trained: TrainedTargets | None = None
 
 
-def figures_of(folder: str, model: Model) -> Figures:
-    """Return the figures of the predictions in a run's folder, or in the artifact of a scoring."""
+def figures_of(folder: str, model: Model, values: SeenValues | None = None) -> Figures:
+    """Return the figures of the predictions in a run's folder, or in the artifact of a scoring.
+
+    values: of the scored edges; None where these are not known, so that an edge is known by its ends alone.
+    """
     traits = LABEL_KINDS[model.kind]
     parts = prediction_files(folder)
     if not traits.has_labels:  # embeddings have no distribution that a person could read
@@ -135,7 +154,7 @@ def figures_of(folder: str, model: Model) -> Figures:
         return Figures(rows, notes=(_EMBEDDINGS,))
     gathered = _Gathered(model)
     for name in parts:
-        gathered.add(read_artifact_table(folder, name))
+        gathered.add(read_artifact_table(folder, name), None if values is None else values.of(name))
     return gathered.figures()
 
 
@@ -151,10 +170,12 @@ class _Gathered:
         self.name = ""
         self.predicted: IntArray = np.zeros(0, np.int64)
         self.codes: IntArray = np.zeros(CODES, np.int64)
-        self.kept: list[tuple[FloatArray, Array]] = []
+        self.decided: dict[str, int] = {}
+        # of judged rows the logits, the labels, and whether the target chose the model
+        self.kept: list[tuple[FloatArray, Array, BoolArray]] = []
 
-    def add(self, table: pa.Table) -> None:
-        """Count the rows of a file."""
+    def add(self, table: pa.Table, values: KeyArray | None) -> None:
+        """Count the rows of a file. values: of its edges."""
         traits = LABEL_KINDS[self.model.kind]
         column = table[traits.columns[-1]]
         # probabilities [N, C], or values [N, 1]
@@ -167,23 +188,38 @@ class _Gathered:
             guess = scores.argmax(axis=1) if traits.is_class and len(scores) else np.nonzero(scores >= 1 / _TWO)[1]
             counted = np.bincount(guess, minlength=scores.shape[1])
             self.predicted = counted + (self.predicted if len(self.predicted) else 0)
+        if self.model.deciding is not None and DECISION_COLUMN in table.column_names:
+            self._count_decisions(table, self.model.deciding.positive)
         if LABEL_COLUMN in table.column_names:
-            self._keep(table, scores)
+            self._keep(table, scores, values)
 
-    def _keep(self, table: pa.Table, scores: FloatArray) -> None:
+    def _count_decisions(self, table: pa.Table, positive: int | None) -> None:
+        """Count the targets that are decided for the class `positive`, or for each class where it is None."""
+        counted = combine(table[DECISION_COLUMN]).value_counts().to_pylist()
+        found = {each["values"]: each["counts"] for each in counted}
+        if positive is not None:
+            found = {} if None in found else {self._names()[positive]: found.get(True, 0)}
+        for name, count in found.items():
+            self.decided[str(name)] = self.decided.get(str(name), 0) + count
+
+    def _names(self) -> list[str]:
+        return names_of_classes(self.model.names, len(self.predicted))
+
+    def _keep(self, table: pa.Table, scores: FloatArray, values: KeyArray | None) -> None:
         label = combine(table[LABEL_COLUMN])
         trained, has = self.model.trained, to_numpy(pc.is_valid(label))
-        learned = to_numpy(pc.equal(table[SPLIT_COLUMN], "train")) if trained is None else trained.among(table)
+        splits = _own_splits(table) if trained is None else trained.splits_of(table, values)
+        learned = splits == TRAIN
         self.trained += int((has & learned).sum())
         rows = np.flatnonzero(has & ~learned)
         labels, known = _numbers(label.take(rows), self.model, scores.shape[1])
         self.unknown += int((~known).sum())
-        self.kept.append((_logits(scores[rows[known]], self.model.kind), labels[known]))
+        logits = _logits(scores[rows[known]], self.model.kind)
+        self.kept.append((logits, labels[known], splits[rows[known]] == VALID))
 
     def figures(self) -> Figures:
         """Return the figures of all files."""
         notes: list[str] = []
-        labelled = sum(len(labels) for _, labels in self.kept)
         if self.trained:
             text = "was trained on these targets"
             if self.model.trained is None:
@@ -194,12 +230,18 @@ class _Gathered:
             notes.append(f"{self.trained:,} labels are not counted, since the model {text}")
         if self.unknown:
             notes.append(f"{self.unknown:,} labels are of classes that the model does not know, and are not counted")
-        names = names_of_classes(self.model.names, len(self.predicted))
+        names, deciding, rule = self._names(), self.model.deciding, ""
+        if deciding is not None and deciding.decision is not None and not deciding.is_likeliest:
+            rule = deciding.decision.tell(names[deciding.positive or 0] if names else "")
         values: dict[str, float] = {}
         classes: tuple[str, ...] = ()
-        if labelled:
-            logits, labels = (np.concatenate(each) for each in zip(*self.kept, strict=True))
-            found = metrics_of(logits, labels, label_kind=self.model.kind, intervals=True, deciding=self.model.deciding)
+        judged = self._judged(notes)
+        labelled = 0 if judged is None else len(judged[1])
+        if judged is not None and labelled:
+            logits, labels = judged
+            found = metrics_of(
+                logits, labels, label_kind=self.model.kind, intervals=True, deciding=deciding, class_names=names
+            )
             values, notes = found.named("score"), [*notes, *found.notes]
             classes = tuple(names[number] for number in np.flatnonzero(_has_class(labels, len(names))))
         means = class_means(self.model.kind, len(names))
@@ -219,7 +261,37 @@ class _Gathered:
             counted_column(self.name, self.codes),
             tuple(name for name in (_PREFIX + each for each in means) if name in values),
             classes,
+            0 if deciding is None else deciding.top,
+            self.decided if rule else {},
+            rule,
         )
+
+    def _judged(self, notes: list[str]) -> tuple[FloatArray, Array] | None:
+        """Return the logits and the labels that metrics are of, and note which are left out; None without labels.
+
+        Targets that chose the model are judged only where no others have a label.
+        """
+        if not self.kept:
+            return None
+        logits, labels, chose = (np.concatenate(each) for each in zip(*self.kept, strict=True))
+        count = int(chose.sum())
+        if not count:
+            return logits, labels
+        why = "of the split valid of training, which chose the model"
+        if count == len(labels):
+            notes.append(f"all judged targets are {why}: metrics may be too good")
+            return logits, labels
+        notes.append(f"{count:,} labels are not counted, since their targets are {why}")
+        return logits[~chose], labels[~chose]
+
+
+def _own_splits(table: pa.Table) -> IntArray:
+    """Return the splits that predictions give their targets [N], as places in SPLITS; -1 for none."""
+    return to_numpy(pc.fill_null(pc.index_in(combine(table[SPLIT_COLUMN]), value_set=pa.array(SPLITS)), -1))
+
+
+def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:_SHOWN]
 
 
 def _described(scores: FloatArray, model: Model) -> tuple[str, FloatArray]:

@@ -47,14 +47,15 @@ def _shifts(limit: float | None, drift: ScoreDrift) -> Iterator[tuple[str, str]]
 def _losses(limit: float | None, figures: Figures, drift: ScoreDrift) -> Iterator[tuple[str, str]]:
     """Yield the breach of the headline metric. Where its noise is not known any change is taken for more than noise.
 
-    A mean over other classes than before is no breach, since the two cannot be compared.
+    A metric that cannot be compared, such as a mean over other classes than before, is no breach.
     """
     for change in drift.changes:
-        if change.of_other_classes:
+        if change.why_not:
             continue
         if limit is None or change.name != figures.headline or change.beyond_noise is False or not change.before:
             continue
         relative = (change.now - change.before) / abs(change.before)
         worse = relative if lower_is_better(change.name.partition(".")[2]) else -relative
         if worse > limit:
-            yield "metric", f"{change.text}: {relative:+.1%}, and {limit:.1%} is allowed"
+            against = f" (compared with {drift.metrics_against})" if drift.metrics_against else ""
+            yield "metric", f"{change.text}{against}: {relative:+.1%}, and {limit:.1%} is allowed"

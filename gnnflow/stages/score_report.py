@@ -58,11 +58,12 @@ def _inputs(record: ScoreRecord, version: Version) -> ScoringInputs:
         labelled=figures.labelled,
         headline=figures.headline,
         against="" if drift is None else drift.against,
+        metrics_against="" if drift is None else drift.metrics_against or drift.against,
         predictions=absolute(record.predictions),
         report=absolute(version.report),
         tables=dict(_tables(record.tables)),
         metrics=figures.metrics,
-        before={} if drift is None else {each.name: each.before for each in drift.changes},
+        before={} if drift is None else {each.name: (each.before, each.why_not) for each in drift.changes},
         own=version.metrics,
         unmeasured="" if figures.metrics else no_metric,
         notes=figures.notes if figures.metrics else figures.notes[1:],
@@ -70,18 +71,21 @@ def _inputs(record: ScoreRecord, version: Version) -> ScoringInputs:
             name: (shares[name], before[name][0] if name in before else None)
             for name in sorted(shares, key=lambda each: (-shares[each], each))
         },
+        decided=figures.decided_text if figures.rule else "",
+        decided_before=() if drift is None else tuple((name, before) for name, (before, _) in drift.decided.items()),
         scored=figures.scored,
         facts={name: f"{value:.4g}" for name, value in facts.items()},
         drift=() if drift is None else (*_drift_rows(drift),),
         columns_compared=0 if drift is None else drift.columns_compared,
         columns_shifted=0 if drift is None else drift.columns_shifted,
+        columns_unsure=0 if drift is None else drift.columns_unsure,
     )
 
 
 def _drift_rows(drift: ScoreDrift) -> Iterator[DriftRow]:
     for against, shifts in (("the scoring before", drift.scores), ("the tables of training", drift.most_moved)):
         for name, shift in shifts:
-            yield DriftRow(name, against, shift.psi, shift.chance, is_shift=shift.is_shift)
+            yield DriftRow(name, against, shift.psi, shift.chance, shift.verdict)
 
 
 def _tables(held: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -167,9 +167,21 @@ def _choice_checks(config: Config, kind: LabelKind) -> Iterator[Callable[[], Non
     """Yield a check for each key of a metric, a loss or class weights."""
     yield partial(check_metric, config.train.metric, kind)
     if config.publish.metric is not None:
-        yield partial(check_metric, config.publish.metric, kind, where="publish.metric")
+        yield partial(_check_published, config, config.publish.metric, kind)
     yield partial(check_loss, config.train.loss.kind, kind)
     yield partial(check_class_weight, config.train.class_weight, kind)
+
+
+def _check_published(config: Config, metric: str, kind: LabelKind) -> None:
+    """Raise TrainingError for a `publish.metric` that labels or `task.decide` do not define."""
+    if metric != "cost":
+        check_metric(metric, kind, where="publish.metric")
+    elif decide_of(config.task).kind != "cost":
+        raise TrainingError(
+            "cost is of mistakes, and task.decide gives them no costs",
+            where="publish.metric",
+            fix="Set task.decide: {kind: cost, miss: 50}, or another metric.",
+        )
 
 
 def choice_errors(config: Config, preview: Preview) -> list[GnnflowError]:

@@ -133,15 +133,23 @@ class GraphStore:
 
         nodes [n]: dense ids in any order, repeated or not.
         """
-        owners = self.book.owner(nodes)
-        parts = np.unique(owners).tolist() or [0]
-        mine = [np.flatnonzero(owners == part) for part in parts]
-        pieces = []
-        for part, own in zip(parts, mine, strict=True):
-            first = self.book.start(part) + self.book.rows(part, node_type).start
-            pieces.append(self.nodes(part, columns, node_type=node_type).take(pa.array(nodes[own] - first, pa.int64())))
+        mine, pieces = [], []
+        for partition, own, rows in self.places_of(nodes, node_type=node_type):
+            mine.append(own)
+            pieces.append(self.nodes(partition, columns, node_type=node_type).take(pa.array(rows, pa.int64())))
         # back to the order asked for
         return pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(mine)), pa.int64()))
+
+    def places_of(self, nodes: IntArray, *, node_type: int = 0) -> Iterator[tuple[int, IntArray, IntArray]]:
+        """Yield each partition that owns some nodes of one type, their positions [k], and their rows there [k].
+
+        nodes [n]: dense ids in any order, repeated or not; without any, one partition owns none of them.
+        """
+        owners = self.book.owner(nodes)
+        for partition in np.unique(owners).tolist() or [0]:
+            own = np.flatnonzero(owners == partition)
+            first = self.book.start(partition) + self.book.rows(partition, node_type).start
+            yield partition, own, nodes[own] - first
 
     def num_entries(self, partition: int, *, node_type: int = 0) -> int:
         """Return about how many sparse entries a partition's nodes of one type have; 0 without sparse features.

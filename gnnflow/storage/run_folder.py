@@ -102,7 +102,8 @@ def find_run(run: str, *, workspace: Workspace) -> str:
         raise StorageError(
             "no such run",
             where=run,
-            fix=f"{of_config}Give a run's folder, or the name of a completed run: `gnnflow runs` lists them.",
+            fix=f"{of_config}Give a run's folder, the name of a completed run (`gnnflow runs` lists them), or "
+            "NAME@champion of a published model.",
         )
     return latest
 

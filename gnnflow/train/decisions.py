@@ -29,6 +29,7 @@ from gnnflow.config.decide_section import (
 )
 from gnnflow.graph.arrays import Array, BoolArray, FloatArray, IntArray
 from gnnflow.graph.class_decisions import decided_classes, fit_probabilities, softmax_of
+from gnnflow.graph.labels import names_of_classes
 from gnnflow.graph.run_facts import Decision
 
 USUAL_TOP = 100
@@ -44,24 +45,49 @@ class UndefinedMetricError(ValueError):
 
 
 @dataclass(frozen=True)
+class Prices:
+    """The costs of mistakes: [C][C] of deciding a class (column) for a target of another (row); or of one class.
+
+    Of one class, `positive`, a miss costs as much and a false alarm as much, whatever is decided among the others.
+    """
+
+    costs: tuple[tuple[float, ...], ...] = ()
+    positive: int = 1
+    miss: float = 0.0
+    false_alarm: float = 0.0
+
+    @staticmethod
+    def of(decide: DecideConfig, names: Sequence[str]) -> Prices | None:
+        """Return the costs that a rule gives; None where it gives none. names: of all classes."""
+        if not isinstance(decide, CostDecision):
+            return None
+        positive = positive_of(decide, names)
+        if decide.miss is None or positive is None:
+            return Prices(cost_matrix(decide, names))
+        return Prices(positive=positive, miss=decide.miss, false_alarm=decide.false_alarm)
+
+
+@dataclass(frozen=True)
 class Deciding:
     """The figures of decisions: by a decision (None: without one), and among the top likeliest targets of its class.
 
-    is_asked: the number `top` is the config's, so a split with fewer targets has a note.
+    is_asked: the number `top` is the config's, so a split with fewer targets has a note. prices: the costs that
+    decisions are measured by, which may be another model's; None for the decision's own.
     """
 
     decision: Decision | None = None
     top: int = USUAL_TOP
     is_asked: bool = False
+    prices: Prices | None = None
 
     @staticmethod
-    def of(decide: DecideConfig, decision: Decision | None) -> Deciding | None:
-        """Return the figures of decisions by a config's rule; None where there are none."""
+    def of(decide: DecideConfig, decision: Decision | None, *, names: Sequence[str]) -> Deciding | None:
+        """Return the figures of decisions by a config's rule; None where there are none. names: of all classes."""
         if decision is None:
             return None
         if isinstance(decide, TopDecision):
             return Deciding(decision, decide.k, is_asked=True)
-        return Deciding(decision)
+        return Deciding(decision, prices=Prices.of(decide, names))
 
     @staticmethod
     def at(threshold: float, *, positive: int = 1) -> Deciding:
@@ -83,6 +109,11 @@ class Deciding:
         """True where the class of least expected cost is decided."""
         return self.decision is not None and bool(self.decision.costs)
 
+    @property
+    def is_likeliest(self) -> bool:
+        """True where the likeliest of several classes is decided, so that decisions are predictions."""
+        return self.positive is None and not self.has_costs
+
     def flags(self, logits: FloatArray) -> BoolArray | None:
         """Return the targets of raw outputs [N, C] that are decided for [N]; None without a threshold."""
         if self.positive is None or self.threshold is None:
@@ -94,6 +125,31 @@ class Deciding:
         if self.decision is None or self.positive is not None:
             return None
         return decided_classes(softmax_of(logits), self.decision)
+
+    def costs(self, logits: FloatArray, labels: Array) -> FloatArray | None:
+        """Return the cost of each target's decision [N].
+
+        None without prices, or where the decision does not say what they are of: there is no threshold, or it is of
+        another class than they are.
+        """
+        prices = self.prices
+        if prices is None:
+            prices = Prices(self.decision.costs) if self.decision is not None and self.has_costs else None
+        classes, flags, positive = self.classes(logits), self.flags(logits), self.positive
+        if flags is not None and positive is not None and logits.shape[1] == _TWO:
+            classes = np.where(flags, positive, 1 - positive)
+        if prices is None:
+            return None
+        if prices.costs:
+            return None if classes is None else np.asarray(np.array(prices.costs)[labels, classes])
+        if classes is not None:
+            flags = classes == prices.positive
+        elif positive != prices.positive:
+            return None
+        if flags is None:
+            return None
+        truth = labels == prices.positive
+        return np.asarray(prices.miss * (truth & ~flags) + prices.false_alarm * (~truth & flags))
 
 
 def class_margin(logits: FloatArray, number: int) -> FloatArray:
@@ -143,7 +199,7 @@ def choose_decision(
     if positive is not None:
         if why or logits is None or labels is None:
             return Decision(_rule_text(decide), None, why, positive)
-        return _choose_threshold(decide, logits, labels, positive=positive, name=names[positive])
+        return _choose_threshold(decide, logits, labels, positive=positive, names=names)
     found = Decision(_rule_text(decide), None, positive=None, costs=matrix, offsets=(0.0,) * len(names))
     if why or logits is None or labels is None:
         return replace(found, why=f"by the model's own probabilities: {why}")
@@ -151,13 +207,14 @@ def choose_decision(
     return replace(found, scale=scale, offsets=offsets)
 
 
-def _choose_threshold(decide: DecideConfig, logits: FloatArray, labels: Array, *, positive: int, name: str) -> Decision:
+def _choose_threshold(
+    decide: DecideConfig, logits: FloatArray, labels: Array, *, positive: int, names: Sequence[str]
+) -> Decision:
     """Return the threshold of a class for labelled targets of valid [N > 0]."""
     truth, rule = labels == positive, _rule_text(decide)
     if not isinstance(decide, TopDecision) and (truth.all() or not truth.any()):
-        held = f"has class {name}" if truth[0] else f"has another class than {name}"
-        if logits.shape[1] == _TWO:
-            held = f"has class {int(labels[0])}"
+        is_one = truth[0] or len(names) == _TWO
+        held = f"has class {names[int(labels[0])]}" if is_one else f"has another class than {names[positive]}"
         return Decision(rule, None, f"every labelled target of valid {held}", positive)
     probability = class_probability(logits, positive)
     last, flagged, hits = steps_of(probability, truth)
@@ -218,20 +275,25 @@ def _rule_text(rule: DecideConfig) -> str:
             return f"the {rule.k:,} likeliest targets"
 
 
-def decision_metrics(logits: FloatArray, labels: Array, deciding: Deciding) -> tuple[dict[str, float], list[str]]:
-    """Return the metrics of decisions about labelled targets [N > 0], with notes.
+def decision_metrics(
+    logits: FloatArray, labels: Array, deciding: Deciding, *, class_names: Sequence[str] = ()
+) -> tuple[dict[str, float], list[str]]:
+    """Return the metrics of decisions about labelled targets [N > 0], with notes that name classes.
 
     Of one class: precision, recall and F1 at the threshold and at k. Of costs: the mean cost of a target. A metric that
     the labels do not define is left out, and its note says why.
     """
     values: dict[str, float] = {}
     notes: list[str] = []
+    if (costs := deciding.costs(logits, labels)) is not None:
+        values["cost"] = float(costs.mean())
+    elif deciding.prices is not None:
+        notes.append("cost is undefined: no decision is made of the class that mistakes have costs for")
     if deciding.positive is None:
-        if deciding.has_costs:
-            values["cost"] = float(costs_of(logits, labels, deciding).mean())
         return values, notes
     truth = labels == deciding.positive
-    positives, of_class = int(truth.sum()), f"of class {deciding.positive}"
+    positives = int(truth.sum())
+    of_class = f"of class {names_of_classes(class_names, logits.shape[1])[deciding.positive]}"
     flagged = deciding.flags(logits)
     if flagged is not None:
         hits, count = int((flagged & truth).sum()), int(flagged.sum())
@@ -252,14 +314,6 @@ def decision_metrics(logits: FloatArray, labels: Array, deciding: Deciding) -> t
     elif deciding.is_asked:
         notes.append(f"precision_at_{k} and recall_at_{k} are undefined: the split has {len(truth):,} labelled targets")
     return values, notes
-
-
-def costs_of(logits: FloatArray, labels: Array, deciding: Deciding) -> FloatArray:
-    """Return the cost of each target's decision [N], where decisions have costs."""
-    classes = deciding.classes(logits)
-    assert classes is not None
-    assert deciding.decision is not None
-    return np.asarray(np.array(deciding.decision.costs)[labels, classes])
 
 
 def hits_among(scores: FloatArray, truth: Array, k: int) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.labels import LabelKind
-from gnnflow.train.decisions import Deciding, costs_of, positive_probability
+from gnnflow.train.decisions import Deciding, positive_probability
 
 Interval = tuple[float, float]
 Values = dict[str, float]
@@ -78,12 +78,18 @@ def squared_errors(logits: FloatArray, labels: Array) -> FloatArray:
 
 
 def influences_of(
-    logits: FloatArray, labels: Array, *, label_kind: LabelKind, names: Collection[str] | None = None
+    logits: FloatArray,
+    labels: Array,
+    *,
+    label_kind: LabelKind,
+    names: Collection[str] | None = None,
+    deciding: Deciding | None = None,
 ) -> dict[str, FloatArray]:
     """Return by how much each labelled target moves a metric, its influence [N], where the metric has one.
 
     The sum of the squares is the variance of the metric; of the differences of two models', of the metrics' difference.
-    names: of areas under curves, which take long, no others are computed; None computes all.
+    names: of areas under curves, which take long, no others are computed; None computes all. deciding: how decisions
+    between classes are measured, of which costs have influences.
     """
     if label_kind == "regression":
         error = np.abs(logits[:, 0].astype(np.float64) - labels)
@@ -103,6 +109,8 @@ def influences_of(
         of_curves = {"roc_auc": _influence, "average_precision": _precision_influence}
         for name in (each for each in of_curves if names is None or each in names):
             found[name] = _mean_influence(scores, truth, of_curves[name])
+    if deciding is not None and (costs := deciding.costs(logits, labels)) is not None:
+        found["cost"] = _of_mean(costs)
     return found
 
 
@@ -138,14 +146,13 @@ def _of_classes(values: Values, logits: FloatArray, labels: Array) -> dict[str, 
 
 
 def _of_decisions(values: Values, logits: FloatArray, labels: Array, deciding: Deciding) -> dict[str, Interval]:
-    if "cost" in values:
-        return {"cost": mean_interval(costs_of(logits, labels, deciding), values["cost"])}
-    flagged = deciding.flags(logits)
+    costs, flagged = deciding.costs(logits, labels), deciding.flags(logits)
+    found = {} if costs is None else {"cost": mean_interval(costs, values["cost"])}
     if flagged is None:
-        return {}
+        return found
     truth = labels == deciding.positive
     counts = {"precision": int(flagged.sum()), "recall": int(truth.sum())}
-    found = {name: _wilson(values[name], count) for name, count in counts.items() if count}
+    found |= {name: _wilson(values[name], count) for name, count in counts.items() if count}
     if "f1" in values:
         group, num_groups = _groups(len(labels))
         parts = (truth & flagged, truth, flagged)

@@ -1,6 +1,7 @@
 """Metrics of ranked lists over all items: recall, precision and ndcg at K, averaged over users, with intervals.
 
-Of a user with R held-out links of which h are among the first K: recall is h / R and precision h / K. The gain of the
+Of a user with R held-out links of which h are among the first K: recall is h / R, and precision h / K, or h / I where
+there are only I items. The gain of the
 link in place p, from 0, is 1 / log2(p + 2), and ndcg is the sum of gains over the largest possible one (Jarvelin and
 Kekalainen, TOIS 2002). Users without a held-out link do not count. Intervals are about another sample of users.
 
@@ -30,12 +31,12 @@ class PlacedLinks(AlignedArrays):
     places: IntArray
 
 
-def list_metrics(links: PlacedLinks, *, top: int) -> dict[str, float]:
-    """Return each metric and its bounds; empty without links."""
+def list_metrics(links: PlacedLinks, *, top: int, items: int) -> dict[str, float]:
+    """Return each metric and its bounds; empty without links. items: the number of all."""
     if not len(links.users):
         return {}
     found: dict[str, float] = {}
-    for name, each in user_metrics(links, top=top).items():
+    for name, each in user_metrics(links, top=top, items=items).items():
         mean = float(each.mean())
         found[f"{name}_at_{top}"] = mean
         low, high = mean_interval(each, mean)
@@ -44,7 +45,7 @@ def list_metrics(links: PlacedLinks, *, top: int) -> dict[str, float]:
     return found
 
 
-def user_metrics(links: PlacedLinks, *, top: int) -> dict[str, Array]:
+def user_metrics(links: PlacedLinks, *, top: int, items: int) -> dict[str, Array]:
     """Return the metrics of each user with a link [U], by the numbers of the users."""
     _, user = np.unique(links.users, return_inverse=True)
     is_found = links.places < top
@@ -55,6 +56,6 @@ def user_metrics(links: PlacedLinks, *, top: int) -> dict[str, Array]:
     best = np.cumsum(1 / np.log2(np.arange(most.max()) + 2))
     return {
         "recall": hits / held,
-        "precision": hits / top,
+        "precision": hits / min(top, items),
         "ndcg": gains / best[most - 1],
     }

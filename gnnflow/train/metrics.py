@@ -17,7 +17,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import Array, BoolArray, FloatArray, IntArray
 from gnnflow.graph.errors import listed
-from gnnflow.graph.labels import BOUNDS, UNLABELLED, LabelKind
+from gnnflow.graph.labels import BOUNDS, UNLABELLED, LabelKind, names_of_classes
 from gnnflow.train.decisions import (
     Deciding,
     UndefinedMetricError,
@@ -56,6 +56,14 @@ class Metrics:
         return {f"{split}.{name}": value for name, value in self.values.items()} | bounds
 
 
+@dataclass(frozen=True)
+class Told:
+    """Notes about metrics, to which measures append, and the names of classes for them."""
+
+    class_names: Sequence[str] = ()
+    notes: list[str] = field(default_factory=list)
+
+
 def labelled_rows(labels: Array) -> BoolArray:
     """Return which targets carry a label [N]: not -1 for class numbers, finite in every column otherwise."""
     if np.issubdtype(labels.dtype, np.integer):
@@ -71,33 +79,34 @@ def metrics_of(
     names: Sequence[str] | None = None,
     intervals: bool = False,
     deciding: Deciding | None = None,
+    class_names: Sequence[str] = (),
 ) -> Metrics:
     """Score logits [N, C] against labels (int64 [N], float32 [N, C] multi-label, float32 [N] regression).
 
     `names` limits the work to some metrics; without it every metric of the label kind and the confusion counts are
     computed. With `intervals` each has its 95 % confidence interval. deciding: how decisions between classes are
-    measured; None measures none.
+    measured; None measures none. class_names: for notes.
     """
     kept = labelled_rows(labels)
     if not kept.all():  # they may be most of what a process holds
         logits, labels = logits[kept], labels[kept]
     values: dict[str, float] = {}
-    notes: list[str] = []
+    told = Told(class_names)
     measures = _MEASURES[label_kind]
     computed = {**measures.metrics, **measures.further}
     for name in computed if names is None else names:
         try:
-            values[name] = computed[name](logits, labels, notes)
+            values[name] = computed[name](logits, labels, told)
         except UndefinedMetricError as reason:
-            notes.append(f"{name} is undefined: {reason}")
+            told.notes.append(f"{name} is undefined: {reason}")
     if deciding is not None and label_kind == "single" and len(labels):
-        of_decisions, told = decision_metrics(logits, labels, deciding)
+        of_decisions, notes = decision_metrics(logits, labels, deciding, class_names=class_names)
         values |= of_decisions
-        notes += told
+        told.notes.extend(notes)
     counts = measures.confusion(logits, labels) if names is None and len(labels) else None
     bounds = intervals_of(values, logits, labels, label_kind=label_kind, deciding=deciding) if intervals else {}
-    constant = measures.constant(logits) if names is None and _differ(labels, label_kind) else ""
-    return Metrics(values, tuple(notes), counts, bounds, constant)
+    constant = measures.constant(logits, class_names) if names is None and _differ(labels, label_kind) else ""
+    return Metrics(values, tuple(told.notes), counts, bounds, constant)
 
 
 def class_means(label_kind: LabelKind, num_classes: int) -> tuple[str, ...]:
@@ -114,23 +123,25 @@ def _differ(labels: Array, label_kind: LabelKind) -> bool:
     return len(labels) > 0 and (label_kind == "link" or bool((labels != labels[0]).any()))
 
 
-def _constant_class(logits: FloatArray) -> str:
+def _constant_class(logits: FloatArray, class_names: Sequence[str]) -> str:
     guess = logits.argmax(axis=1)
-    return f"class {guess[0]}" if (guess == guess[0]).all() else ""
+    name = names_of_classes(class_names, logits.shape[1])[guess[0]]
+    return f"class {name}" if (guess == guess[0]).all() else ""
 
 
-def _constant_labels(logits: FloatArray) -> str:
+def _constant_labels(logits: FloatArray, class_names: Sequence[str]) -> str:
     guess = logits > 0
     if (guess != guess[0]).any():
         return ""
-    return f"labels {listed([str(number) for number in np.flatnonzero(guess[0])])}" if guess[0].any() else "no label"
+    every = names_of_classes(class_names, logits.shape[1])
+    return f"labels {listed([every[number] for number in np.flatnonzero(guess[0])])}" if guess[0].any() else "no label"
 
 
-def _constant_number(logits: FloatArray) -> str:
+def _constant_number(logits: FloatArray, _: Sequence[str]) -> str:
     return f"{logits[0, 0]:.6g}" if (logits[:, 0] == logits[0, 0]).all() else ""
 
 
-def _constant_score(logits: FloatArray) -> str:
+def _constant_score(logits: FloatArray, _: Sequence[str]) -> str:
     return "one score" if (logits == logits[0, 0]).all() else ""
 
 
@@ -140,11 +151,11 @@ def _predicted_class(logits: FloatArray, labels: Array) -> IntArray:
     return np.asarray(logits.argmax(axis=1), np.int64)
 
 
-def _accuracy(logits: FloatArray, labels: Array, _: list[str]) -> float:
+def _accuracy(logits: FloatArray, labels: Array, _: Told) -> float:
     return float((_predicted_class(logits, labels) == labels).mean())
 
 
-def _macro_f1(logits: FloatArray, labels: Array, _: list[str]) -> float:
+def _macro_f1(logits: FloatArray, labels: Array, _: Told) -> float:
     """Return the mean F1 of the classes that occur among labels or predictions."""
     guess = _predicted_class(logits, labels)
     # targets of each class [C], predictions of it, and those that are both
@@ -155,18 +166,18 @@ def _macro_f1(logits: FloatArray, labels: Array, _: list[str]) -> float:
     return float((2 * hits[occurs] / (true + guessed)[occurs]).mean())
 
 
-def _roc_auc(logits: FloatArray, labels: Array, notes: list[str]) -> float:
+def _roc_auc(logits: FloatArray, labels: Array, told: Told) -> float:
     """Two classes: the area for class 1. More: the mean over classes of one against the rest (softmax)."""
-    return _class_mean(_area, *one_against_rest(logits, labels), notes, name="roc_auc")
+    return _class_mean(_area, *one_against_rest(logits, labels), told, name="roc_auc")
 
 
-def _average_precision(logits: FloatArray, labels: Array, notes: list[str]) -> float:
+def _average_precision(logits: FloatArray, labels: Array, told: Told) -> float:
     """Two classes: of class 1. More: the mean over classes of one against the rest (softmax)."""
-    return _class_mean(precision_area, *one_against_rest(logits, labels), notes, name="average_precision")
+    return _class_mean(precision_area, *one_against_rest(logits, labels), told, name="average_precision")
 
 
-def _multi_precision(logits: FloatArray, labels: Array, notes: list[str]) -> float:
-    return _class_mean(precision_area, logits, labels > 0, notes, name="average_precision")
+def _multi_precision(logits: FloatArray, labels: Array, told: Told) -> float:
+    return _class_mean(precision_area, logits, labels > 0, told, name="average_precision")
 
 
 def precision_area(scores: FloatArray, truth: Array) -> float:
@@ -175,13 +186,13 @@ def precision_area(scores: FloatArray, truth: Array) -> float:
     return float((np.diff(hits, prepend=0) * (hits / flagged)).sum() / hits[-1])
 
 
-def _brier(logits: FloatArray, labels: Array, _: list[str]) -> float:
+def _brier(logits: FloatArray, labels: Array, _: Told) -> float:
     """Return the mean squared error of probabilities (Brier, 1950): of class 1, or summed over more classes."""
     _predicted_class(logits, labels)
     return float(squared_errors(logits, labels).mean())
 
 
-def _calibration(logits: FloatArray, labels: Array, _: list[str]) -> float:
+def _calibration(logits: FloatArray, labels: Array, _: Told) -> float:
     """Two classes: of class 1's probability. More: of the predicted class's."""
     guess = _predicted_class(logits, labels)
     if logits.shape[1] == _TWO:
@@ -191,7 +202,7 @@ def _calibration(logits: FloatArray, labels: Array, _: list[str]) -> float:
 
 
 def _class_mean(
-    measure: Callable[[FloatArray, Array], float], scores: FloatArray, truth: Array, notes: list[str], *, name: str
+    measure: Callable[[FloatArray, Array], float], scores: FloatArray, truth: Array, told: Told, *, name: str
 ) -> float:
     """Return the mean of a measure over the classes with both positives and negatives; a note names the others."""
     positives = truth.sum(axis=0)
@@ -199,8 +210,10 @@ def _class_mean(
     if not defined.any():
         raise UndefinedMetricError("the labels hold one class only" if len(truth) else "no target has a label")
     if not defined.all():
-        left_out = ", ".join(map(str, np.flatnonzero(~defined)[:10]))
-        notes.append(f"{name} leaves out {int((~defined).sum())} classes without both kinds of target: {left_out}")
+        every = names_of_classes(told.class_names, len(defined))
+        names = [every[number] for number in np.flatnonzero(~defined)]
+        classes = "1 class" if len(names) == 1 else f"{len(names)} classes"
+        told.notes.append(f"{name} leaves out {classes} without both kinds of target: {listed(names, at_most=10)}")
     return float(np.mean([measure(scores[:, column], truth[:, column]) for column in np.flatnonzero(defined)]))
 
 
@@ -211,13 +224,13 @@ def _area(scores: FloatArray, truth: Array) -> float:
     return float(twice / (2 * len(high) * len(low)))
 
 
-def _subset_accuracy(logits: FloatArray, labels: Array, _: list[str]) -> float:
+def _subset_accuracy(logits: FloatArray, labels: Array, _: Told) -> float:
     _predicted_class(logits, labels)
     return float(((logits > 0) == (labels > 0)).all(axis=1).mean())
 
 
-def _multi_f1(average: Literal["micro", "macro"]) -> Callable[[FloatArray, Array, list[str]], float]:
-    def compute(logits: FloatArray, labels: Array, _: list[str]) -> float:
+def _multi_f1(average: Literal["micro", "macro"]) -> Callable[[FloatArray, Array, Told], float]:
+    def compute(logits: FloatArray, labels: Array, _: Told) -> float:
         _predicted_class(logits, labels)
         truth, guess = labels > 0, logits > 0
         # targets and predictions of each label together [C], and those that are both
@@ -232,20 +245,20 @@ def _multi_f1(average: Literal["micro", "macro"]) -> Callable[[FloatArray, Array
     return compute
 
 
-def _multi_auc(logits: FloatArray, labels: Array, notes: list[str]) -> float:
-    return _class_mean(_area, logits, labels > 0, notes, name="roc_auc")
+def _multi_auc(logits: FloatArray, labels: Array, told: Told) -> float:
+    return _class_mean(_area, logits, labels > 0, told, name="roc_auc")
 
 
-def _multi_auc_micro(logits: FloatArray, labels: Array, _: list[str]) -> float:
-    return _class_mean(_area, logits.reshape(-1, 1), (labels > 0).reshape(-1, 1), [], name="roc_auc_micro")
+def _multi_auc_micro(logits: FloatArray, labels: Array, _: Told) -> float:
+    return _class_mean(_area, logits.reshape(-1, 1), (labels > 0).reshape(-1, 1), Told(), name="roc_auc_micro")
 
 
-def _mae(logits: FloatArray, labels: Array, _: list[str]) -> float:
+def _mae(logits: FloatArray, labels: Array, _: Told) -> float:
     _predicted_class(logits, labels)
     return float(np.abs(_errors(logits, labels)).mean())
 
 
-def _rmse(logits: FloatArray, labels: Array, _: list[str]) -> float:
+def _rmse(logits: FloatArray, labels: Array, _: Told) -> float:
     _predicted_class(logits, labels)
     return float(np.sqrt(np.square(_errors(logits, labels)).mean()))
 
@@ -254,13 +267,13 @@ def _errors(logits: FloatArray, labels: Array) -> FloatArray:
     return np.asarray(logits[:, 0].astype(np.float64) - labels)
 
 
-def _mrr(logits: FloatArray, labels: Array, _: list[str]) -> float:
+def _mrr(logits: FloatArray, labels: Array, _: Told) -> float:
     _predicted_class(logits, labels)
     return float((1 / ranks_of(logits)).mean())
 
 
-def _hits(most: int) -> Callable[[FloatArray, Array, list[str]], float]:
-    def compute(logits: FloatArray, labels: Array, _: list[str]) -> float:
+def _hits(most: int) -> Callable[[FloatArray, Array, Told], float]:
+    def compute(logits: FloatArray, labels: Array, _: Told) -> float:
         _predicted_class(logits, labels)
         if logits.shape[1] <= most:
             raise UndefinedMetricError(
@@ -271,10 +284,10 @@ def _hits(most: int) -> Callable[[FloatArray, Array, list[str]], float]:
     return compute
 
 
-def _link_auc(logits: FloatArray, labels: Array, _: list[str]) -> float:
+def _link_auc(logits: FloatArray, labels: Array, _: Told) -> float:
     truth = np.zeros(logits.shape, bool)
     truth[:, 0] = True
-    return _class_mean(_area, logits.reshape(-1, 1), truth.reshape(-1, 1), [], name="roc_auc")
+    return _class_mean(_area, logits.reshape(-1, 1), truth.reshape(-1, 1), Told(), name="roc_auc")
 
 
 def _class_confusion(logits: FloatArray, labels: Array) -> IntArray | None:
@@ -307,10 +320,10 @@ class _Measures:
     choose no epoch.
     """
 
-    metrics: dict[str, Callable[[FloatArray, Array, list[str]], float]]
-    constant: Callable[[FloatArray], str]
+    metrics: dict[str, Callable[[FloatArray, Array, Told], float]]
+    constant: Callable[[FloatArray, Sequence[str]], str]
     confusion: Callable[[FloatArray, Array], IntArray | None] = _no_confusion
-    further: dict[str, Callable[[FloatArray, Array, list[str]], float]] = field(default_factory=dict)
+    further: dict[str, Callable[[FloatArray, Array, Told], float]] = field(default_factory=dict)
 
 
 _MEASURES: dict[LabelKind, _Measures] = {
@@ -348,5 +361,5 @@ _MEASURES: dict[LabelKind, _Measures] = {
         },
         _constant_score,
     ),
-    "none": _Measures({}, lambda _: ""),
+    "none": _Measures({}, lambda *_: ""),
 }

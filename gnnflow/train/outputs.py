@@ -48,21 +48,36 @@ class Outputs:
         """Return the mean loss over all labelled targets, however they were batched."""
         return float(objective.loss(torch.from_numpy(self.logits), self.labels)[0])
 
-    def metrics(self, label_kind: LabelKind, *, intervals: bool = False, deciding: Deciding | None = None) -> Metrics:
+    def metrics(
+        self,
+        label_kind: LabelKind,
+        *,
+        intervals: bool = False,
+        deciding: Deciding | None = None,
+        class_names: Sequence[str] = (),
+    ) -> Metrics:
         """Return every metric that the labels define, its interval if asked for, and the confusion counts.
 
-        deciding: see `metrics_of`.
+        deciding, class_names: see `metrics_of`.
         """
-        return metrics_of(self.logits, self.labels, label_kind=label_kind, intervals=intervals, deciding=deciding)
+        return metrics_of(
+            self.logits,
+            self.labels,
+            label_kind=label_kind,
+            intervals=intervals,
+            deciding=deciding,
+            class_names=class_names,
+        )
 
     def take(self, rows: Array) -> Outputs:
         """Return the outputs of some targets, in this order."""
         return replace(self, logits=self.logits[rows], labels=self.labels[rows], targets=self.targets[rows])
 
-    def influence(self, name: str, label_kind: LabelKind) -> FloatArray | None:
+    def influence(self, name: str, label_kind: LabelKind, *, deciding: Deciding | None = None) -> FloatArray | None:
         """Return by how much each labelled target moves a metric; None where the metric has no such number."""
         kept = labelled_rows(self.labels)
-        return influences_of(self.logits[kept], self.labels[kept], label_kind=label_kind, names=[name]).get(name)
+        logits, labels = self.logits[kept], self.labels[kept]
+        return influences_of(logits, labels, label_kind=label_kind, names=[name], deciding=deciding).get(name)
 
     def decision(self, decide: DecideConfig, *, names: Sequence[str]) -> Decision:
         """Return the decision between classes that these outputs, of valid, give. names: of all classes."""

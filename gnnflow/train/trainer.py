@@ -143,14 +143,15 @@ def _train_one(
     # the outputs of other splits are held one after the other
     held = {"valid": source.outputs(model, "valid")} if job.reads_valid and "valid" in source.splits else {}
     decision = _decide(job, held.get("valid"))
-    deciding = Deciding.of(job.decide, decision)
+    deciding = Deciding.of(job.decide, decision, names=job.class_names)
     found: dict[str, Metrics] = {}
     losses: dict[str, float] = {}
     scores = None
     for split in source.splits:
         outputs = held.pop(split, None) or source.outputs(model, split)
         is_measured = split == "test" and name == "train"
-        found[split] = outputs.metrics(job.label_kind, intervals=is_measured, deciding=deciding)
+        names = job.class_names
+        found[split] = outputs.metrics(job.label_kind, intervals=is_measured, deciding=deciding, class_names=names)
         if split != "test" and math.isfinite(loss := outputs.loss(objective)):
             losses[split] = loss
         if name == "train" and split == source.splits[-1]:

@@ -15,7 +15,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from gnnflow.graph.labels import BOUNDS, is_bound
+from gnnflow.graph.labels import is_bound
 from gnnflow_airflow.reasons import keep_reason
 
 if TYPE_CHECKING:
@@ -98,23 +98,16 @@ class PromoteOperator(BaseOperator):
 
 def comparison_text(published: Mapping[str, Any]) -> str:
     """Return the text of a request in Markdown: the reason, and the scores of both versions on the same targets."""
+    from gnnflow.report.formats import score_cell
+
     candidate, champion = published["candidate"], published["champion"]
     lines = [f"{published['reason']}.", "", f"Run: `{published['run']}`", ""]
     theirs = f"version {published['in_service']} (in service)" if champion else "nothing to compare with"
     lines += [f"| | version {published['version']} (new) | {theirs} |", "|---|---|---|"]
     names = [name for name in candidate if not is_bound(name)]
     names.sort(key=lambda name: (name != f"test.{published['metric']}", name))
-    lines += [f"| {name} | {_figure(name, candidate)} | {_figure(name, champion)} |" for name in names]
+    lines += [f"| {name} | {score_cell(candidate, name)} | {score_cell(champion, name)} |" for name in names]
     return "\n".join(lines)
-
-
-def _figure(name: str, scores: Mapping[str, float]) -> str:
-    """Return a score with its interval, where that is known; nothing where there is no score."""
-    if name not in scores:
-        return ""
-    low, high = (scores.get(f"{name}{end}") for end in BOUNDS)
-    interval = "" if low is None or high is None else f" ({low:.4g} to {high:.4g})"
-    return f"{scores[name]:.4g}{interval}"
 
 
 def _published(context: Context) -> dict[str, Any]:

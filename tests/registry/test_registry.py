@@ -200,6 +200,17 @@ def three(workspace: str) -> str:
 
 
 @everywhere
+def test_a_run_is_named_by_its_folder_and_by_its_version(three: str) -> None:
+    registry.promote(three, "tiny", 2)
+    for named in ("tiny@champion", "tiny@2", f"{three}/runs/tiny/2"):
+        assert registry.find_run(named, workspace=three) == f"{three}/runs/tiny/2"
+    with pytest.raises(RegistryError, match="no version candidate"):
+        registry.find_run("tiny@candidate", workspace=three)
+    with pytest.raises(StorageError, match=r"no such run.*or NAME@champion"):
+        registry.find_run("nobody", workspace=three)
+
+
+@everywhere
 def test_rollback_restores_the_former_champion_and_its_predictions(three: str) -> None:
     for number in (1, 2, 3):
         registry.promote(three, "tiny", number)

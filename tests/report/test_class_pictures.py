@@ -10,7 +10,9 @@ import pytest
 from gnnflow.config.decide_section import CostDecision
 from gnnflow.graph.run_facts import Decision
 from gnnflow.graph.score_facts import ScoreFacts, ScoreGroup
+from gnnflow.report.formats import percent_text
 from gnnflow.report.headline import tiles
+from gnnflow.report.hints import find_hints
 from gnnflow.report.pictures import degree_bars, prediction_pictures
 from gnnflow.report.render import render_report
 from gnnflow.train.decisions import Deciding, choose_decision
@@ -47,7 +49,7 @@ def test_every_class_has_a_row_and_the_rarest_are_drawn(make_inputs):
         scores=scores, confusion=counts, class_names=NAMES, decision=decision, predictions=None, embeddings=None
     )
     confusion, curves, certainty = prediction_pictures(inputs)
-    assert f"{counts.trace():,} of 1,052 test targets are correct" in confusion.caption
+    assert f"{counts.trace():,} of 1,052 test targets are predicted correctly" in confusion.caption
     assert "Drawn are the 5 rarest of 7 classes" in curves.caption
     assert [each.label for each in curves.legend] == ["ring", "new", "odd", "lost", "mule"]
     assert certainty.key == "certainty"
@@ -69,7 +71,18 @@ def test_decisions_with_costs_show_what_they_cost_and_what_the_likeliest_class_w
     assert tile.note == f"per test target; the likeliest class would cost {paid[1]:.3f}"
     confusion, *_ = prediction_pictures(inputs)
     assert "is decided as" in confusion.caption
-    assert f"A decision costs {paid[0]:.3f} on average" in confusion.caption
+    assert "test targets are decided correctly" in confusion.caption
+    right = percent_text(counts.trace() / 1052)  # of accuracy, which another count stands beside
+    assert f"A decision costs {paid[0]:.3f} on average. The likeliest class, which accuracy counts" in confusion.caption
+    assert confusion.caption.endswith(f"and be correct for {right}. A row's shades add up to one.")
+    assert "cost more" not in "".join(hint.title for hint in find_hints(inputs))
+    # the same decisions where it is dear to decide for ring, of which they know nothing
+    costs = 1.0 - np.eye(len(NAMES))
+    costs[:2, 2] = 50
+    other = dataclasses.replace(decision, costs=tuple(map(tuple, costs)))
+    (hint,) = (each for each in find_hints(dataclasses.replace(inputs, decision=other)) if "cost more" in each.title)
+    assert hint.title == "Decisions cost more than the likeliest class"
+    assert "without task.decide the likeliest class is decided" in hint.text
 
 
 @pytest.mark.parametrize("number", [2, 1])  # the rarest class, and one that is not among the five rarest

@@ -134,7 +134,7 @@ def test_confusion_matrix_shows_every_count(make_inputs):
     picture, *_ = prediction_pictures(make_inputs())
     shown = texts(picture)
     assert {"10", "6", "4", "9", "1"} <= set(shown)
-    assert "25 of 30 test targets are correct (83 %)" in picture.caption
+    assert "25 of 30 test targets are predicted correctly (83 %)" in picture.caption
     assert "Most often Rules is predicted as Networks: 4 times, 40 % of its targets." in picture.caption
     assert picture.table.rows[1] == ("Rules", "10", "1.000", "0.600")
 

@@ -14,9 +14,11 @@ import pytest
 from sklearn import metrics as sk
 
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.target_checks import check_labels
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 
@@ -175,6 +177,20 @@ def test_costs_between_classes_decide_alike_in_a_run_and_in_a_later_score(severa
     publish.run(context)
     again = read_parts(score.run(StageContext.of(config)).predictions)
     assert again.select(["id", "decision"]).sort_by("id") == found.select(["id", "decision"]).sort_by("id")
+    # a later version is compared by the costs of both on the same targets
+    train = {**TRAIN, "epochs": 2}
+    config = graph_config(several, workspace=str(tmp_path), train=train, task=rule, publish={"metric": "cost"})
+    context = StageContext.of(config)
+    later = pipeline.run(context)
+    compared = publish.run(context)
+    assert compared.champion["test.cost"] == result.metrics["test.cost"]
+    assert compared.candidate["test.cost"] == later.metrics["test.cost"]
+    assert compared.promoted == (later.metrics["test.cost"] <= result.metrics["test.cost"])
+    assert "test.cost is " in compared.reason
+    usual = graph_config(several, workspace=str(tmp_path), train=train, publish={"metric": "cost"})
+    facts = context.artifact("ingest").facts(GraphFacts)
+    with pytest.raises(TrainingError, match=r"publish\.metric: cost is of mistakes, and task\.decide gives them no"):
+        check_labels(usual, facts=facts, preview=None)
 
 
 def test_one_of_several_classes_has_a_list_with_a_threshold(several: Path, tmp_path: Path) -> None:

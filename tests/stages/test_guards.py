@@ -414,7 +414,12 @@ def test_a_metric_that_got_worse_by_more_than_noise_stops_a_scoring(
         check_drift(config, figures, drift, folder="")
         return
     # a mean over other classes than before is not compared
-    check_drift(config, figures, replace(drift, changes=(replace(changes[0], of_other_classes=True),)), folder="")
+    check_drift(
+        config,
+        figures,
+        replace(drift, changes=(replace(changes[0], why_not="as a mean over other classes"),)),
+        folder="",
+    )
     with pytest.raises(GuardError, match=rf"score.{name} .*, 0.8000 before.*: .* and 20.0% is allowed") as caught:
         check_drift(config, figures, drift, folder="")
     assert "guards.metric" in caught.value.fix

@@ -157,6 +157,9 @@ def test_scores_of_a_published_model_give_lists_of_every_edge(done: tuple[Config
     store = GraphStore.of(scored.reads[0], read_manifest(scored.reads[0]))
     (seen,) = edges_of(store).values()
     own = gf.recommend(gf.Run(result.uri), progress=False)
+    for named in (config.name, f"{config.name}@champion", result.uri):
+        assert gf.recommend(named, workspace=config.workspace, progress=False).digest == own.digest
+    assert str(gf.audit(f"{config.name}@champion", workspace=config.workspace)) == str(gf.audit(result.uri))
     assert own.facts.evaluated
     assert not found.facts.evaluated
     assert "No link is held out" in str(found)
@@ -176,6 +179,8 @@ def test_wrong_options_are_refused(done: tuple[Config, Any, Path], tmp_path: Pat
         gf.recommend(run, out=tmp_path / "lists.csv", progress=False)
     with pytest.raises(ScoringError, match="made by another model"):
         gf.recommend(run, embeddings=run.stages["train"], progress=False)
+    with pytest.raises(ScoringError, match=r"--embeddings nowhere: holds no predictions\. Give the folder"):
+        gf.recommend(run, embeddings="nowhere", progress=False)
     write_graph(tmp_path)
     with pytest.raises(ConfigError, match=r"task\.kind: node, whose model ranks no items"):
         gf.recommend(graph_config(tmp_path), progress=False)

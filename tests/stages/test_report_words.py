@@ -45,7 +45,7 @@ def test_one_batch_that_is_kept_is_no_training_on_a_graph_in_files(tmp_path: Pat
 
 def test_predictions_are_checked_on_valid_where_no_test_target_was_scored(tmp_path: Path) -> None:
     write_graph(tmp_path)
-    assert "test targets are correct" in page_of(graph_config(tmp_path, train={"epochs": 1}))
+    assert "test targets are predicted correctly" in page_of(graph_config(tmp_path, train={"epochs": 1}))
     page = page_of(graph_config(tmp_path, train={"epochs": 1}, infer={"targets": ["valid"]}))
     assert "of 15 sampled valid targets" in page
 

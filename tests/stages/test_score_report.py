@@ -58,7 +58,7 @@ def test_a_metric_that_fell_while_nothing_shifted_is_told_as_another_relation_of
     assert found.drift.columns_shifted == 0
     words = [*found.lines()][-1]
     assert words.startswith("score.accuracy got worse by more than noise (0.")
-    assert "5 columns of nodes (with the tables of training): none of them shifted, and the metric got worse" in words
+    assert "5 columns (with the tables of training): none of them shifted, and the metric got worse" in words
     assert words.endswith("so the relation of columns to label may have changed")
     page, workspace = text_of(found.report), context.config.workspace
     assert words[1:] in page
@@ -92,7 +92,7 @@ def test_columns_that_shifted_are_counted_and_the_ones_that_moved_most_are_named
     assert any("column x[2], from the tables of training, shifted: PSI" in each for each in found.lines())
     page = text_of(found.report)
     assert "The tables have no labels, so nobody can say here how good these predictions are." in page
-    assert "1 of 5 columns of nodes shifted" in page
+    assert "1 of 5 columns shifted" in page
 
 
 MAE = Change("score.mae", 2.0, 1.0, True)
@@ -102,7 +102,7 @@ MAE = Change("score.mae", 2.0, 1.0, True)
     ("changes", "columns", "end"),
     [
         ((MAE,), {}, "so columns may have shifted unseen, or the relation of columns to label may have changed"),
-        ((MAE,), {"age": Drift(0.9, 0.1)}, "1 columns of nodes (with the tables of training): 1 of 1 columns shifted"),
+        ((MAE,), {"age": Drift(0.9, 0.1)}, "1 column (with the tables of training): 1 of 1 columns shifted"),
         ((replace(MAE, now=0.5),), {"age": Drift(0.1, 0.1)}, "(with the tables of training): none of them shifted"),
         ((replace(MAE, beyond_noise=False),), {"age": Drift(0.1, 0.1)}, "none of them shifted"),
         ((), {}, "was not measured both now and before. Compared were value: none of them shifted"),

@@ -167,6 +167,8 @@ def test_an_undefined_figure_of_decisions_has_a_reason() -> None:
         "f1 is undefined: no target is of class 1 and none reaches the threshold",
         "precision_at_3 and recall_at_3 are undefined: the split has 2 labelled targets",
     ]
+    _, named = decision_metrics(logits, ZEROS[:2], Deciding(Decision("", 0.5)), class_names=("ok", "ring"))
+    assert named[1] == "recall is undefined: no target is of class ring"
     assert decision_metrics(logits, ZEROS[:2], Deciding()) == ({}, [])  # nobody asked for the first hundred
 
 
@@ -238,6 +240,40 @@ def test_rules_of_one_class_among_several_are_the_rules_of_two() -> None:
         assert found.threshold == pytest.approx(expected.threshold, rel=1e-6)
         values, _ = decision_metrics(logits, labels, Deciding(found))
         assert values == pytest.approx(decision_metrics(two, truth, Deciding(expected))[0])
+
+
+def test_decisions_cost_what_a_rule_says_whoever_made_them() -> None:
+    """Two versions are compared by today's costs, and each decides by a rule of its own."""
+    logits, labels = several(600, seed=3)
+    miss, every = CostDecision(miss=9, false_alarm=2, positive="ring"), COSTS
+    listed = choose_decision(F1Decision(positive="ring"), logits, labels, names=NAMES)
+    likeliest = choose_decision(every, logits, labels, names=NAMES)
+    flags = Deciding(listed).flags(logits)
+    classes = Deciding(likeliest).classes(logits)
+    assert flags is not None
+    assert classes is not None
+
+    def cost(rule: DecideConfig, decision: Decision) -> float | None:
+        deciding = Deciding.of(rule, decision, names=NAMES)
+        found = metrics_of(logits, labels, label_kind="single", deciding=deciding, intervals=True)
+        assert ("cost" in found.values) == ("cost" in found.intervals)
+        return found.values.get("cost")
+
+    truth = labels == 3
+    for decision, chosen in ((listed, flags), (likeliest, classes == 3)):
+        assert cost(miss, decision) == pytest.approx(np.mean(9 * (truth & ~chosen) + 2 * (~truth & chosen)))
+    assert cost(every, likeliest) == pytest.approx(np.mean((labels != classes) * np.where(truth, 20, 1)))
+    assert cost(every, listed) is None  # which other class is decided is not known
+    assert cost(F1Decision(positive="ring"), listed) is None
+    none = decision_metrics(logits, labels, Deciding.of(every, listed, names=NAMES) or Deciding())[1]
+    assert none == ["cost is undefined: no decision is made of the class that mistakes have costs for"]
+    # of two classes costs are a matrix, and decisions a threshold
+    two = choose_decision(CostDecision(costs={"1": 10, "0": 2}), PLANTED, LABELS, names=["0", "1"])
+    deciding = Deciding.of(CostDecision(costs={"1": 10, "0": 2}), two, names=["0", "1"])
+    assert deciding is not None
+    guess = deciding.flags(PLANTED)
+    expected = np.mean(np.where(LABELS == 1, 10 * (guess == 0), 2 * (guess == 1)))
+    assert decision_metrics(PLANTED, LABELS, deciding)[0]["cost"] == pytest.approx(expected)
 
 
 def test_the_other_of_two_classes_can_be_decided_for() -> None:

@@ -69,6 +69,8 @@ def test_one_prediction_for_labels_that_differ_is_named(
 ) -> None:
     numbers = np.array(labels, np.int64 if kind in ("single", "link") else np.float32)
     assert metrics_of(np.asarray(logits, np.float32), numbers, label_kind=kind).constant == found
+    named = metrics_of(np.asarray(logits, np.float32), numbers, label_kind=kind, class_names=("ok", "ring"))
+    assert named.constant == found.replace("class 0", "class ok").replace("labels 0", "labels ok")
 
 
 def test_one_class_leaves_the_area_out_with_a_reason() -> None:
@@ -86,9 +88,13 @@ def test_a_missing_class_is_named() -> None:
     found = metrics_of(one_hot([0, 1, 0], 3), np.array([0, 1, 0]), label_kind="single")
     assert found.values["roc_auc"] == 1.0
     assert found.notes == (
-        "roc_auc leaves out 1 classes without both kinds of target: 2",
-        "average_precision leaves out 1 classes without both kinds of target: 2",
+        "roc_auc leaves out 1 class without both kinds of target: 2",
+        "average_precision leaves out 1 class without both kinds of target: 2",
     )
+    named = metrics_of(
+        one_hot([0, 1, 0], 3), np.array([0, 1, 0]), label_kind="single", class_names=("ok", "mule", "ring")
+    )
+    assert named.notes[0] == "roc_auc leaves out 1 class without both kinds of target: ring"
 
 
 def test_no_labels_define_nothing() -> None:

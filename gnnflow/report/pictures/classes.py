@@ -11,7 +11,7 @@ import numpy as np
 
 from gnnflow.graph.errors import listed
 from gnnflow.graph.score_facts import MOST_CURVES, ClassScores, ScoreFacts
-from gnnflow.report.formats import count_text, score_text
+from gnnflow.report.formats import count_text, percent_text, score_text
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.judging import FEWEST_OF_CLASS
 from gnnflow.report.pictures.canvas import HALF_WIDTH, NUM_CLASS_COLOURS, Picture, Swatch, colour, draw, plain_axes
@@ -97,7 +97,11 @@ def _confusion(inputs: ReportInputs, scores: ScoreFacts) -> Picture:
     if (costs := mean_costs(inputs)) is None:
         return confusion_picture(inputs, split=scores.split)
     decided, likeliest = map(score_text, costs)
-    more = f"A decision costs {decided} on average; the likeliest class would cost {likeliest}."
+    right = percent_text(float(np.trace(np.asarray(inputs.confusion))) / scores.targets)
+    more = (
+        f"A decision costs {decided} on average. The likeliest class, which accuracy counts, would cost {likeliest} "
+        f"and be correct for {right}."
+    )
     shown = replace(inputs, confusion=np.array(scores.decided))
     return confusion_picture(shown, split=scores.split, verb="decided", more=more)
 

@@ -73,7 +73,7 @@ def confusion_picture(inputs: ReportInputs, *, split: str, verb: str = "predicte
     assert whole is not None
     total, right = int(whole.counts.sum()), int(np.trace(whole.counts))
     worst = _worst_confusion(whole, verb)
-    summary = f"{count_text(right)} of {count_text(total)} {split} targets are correct"
+    summary = f"{count_text(right)} of {count_text(total)} {split} targets are {verb} correctly"
     # the page has a table of the classes where training stored their scores
     table = None if inputs.scores is not None and inputs.scores.classes else class_table(whole)
     if len(whole.names) > MOST_CLASSES:
