@@ -84,6 +84,7 @@ def _documents(text: str) -> Iterator[dict[str, Any]]:
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = 64  # Helm asks for all groups at once, and tries a dropped connection again after a second
     records: list[dict[str, Any]]
 
 
