@@ -7,10 +7,11 @@
 ARG PYTHON_TAG=3.12-slim-trixie
 
 FROM python:${PYTHON_TAG} AS build
-# Extras of this package, and what belongs in the image beside it: Dask's dashboard, and the Airflow providers for its
-# users, database, executors and logs. Without Airflow: --build-arg EXTRAS=s3 --build-arg BESIDE=bokeh
+# Extras of this package, and what belongs in the image beside it: Dask's dashboard and metrics, and for Airflow its
+# metrics and the providers for its users, database, executors and logs.
+# Without Airflow: --build-arg EXTRAS=s3 --build-arg BESIDE="bokeh prometheus-client"
 ARG EXTRAS=airflow,s3
-ARG BESIDE="bokeh apache-airflow-providers-fab apache-airflow-providers-postgres apache-airflow-providers-cncf-kubernetes apache-airflow-providers-amazon"
+ARG BESIDE="bokeh prometheus-client statsd apache-airflow-providers-fab apache-airflow-providers-postgres apache-airflow-providers-cncf-kubernetes apache-airflow-providers-amazon"
 ARG TORCH_INDEX=""
 RUN python -m venv /opt/gnnflow
 ENV PATH=/opt/gnnflow/bin:$PATH VIRTUAL_ENV=/opt/gnnflow

@@ -32,6 +32,7 @@ class StartClusterOperator(BaseOperator):
         self.workers = workers
         self.memory_limit = memory_limit
         self.idle_seconds = idle_seconds
+        self.started: str | None = None
 
     def execute(self, context: Context) -> str:
         """Return the scheduler's address."""
@@ -42,7 +43,14 @@ class StartClusterOperator(BaseOperator):
         except TimeoutError as error:
             raise AirflowException(str(error)) from error
         self.log.info("%s workers behind %s", self.workers, address)
+        self.started = address
         return address
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> Any:
+        """Return the cluster as an output; None before it runs."""
+        from gnnflow_airflow.lineage import lineage_of_files
+
+        return lineage_of_files(writes=[self.started]) if self.started else None
 
 
 class StopClusterOperator(BaseOperator):
@@ -60,3 +68,9 @@ class StopClusterOperator(BaseOperator):
 
         if self.address:
             asyncio.run(stop(self.address))
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> Any:
+        """Return the cluster as an input; None if there was none to stop."""
+        from gnnflow_airflow.lineage import lineage_of_files
+
+        return lineage_of_files(reads=[self.address]) if self.address else None

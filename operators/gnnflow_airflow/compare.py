@@ -39,6 +39,7 @@ class CompareOperator(BaseOperator):
         self.runs = dict(runs)
         self.workspace = workspace
         self.links: dict[str, str] = {}
+        self.files: tuple[Sequence[str], Sequence[str]] | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the URIs of tables, plot and page."""
@@ -58,6 +59,7 @@ class CompareOperator(BaseOperator):
             result = compare_runs(rows, completed, name=self.name, workspace=self.workspace, failed=failed)
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from None
+        self.files = tuple(completed.values()), (result.page, result.table, result.runs_table, result.plot)
         for line in (*result.lines, "", *self._addresses(result)):
             self.log.info(line)
         self.links[ComparisonLink.xcom_key] = web_address(result.page)
@@ -77,6 +79,12 @@ class CompareOperator(BaseOperator):
                 f"{_listed(failed)}"
             )
         return outcome
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> Any:
+        """Return the compared runs and the files of the comparison; None before it is written."""
+        from gnnflow_airflow.lineage import lineage_of_files
+
+        return lineage_of_files(reads=self.files[0], writes=self.files[1]) if self.files else None
 
     @staticmethod
     def _addresses(result: ComparisonResult) -> Iterator[str]:

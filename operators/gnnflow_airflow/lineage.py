@@ -1,4 +1,4 @@
-"""OpenLineage: the datasets that a stage read and wrote, with rows, bytes and columns.
+"""OpenLineage: the datasets that a task read and wrote, with rows, bytes and columns where they have these.
 
 Only manifests and the footers of files are read. Importing this needs the OpenLineage provider, so it happens only when
 Airflow asks for lineage.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gnnflow.config import Config
 
@@ -31,25 +31,46 @@ class Dataset:
         parts = urlsplit(self.uri)
         if "://" not in self.uri or parts.scheme == "file":
             return "file", parts.path if parts.scheme else self.uri
-        return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
+        return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/") or "/"
+
+    @property
+    def is_plain(self) -> bool:
+        """True if nothing is known of it but where it is."""
+        return self.rows is None and self.size is None
 
 
 def lineage_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> Any:
     """Return the stage's OperatorLineage."""
+    return _lineage(*datasets_of(stage, config, outcome))
+
+
+def lineage_of_config(uri: str) -> Any:
+    """Return the OperatorLineage of the task that checked a config and its tables, and wrote it to a URI."""
+    from gnnflow.config.graph_section import tables_by_name
+    from gnnflow_airflow.reading import read_config
+
+    return _lineage([_table(table) for table in tables_by_name(read_config(uri).graph).values()], [_plain(uri)])
+
+
+def lineage_of_files(*, reads: Iterable[str] = (), writes: Iterable[str] = ()) -> Any:
+    """Return the OperatorLineage of a task whose inputs and outputs have no rows."""
+    return _lineage([_plain(uri) for uri in reads], [_plain(uri) for uri in writes])
+
+
+def _lineage(inputs: Sequence[Dataset], outputs: Sequence[Dataset]) -> Any:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
     from openlineage.client.facet_v2 import data_quality_metrics_input_dataset as quality
     from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
 
     lineage = OperatorLineage()
-    inputs, outputs = datasets_of(stage, config, outcome)
     for read in inputs:
         held = quality.DataQualityMetricsInputDatasetFacet(columnMetrics={}, rowCount=read.rows, bytes=read.size)
-        facts = {"dataQualityMetrics": held}
+        facts = {} if read.is_plain else {"dataQualityMetrics": held}
         lineage.inputs.append(InputDataset(*read.key, facets=_schema(read), inputFacets=facts))
     for written in outputs:
         made = statistics.OutputStatisticsOutputDatasetFacet(rowCount=written.rows, size=written.size)
-        facts = {"outputStatistics": made}
+        facts = {} if written.is_plain else {"outputStatistics": made}
         lineage.outputs.append(OutputDataset(*written.key, facets=_schema(written), outputFacets=facts))
     return lineage
 
@@ -65,14 +86,20 @@ def datasets_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> tuple
     if STAGES[stage].reads_tables:
         inputs = [_table(table) for table in tables_by_name(config.graph).values()]
     elif "reads" in outcome:  # a stage that reads more than this run's artifacts
-        inputs = [_artifact(uri) if committed(uri) else Dataset(uri, None, None, ()) for uri in outcome["reads"]]
+        inputs = [_artifact(uri) if committed(uri) else _plain(uri) for uri in outcome["reads"]]
     else:
         inputs = [_artifact(run.artifact(need)) for need in run.needs(stage)]
     if "artifact" in outcome:
         return inputs, [_artifact(outcome["artifact"])]
     if "uri" in outcome:
-        return inputs, [Dataset(outcome["uri"], None, None, ())]
+        return inputs, [_plain(outcome["uri"])]
     return inputs, [_table(outcome["predictions"])] if "predictions" in outcome else []
+
+
+def _plain(uri: str) -> Dataset:
+    from gnnflow.storage.filesystem import absolute
+
+    return Dataset(uri if "://" in uri else absolute(uri), None, None, ())
 
 
 def _table(uri: str) -> Dataset:
@@ -101,4 +128,4 @@ def _schema(dataset: Dataset) -> dict[str, Any]:
     from openlineage.client.facet_v2 import schema_dataset
 
     fields = [schema_dataset.SchemaDatasetFacetFields(name=name, type=kind) for name, kind in dataset.columns]
-    return {"schema": schema_dataset.SchemaDatasetFacet(fields=fields)}
+    return {"schema": schema_dataset.SchemaDatasetFacet(fields=fields)} if fields else {}

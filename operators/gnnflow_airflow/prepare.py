@@ -55,11 +55,18 @@ class PrepareOperator(BaseOperator):
         self.source = source
         self.dask_conn_id = dask_conn_id
         self.configs = configs
+        self.kept: str | None = None
 
     def execute(self, context: Context) -> str:
         """Return the URI of the config's copy in the workspace."""
         with keep_reason(context):
             return self._prepare(context)
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> Any:
+        """Return the tables that were checked and the config that was written; None before that."""
+        from gnnflow_airflow.lineage import lineage_of_config
+
+        return lineage_of_config(self.kept) if self.kept else None
 
     def _prepare(self, context: Context) -> str:
         from gnnflow.graph.errors import GnnflowError
@@ -71,7 +78,7 @@ class PrepareOperator(BaseOperator):
             config = self._read(context)
             is_elsewhere = bool(self.dask_conn_id) or config.cluster.kind == "address"
             refuse_what_stops(config, is_elsewhere=is_elsewhere)
-            uri = keep_config(config)
+            uri = self.kept = keep_config(config)
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from None
         self.log.info("config of %s: %s", config.name, uri)

@@ -25,6 +25,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from gnnflow.remote.task_log import SECONDS_BETWEEN
 from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
+from gnnflow_airflow.metrics import count_done, count_failures
 from gnnflow_airflow.reasons import keep_reason
 from gnnflow_airflow.service import as_service
 
@@ -85,7 +86,7 @@ class StageOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage here, or submit it to the cluster and defer."""
-        with as_service(), keep_reason(context):
+        with as_service(), keep_reason(context), count_failures(self.stage):
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
@@ -106,7 +107,7 @@ class StageOperator(BaseOperator):
         self, context: Context, event: dict[str, Any], losses: int = 0, marker: str = ""
     ) -> dict[str, Any]:
         """Continue after the submission's last event: return its outcome, fail, or submit it again if it was lost."""
-        with keep_reason(context):
+        with keep_reason(context), count_failures(self.stage):
             return self._complete(context, event, losses, marker)
 
     def _complete(self, context: Context, event: dict[str, Any], losses: int, marker: str) -> dict[str, Any]:
@@ -308,6 +309,7 @@ class StageOperator(BaseOperator):
 
     def _done(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         self.outcome = {key: value for key, value in event.items() if key not in {"kind", "worker"}}
+        count_done(self.stage, self.outcome)
         self._link(context, ReportLink.xcom_key, self.outcome.get("report", ""))
         self._link(context, PredictionsLink.xcom_key, self.outcome.get("predictions", ""))
         # assets carry the URIs and counts to the DAGs that wait for them

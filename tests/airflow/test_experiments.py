@@ -35,6 +35,21 @@ def written(folder, name, **changed):
     return values
 
 
+def lineage_of_comparison(monkeypatch):
+    """Return what Airflow will hear of the comparison's lineage; a DAG's test runs copies of its tasks."""
+    from gnnflow_airflow.compare import CompareOperator
+
+    execute, told = CompareOperator.execute, []
+
+    def executed(self, context):
+        outcome = execute(self, context)
+        told.append(self.get_openlineage_facets_on_complete(None))
+        return outcome
+
+    monkeypatch.setattr(CompareOperator, "execute", executed)
+    return told
+
+
 def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db):
     written(tmp_path, "layers", seeds=2)
     monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
@@ -46,6 +61,7 @@ def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db)
         "flat": 1,
         "train": 4,
     }
+    told = lineage_of_comparison(monkeypatch)
     assert dag.test().state == "success"
     (table,) = tmp_path.glob("runs/comparisons/small/*/runs.csv")
     rows = list(csv.DictReader(table.read_text().splitlines()))
@@ -58,6 +74,8 @@ def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db)
     links = re.findall(r'href="([^"]+/report.html)"', table.with_name("comparison.html").read_text())
     reports = {(table.parent / unquote(link)).resolve() for link in links}
     assert reports == {Path(row["uri"], "report.html").resolve() for row in rows}
+    assert {read.name for read in told[0].inputs} == {row["uri"] for row in rows}
+    assert {made.name for made in told[0].outputs} == {str(file) for file in table.parent.iterdir()}
     assert all(report.is_file() for report in reports)
 
 

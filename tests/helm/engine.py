@@ -30,6 +30,8 @@ KINDS = {
     "apps/v1": ["Deployment", "StatefulSet"],
     "autoscaling/v2": ["HorizontalPodAutoscaler"],
     "batch/v1": ["CronJob", "Job"],
+    "keda.sh/v1alpha1": ["ScaledObject"],
+    "monitoring.coreos.com/v1": ["ServiceMonitor"],
     "networking.k8s.io/v1": ["Ingress", "NetworkPolicy"],
     "policy/v1": ["PodDisruptionBudget"],
     "rbac.authorization.k8s.io/v1": ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"],
@@ -82,6 +84,7 @@ def _documents(text: str) -> Iterator[dict[str, Any]]:
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = 64  # Helm asks for all groups at once, and tries a dropped connection again after a second
     records: list[dict[str, Any]]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from urllib.parse import urlencode
 
 import pytest
 import yaml
 
 from tests.helm.conftest import CHART, SETS, WITHOUT_HELM, merged
+from tests.helm.operators import SCHEMAS
 
 pytestmark = pytest.mark.helm
 pytest.importorskip("helm_sdkpy", reason=WITHOUT_HELM)
@@ -32,7 +34,7 @@ def containers(rendered):
 
 
 @pytest.fixture(scope="session")
-def with_airflow(tmp_path_factory):
+def with_airflow(render, tmp_path_factory):
     """A copy of the chart with a chart in Airflow's place that shows the values it was given.
 
     The official chart comes from `helm dependency update`, which needs the network; its own templates are not tested
@@ -61,9 +63,19 @@ def test_chart_lints(with_airflow):
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_every_object_is_valid_for_kubernetes(rendered, version):
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    jsonschema = pytest.importorskip("jsonschema")
     assert rendered.objects
     for item in (*rendered.objects, *rendered.hooks):
-        assert kubernetes_validate.validate(item, version, strict=True) == version
+        if item["kind"] in SCHEMAS:
+            jsonschema.validate(item, SCHEMAS[item["kind"]])
+        else:
+            assert kubernetes_validate.validate(item, version, strict=True) == version
+
+
+def test_operators_of_others_are_not_needed_by_default(rendered_sets):
+    for name in ("defaults", "laptop", "eks", "gpu", "everything off"):
+        assert SCHEMAS.keys().isdisjoint(item["kind"] for item in rendered_sets[name].objects), name
+    assert {item["kind"] for item in rendered_sets["everything on"].objects} >= SCHEMAS.keys()
 
 
 def test_no_two_objects_share_a_name(rendered):
@@ -101,7 +113,8 @@ def test_containers_have_resources_and_those_that_stay_have_probes(rendered):
 
 
 def test_all_pods_have_one_image(rendered):
-    assert len({container["image"] for _, container in containers(rendered)}) == 1
+    images = {container["image"] for name, container in containers(rendered) if not name.endswith("/own-git")}
+    assert len(images) == 1
 
 
 def test_selectors_find_the_pods_they_mean(rendered):
@@ -115,26 +128,51 @@ def test_selectors_find_the_pods_they_mean(rendered):
 
     for item in (*rendered.of_kind("Deployment"), *rendered.of_kind("PodDisruptionBudget")):
         assert chosen(item["spec"]["selector"]["matchLabels"]) == [item["metadata"]["name"]]
-    for item in rendered.of_kind("HorizontalPodAutoscaler"):
+    for item in (*rendered.of_kind("HorizontalPodAutoscaler"), *rendered.of_kind("ScaledObject")):
         assert item["spec"]["scaleTargetRef"]["name"] in labels
-    assert chosen(rendered.one("Service", "gnnflow-dask-scheduler")["spec"]["selector"]) == ["gnnflow-dask-scheduler"]
-    policy = rendered.one("NetworkPolicy", "gnnflow-gnnflow")["spec"]
-    assert sorted(chosen(policy["podSelector"]["matchLabels"])) == sorted(labels)
+    services = rendered.of_kind("Service")
+    for item in services:
+        assert chosen(item["spec"]["selector"]) == [item["metadata"]["name"]]
+    ports = {port["name"] for item in services for port in item["spec"]["ports"]}
+    for item in rendered.of_kind("ServiceMonitor"):
+        wanted = item["spec"]["selector"]["matchLabels"]
+        if "tier" not in wanted:  # the other one is for a Service of Airflow's chart
+            assert all(wanted.items() <= each["metadata"]["labels"].items() for each in services)
+            assert {endpoint["port"] for endpoint in item["spec"]["endpoints"]} <= ports
+    for item in rendered.of_kind("Ingress"):
+        (path,) = item["spec"]["rules"][0]["http"]["paths"]
+        assert path["backend"]["service"]["name"] in labels
+        assert path["backend"]["service"]["port"]["name"] in ports
 
 
-def test_what_is_mounted_exists(rendered):
-    maps = {item["metadata"]["name"] for item in rendered.of_kind("ConfigMap")}
-    claims = {item["metadata"]["name"] for item in rendered.of_kind("PersistentVolumeClaim")}
+def test_what_is_mounted_exists_and_what_exists_is_mounted(rendered):
+    maps = {item["metadata"]["name"] for item in rendered.of_kind("ConfigMap")} | {"my-configs"}
+    claims = {item["metadata"]["name"] for item in rendered.of_kind("PersistentVolumeClaim")} | {"tables"}
     for name, pod in pods(rendered):
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
-        for container in pod["containers"]:
-            assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys(), name
-            assert {
-                source["configMapRef"]["name"] for source in container["envFrom"] if "configMapRef" in source
-            } <= maps
+        assert len(volumes) == len(pod["volumes"]), name
+        every = [*pod["containers"], *pod.get("initContainers", ())]
+        assert {mount["name"] for container in every for mount in container["volumeMounts"]} == volumes.keys(), name
+        for container in every:
+            paths = [mount["mountPath"] for mount in container["volumeMounts"]]
+            assert len(set(paths)) == len(paths), name
+            sources = container.get("envFrom", ())
+            assert {source["configMapRef"]["name"] for source in sources if "configMapRef" in source} <= maps
         for volume in volumes.values():
             assert volume.get("configMap", {"name": "gnnflow-scripts"})["name"] in maps
             assert volume.get("persistentVolumeClaim", {"claimName": None})["claimName"] in {None, *claims}
+
+
+@pytest.mark.parametrize("name", ["eks with operators", "laptop with own files", "everything on"])
+def test_folders_that_variables_name_are_mounted(rendered_sets, name):
+    rendered = rendered_sets[name]
+    data = rendered.one("ConfigMap", "gnnflow-environment")["data"]
+    named = {value for key, value in data.items() if value.startswith("/") and key not in {"HOME", "PYTHONPATH"}}
+    named |= set(data.get("PYTHONPATH", "/tmp").split(":"))
+    for item in rendered.of_kind("Deployment"):
+        (container,) = item["spec"]["template"]["spec"]["containers"]
+        mounted = tuple(mount["mountPath"] for mount in container["volumeMounts"])
+        assert [path for path in named if not path.startswith(mounted)] == []
 
 
 def test_no_secret_is_made_or_held(rendered):
@@ -194,21 +232,18 @@ def test_a_worker_has_the_time_its_drain_takes(rendered):
                 assert pod["terminationGracePeriodSeconds"] > seconds
 
 
-@pytest.mark.parametrize("airflow", [True, False])
-def test_only_named_clients_reach_the_scheduler(render, airflow):
-    client = {"namespaceLabels": {"team": "graphs"}, "podLabels": {"app": "notebook"}}
-    rendered = render({"airflow": {"enabled": airflow}, "networkPolicy": {"clients": [client]}})
-    ((rule),) = rendered.one("NetworkPolicy", "gnnflow-dask-clients")["spec"]["ingress"]
-    expected = {
-        "podSelector": {"matchLabels": {"app": "notebook"}},
-        "namespaceSelector": {"matchLabels": {"team": "graphs"}},
-    }
-    assert rule["from"][-1] == expected
-    assert len(rule["from"]) == (2 if airflow else 1)
-
-
-def test_nobody_is_let_in_by_default(rendered_sets):
-    assert rendered_sets["defaults"].one("NetworkPolicy", "gnnflow-dask-clients")["spec"]["ingress"] == []
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"metrics": {"serviceMonitor": {"enabled": True}}},
+        {"ingress": {"enabled": True, "host": "dask.example.com"}},
+        {"workers": {"autoscaling": {"keda": {"enabled": True}}}},
+    ],
+)
+def test_readers_that_no_policy_lets_in_fail_the_install(render, values):
+    with pytest.raises(Exception, match=r"networkPolicy\.readers is empty"):
+        render(values)
+    assert render({**values, "networkPolicy": {"enabled": False}}).objects
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -227,7 +262,11 @@ def test_airflow_is_installed_only_where_it_is_enabled(render, with_airflow, nam
     assert airflow["data"] == {"metadataSecretName": "gnnflow-airflow"}
     (source,) = yaml.safe_load(given[0]["data"]["environment"])
     (environment,) = (item["data"] for item in found if item["metadata"]["name"] == source["configMapRef"]["name"])
-    assert environment["AIRFLOW_CONN_DASK_DEFAULT"] == "dask://gnnflow-dask-scheduler.graphs:8786"
+    address = "dask://gnnflow-dask-scheduler.graphs:8786"
+    if "existingSecret" in values.get("tls", {}):
+        keys = ("tls_ca_file", "ca.crt"), ("tls_client_cert", "tls.crt"), ("tls_client_key", "tls.key")
+        address += "/?" + urlencode({key: f"/etc/dask-tls/{file}" for key, file in keys})
+    assert environment["AIRFLOW_CONN_DASK_DEFAULT"] == address
 
 
 def test_release_name_reaches_every_object(render):

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.helm.conftest import CHART, WITHOUT_HELM
+from tests.helm.conftest import CHART, REPOSITORY, WITHOUT_HELM
 from tests.ports import free_port
 
 pytestmark = pytest.mark.helm
 pytest.importorskip("helm_sdkpy", reason=WITHOUT_HELM)
 
 _SECONDS = 60
+FILES = {"ca_file": "ca.crt", "client_cert": "tls.crt", "client_key": "tls.key"}
 
 
 class Pods:
@@ -30,10 +34,12 @@ class Pods:
         self.folder = folder
         self.stack = ExitStack()
         self.scheduler_port = free_port()
+        self.ports: dict[int, int] = {}  # of the containers that started last, by the ports that the chart gives them
+        data = rendered.one("ConfigMap", "gnnflow-environment")["data"]
         self.environment = {
             **os.environ,
-            **rendered.one("ConfigMap", "gnnflow-environment")["data"],
-            "GNNFLOW_DASK_ADDRESS": f"tcp://127.0.0.1:{self.scheduler_port}",
+            **{name: value.replace("/etc/dask-tls", str(folder)) for name, value in data.items()},
+            "GNNFLOW_DASK_ADDRESS": f"{data['GNNFLOW_DASK_ADDRESS'].partition(':')[0]}://127.0.0.1:{self.scheduler_port}",
             "GNNFLOW_WORKSPACE": str(folder / "workspace"),
             "HOME": str(folder),
             "MEMORY_LIMIT": "1000000000",
@@ -48,6 +54,7 @@ class Pods:
             ports.setdefault(number, free_port())
         environment = {**self.environment, "POD_NAME": name}
         environment |= {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
+        self.ports |= ports
         process = self.spawn([local(argument, ports, environment) for argument in container["args"]], environment)
         assert "httpGet" in container["startupProbe"]
         probe = container["startupProbe"]["httpGet"]
@@ -101,13 +108,65 @@ def pods(rendered_sets, tmp_path):
         yield started
 
 
-def test_a_task_goes_through_the_rendered_cluster(pods):
-    pods.start("gnnflow-dask-scheduler", "scheduler")
-    pods.start("gnnflow-dask-worker", "worker-0")
-    code, said = pods.script("cluster_test.py")
-    assert code == 0, said
-    assert "worker-0 wrote" in said
-    assert "the same bytes" in said
+def read(pods, url: str) -> str:
+    """Return what a page of the chart's pods shows, at the address that it has in the cluster."""
+    where = urlsplit(url)
+    with urllib.request.urlopen(f"http://127.0.0.1:{pods.ports[where.port]}{where.path}", timeout=20) as answer:
+        return answer.read().decode()
+
+
+def is_refused_without_tls(port: int) -> bool:
+    """Return whether a server ends a connection that begins with other bytes than TLS's."""
+    with socket.create_connection(("127.0.0.1", port), timeout=_SECONDS) as plain:
+        plain.sendall(bytes(64))
+        try:
+            return plain.recv(64)[:1] in {b"", b"\x15"}  # 21: an alert
+        except ConnectionResetError:
+            return True
+
+
+def test_a_task_goes_through_the_rendered_cluster_by_tls_and_metrics_count_it(rendered_sets, tmp_path):
+    pytest.importorskip("distributed")
+    trustme = pytest.importorskip("trustme")
+    from distributed import Client, Security
+
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    issued = authority.issue_cert("dask")
+    issued.private_key_pem.write_to_path(tmp_path / "tls.key")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
+    rendered = rendered_sets["eks with operators"]
+    pods = Pods(rendered, tmp_path)
+    with pods.stack:
+        pods.start("gnnflow-dask-scheduler", "scheduler")
+        (wanted, connected) = (
+            each["metadata"] for each in rendered.one("ScaledObject", "gnnflow-dask-worker")["spec"]["triggers"]
+        )
+        idle = json.loads(read(pods, wanted["url"]))
+        # KEDA starts workers above these, and stops the last one at or below them.
+        assert idle[wanted["valueLocation"]] == 0
+        assert idle[connected["valueLocation"]] == int(connected["activationTargetValue"])
+        files = {f"tls_{key}": str(tmp_path / name) for key, name in FILES.items()}
+        address = pods.environment["GNNFLOW_DASK_ADDRESS"]
+        assert address.startswith("tls://")
+        assert is_refused_without_tls(pods.scheduler_port)
+        with Client(address, security=Security(**files, require_encryption=True)) as client:
+            waiting = json.loads(read(pods, connected["url"]))
+            assert waiting[connected["valueLocation"]] > int(connected["activationTargetValue"])
+            held = client.submit(int, "7", pure=False)
+            until(lambda: json.loads(read(pods, wanted["url"]))[wanted["valueLocation"]] > 0)
+            pods.start("gnnflow-dask-worker", "worker-0")
+            assert held.result(timeout=_SECONDS) == 7
+        code, said = pods.script("cluster_test.py")
+        assert code == 0, said
+        assert "worker-0 wrote" in said
+        assert "the same bytes" in said
+        told = "".join(read(pods, f"http://{pod}/metrics") for pod in ("scheduler:8787", "worker:8790"))
+    table = (REPOSITORY / "docs" / "kubernetes.md").read_text()
+    named = re.findall(r"^\| `(dask_\w+)` \| (?:`(\w+)`)? *\|", table, re.MULTILINE)
+    assert len(named) >= 5
+    for metric, label in named:
+        assert re.search(rf"^{metric}{{{label}=" if label else rf"^{metric} ", told, re.MULTILINE), metric
 
 
 def test_a_drained_worker_finishes_its_task_and_hands_over_its_results(pods):

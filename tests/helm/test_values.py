@@ -13,6 +13,8 @@ pytestmark = pytest.mark.helm
 
 # Helm adds `global` to every chart's values; `airflow` has a schema in its own chart.
 _OPEN = {"global", "airflow"}
+# Parts of a pod's specification, which Kubernetes itself checks.
+_KUBERNETES = "kubernetes"
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +51,17 @@ def objects(schema, path=""):
 
 def test_every_object_in_the_schema_is_closed(schema):
     for path, described in objects(schema):
-        if path.rpartition("/")[2] not in _OPEN:
+        if path.rpartition("/")[2] not in {*_OPEN, _KUBERNETES}:
             rest = described["additionalProperties"]
-            assert rest is False or rest["type"] in {"string", "number"}, path
+            assert rest is False or rest.get("type") in {"string", "number"} or "$ref" in rest, path
 
 
 def test_every_misspelt_key_is_refused(schema, defaults):
     validator = pytest.importorskip("jsonschema").Draft7Validator(schema)
     wrong = dict(misspelt(defaults))
     # Keys of free maps (labels, variables, Dask's resources) are the user's own.
-    free = {path for path in wrong if "daskResources" in path}
-    free.remove("workers.daskResources")
-    free.remove("gpuWorkers.daskResources")
+    free = {path for path in wrong if path.rpartition(".")[0].endswith(("daskResources", "namespaceLabels"))}
+    free |= {path for path in wrong if "namespaceLabels." in path}
     accepted = {path for path, values in wrong.items() if validator.is_valid(values)}
     assert len(wrong) > 100
     assert accepted == free
@@ -100,6 +101,11 @@ def test_schema_describes_exactly_what_has_a_default(schema, defaults):
         ({"workers": {"replicas": "three"}}, "replicas"),
         ({"workers": {"scratch": "10GB"}}, "scratch"),
         ({"podSecurity": {"user": 0}}, "user"),
+        ({"ingress": {"enabled": True}}, "host"),
+        ({"ownFiles": {"git": {"repository": "https://me:password@example.com/graphs"}}}, "repository"),
+        ({"workers": {"extraEnv": [{"name": "API_TOKEN", "value": "planted"}]}}, "extraEnv"),
+        ({"workers": {"autoscaling": {"minReplicas": 0}}}, "minReplicas"),
+        ({"networkPolicy": {"readers": {"prometheus": {}}}}, "podLabels"),
     ],
 )
 def test_helm_refuses_what_the_schema_does_not_know(render, values, said):
