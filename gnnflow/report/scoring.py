@@ -23,7 +23,8 @@ class ScoringInputs:
 
     metrics: of these tables, by key such as `score.accuracy`, with bounds; before: values of the scoring before; own:
     of the model's run, as `test.accuracy`. unmeasured: the reason where there are no metrics. classes: the share of
-    each predicted class, with the share before, if there was one. facts: of the scored column, by name.
+    each predicted class, with the share before, if there was one. facts: of the scored column, by name. links: to the
+    `predictions` and the model's `report`, where they are in the page's workspace.
     """
 
     model: str
@@ -36,6 +37,7 @@ class ScoringInputs:
     predictions: str
     report: str
     tables: Mapping[str, str]
+    links: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     before: Mapping[str, float] = field(default_factory=dict)
     own: Mapping[str, float] = field(default_factory=dict)

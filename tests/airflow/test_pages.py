@@ -237,12 +237,13 @@ def test_a_report_cannot_reach_the_cookies_of_airflow(sign_in, folder):
         policy = get(client, paths[name]).headers["Content-Security-Policy"]
         rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split("; ")}
         # an origin of its own; only the report's own script; nothing is loaded or sent
-        assert rules["sandbox"] == ["allow-scripts"]
+        assert rules["sandbox"] == ["allow-scripts", "allow-popups", "allow-popups-to-escape-sandbox"]
         assert rules["default-src"] == rules["form-action"] == ["'none'"]
         assert [len(rules["script-src"]), rules["script-src"][0][:8]] == [1, "'sha256-"]
     for name in ("report", "comparison"):
         page = get(client, paths[name])
-        assert '<iframe sandbox="allow-scripts"' in page.text
+        assert '<iframe sandbox="allow-scripts allow-popups' in page.text
+        assert "allow-same-origin" not in page.text
         assert "script-src" not in page.headers["Content-Security-Policy"]
 
 
