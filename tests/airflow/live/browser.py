@@ -37,7 +37,7 @@ _ARGUMENTS = (
 )
 PATIENCE = 60_000  # ms; the first page loads while everything else starts
 _WIDE, _NARROW = {"width": 1280, "height": 760}, {"width": 390, "height": 844}
-_COLOURS = 192  # of a picture, which is a third of its size with all of them
+_HIGHEST, _MARGIN = 4000, 40
 EVIL = """<!doctype html><meta charset="utf-8"><base href="http://127.0.0.1:9/">
 <h1>A report</h1>
 <script>window.ran = document.cookie</script>
@@ -86,28 +86,30 @@ def page_of(browser: Browser, live: System) -> Page:
     return page
 
 
-def fit_height(page: Page, shown: Locator) -> None:
-    """Make the window as high as something it shows, which scrolls in a lower one."""
-    width = page.evaluate("innerWidth")
-    needed = shown.evaluate("each => Math.ceil(each.getBoundingClientRect().top + each.scrollHeight) + 40")
-    page.set_viewport_size({"width": width, "height": needed})
+def fit_height(page: Page, shown: Locator, *, width: int) -> None:
+    """Give the window a width, and the height at which something it shows does not scroll."""
+    page.set_viewport_size({"width": width, "height": _HIGHEST})
+    bottom = shown.evaluate("each => Math.ceil(each.getBoundingClientRect().bottom)")
+    page.set_viewport_size({"width": width, "height": bottom + _MARGIN})
 
 
-def picture(page: Page, path: Path) -> None:
-    """Write a picture of what is seen."""
+def picture(page: Page, path: Path, *, whole: bool = False) -> None:
+    """Write a picture of what is seen. whole: of all of the page."""
     from PIL import Image
 
-    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    image.quantize(_COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    image = Image.open(io.BytesIO(page.screenshot(full_page=whole))).convert("RGB")
+    image.quantize(method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-def both_widths(page: Page, path: Path) -> None:
+def both_widths(page: Page, path: Path, *, whole: bool = False) -> None:
     """Write a picture of a page on a desk and one on a telephone, where nothing may stick out at the side."""
-    picture(page, path)
-    page.set_viewport_size(_NARROW)
-    picture(page, path.with_stem(f"{path.stem}-390"))
-    assert page.evaluate("document.documentElement.scrollWidth") == _NARROW["width"], path.stem
-    page.set_viewport_size(_WIDE)
+    for size, where in ((_NARROW, path.with_stem(f"{path.stem}-390")), (_WIDE, path)):
+        page.set_viewport_size(size)
+        for frame in page.frames:  # a frame is another process, which hears of the size later
+            frame.wait_for_function("width => innerWidth <= width", arg=size["width"])
+            assert frame.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, where.name
+            frame.evaluate("new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        picture(page, where, whole=whole)
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

@@ -47,8 +47,7 @@ def fill_form(page: Page, values: dict[str, object], *, picture_at: Path) -> Non
         field.press_sequentially(str(value))
         field.press("Tab")
     for width, path in ((1280, picture_at), (390, picture_at.with_stem(f"{picture_at.stem}-390"))):
-        page.set_viewport_size({"width": width, "height": 1000})
-        fit_height(page, page.get_by_role("dialog"))
+        fit_height(page, page.get_by_role("dialog"), width=width)
         picture(page, path)
     page.set_viewport_size({"width": 1280, "height": 1000})
 

@@ -128,10 +128,11 @@ def test_no_link_of_our_pages_and_tasks_is_dead(live, retraining, experiment, br
     shown = {
         "models": "retrain/registry",
         "version": f"retrain/registry/{MODEL[1]}/2",
+        "scoring": next(each for each in paths if each.startswith(f"retrain/registry/{MODEL[1]}/scores/")),
         "comparison": next(each for each in paths if each.startswith("layers/comparisons/")),
     }
     assert set(shown.values()) <= paths
     for name, path in shown.items():
         page.goto(f"{live.base}/gnnflow/{path}")
-        expect(heading(page, framed=name == "comparison")).to_be_visible()
-        both_widths(page, screenshots / f"airflow-{name}.png")
+        expect(heading(page, framed=name in {"comparison", "scoring"})).to_be_visible()
+        both_widths(page, screenshots / f"airflow-{name}.png", whole=name == "version")
