@@ -1,7 +1,7 @@
 """Templates and headers of the pages.
 
 A file that a stage wrote is sealed: the browser gives it an origin without cookies, runs no script but the report's
-own, and lets it load and send nothing. Its links open pages of their own, for in its frame they would come without the
+own, and lets it load and send nothing. Its links open other windows, since requests from its frame come without the
 user's cookie. Our own pages have no script at all, and text in them is escaped.
 """
 
