@@ -69,7 +69,7 @@ class Workspace:
         return own if whole else recorded
 
     def link(self, uri: str, *, folder: str) -> str:
-        """Return the link from a page in a folder to a file of the same workspace, "" for a file elsewhere.
+        """Return the link from a page in a folder to a file of this workspace, "" for a file elsewhere.
 
         Such a link holds wherever the workspace is served or copied.
         """
