@@ -49,6 +49,11 @@ class Certificate:
     holds: bool | None
     text: str
 
+    @property
+    def verdict(self) -> str:
+        """The outcome in a few words."""
+        return {True: "Parity holds", False: "Parity is broken", None: "Parity is not known"}[self.holds]
+
 
 @dataclass(frozen=True)
 class Origin:

@@ -45,6 +45,7 @@ EVIL = """<!doctype html><meta charset="utf-8"><base href="http://127.0.0.1:9/">
 <img src="/gnnflow/beacon.png"><link rel="stylesheet" href="/gnnflow/beacon.css">
 <iframe srcdoc="<script>parent.ran = 1; top.ran = 1</script>"></iframe>
 <a id="script" href="javascript:window.ran = 1">script</a>
+<a id="open" target="_blank" rel="opener" href="javascript:opener.ran = window.ran = 1">open</a>
 <a id="leave" target="_top" href="/gnnflow/">leave</a>
 <form method="post" action="/gnnflow/hostile/registry/small/rollback"><button id="send">send</button></form>
 """

@@ -90,7 +90,7 @@ def test_a_hostile_report_reaches_nothing_of_airflow(live, hostile, browser):
     try:
         page.goto(f"{live.base}/gnnflow/hostile/{path}")
         expect(heading(page, framed=True)).to_be_visible()
-        for dangerous in ("#script", "#leave", "#send"):
+        for dangerous in ("#script", "#open", "#leave", "#send"):
             page.frame_locator("iframe").locator(dangerous).click()
         evil = page.frames[1]
         assert evil.evaluate("self.origin") == "null"
@@ -99,7 +99,8 @@ def test_a_hostile_report_reaches_nothing_of_airflow(live, hostile, browser):
                 evil.evaluate(f"(() => {{ try {{ return {reach} }} catch (e) {{ return e.name }} }})()")
                 == "SecurityError"
             )
-        assert {frame.evaluate("typeof window.ran") for frame in page.frames} == {"undefined"}
+        frames = [frame for each in page.context.pages for frame in each.frames]
+        assert {frame.evaluate("typeof window.ran") for frame in frames} == {"undefined"}
         assert page.url == f"{live.base}/gnnflow/hostile/{path}"
         assert loaded == {path, f"sealed/{path}"}
         assert registry.read_aliases(f"{hostile}/runs", "small") == before
