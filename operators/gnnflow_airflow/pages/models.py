@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
+from gnnflow.config import STAGES
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.graph.labels import is_bound
 from gnnflow.graph.run_facts import InferFacts
@@ -140,8 +141,14 @@ def show_version(place: Place, name: str, number: int) -> ShownVersion:
         certificate=_certificate(place, version),
         origins=[*_origins(place, version)],
         stages=[
-            MadeStage(stage, version.fingerprints[stage], version.digests[stage], _training_path(place, stage, uri))
-            for stage, uri in version.artifacts.items()
+            MadeStage(
+                stage,
+                version.fingerprints[stage],
+                version.digests[stage],
+                _training_path(place, stage, version.artifacts[stage]),
+            )
+            for stage in dict.fromkeys((*STAGES, *version.artifacts))
+            if stage in version.artifacts
         ],
         scorings=[*_scorings(place, version)],
         moves=[move for move in reversed(aliases.history) if number in {move["from"], move["to"]}],
