@@ -211,6 +211,13 @@ _RUN = "/{place}/runs/{name}/{run}"
 _COMPARED = "/{place}/comparisons/{name}/{runs}/" + COMPARISON
 _SCORED = "/{place}/artifacts/score/{fingerprint}"
 _SCORING = "/{place}/registry/{model}/scores/{page}"
+_FRAMED: dict[str, Callable[..., Response]] = {
+    f"{_RUN}/{REPORT}": send_report,
+    _COMPARED: send_comparison,
+    _SCORING: send_scoring,
+    f"{_RUN}/{PREDICTIONS}": leave_frame,
+    f"{_SCORED}/{PREDICTIONS}": leave_frame,
+}
 _READ: dict[str, Callable[..., Response]] = {
     "/": list_workspaces,
     "/{place}/": show_workspace,
@@ -224,16 +231,7 @@ _READ: dict[str, Callable[..., Response]] = {
     "/{place}/registry": show_models,
     "/{place}/registry/{model}/{version:int}": show_version,
     _SCORING: show_scoring,
-    **{
-        path.replace("/{place}/", "/{place}/sealed/"): page
-        for path, page in {
-            f"{_RUN}/{REPORT}": send_report,
-            _COMPARED: send_comparison,
-            _SCORING: send_scoring,
-            f"{_RUN}/{PREDICTIONS}": leave_frame,
-            f"{_SCORED}/{PREDICTIONS}": leave_frame,
-        }.items()
-    },
+    **{path.replace("/{place}/", "/{place}/sealed/"): page for path, page in _FRAMED.items()},
 }
 _CHANGE: dict[str, tuple[Callable[..., Response], str]] = {
     "/{place}/registry/{model}/promote": (promote, "gnnflow_promote"),
