@@ -99,7 +99,7 @@ def picture(page: Page, path: Path, *, whole: bool = False) -> None:
     from PIL import Image
 
     image = Image.open(io.BytesIO(page.screenshot(full_page=whole))).convert("RGB")
-    image.quantize(method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+    image.quantize(method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def both_widths(page: Page, path: Path, *, whole: bool = False) -> None:
