@@ -205,6 +205,11 @@ class Parity:
     compared: Compared
 
     @property
+    def holds(self) -> bool | None:
+        """True where scores agree; None where no target was scored again."""
+        return None if self.max_difference is None else self.max_difference <= self.limit  # NaN does not
+
+    @property
     def text(self) -> str:
         """The outcome of the comparison, as a sentence."""
         if self.max_difference is None:

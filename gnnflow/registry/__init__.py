@@ -24,7 +24,7 @@ from gnnflow.registry.aliases import (
     read_aliases,
     rollback,
 )
-from gnnflow.registry.rows import version_row
+from gnnflow.registry.rows import list_tables, version_row
 from gnnflow.registry.scores import ScoreRecord, find_score, find_scoring, last_score, read_scores
 from gnnflow.registry.signature import Signature, misfits, other_columns, signature_of
 from gnnflow.registry.versions import Version, git_revision, list_models, read_version, register, unknown_model
@@ -43,6 +43,7 @@ __all__ = [
     "git_revision",
     "last_score",
     "list_models",
+    "list_tables",
     "misfits",
     "nominate",
     "other_columns",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.labels import is_bound, metric_text
 from gnnflow.registry.aliases import Aliases
 from gnnflow.registry.versions import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def version_row(version: Version, aliases: Aliases) -> dict[str, Any]:
@@ -24,6 +27,18 @@ def version_row(version: Version, aliases: Aliases) -> dict[str, Any]:
         "compared": aliases.decided(version.version).get("compared"),
         "run": version.run,
     }
+
+
+def list_tables(tables: Mapping[str, Any]) -> dict[str, str]:
+    """Return the location of each table by its name. tables: `nodes` and `edges` as a config names them."""
+    named = {}
+    for side in ("nodes", "edges"):
+        given = tables[side]
+        several = {f"{side} {name}": each for name, each in given.items()} if isinstance(given, dict) else {side: given}
+        for name, each in several.items():
+            if each is not None:  # a type whose nodes are known from edges alone
+                named[name] = str(each["table"] if isinstance(each, dict) else each)
+    return named
 
 
 def _decided(move: dict[str, Any]) -> str:

@@ -25,7 +25,8 @@ class ScoringInputs:
     `metrics_against`, each with the reason if the two cannot be compared; own: of the model's run, as `test.accuracy`.
     unmeasured: the reason where there are no metrics. classes: the share of each predicted class, with the share
     before, if there was one. decided: the size of the decided list and its rule; decided_before: shares of the scoring
-    before, by class. facts: of the scored column, by name.
+    before, by class. facts: of the scored column, by name. links: to the `predictions` and the model's
+    `report`, where they are in the page's workspace.
     """
 
     model: str
@@ -38,6 +39,7 @@ class ScoringInputs:
     predictions: str
     report: str
     tables: Mapping[str, str]
+    links: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     before: Mapping[str, tuple[float, str]] = field(default_factory=dict)
     metrics_against: str = ""

@@ -26,10 +26,10 @@ def check_parity(run: AuditedRun) -> Finding:
     """Report the parity certificate: scores of GraphInfer and of the k-hop path that trained the model agree."""
     infer = run.artifacts["infer"]
     parity = read_facts(infer, read_manifest(infer), InferFacts).parity
-    if parity.max_difference is None:
+    if parity.holds is None:
         why = f"{parity.text} (infer.parity_samples)"
         return Finding("parity", "not checked", "no target", why, "Run with infer.parity_samples: 256.")
-    if parity.max_difference <= parity.limit:  # NaN is not
+    if parity.holds:
         return Finding("parity", "holds", parity.text)
     fix = "Do not publish it. A custom layer may keep state between calls or mix rows of a batch."
     return Finding("parity", "broken", parity.text, "scores depend on how they are computed", fix)

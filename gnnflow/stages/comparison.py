@@ -8,9 +8,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from posixpath import relpath
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from gnnflow.report.comparison import (
     ComparedRun,
@@ -26,8 +24,9 @@ from gnnflow.report.comparison import (
     test_metric,
 )
 from gnnflow.report.render import image_file
-from gnnflow.storage.filesystem import absolute, join
+from gnnflow.storage.filesystem import join
 from gnnflow.storage.run_folder import REPORT, metric_of, read_metrics, read_run
+from gnnflow.storage.workspace import Workspace
 from gnnflow.storage.writing import write_atomic
 
 if TYPE_CHECKING:
@@ -77,8 +76,9 @@ def compare_runs(
     # rows: names of bundles are on the page too
     content = json.dumps([sorted(runs.items()), sorted(others), [asdict(row) for row in rows]])
     key = hashlib.sha256(content.encode()).hexdigest()[:16]
-    folder = join(absolute(workspace), "comparisons", name, key)
-    found = [replace(run, report=_link(run.uri, folder=folder, workspace=absolute(workspace))) for run in found]
+    place = Workspace.at(workspace)
+    folder = join(place.uri, "comparisons", name, key)
+    found = [replace(run, report=place.link(join(run.uri, REPORT), folder=folder)) for run in found]
     compared = [*found, *told]
     page, table, plot = (join(folder, f"comparison.{kind}") for kind in ("html", "csv", "svg"))
     runs_table = join(folder, "runs.csv")
@@ -99,14 +99,6 @@ def compare_runs(
         verdict,
         (*_lines(variants, metric), *(f"{run.row.label}  failed: {run.failed}" for run in told), "", verdict),
     )
-
-
-def _link(run: str, *, folder: str, workspace: str) -> str:
-    """Return the path of a run's report from a folder of its workspace, "" where the run has another one.
-
-    Such a link holds wherever the workspace is served or copied.
-    """
-    return quote(relpath(join(run, REPORT), folder)) if run.startswith(f"{workspace}/") else ""
 
 
 def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:

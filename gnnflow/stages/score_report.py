@@ -15,7 +15,6 @@ from gnnflow.storage.writing import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any
 
     from gnnflow.registry import ScoreRecord, Version
 
@@ -36,13 +35,17 @@ def report_at(named: str, *, workspace: str) -> str:
 
 def page_of(record: ScoreRecord, version: Version) -> str:
     """Return the path of a scoring's page, which is written where it is missing."""
-    where = record.page_in(Workspace.of(version.uri).uri)
+    workspace = Workspace.of(version.uri)
+    where = record.page_in(workspace.uri)
     if not exists(where):
-        write_atomic(where, render_scoring(_inputs(record, version)).encode())
+        targets = {"predictions": absolute(record.predictions), "report": absolute(version.report)}
+        found = {name: workspace.link(uri, folder=where.rpartition("/")[0]) for name, uri in targets.items()}
+        links = {name: link for name, link in found.items() if link}
+        write_atomic(where, render_scoring(_inputs(record, version, links)).encode())
     return where
 
 
-def _inputs(record: ScoreRecord, version: Version) -> ScoringInputs:
+def _inputs(record: ScoreRecord, version: Version, links: Mapping[str, str]) -> ScoringInputs:
     figures, drift = Figures.read(record.figures), ScoreDrift.read(record.drift) if record.drift else None
     shares = {name: count / max(figures.rows, 1) for name, count in figures.counts.items()}
     before = {} if drift is None else drift.shares
@@ -61,7 +64,8 @@ def _inputs(record: ScoreRecord, version: Version) -> ScoringInputs:
         metrics_against="" if drift is None else drift.metrics_against or drift.against,
         predictions=absolute(record.predictions),
         report=absolute(version.report),
-        tables=dict(_tables(record.tables)),
+        tables=registry.list_tables(record.tables),
+        links=links,
         metrics=figures.metrics,
         before={} if drift is None else {each.name: (each.before, each.why_not) for each in drift.changes},
         own=version.metrics,
@@ -86,13 +90,3 @@ def _drift_rows(drift: ScoreDrift) -> Iterator[DriftRow]:
     for against, shifts in (("the scoring before", drift.scores), ("the tables of training", drift.most_moved)):
         for name, shift in shifts:
             yield DriftRow(name, against, shift.psi, shift.chance, shift.verdict)
-
-
-def _tables(held: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the location of each scored table. held: `nodes` and `edges` as the config names them."""
-    for side in ("nodes", "edges"):
-        given = held[side]
-        several = {f"{side} {name}": each for name, each in given.items()} if isinstance(given, dict) else {side: given}
-        for name, each in several.items():
-            if each is not None:  # a type whose nodes are known from edges alone
-                yield name, str(each["table"] if isinstance(each, dict) else each)

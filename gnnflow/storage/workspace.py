@@ -12,6 +12,8 @@ tables/sha256-<digest>.parquet     a table that was given in memory, named by it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from posixpath import relpath
+from urllib.parse import quote
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.filesystem import CONTENT, absolute, exists, has_pattern, is_below, join
@@ -65,6 +67,13 @@ class Workspace:
         own = join(self.uri, *recorded.rstrip("/").split("/")[-3:])
         whole = own != recorded and any(exists(join(own, listing)) for listing in (MANIFEST, RUN))
         return own if whole else recorded
+
+    def link(self, uri: str, *, folder: str) -> str:
+        """Return the link from a page in a folder to a file of this workspace, "" for a file elsewhere.
+
+        Such a link holds wherever the workspace is served or copied.
+        """
+        return quote(relpath(uri, folder)) if uri.startswith(f"{self.uri}/") else ""
 
     def owns(self, file: str) -> bool:
         """Return whether a file lies in one of the workspace's areas."""

@@ -53,9 +53,14 @@ def form_params(*, configs: Sequence[str] = ()) -> dict[str, Param]:
         params[CONFIG] = Param(None, **_DRAWN, title=CONFIG, enum=[*configs, None], description=text)
     text = f"Settings for a task, {first} Without a config and a preset a run has the defaults."
     params[PRESET] = Param(None, **_DRAWN, title=PRESET, enum=[*PRESETS, None], description=text)
-    params |= {key: Param(None, **_DRAWN, title=key, **_described(key)) for key in _FIELDS}
+    params |= {key: Param(None, **_DRAWN, title=_breakable(key), **_described(key)) for key in _FIELDS}
     params[SETTINGS] = Param(None, **_DRAWN, title="more settings (YAML)", format="multiline", description=settings)
     return params
+
+
+def _breakable(key: str) -> str:
+    """Return a key that a narrow form breaks after a dot (by a zero-width space), and not within a word."""
+    return key.replace(".", ".\u200b")
 
 
 def _described(key: str) -> dict[str, Any]:

@@ -43,3 +43,18 @@ def airflow_db():
     (HOME / "dags").mkdir(exist_ok=True)
     initdb()
     return HOME
+
+
+@pytest.fixture(scope="session")
+def hostile_home(tmp_path_factory):
+    """The folder of `hostile`, before anything is in it."""
+    return tmp_path_factory.mktemp("hostile")
+
+
+@pytest.fixture(scope="session")
+def hostile(hostile_home):
+    """A folder with a workspace of hostile ids, classes and labels, which tests share and whose champion they move."""
+    from tests.airflow.pages import write_hostile
+
+    write_hostile(hostile_home)
+    return hostile_home

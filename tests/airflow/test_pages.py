@@ -7,55 +7,32 @@ import io
 import json
 import re
 import shutil
-from html.parser import HTMLParser
+from html import escape
 from pathlib import Path
-from urllib.parse import urljoin
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow import registry
-from gnnflow.config.matrix import RunRow
-from gnnflow.stages import pipeline
-from gnnflow.stages.comparison import compare_runs
 from gnnflow.storage.documents import read_document, write_document
-from tests.airflow.running import TRAIN
-from tests.small_graphs import graph_config, write_graph
+from tests.airflow.pages import HOSTILE, Answer, Links, crawl, hostile_config
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
-HOSTILE = "<script>alert(document.cookie)</script>"
 SECRET = "not-for-this-page"
 RECORDS = "runs/runs/small/*/run.json"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A workspace with two published runs of nodes with hostile ids, their comparison, and a secret next to it."""
-    folder = tmp_path_factory.mktemp("pages")
-    write_graph(folder, string_ids=True)
-    for name, columns in (("nodes", ("id",)), ("edges", ("src", "dst"))):
-        table = pq.read_table(folder / f"{name}.parquet")
-        for column in columns:
-            ids = pa.array([f"{HOSTILE}{each}" for each in table[column].to_pylist()])
-            table = table.set_column(table.schema.get_field_index(column), column, ids)
-        pq.write_table(table, folder / f"{name}.parquet")
-    (folder / "secret").mkdir()
-    (folder / "runs" / "inner").mkdir(parents=True)  # in the workspace, and no run
-    for above in (folder, folder / "secret", folder / "runs" / "inner"):
+def folder(hostile):
+    """The hostile workspace, with a secret next to it."""
+    (hostile / "secret").mkdir()
+    (hostile / "runs" / "inner").mkdir(parents=True)  # in the workspace, and no run
+    for above in (hostile, hostile / "secret", hostile / "runs" / "inner"):
         (above / "report.html").write_text(SECRET)
-    config = graph_config(folder, train=TRAIN)
-    runs = [pipeline.run_quietly(config.model_copy(update={"seed": seed})).uri for seed in (0, 1)]
-    for uri in runs:
-        registry.register(config.workspace, uri, name="small")
-    registry.promote(config.workspace, "small", 1)
-    rows = [RunRow(f"{HOSTILE}{seed}", HOSTILE, {"model": HOSTILE}, seed) for seed in (0, 1)]
-    found = {row.label: uri for row, uri in zip(rows, runs, strict=True)}
-    compare_runs(rows, found, name="sweep", workspace=config.workspace)
-    return folder
+    return hostile
 
 
 @pytest.fixture(scope="module")
@@ -104,13 +81,16 @@ def paths_of(folder: Path) -> dict[str, str]:
         "places": "",
         "place": "fraud/",
         "report": f"fraud/{run}/report.html",
-        "sealed": f"fraud/sealed/{run}/report.html",
+        "sealed report": f"fraud/sealed/{run}/report.html",
         "predictions": f"fraud/{run}/predictions",
         "download": f"fraud/{run}/predictions.parquet",
         "comparison": f"fraud/{comparison}",
         "sealed comparison": f"fraud/sealed/{comparison}",
         "training": f"fraud/{training}",
         "registry": "fraud/registry",
+        "version": "fraud/registry/small/1",
+        "scoring": "fraud/registry/small/scores/00000001.html",
+        "sealed scoring": "fraud/sealed/registry/small/scores/00000001.html",
     }
 
 
@@ -138,30 +118,19 @@ def token_of(page) -> str:
     return re.search(r'name="token" value="([^"]+)"', page.text)[1]
 
 
-class Links(HTMLParser):
-    """The addresses that a page leads to or loads."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: set[str] = set()
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.found |= {value for key, value in attrs if key in {"href", "src"} and not value.startswith("data:")}
-
-
 def test_every_page_opens_for_a_viewer_and_no_link_of_any_is_dead(sign_in, folder):
-    client, left, seen = sign_in("VIEWER"), ["/gnnflow/"], set()
-    while left:
-        path = left.pop()
-        seen.add(path)
-        answer = client.get(path)
-        assert answer.status_code == 200, (path, answer.text)
-        assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        if answer.headers["Content-Type"].startswith("text/html") and "/sealed/" not in path:
-            left += {urljoin(path, link) for link in Links(answer.text).found} - seen
-    expected = {f"/gnnflow/{path}" for name, path in paths_of(folder).items() if name != "training"}
-    assert expected <= seen
+    client = sign_in("VIEWER")
+
+    def answer(path):
+        found = client.get(path)
+        assert found.headers.get("X-Content-Type-Options", "nosniff") == "nosniff"
+        return Answer(
+            found.status_code, found.headers.get("Content-Type", ""), found.text, found.headers.get("Location", "")
+        )
+
+    found = crawl(answer, ["/gnnflow/"])
+    assert found.dead == ()
+    assert {f"/gnnflow/{path}" for path in paths_of(folder).values()} <= found.seen
 
 
 def test_nobody_is_led_to_the_login_and_who_has_no_role_is_refused(sign_in, folder):
@@ -201,6 +170,11 @@ def test_nobody_is_led_to_the_login_and_who_has_no_role_is_refused(sign_in, fold
         "fraud/artifacts/score/%2e%2e/predictions",
         "fraud/artifacts/ingest/x",
         "fraud/registry/small",
+        "fraud/registry/small/3",
+        "fraud/registry/%2e%2e/1",
+        "fraud/registry/small/scores/00000009.html",
+        "fraud/sealed/registry/small/scores/%2e%2e",
+        "fraud/sealed/registry/small/scores/00000001.json",
     ],
 )
 def test_an_address_reaches_nothing_but_the_pages_of_a_workspace(sign_in, folder, path):
@@ -233,16 +207,17 @@ def test_a_record_that_names_places_elsewhere_has_nothing_read_there(sign_in, fo
 
 def test_a_report_cannot_reach_the_cookies_of_airflow(sign_in, folder):
     client, paths = sign_in("ADMIN"), paths_of(folder)
-    for name in ("sealed", "sealed comparison"):
+    for name in ("sealed report", "sealed comparison", "sealed scoring"):
         policy = get(client, paths[name]).headers["Content-Security-Policy"]
         rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split("; ")}
         # an origin of its own; only the report's own script; nothing is loaded or sent
-        assert rules["sandbox"] == ["allow-scripts"]
+        assert rules["sandbox"] == ["allow-scripts", "allow-popups", "allow-popups-to-escape-sandbox"]
         assert rules["default-src"] == rules["form-action"] == ["'none'"]
         assert [len(rules["script-src"]), rules["script-src"][0][:8]] == [1, "'sha256-"]
-    for name in ("report", "comparison"):
+    for name in ("report", "comparison", "scoring"):
         page = get(client, paths[name])
-        assert '<iframe sandbox="allow-scripts"' in page.text
+        assert '<iframe sandbox="allow-scripts allow-popups' in page.text
+        assert "allow-same-origin" not in page.text
         assert "script-src" not in page.headers["Content-Security-Policy"]
 
 
@@ -253,8 +228,8 @@ def test_texts_of_users_are_escaped_in_our_pages(sign_in, folder):
     shown = {
         name: get(client, path).text for name, path in paths.items() if "sealed" not in name and name != "download"
     }
-    assert "&lt;script&gt;alert" in shown["predictions"]
-    assert "&lt;script&gt;alert" in shown["registry"]
+    assert "&lt;script&gt;window.ran" in shown["predictions"]
+    assert "&lt;script&gt;window.ran" in shown["registry"]
     assert [name for name, text in shown.items() if "<script" in text.lower()] == []
 
 
@@ -262,7 +237,55 @@ def test_a_comparison_leads_to_the_reports_of_its_runs(sign_in, folder):
     page = get(sign_in("VIEWER"), paths_of(folder)["comparison"]).text
     runs = {f"/gnnflow/fraud/{each.parent.relative_to(folder / 'runs')}/report.html" for each in folder.glob(RECORDS)}
     assert runs <= Links(page).found
-    assert page.count("&lt;script&gt;alert(document.cookie)&lt;/script&gt;0</a>") == 1
+    assert page.count(f"{escape(HOSTILE)}0</a>") == 1
+
+
+def test_a_version_shows_its_metrics_its_certificate_and_where_it_comes_from(sign_in, folder):
+    client = sign_in("VIEWER")
+    version = registry.read_version(f"{folder}/runs", "small", 2)
+    page = get(client, "fraud/registry/small/2").text
+    assert "Parity holds</strong>: 60 random targets were scored again" in page
+    assert f"{version.metrics['test.accuracy']:.3f}" in page
+    assert '<a href="/gnnflow/fraud/registry/small/1">small/1</a>' in page  # its weights at the start
+    made = {
+        *version.tables.values(),
+        *(each[:12] for each in (*version.fingerprints.values(), *version.digests.values())),
+    }
+    assert {each for each in made if each not in page} == set()
+    first = get(client, "fraud/registry/small/1").text
+    assert f"/gnnflow/fraud/{Path(version.run).parent.relative_to(folder / 'runs')}" in page
+    assert "/gnnflow/fraud/registry/small/scores/00000001.html" in first
+
+
+def test_a_certificate_is_of_what_was_published_or_said_to_be_gone(sign_in, folder):
+    client = sign_in("VIEWER")
+    artifacts = [registry.read_version(f"{folder}/runs", "small", number).artifacts["infer"] for number in (1, 2)]
+    own, other = map(Path, artifacts)
+    own.rename(f"{own}-kept")
+    try:
+        gone = get(client, "fraud/registry/small/1").text
+        shutil.copytree(other, own)
+        exchanged = get(client, "fraud/registry/small/1").text
+    finally:
+        shutil.rmtree(own)
+        Path(f"{own}-kept").rename(own)
+    assert "its artifact of infer is not in this workspace any more" in gone
+    assert "Parity is broken</strong>: the artifact of infer is another one than was published" in exchanged
+    assert "Parity holds" in get(client, "fraud/registry/small/1").text
+
+
+def test_a_link_in_a_frame_opens_the_page_that_has_the_frame(sign_in, folder):
+    client, paths = sign_in("VIEWER"), paths_of(folder)
+    for name in ("report", "comparison", "scoring"):
+        found = client.get(f"/gnnflow/{paths[f'sealed {name}']}", headers={"Sec-Fetch-Dest": "document"})
+        assert (found.status_code, found.headers["Location"]) == (303, f"/gnnflow/{paths[name]}")
+
+
+def test_the_crawler_finds_links_that_are_dead():
+    page = '<p id="here"><a href="#here">a</a><a href="#gone">b</a><a href="x">c</a><a href="s3://y/z">d</a>'
+    held = {"/gnnflow/": Answer(200, "text/html", page), "/gnnflow/x": Answer(302, "", "", "/auth/login?next=x")}
+    found = crawl(lambda path: held[path], ["/gnnflow/"])
+    assert {each.partition(" on ")[0] for each in found.dead} == {"/gnnflow/#gone", "/gnnflow/x", "s3://y/z"}
 
 
 def test_damaged_files_are_said_and_stop_no_other_page(sign_in, folder):
@@ -397,7 +420,7 @@ def test_buttons_of_tasks_lead_to_pages_that_open(sign_in, folder, monkeypatch):
             self.stored[key] = value
 
     config = folder / "config.json"
-    config.write_text(graph_config(folder, train=TRAIN).model_dump_json())
+    config.write_text(hostile_config(folder).model_dump_json())
     client, addresses = sign_in("VIEWER"), {}
     for operator in (TrainOperator, CompleteRunOperator):
         task, instance = operator(task_id="task", config=str(config)), Instance()

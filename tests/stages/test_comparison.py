@@ -63,7 +63,7 @@ def test_rows_of_runs_link_to_reports_of_the_same_workspace(tmp_path: Path) -> N
     result = compare(tmp_path, **{"a #1": valid(0.8), "b": valid(0.7)})
     page = Path(result.page).read_text()
     for report in ("a%20%231%20seed%3D0/report.html", "b%20seed%3D0/report.html"):
-        assert f'<a href="../../../{report}">report</a>' in page
+        assert f'<a target="_blank" href="../../../{report}">report</a>' in page
 
 
 def test_validation_chooses_and_test_is_reported(tmp_path: Path) -> None:

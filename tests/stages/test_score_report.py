@@ -67,6 +67,9 @@ def test_a_metric_that_fell_while_nothing_shifted_is_told_as_another_relation_of
         assert score_text(value) in page
     assert "x[0]" in page
     assert found.predictions.removeprefix("file://") in page
+    source = Path(found.report.removeprefix("file://"))
+    linked = {(source.parent / link).resolve() for link in re.findall(r'href="(\.\.[^"]+)"', source.read_text())}
+    assert linked == {Path(found.predictions).resolve(), Path(context.run.uri, "report.html").resolve()}
     # a person finds it by the model's name or by the predictions, and it is made again where it is gone
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda url: not opened.append(url))

@@ -7,6 +7,8 @@
 /fraud/artifacts/train/<fingerprint>                 learning curves; the page reloads itself while training runs
 /fraud/comparisons/<name>/<runs>/comparison.html     an experiment, in a frame
 /fraud/registry                                      models and their versions; POST promotes and rolls back
+/fraud/registry/<model>/<version>                    a version: metrics, certificate, lineage
+/fraud/registry/<model>/scores/<number>.html         the report of a scoring, in a frame
 /fraud/sealed/...                                    what the frames show
 """
 
@@ -16,6 +18,7 @@ import logging
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep
@@ -29,7 +32,7 @@ from gnnflow import registry
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.graph.secrets import mask_secrets
 from gnnflow.storage.run_folder import PREDICTIONS, REPORT
-from gnnflow_airflow.pages import contents
+from gnnflow_airflow.pages import contents, models
 from gnnflow_airflow.pages.access import EDIT, READ, Editable, Readable, allows, sign_form
 from gnnflow_airflow.pages.contents import COMPARISON, AbsentError
 from gnnflow_airflow.pages.views import draw_curves, seal, seal_download, show
@@ -69,9 +72,9 @@ def show_report(request: Request, place: Readable, name: str, run: str) -> Respo
     return show(request, "frame.html.j2", place=place, title=name, path=f"{path}/{REPORT}", links=links, reports={})
 
 
-def send_report(place: Readable, name: str, run: str) -> Response:
+def send_report(request: Request, place: Readable, name: str, run: str) -> Response:
     """Send a run's report, sealed."""
-    return seal(contents.read_page(place, contents.find_folder(place, "runs", name, run), REPORT))
+    return _framed(request, place, contents.read_page(place, contents.find_folder(place, "runs", name, run), REPORT))
 
 
 def show_comparison(request: Request, place: Readable, name: str, runs: str) -> Response:
@@ -84,9 +87,10 @@ def show_comparison(request: Request, place: Readable, name: str, runs: str) -> 
     return show(request, "frame.html.j2", place=place, title=name, path=path, links=links, reports=reports)
 
 
-def send_comparison(place: Readable, name: str, runs: str) -> Response:
+def send_comparison(request: Request, place: Readable, name: str, runs: str) -> Response:
     """Send the comparison of an experiment, sealed."""
-    return seal(contents.read_page(place, contents.find_folder(place, "comparisons", name, runs), COMPARISON))
+    folder = contents.find_folder(place, "comparisons", name, runs)
+    return _framed(request, place, contents.read_page(place, folder, COMPARISON))
 
 
 def show_predictions(request: Request, place: Readable, name: str, run: str) -> Response:
@@ -137,7 +141,36 @@ def show_models(request: Request, place: Readable, user: GetUserDep) -> Response
     """Show the models with their versions and, to those who may edit, the buttons that move the champion."""
     may_edit = allows(request, user, place, EDIT)
     token = sign_form(user, place) if may_edit else ""
-    return show(request, "models.html.j2", place=place, models=contents.list_models(place), token=token)
+    return show(request, "models.html.j2", place=place, models=models.list_models(place), token=token)
+
+
+def show_version(request: Request, place: Readable, model: str, version: int) -> Response:
+    """Show a version: its metrics, its certificate, what it was made from, and what it scored."""
+    found = models.show_version(place, model, version)
+    return show(request, "version.html.j2", place=place, found=found)
+
+
+def show_scoring(request: Request, place: Readable, model: str, page: str) -> Response:
+    """Show the report of a scoring in a frame."""
+    models.read_scoring(place, model, page)
+    path, links = f"registry/{model}/scores/{page}", {"Models": "registry"}
+    return show(request, "frame.html.j2", place=place, title=model, path=path, links=links, reports={})
+
+
+def send_scoring(request: Request, place: Readable, model: str, page: str) -> Response:
+    """Send the report of a scoring, sealed."""
+    return _framed(request, place, models.read_scoring(place, model, page))
+
+
+def _framed(request: Request, place: Readable, content: bytes) -> Response:
+    """Return a page that a stage wrote to the frame that asks for it; a link in another such page opens it framed."""
+    return leave_frame(request, place) if request.headers.get("Sec-Fetch-Dest") == "document" else seal(content)
+
+
+def leave_frame(request: Request, place: Readable) -> Response:
+    """Lead from a link in a framed page, which is relative to that page, to the page it means."""
+    base, path = request.scope.get("root_path", ""), request.url.path.partition(f"/{place.name}/sealed/")[2]
+    return RedirectResponse(f"{base}/{place.name}/{quote(path)}", status.HTTP_303_SEE_OTHER)
 
 
 def promote(
@@ -150,7 +183,7 @@ def promote(
     seen: Annotated[str, Form()],
 ) -> Response:
     """Put a version in service. seen: the champion that the page showed, which must still be it."""
-    contents.read_model(place, model)
+    models.read_model(place, model)
     expected = int(seen) if seen.isdecimal() else None
     registry.promote(place.uri, model, version, reason=f"promoted in Airflow by {user.get_name()}", expected=expected)
     return _back(request, place)
@@ -160,7 +193,7 @@ def roll_back(
     request: Request, place: Editable, user: GetUserDep, model: str, seen: Annotated[str, Form()]
 ) -> Response:
     """Put the former champion back in service. seen: as for `promote`."""
-    champion = contents.read_model(place, model).aliases.champion
+    champion = models.read_model(place, model).aliases.champion
     if str(champion) != seen:
         raise HTTPException(
             status.HTTP_409_CONFLICT, f"Version {champion} went into service meanwhile: load the page anew"
@@ -177,6 +210,14 @@ def _back(request: Request, place: Readable) -> Response:
 _RUN = "/{place}/runs/{name}/{run}"
 _COMPARED = "/{place}/comparisons/{name}/{runs}/" + COMPARISON
 _SCORED = "/{place}/artifacts/score/{fingerprint}"
+_SCORING = "/{place}/registry/{model}/scores/{page}"
+_FRAMED: dict[str, Callable[..., Response]] = {
+    f"{_RUN}/{REPORT}": send_report,
+    _COMPARED: send_comparison,
+    _SCORING: send_scoring,
+    f"{_RUN}/{PREDICTIONS}": leave_frame,
+    f"{_SCORED}/{PREDICTIONS}": leave_frame,
+}
 _READ: dict[str, Callable[..., Response]] = {
     "/": list_workspaces,
     "/{place}/": show_workspace,
@@ -188,8 +229,9 @@ _READ: dict[str, Callable[..., Response]] = {
     "/{place}/artifacts/train/{fingerprint}": show_training,
     _COMPARED: show_comparison,
     "/{place}/registry": show_models,
-    _RUN.replace("/runs/", "/sealed/runs/") + f"/{REPORT}": send_report,
-    _COMPARED.replace("/comparisons/", "/sealed/comparisons/"): send_comparison,
+    "/{place}/registry/{model}/{version:int}": show_version,
+    _SCORING: show_scoring,
+    **{path.replace("/{place}/", "/{place}/sealed/"): page for path, page in _FRAMED.items()},
 }
 _CHANGE: dict[str, tuple[Callable[..., Response], str]] = {
     "/{place}/registry/{model}/promote": (promote, "gnnflow_promote"),

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gnnflow import registry
 from gnnflow.graph.errors import GnnflowError, StorageError
 from gnnflow.graph.labels import AUTO, metric_text
 from gnnflow.graph.run_facts import TrainFacts
@@ -102,16 +101,6 @@ class Training:
     best_epoch: int | None = None
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model with its versions, newest first. damaged: why a version cannot be read."""
-
-    name: str
-    aliases: registry.Aliases
-    versions: Sequence[dict[str, Any]]
-    damaged: Sequence[str]
-
-
 def find_folder(place: Place, *names: str) -> str:
     """Return the folder of these names below each other. Raises AbsentError where the workspace has none."""
     folder = place.uri
@@ -119,7 +108,7 @@ def find_folder(place: Place, *names: str) -> str:
         if name not in list_names(folder):
             raise AbsentError
         folder = join(folder, name)
-    if not _is_inside(place, folder):
+    if not is_inside(place, folder):
         raise AbsentError
     return folder
 
@@ -127,13 +116,14 @@ def find_folder(place: Place, *names: str) -> str:
 def find_file(place: Place, folder: str, name: str) -> str:
     """Return a file below a folder of the workspace. Raises AbsentError where there is none, or it lies elsewhere."""
     uri = join(folder, name)
-    if not _is_inside(place, uri) or not exists(uri):
+    if not is_inside(place, uri) or not exists(uri):
         raise AbsentError
     require_file(uri)
     return uri
 
 
-def _is_inside(place: Place, uri: str) -> bool:
+def is_inside(place: Place, uri: str) -> bool:
+    """Return whether a URI lies in the workspace."""
     try:
         return is_below(uri, place.uri)
     except StorageError:  # another scheme, or one that is not installed
@@ -151,12 +141,12 @@ def read_page(place: Place, folder: str, name: str) -> bytes:
 def list_rows(place: Place, *, most: int) -> list[ListedRun]:
     """Return the latest runs of the workspace, the last one first; a damaged one with its problem."""
     workspace = Workspace.at(place.uri)
-    complete = [uri for uri in list_runs(workspace) if _is_inside(place, join(uri, RUN))]
+    complete = [uri for uri in list_runs(workspace) if is_inside(place, join(uri, RUN))]
     rows = [_run_row(place, uri) for uri in complete[-most:]]
     rows += [
         ListedRun(each.name, each.uri.split("/")[-1], "", each.age, each.status, problem=each.problem)
         for each in list_attempts(workspace)[-most:]
-        if _is_inside(place, join(each.uri, ATTEMPT))
+        if is_inside(place, join(each.uri, ATTEMPT))
     ]
     return sorted(rows, key=lambda row: row.age)[:most]
 
@@ -178,7 +168,7 @@ def score_of(place: Place, run: str) -> str:
     find_file(place, run, METRICS)
     record, metrics = _read_record(place, run), read_metrics(run)
     # the facts of training know what `auto` stood for, but a record may name a place anywhere
-    trained = _is_inside(place, join(record["artifacts"]["train"], MANIFEST))
+    trained = is_inside(place, join(record["artifacts"]["train"], MANIFEST))
     metric = metric_of(record) if trained else str(record["config"]["train"]["metric"])
     key = headline_key(metrics, "" if metric == AUTO else metric)
     return "" if key is None else f"{key} {metric_text(metrics[key])}"
@@ -192,7 +182,7 @@ def _read_record(place: Place, run: str) -> dict[str, Any]:
         listing = str(record["artifacts"].get("infer", place.uri))
     except _NOT_A_RECORD as error:
         raise StorageError(f"is not a run's record ({error})", where=join(run, RUN), fix=remedy(run, RUN)) from error
-    if "files" not in record and not _is_inside(place, listing):
+    if "files" not in record and not is_inside(place, listing):
         raise AbsentError
     return record
 
@@ -203,7 +193,7 @@ def list_comparisons(place: Place) -> list[tuple[str, str, float]]:
     for name in list_names(above):
         for key in list_names(join(above, name)):
             page = join(above, name, key, COMPARISON)
-            if _is_inside(place, page) and (age := age_of(page)) is not None:
+            if is_inside(place, page) and (age := age_of(page)) is not None:
                 found.append((name, place.find_path(page), age))
     return sorted(found, key=lambda each: each[2])
 
@@ -223,7 +213,7 @@ def list_trainings(place: Place) -> list[tuple[str, float]]:
     found = [
         (name, age)
         for name in list_names(above)
-        if _is_inside(place, join(above, name)) and (age := age_of(join(above, name, HISTORY))) is not None
+        if is_inside(place, join(above, name)) and (age := age_of(join(above, name, HISTORY))) is not None
     ]
     return sorted(found, key=lambda each: each[1])
 
@@ -345,33 +335,3 @@ def stream_parquet(folder: str, names: Sequence[str]) -> Iterator[bytes]:
                 writer.write_table(table)
                 yield file.take()
     yield file.take()
-
-
-def list_models(place: Place) -> list[Model]:
-    """Return the models of the workspace's registry."""
-    folder = join(place.uri, "registry")
-    if not exists(folder):
-        return []
-    if not _is_inside(place, folder):
-        raise AbsentError
-    names = [name for name in registry.list_models(place.uri) if _is_inside(place, join(folder, name))]
-    return [read_model(place, name) for name in names]
-
-
-def read_model(place: Place, name: str) -> Model:
-    """Return a model with its versions. Raises AbsentError where the registry has none of that name."""
-    find_folder(place, "registry", name)
-    aliases = registry.read_aliases(place.uri, name)
-    versions, damaged = [], []
-    for number in registry.published_versions(place.uri, name)[::-1]:
-        try:
-            version = registry.read_version(place.uri, name, number)
-        except GnnflowError as error:
-            damaged.append(str(error))
-        else:
-            row = registry.version_row(version, aliases)
-            inside = exists(join(version.run, RUN)) if _is_inside(place, version.run) else False
-            versions.append({**row, "path": place.find_path(absolute(version.run)) if inside else ""})
-    if not versions and not damaged:
-        raise AbsentError
-    return Model(name, aliases, versions, damaged)

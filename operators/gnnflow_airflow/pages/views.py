@@ -1,7 +1,8 @@
 """Templates and headers of the pages.
 
 A file that a stage wrote is sealed: the browser gives it an origin without cookies, runs no script but the report's
-own, and lets it load and send nothing. Our own pages have no script at all, and text in them is escaped.
+own, and lets it load and send nothing. Its links open other windows, since requests from its frame come without the
+user's cookie. Our own pages have no script at all, and text in them is escaped.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _OWN = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'self'"
 )
+SANDBOX = "allow-scripts allow-popups allow-popups-to-escape-sandbox"
 _SEALED = (
-    "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src '{script}'; img-src data:; "
+    f"sandbox {SANDBOX}; default-src 'none'; style-src 'unsafe-inline'; script-src '{{script}}'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
 _DRAWING = threading.Lock()  # matplotlib's style is one for all threads
@@ -37,7 +39,7 @@ def show(request: Request, template: str, *, status: int = 200, **values: Any) -
     """Return one of our pages."""
     held = _templates().get_template(template)
     base = str(request.scope.get("root_path", ""))
-    content = held.render(base=base, style=template_source("report.css"), **values)
+    content = held.render(base=base, style=template_source("report.css"), sandbox=SANDBOX, **values)
     return HTMLResponse(content, status_code=status, headers={**_SAFE, "Content-Security-Policy": _OWN})
 
 

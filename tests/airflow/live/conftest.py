@@ -12,6 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from playwright.sync_api import Browser
+
     from tests.airflow.live.graphs import LiveGraph
     from tests.airflow.live.journeys import Retraining
     from tests.airflow.live.runs import LiveRun
@@ -34,14 +36,14 @@ def _turn(fixtures: set[str]) -> int:
 
 
 @contextlib.contextmanager
-def running(home: Path, database: str = "") -> Iterator[System]:
+def running(home: Path, database: str = "", **workspaces: str) -> Iterator[System]:
     """Run an Airflow, a Dask cluster and an S3 server."""
     import s3fs
 
     from tests.airflow.live.journeys import write_configs
     from tests.airflow.live.services import System
 
-    system = System(home, database)
+    system = System(home, database, workspaces)
     before = dict(os.environ)
     try:
         system.start_storage_and_cluster()
@@ -58,10 +60,10 @@ def running(home: Path, database: str = "") -> Iterator[System]:
 
 
 @pytest.fixture(scope="session")
-def live_on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def live_on_sqlite(tmp_path_factory: pytest.TempPathFactory, hostile_home: Path) -> Iterator[System]:
     """A live system on SQLite."""
     pytest.importorskip("airflow", reason=NEEDED)
-    with running(tmp_path_factory.mktemp("live")) as system:
+    with running(tmp_path_factory.mktemp("live"), hostile=f"{hostile_home}/runs") as system:
         yield system
 
 
@@ -133,6 +135,15 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         return cora(request.getfixturevalue("data_dir") / "cora")
     except pytest.skip.Exception:
         return generated(tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """Chromium."""
+    from tests.airflow.live.browser import opened_browser
+
+    with opened_browser() as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -25,7 +25,13 @@ from tests.ports import free_port
 
 BIN = Path(sys.executable).parent
 SECRET = "planted-secret-Zq7"
+EDITOR, VIEWER = "ann", "vic"
+PASSWORDS = {EDITOR: "the-password-of-ann", VIEWER: "the-password-of-vic"}
 AIRFLOW_PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+PAGES = {
+    **{name: f"s3://live-{name}-by-form/runs" for name in ("cora", "generated")},
+    **{name: f"s3://live-{name}/runs" for name in ("retrain", "layers")},
+}
 START_SECONDS = 240
 STOP_SECONDS = 20
 LAST_LINES = 30
@@ -91,14 +97,20 @@ class Service:
 
 @dataclass
 class System:
-    """A running system and how to talk to it."""
+    """A running system and how to talk to it. workspaces: other places with pages, by name."""
 
     home: Path
     database: str = ""
+    workspaces: dict[str, str] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=lambda: {n: free_port() for n in ("api", "dask", "s3", "board")})
     services: dict[str, Service] = field(default_factory=dict)
     token: str = ""
     started: time.struct_time = field(default_factory=time.gmtime)
+
+    @property
+    def base(self) -> str:
+        """The address of Airflow's web pages."""
+        return f"http://127.0.0.1:{self.ports['api']}"
 
     @property
     def retrain_config(self) -> Path:
@@ -107,7 +119,6 @@ class System:
 
     @property
     def environment(self) -> dict[str, str]:
-        api = f"http://127.0.0.1:{self.ports['api']}"
         dask = {"conn_type": "dask", "host": "127.0.0.1", "port": self.ports["dask"], "password": SECRET}
         dask["extra"] = {"token": SECRET}
         return {
@@ -116,11 +127,12 @@ class System:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
             "AIRFLOW__CORE__PARALLELISM": "3",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
-            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{api}/execution/",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{EDITOR}:admin,{VIEWER}:viewer",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.home / "passwords.json"),
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.base}/execution/",
             "AIRFLOW__CORE__FERNET_KEY": "",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database or f"sqlite:///{self.home}/airflow.db",
-            "AIRFLOW__API__BASE_URL": api,
+            "AIRFLOW__API__BASE_URL": self.base,
             "AIRFLOW__API__PORT": str(self.ports["api"]),
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__WORKERS": "1",
@@ -137,7 +149,7 @@ class System:
             "GNNFLOW_RETRY_SECONDS": "2",
             "GNNFLOW_POLL_SECONDS": "1",
             "GNNFLOW_LINKS": f"s3://={self.s3['AWS_ENDPOINT_URL']}/",
-            "GNNFLOW_WORKSPACES": " ".join(f"{name}=s3://live-{name}-by-form/runs" for name in ("cora", "generated")),
+            "GNNFLOW_WORKSPACES": " ".join(f"{name}={uri}" for name, uri in {**PAGES, **self.workspaces}.items()),
             "GNNFLOW_EXPERIMENTS": str(self.home / "experiments"),
             "GNNFLOW_RETRAIN_CONFIG": str(self.retrain_config),
             # Once a year, at the minute this system starts: a DAG that starts its clock soon after its last date runs
@@ -178,6 +190,7 @@ class System:
         self.service(f"dask-worker-{number}", BIN / "dask", "worker", address, "--name", f"w{number}", *options)
 
     def start_airflow(self) -> None:
+        (self.home / "passwords.json").write_text(json.dumps(PASSWORDS))
         (self.home / "config").mkdir()
         (self.home / "config" / "airflow_local_settings.py").write_text(IMPORTED_ONCE)
         subprocess.run([BIN / "airflow", "db", "migrate"], env=self.environment, check=True, capture_output=True)
@@ -188,7 +201,8 @@ class System:
         self.wait_until_healthy()
 
     def _sign_in(self) -> bool:
-        self.token = self.request("GET", "/auth/token")["access_token"]
+        asked = {"username": EDITOR, "password": PASSWORDS[EDITOR]}
+        self.token = self.request("POST", "/auth/token", asked)["access_token"]
         return True
 
     def is_healthy(self) -> bool:
@@ -223,7 +237,7 @@ class System:
         """Return the status and body of an answer, of a refusal too."""
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"}
         asked = urllib.request.Request(
-            f"http://127.0.0.1:{self.ports['api']}{path}",
+            f"{self.base}{path}",
             method=method,
             headers=headers,
             data=None if content is None else json.dumps(content).encode(),

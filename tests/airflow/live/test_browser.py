@@ -1,10 +1,9 @@
-"""The trigger form in a real browser, and pictures of what a person sees: the form, the grid, the report."""
+"""A run from the trigger form in a real browser, and pictures of what a person sees: the form, the grid, the report."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,12 +11,17 @@ import pytest
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 pytest.importorskip("playwright", reason="needs playwright: pip install -r tests/airflow/requirements.txt")
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from gnnflow_airflow.form import SETTINGS, form_params, nested
-from tests.airflow.live.graphs import LiveGraph
+from tests.airflow.live.browser import PATIENCE, both_widths, fit_height, picture, signed_in
 from tests.airflow.live.runs import PIPELINE, PipelineRun, grep, in_bucket, objects_with
 from tests.airflow.live.services import SECRET, System, wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.airflow.live.graphs import LiveGraph
 
 pytestmark = [
     pytest.mark.airflow,
@@ -27,34 +31,10 @@ pytestmark = [
     pytest.mark.timeout(1500),
 ]
 
-# A browser that is neither root's own nor online: no sandbox of its own, and no look-ups at its maker's hosts.
-_ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-_PATIENCE = 60_000  # ms; the first page loads while everything else starts
-expect.set_options(timeout=_PATIENCE)
+expect.set_options(timeout=PATIENCE)
 
 
-@pytest.fixture
-def page():
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=_ARGUMENTS)
-        opened = browser.new_page(viewport={"width": 1280, "height": 1000})
-        opened.set_default_timeout(_PATIENCE)
-        yield opened
-        browser.close()
-
-
-def fill_form(page: Page, values: dict[str, object], *, picture: Path) -> None:
+def fill_form(page: Page, values: dict[str, object], *, picture_at: Path) -> None:
     """Open the trigger form and type values into its fields, those of other keys as YAML into the settings."""
     page.get_by_test_id("trigger-dag-button").click()
     expect(page.locator('[name="element_name"]')).to_be_visible()
@@ -66,7 +46,10 @@ def fill_form(page: Page, values: dict[str, object], *, picture: Path) -> None:
         field.clear()
         field.press_sequentially(str(value))
         field.press("Tab")
-    page.screenshot(path=picture)
+    for width, path in ((1280, picture_at), (390, picture_at.with_stem(f"{picture_at.stem}-390"))):
+        fit_height(page, page.get_by_role("dialog"), width=width)
+        picture(page, path)
+    page.set_viewport_size({"width": 1280, "height": 1000})
 
 
 def latest_run(live: System, name: str) -> str | None:
@@ -74,7 +57,7 @@ def latest_run(live: System, name: str) -> str | None:
     return next((run["dag_run_id"] for run in found if run["conf"].get("name") == name), None)
 
 
-def test_a_person_runs_the_pipeline_from_the_form(live, page, graph: LiveGraph, tmp_path, screenshots):
+def test_a_person_runs_the_pipeline_from_the_form(live, browser, graph: LiveGraph, tmp_path, screenshots):
     values = in_bucket(f"{graph.name}-by-form", graph.tables, graph.conf)
     # Dropdowns keep their defaults; what is typed are the places, the columns and how long to train.
     typed = {key: value for key, value in values.items() if key in {"name", "workspace"}}
@@ -82,10 +65,9 @@ def test_a_person_runs_the_pipeline_from_the_form(live, page, graph: LiveGraph, 
     typed |= {key: value for key, value in values.items() if key.startswith("train.")}
     typed["train.lr"] = "5e-2" if "train.lr" in typed else "1e-2"  # Airflow's own field for numbers makes 12 of 1e-2
     run = PipelineRun(live, typed)
-    base = f"http://127.0.0.1:{live.ports['api']}"
     wait_for("the DAG", lambda: live.request("GET", f"/api/v2/dags/{PIPELINE}"))
-    page.goto(f"{base}/dags/{PIPELINE}")
-    fill_form(page, typed, picture=screenshots / "trigger-form.png")
+    page = signed_in(browser, live, f"/dags/{PIPELINE}")
+    fill_form(page, typed, picture_at=screenshots / "trigger-form.png")
     page.get_by_test_id("trigger-dag-submit").click()
     run.run_id = wait_for("the triggered run", lambda: latest_run(live, typed["name"]))
     page.goto("about:blank")  # a page left open asks for news all the time
@@ -95,32 +77,27 @@ def test_a_person_runs_the_pipeline_from_the_form(live, page, graph: LiveGraph, 
     assert grep(SECRET, live.home) == []  # logs, and the database with XCom, triggers and rendered templates
     assert objects_with(SECRET, f"live-{graph.name}-by-form") == []
 
-    page.goto(f"{base}/dags/{PIPELINE}/runs/{run.run_id}")
+    page.goto(f"{live.base}/dags/{PIPELINE}/runs/{run.run_id}")
     expect(page.get_by_text("Success").first).to_be_visible()
     expect(page.get_by_text("infer").first).to_be_visible()
-    page.screenshot(path=screenshots / "grid.png")
-    page.goto(f"{base}/dags/{PIPELINE}/runs/{run.run_id}/tasks/run/details")
+    picture(page, screenshots / "grid.png")
+    page.goto(f"{live.base}/dags/{PIPELINE}/runs/{run.run_id}/tasks/run/details")
     expect(page.get_by_role("link", name="Dask dashboard")).to_be_visible()
     button = page.get_by_role("link", name="Report")
     button.scroll_into_view_if_needed()
-    page.screenshot(path=screenshots / "links.png")
+    picture(page, screenshots / "links.png")
     below = run.xcom("run")["run"].removeprefix(f"{values['workspace']}/")
-    pages = f"{base}/gnnflow/{graph.name}"
+    pages = f"{live.base}/gnnflow/{graph.name}"
     assert button.get_attribute("href") == f"{pages}/{below}/report.html"
     training = run.xcom("train")["artifact"].removeprefix(f"{values['workspace']}/")
-    page.goto(f"{base}/dags/{PIPELINE}/runs/{run.run_id}/tasks/train/details")
+    page.goto(f"{live.base}/dags/{PIPELINE}/runs/{run.run_id}/tasks/train/details")
     expect(page.get_by_role("link", name="Curves")).to_have_attribute("href", f"{pages}/{training}")
     paths = {"report": f"{below}/report.html", "predictions": f"{below}/predictions", "curves": training, "runs": ""}
     for name, path in paths.items():
         page.goto(f"{pages}/{path}")
-        # a report is in a frame without Airflow's cookies
         shown = page.frame_locator("iframe") if name == "report" else page
         expect(shown.get_by_role("heading").first).to_be_visible()
-        page.screenshot(path=screenshots / f"airflow-{name}.png")
-        page.set_viewport_size({"width": 390, "height": 844})
-        page.screenshot(path=screenshots / f"airflow-{name}-390.png")
-        assert page.evaluate("document.documentElement.scrollWidth") == 390
-        page.set_viewport_size({"width": 1280, "height": 1000})
+        both_widths(page, screenshots / f"airflow-{name}.png")
     with page.expect_download() as download:
         page.goto(f"{pages}/{below}/predictions")
         page.get_by_text("Download as Parquet").click()
