@@ -43,7 +43,7 @@ def read_config(
     return make_paths_absolute(config)
 
 
-def given_values(given: ConfigSource) -> dict[str, Any] | None:
+def given_values(given: object) -> dict[str, Any] | None:
     """Return the values of a dict or of YAML text; None for the path or URL of a file.
 
     YAML text has several lines or stands in braces, as no path does. Raises ConfigError for anything else.

@@ -316,7 +316,7 @@ class StageOperator(BaseOperator):
         self._link(context, PredictionsLink.xcom_key, self.outcome.get("predictions", ""))
         # assets carry the URIs and counts to the DAGs that wait for them
         extra = {key: self.outcome[key] for key in _EXTRA if key in self.outcome}
-        self.outlets = tell_outlets(context, self.outlets, extra)
+        self.outlets: list[Any] = tell_outlets(context, self.outlets, extra)
         return self.outcome
 
     def _link(self, context: Context, key: str, uri: str) -> None:

@@ -55,7 +55,7 @@ class GnnflowTaskGroup(TaskGroup):  # type: ignore[misc,unused-ignore] # Any whe
         of_group = {name: value for name, value in options.items() if name in _OF_GROUPS}
         of_tasks = {name: value for name, value in options.items() if name not in _OF_GROUPS}
         super().__init__(group_id=group_id, default_args=default_args or {}, **of_group)
-        self.default_args = {**_missing(self.dag.default_args), **self.default_args}
+        self.default_args: dict[str, Any] = {**_missing(self.dag.default_args), **self.default_args}
         chosen = stages or _stages_of(config, overrides, publish=publish)
         place = {"dag": self.dag, "task_group": self}
         self.prepare = PrepareOperator(
