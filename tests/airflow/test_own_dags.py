@@ -136,7 +136,7 @@ def test_a_group_has_the_stages_of_its_config(bank):
     values = yaml.safe_load((bank / "fraud.yaml").read_text())
     stored = {**values, "train": {"source": "store", "baselines": "all"}}
     dated = {**values, "workspace": "/data/{{ ds }}"}
-    with DAG("groups"):
+    with DAG("groups", schedule=None):
         found = {
             name: list(GnnflowTaskGroup(group_id=name, **options).tasks)
             for name, options in {
@@ -172,7 +172,7 @@ def test_a_group_has_the_stages_of_its_config(bank):
 def test_a_group_that_cannot_be_is_refused_when_the_dag_is_read(options, told):
     from airflow.sdk import DAG
 
-    with DAG("refused"), pytest.raises((GnnflowError, TypeError), match=told):
+    with DAG("refused", schedule=None), pytest.raises((GnnflowError, TypeError), match=told):
         GnnflowTaskGroup(**options)
 
 
@@ -182,7 +182,7 @@ def test_what_a_dag_says_counts_before_the_settings_and_what_a_group_says_before
     monkeypatch.setenv("GNNFLOW_DASK_CONN_ID", "setting")
     monkeypatch.setenv("GNNFLOW_RETRIES", "5")
     config = "{{ params.config }}"
-    with DAG("defaults", default_args={"retries": 1, "owner": "dag", "queue": "dag"}):
+    with DAG("defaults", schedule=None, default_args={"retries": 1, "owner": "dag", "queue": "dag"}):
         plain = GnnflowTaskGroup(config=config, group_id="plain")
         with TaskGroup("outer", default_args={"queue": "outer"}):
             own = GnnflowTaskGroup(
