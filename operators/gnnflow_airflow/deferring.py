@@ -1,4 +1,4 @@
-"""Whether tasks defer, where their DAG does not say: as `[operators] default_deferrable` does, if that is set.
+"""The tasks that defer though their DAG does not say so: all, unless `[operators] default_deferrable` is set to false.
 
 Airflow's own default is false, for operators that mostly wait seconds. A stage takes minutes to days, so it defers
 unless an administrator wrote otherwise.

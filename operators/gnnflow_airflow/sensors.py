@@ -124,9 +124,10 @@ class ModelVersionTrigger(BaseTrigger):  # type: ignore[misc,unused-ignore] # An
 
 
 def find_version(*, workspace: str, name: str, alias: str, since: str) -> dict[str, Any] | None:
-    """Return the version that got an alias at a time or later and still has it, with the URIs of its run; else None.
+    """Return the version that has had an alias since a time or later; None without one.
 
-    Raises RegistryError for a name that no model can have, ConfigError for an unknown alias and a text that is no time.
+    With it go the URIs of its run. Raises RegistryError for a name that no model can have, ConfigError for an unknown
+    alias and for a text that is no time.
     """
     from gnnflow import registry
     from gnnflow.graph.errors import ConfigError
