@@ -34,9 +34,9 @@ class GnnflowTaskGroup(TaskGroup):  # type: ignore[misc,unused-ignore] # Any whe
     outlets: assets of the predictions. options: of the group (`tooltip`), and of its tasks (`pool`, `owner`,
     `deferrable`, `dask_conn_id`).
 
-    The tasks are the config's stages when the DAG is parsed. If a template or an XCom may decide them, every stage of any
-    strategy has a task, and one that the run does not have is skipped. Retries, time limit and Dask connection are as
-    in the project's own DAGs, unless the DAG or the group says otherwise.
+    The tasks are the stages of the config as it is when the DAG is parsed. If a template or an XCom may decide them,
+    each stage of any strategy has a task, and one that the run does not have is skipped. Retries, time limit and Dask
+    connection are as in the project's own DAGs, unless the DAG or the group says otherwise.
     """
 
     def __init__(
