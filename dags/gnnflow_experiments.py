@@ -19,7 +19,7 @@ from airflow.sdk import DAG
 from gnnflow.config.experiments import Experiment, PlannedRun, read_experiment
 from gnnflow.graph.errors import ConfigError
 from gnnflow_airflow.broken import BrokenDag
-from gnnflow_airflow.build import default_args, prepare_options, stage_options
+from gnnflow_airflow.build import default_args
 from gnnflow_airflow.compare import CompareOperator
 from gnnflow_airflow.grid import Grid, run_id, shared_id
 from gnnflow_airflow.prepare import PrepareOperator
@@ -42,7 +42,7 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
         tags=["gnnflow", "experiment"],
     ) as dag:
         grid, told = Grid(experiment), {"rows": [asdict(row) for row in experiment.rows], "digest": experiment.digest}
-        options = stage_options() | ({"pool": POOL} if POOL else {})
+        options = {"pool": POOL} if POOL else {}
         prepares = [
             PrepareOperator(
                 task_id=run_id(run),
@@ -51,7 +51,7 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
                 values=run.values,
                 source=experiment.source,
                 experiment=told,
-                **prepare_options(),
+                retries=0,
             )
             for run in experiment.runs
         ]

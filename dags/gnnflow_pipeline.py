@@ -15,7 +15,7 @@ from pathlib import Path
 from airflow.sdk import DAG, Asset
 
 from gnnflow.config.stages import every_stage
-from gnnflow_airflow.build import default_args, prepare_options, stage_tasks
+from gnnflow_airflow.build import default_args, pipeline_tasks
 from gnnflow_airflow.form import form_params
 from gnnflow_airflow.prepare import PrepareOperator
 from gnnflow_airflow.reading import list_yaml_files
@@ -32,9 +32,8 @@ with DAG(
     tags=["gnnflow"],
     dagrun_timeout=timedelta(days=7),
 ) as dag:
-    prepare = PrepareOperator(task_id="prepare", configs=FOLDER, **prepare_options())
-    tasks = stage_tasks(every_stage(), config="{{ ti.xcom_pull(task_ids='prepare') }}", trigger_rule="none_failed")
+    prepare = PrepareOperator(task_id="prepare", configs=FOLDER, retries=0)
+    tasks = pipeline_tasks(prepare, every_stage())
     # One asset for every run; an event's extra names the predictions. An alias would make one asset for each URI, and
     # Airflow fails a task if two runs of one config make the same asset at the same time.
     tasks["run"].outlets.append(Asset("gnnflow_pipeline/predictions"))
-    prepare >> next(iter(tasks.values()))

@@ -6,7 +6,6 @@ other: its record names its tables, and its tables stay as they were.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from gnnflow.config.deployment import anchored, refuse_unusable
 from gnnflow.config.environment import escape
 from gnnflow.config.experiments import Experiment, read_experiment
 from gnnflow.config.loading import PartialConfig, read_values, refuse_experiment, workspace_of
+from gnnflow.config.plain import plain_values
 from gnnflow.config.yaml_text import read_yaml
 from gnnflow.graph.errors import ConfigError
 from gnnflow.stages.first_look import refuse_first
@@ -101,7 +101,7 @@ class Given:
             held = self.config.model_dump(mode="json")
             return {name: value for name, value in held.items() if name in self.config.model_fields_set}
         if isinstance(self.config, Mapping):
-            return json.loads(json.dumps(dict(self.config), default=_refuse_value))
+            return plain_values(self.config)
         if isinstance(self.config, str | os.PathLike):
             return read_yaml(read_text(self.uri), source=self.uri)
         raise ConfigError(
@@ -150,18 +150,6 @@ def _place_of(table: Any, workspace: Workspace, *, where: str) -> str:
         f"a {type(table).__name__} is not a table",
         where=where,
         fix="Give a path, a URL, or a table of pandas, Polars, DuckDB or Arrow (a lazy one after it is collected).",
-    )
-
-
-def _refuse_value(value: Any) -> Any:
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if hasattr(value, "tolist"):  # a number of NumPy
-        return value.tolist()
-    raise ConfigError(
-        f"a {type(value).__name__} is not a value of a config",
-        where="config",
-        fix="Write numbers, text, lists and maps; give tables as nodes= and edges=.",
     )
 
 

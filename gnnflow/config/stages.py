@@ -8,7 +8,7 @@ work function. Work is named, not imported, so reading the table is as light as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -187,9 +187,14 @@ def run_chain(config: Config) -> tuple[str, ...]:
 
 
 def retraining_chain(config: Config) -> tuple[str, ...]:
-    """Return the stages of a retraining run: guards right after ingest, publication and scoring at the end."""
-    ingest, *rest = stages_of(config)
-    return (ingest, "guards", *rest, "run", "publish", "score")
+    """Return the stages of a retraining run."""
+    return with_publication(run_chain(config))
+
+
+def with_publication(chain: Sequence[str]) -> tuple[str, ...]:
+    """Return the stages of runs with guards right after the first, and publication and scoring at the end."""
+    ingest, *rest = chain
+    return (ingest, "guards", *rest, "publish", "score")
 
 
 def every_stage() -> tuple[str, ...]:

@@ -12,21 +12,21 @@ from airflow.sdk import chain
 from gnnflow_airflow.stages import operator_of
 
 if TYPE_CHECKING:
+    from gnnflow_airflow.prepare import PrepareOperator
     from gnnflow_airflow.stage import StageOperator
 
 
 def default_args() -> dict[str, Any]:
-    """Return the default arguments of tasks: retries, which resume, and a time limit in case a cluster is lost."""
+    """Return the default arguments of tasks: retries, which resume, a time limit in case a cluster is lost, a cluster.
+
+    They come from the environment, and count where neither a DAG nor a group of tasks says otherwise.
+    """
     return {
         "retries": int(os.environ.get("GNNFLOW_RETRIES", "2")),
         "retry_delay": timedelta(seconds=float(os.environ.get("GNNFLOW_RETRY_SECONDS", "30"))),
         "execution_timeout": timedelta(hours=float(os.environ.get("GNNFLOW_STAGE_HOURS", "24"))),
+        **stage_options(),
     }
-
-
-def prepare_options() -> dict[str, Any]:
-    """Return the options of the first tasks: no retry helps a wrong config, and stages go to GNNFLOW_DASK_CONN_ID."""
-    return {"retries": 0, "dask_conn_id": stage_options()["dask_conn_id"]}
 
 
 def stage_options() -> dict[str, Any]:
@@ -39,6 +39,16 @@ def stage_options() -> dict[str, Any]:
 
 def stage_tasks(stages: Iterable[str], **options: Any) -> dict[str, StageOperator]:
     """Return a chain with one task per stage. options: for every operator."""
-    tasks = {stage: operator_of(stage)(task_id=stage, **{**stage_options(), **options}) for stage in stages}
+    tasks = {stage: operator_of(stage)(task_id=stage, **options) for stage in stages}
     chain(*tasks.values())
     return tasks
+
+
+def pipeline_tasks(prepare: PrepareOperator, stages: Iterable[str], **options: Any) -> dict[str, StageOperator]:
+    """Return a chain with one task per stage, of the config that a first task prepares. options: for every operator.
+
+    A stage that the config's run does not have is skipped, and the ones after it run all the same; but where the first
+    task is skipped, all are. Hence the rule, and hence each has the first task as an upstream.
+    """
+    rule = {"trigger_rule": "none_failed_min_one_success"}
+    return stage_tasks(stages, **{**rule, **options, "config": prepare.output})

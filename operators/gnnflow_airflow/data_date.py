@@ -64,7 +64,7 @@ def data_date(context: Context) -> DataDate:
             fix="Use letters, digits and . _ : + = | - in keys of partitions.",
         )
     if typed := context["params"].get(PARAM):
-        return DataDate(_moment(typed), "param date", key)
+        return DataDate(read_moment(typed, where=PARAM), "param date", key)
     origins = {"logical date": context.get("logical_date"), "date of the partition": context.get("partition_date")}
     for origin, moment in origins.items():
         if moment is not None:
@@ -72,12 +72,13 @@ def data_date(context: Context) -> DataDate:
     return DataDate(context["dag_run"].run_after, "time of the run", key)
 
 
-def _moment(typed: Any) -> datetime:
+def read_moment(typed: Any, *, where: str) -> datetime:
+    """Return the time that a text names, in UTC unless it says otherwise. Raises ConfigError for another text."""
     try:
         moment = datetime.fromisoformat(str(typed).strip())
     except ValueError:
         raise ConfigError(
-            f"{typed!r} is not a date", where=PARAM, fix="Write it as 2026-01-31, or with a time as 2026-01-31T06:00."
+            f"{typed!r} is not a date", where=where, fix="Write it as 2026-01-31, or with a time as 2026-01-31T06:00."
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

@@ -16,19 +16,20 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from gnnflow.config import Config
+    from gnnflow_airflow.reading import ConfigSource
 
 
 class PrepareOperator(BaseOperator):
     """Check a config and its tables, write it into its workspace and return its URI for the tasks that follow.
 
-    `config` is the path or URL of a YAML file, `values` are nested keys and values of the DAG's author; with neither,
-    the parameters of the run are the config, under the names of the trigger form. All are fully checked here, because
-    Airflow's API accepts keys that the form lacks. Environment variables are read into files and values, never into
-    parameters, overrides or workspace, which a person may type. source: the file that `values` come from: their
-    relative paths begin in its folder. experiment: data for the CompareOperator. Reads schemas and first rows of the
-    tables, and says all that would stop the run, as `gnnflow check` does. dask_conn_id: of the stages, whose devices
-    and libraries are then not looked for here. configs: the folder of the configs that the form offers. Fails without a
-    retry.
+    `config` is the path or URL of a YAML file, a dict, or YAML text. `values` are nested keys and values that the DAG's
+    file has read from another, the source: their relative paths begin in its folder. With neither, the parameters of
+    the run are the config, under the names of the trigger form. All are fully checked here, because Airflow's API
+    accepts keys that the form lacks. Environment variables are read into files and values, never into parameters,
+    dicts, texts, overrides or workspace, which a person may type. experiment: data for the CompareOperator. Reads
+    schemas and first rows of the tables, and says all that would stop the run, as `gnnflow check` does. dask_conn_id:
+    of the stages, whose devices and libraries are then not looked for here. configs: the folder of the configs that the
+    form offers.
     """
 
     template_fields: Sequence[str] = ("config", "overrides", "workspace")
@@ -36,7 +37,7 @@ class PrepareOperator(BaseOperator):
     def __init__(
         self,
         *,
-        config: str | None = None,
+        config: ConfigSource | None = None,
         values: Mapping[str, Any] | None = None,
         overrides: Sequence[str] = (),
         workspace: str | None = None,
@@ -89,7 +90,7 @@ class PrepareOperator(BaseOperator):
         from gnnflow_airflow.reading import config_of, read_chosen, read_config
 
         overrides, workspace = self.overrides, self.workspace
-        if self.config:
+        if self.config is not None:
             return read_config(self.config, overrides=overrides, workspace=workspace)
         if self.values is not None:
             return config_of(

@@ -4,28 +4,64 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from gnnflow.config import Config
 
+ConfigSource = str | os.PathLike[str] | Mapping[str, Any]
+"""A task's config: the path or URL of a YAML file, a dict, or YAML text."""
 
-def read_config(uri: str, *, overrides: Sequence[str] = (), workspace: str | None = None) -> Config:
-    """Return the config at a path or URL. Raises ConfigError or StorageError, with texts for users.
 
-    Variables are read only in the file, since overrides and workspace may come from a form.
+def read_config(
+    given: ConfigSource,
+    *,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    read: Callable[[str], str] | None = None,
+) -> Config:
+    """Return a task's config. Raises ConfigError or StorageError, with texts for users.
+
+    Variables are read only in a file, since all others may come from a form: values, YAML text, overrides, workspace.
+    read: a function that returns the text at a path or URL; by default `read_text`.
     """
     from gnnflow.config import load_config
     from gnnflow.config.loading import make_paths_absolute
     from gnnflow_airflow.service import as_service
 
+    if (values := given_values(given)) is not None:
+        return config_of(values, overrides=overrides, workspace=workspace)
     refuse_variables(overrides=overrides, workspace=workspace)
-    text = read_text(uri)
+    uri = os.fspath(cast("str", given))
+    text = (read or read_text)(uri)
     with as_service():
         config = load_config(text, overrides=overrides, workspace=workspace or None, source=uri)
     return make_paths_absolute(config)
+
+
+def given_values(given: object) -> dict[str, Any] | None:
+    """Return the values of a dict or of YAML text; None for the path or URL of a file.
+
+    YAML text has several lines or stands in braces, as no path does. Raises ConfigError for anything else.
+    """
+    from gnnflow.config.loading import refuse_experiment, values_of
+    from gnnflow.config.plain import plain_values
+    from gnnflow.graph.errors import ConfigError
+
+    if isinstance(given, Mapping):
+        return refuse_experiment(plain_values(given), source="config")
+    if isinstance(given, str) and ("\n" in given.strip() or given.lstrip().startswith("{")):
+        return values_of(given, source="config")
+    if isinstance(given, str | os.PathLike) and os.fspath(given).strip():
+        return None
+    found = "an empty text" if isinstance(given, str) else f"a {type(given).__name__}"
+    raise ConfigError(
+        f"{found} is not a config", where="config", fix="Give the path or URL of a YAML file, a dict, or YAML text."
+    )
 
 
 def config_of(

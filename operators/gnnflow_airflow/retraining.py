@@ -14,7 +14,7 @@ from gnnflow.config.messages import show
 from gnnflow.config.sections import GuardsConfig
 from gnnflow.config.stages import retraining_chain
 from gnnflow.graph.errors import ConfigError
-from gnnflow_airflow.build import default_args, prepare_options, stage_tasks
+from gnnflow_airflow.build import default_args, pipeline_tasks
 from gnnflow_airflow.data_date import PARAM, data_date, fill_in
 from gnnflow_airflow.prepare import PrepareOperator
 from gnnflow_airflow.reasons import REASON
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 FORCE = "force"
 _GUARDS = tuple(key for key in GuardsConfig.model_fields if key != "commands")
 _REASON = f"{{{{ (ti.xcom_pull(task_ids=task.task_id, key='{REASON}') or 'Its log says why.') | e }}}}"
-_CONFIG = "{{ ti.xcom_pull(task_ids='prepare') }}"
 
 
 class PrepareModelOperator(PrepareOperator):
@@ -124,14 +123,13 @@ def retraining_dag(model: RetrainedModel, *, dag_id: str, doc: str) -> DAG:
         },
         tags=["gnnflow", "model"],
     ) as dag:
-        prepare = PrepareModelOperator(task_id="prepare", model=model, **prepare_options())
+        prepare = PrepareModelOperator(task_id="prepare", model=model, retries=0)
         # A stage is skipped where the file was edited since this DAG was read; the ones after it run all the same.
-        tasks = stage_tasks(retraining_chain(config), config=_CONFIG, trigger_rule="none_failed")
+        tasks = pipeline_tasks(prepare, retraining_chain(config))
         tasks["ingest"].inlets.extend(graph)
         tasks["score"].outlets.append(Asset(f"{config.name}/predictions"))
-        prepare >> tasks["ingest"]
         if model.approval:
-            _ask(model.approval, tasks, alerts=file.alerts)
+            _ask(model.approval, tasks, config=prepare.output, alerts=file.alerts)
     return dag
 
 
@@ -167,13 +165,13 @@ def _check_clock(clock: CronTriggerTimetable, expression: str) -> None:
         ) from None
 
 
-def _ask(approval: Approval, tasks: Mapping[str, StageOperator], *, alerts: Sequence[str]) -> None:
+def _ask(approval: Approval, tasks: Mapping[str, StageOperator], *, config: Any, alerts: Sequence[str]) -> None:
     """Put the approval and the promotion between publication and scoring."""
     from gnnflow_airflow.promotion import PromoteOperator, PromotionApproval
 
     told = _mails(alerts, "waits for an answer", "It stands under Required Actions.")
     approve = PromotionApproval(task_id="approve", asked=approval, mails=told, retries=0)
-    promote = PromoteOperator(task_id="promote", config=_CONFIG, approval="approve")
+    promote = PromoteOperator(task_id="promote", config=config, approval="approve")
     tasks["publish"] >> approve >> promote >> tasks["score"]
 
 

@@ -20,10 +20,12 @@ from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow.sdk import Asset, BaseOperator, BaseOperatorLink
+from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from gnnflow.remote.task_log import SECONDS_BETWEEN
+from gnnflow_airflow.asset_events import tell_outlets
+from gnnflow_airflow.deferring import defers
 from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
 from gnnflow_airflow.metrics import count_done, count_failures
 from gnnflow_airflow.reasons import keep_reason
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Config
     from gnnflow_airflow.hook import DaskEndpoint
+    from gnnflow_airflow.reading import ConfigSource
     from gnnflow_airflow.submissions import Submission
     from gnnflow_airflow.trigger import StageTrigger
 
@@ -48,9 +51,10 @@ _STOPPED = "stopped; the next attempt resumes at the last finished task"
 class StageOperator(BaseOperator):
     """Run one stage and return its outcome: URIs and counts.
 
-    config: path or URL of a YAML file. overrides: `key.path=value`. workspace replaces the config's. The stage is
-    submitted to cluster_address or else to the Dask connection dask_conn_id, if one is given. poll_seconds: time
-    between progress lines. Fails without a retry if that cannot help (a bad config or table). Skips itself if the
+    config: path or URL of a YAML file, a dict, or YAML text. overrides: `key.path=value`. workspace replaces the
+    config's. The stage is submitted to cluster_address or else to the Dask connection dask_conn_id, if one is given.
+    deferrable: left out as `deferring.py` says. poll_seconds: time between progress lines. Assets in `outlets` get an
+    event for each new result. Fails without a retry if that cannot help (a bad config or table). Skips itself if the
     config's strategy has no such stage.
     """
 
@@ -62,12 +66,12 @@ class StageOperator(BaseOperator):
     def __init__(
         self,
         *,
-        config: str,
+        config: ConfigSource,
         overrides: Sequence[str] = (),
         workspace: str | None = None,
         dask_conn_id: str | None = None,
         cluster_address: str = "",
-        deferrable: bool = True,
+        deferrable: bool | None = None,
         poll_seconds: float = SECONDS_BETWEEN,
         **options: Any,
     ) -> None:
@@ -77,7 +81,7 @@ class StageOperator(BaseOperator):
         self.workspace = workspace
         self.dask_conn_id = dask_conn_id
         self.cluster_address = cluster_address
-        self.deferrable = deferrable
+        self.deferrable = defers(said=deferrable)
         self.poll_seconds = poll_seconds
         self.links: dict[str, str] = {}
         self.outcome: dict[str, Any] | None = None
@@ -314,9 +318,7 @@ class StageOperator(BaseOperator):
         self._link(context, PredictionsLink.xcom_key, self.outcome.get("predictions", ""))
         # assets carry the URIs and counts to the DAGs that wait for them
         extra = {key: self.outcome[key] for key in _EXTRA if key in self.outcome}
-        for outlet in self.outlets:
-            if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra.update(extra)
+        self.outlets: list[Any] = tell_outlets(context, self.outlets, extra)
         return self.outcome
 
     def _link(self, context: Context, key: str, uri: str) -> None:

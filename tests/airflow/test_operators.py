@@ -14,8 +14,7 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 
 from gnnflow.stages import pipeline
 from gnnflow_airflow.reasons import REASON
-from tests.airflow.running import TRAIN, Quiet, form_of, load, sync
-from tests.conftest import REPOSITORY
+from tests.airflow.running import TRAIN, Quiet, form_of, load
 from tests.small_graphs import graph_config, write_graph
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
@@ -189,22 +188,6 @@ def test_a_mapped_task_reads_its_own_link(monkeypatch):
     operator.execute_complete({"ti": MappedInstance(), "outlet_events": {}}, {"kind": "finished", "rows_out": 3})
     link = DashboardLink()
     assert link.get_link(operator, ti_key=None) == "http://second"
-
-
-def test_the_chain_of_the_docs_trains_though_a_stage_is_skipped(tmp_path, airflow_db):
-    write_graph(tmp_path)
-    file = tmp_path / "config.yaml"
-    file.write_text(yaml.safe_dump(graph_config(tmp_path, train={**TRAIN, "source": "store"}).model_dump(mode="json")))
-    page = (REPOSITORY / "docs" / "airflow.md").read_text().partition("## Operators in DAGs of your own")[2]
-    example = page.partition("```python\n")[2].partition("```")[0]
-    held = {}
-    exec(example.replace("s3://bucket/configs/fraud.yaml", str(file)), held)
-    run = sync(held["train"].dag).test()
-    assert {ti.task_id: ti.state for ti in run.get_task_instances()} == {
-        "ingest": "success",
-        "flat": "skipped",
-        "train": "success",
-    }
 
 
 # Stands for Airflow's own script, which cannot be imported again.
