@@ -16,8 +16,7 @@ from gnnflow.config import STAGES
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.graph.labels import is_bound
 from gnnflow.graph.run_facts import InferFacts
-from gnnflow.report.formats import metric_name
-from gnnflow.report.formats import score_cell
+from gnnflow.report.formats import metric_name, score_cell
 from gnnflow.storage.filesystem import absolute, exists, join, list_names
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.workspace import MANIFEST, RUN, VERSION, WEIGHTS
