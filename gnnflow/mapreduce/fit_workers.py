@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gnnflow
-from gnnflow.config import AddressCluster
+from gnnflow.config import AddressCluster, OwnCluster
 from gnnflow.graph.errors import ClusterError, GnnflowError
 from gnnflow.mapreduce.preflight import find_problems, refuse_unfit_scheduler
 from gnnflow.storage.filesystem import join
@@ -45,13 +45,15 @@ class _Told:
 
 
 class FitWorkers:
-    """The fit workers of a cluster that others started. Each is asked once, an unfit one again after some time.
+    """The fit workers of a cluster. Each is asked once, an unfit one again after some time.
 
     asked: how many there must be, what they offer, and how long they are waited for. marker: a file of the workspace,
     which a fit worker can read; empty where that is not asked. say: hears of unfit workers, once each.
     """
 
-    def __init__(self, client: Client, asked: AddressCluster, *, marker: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Client, asked: AddressCluster | OwnCluster, *, marker: str, say: Callable[[str], None]
+    ) -> None:
         self.client = client
         self.asked = asked
         self._marker = marker

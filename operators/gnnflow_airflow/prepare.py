@@ -69,7 +69,7 @@ class PrepareOperator(BaseOperator):
             context["ti"].xcom_push(key=EXPERIMENT, value=dict(self.experiment))
         try:
             config = self._read(context)
-            is_elsewhere = bool(self.dask_conn_id) or config.cluster.kind == "address"
+            is_elsewhere = bool(self.dask_conn_id) or config.cluster.is_elsewhere
             refuse_what_stops(config, is_elsewhere=is_elsewhere)
             uri = keep_config(config)
         except GnnflowError as error:
