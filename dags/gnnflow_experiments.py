@@ -19,7 +19,7 @@ from airflow.sdk import DAG
 from gnnflow.config.experiments import Experiment, PlannedRun, read_experiment
 from gnnflow.graph.errors import ConfigError
 from gnnflow_airflow.broken import BrokenDag
-from gnnflow_airflow.build import default_args, prepare_options, stage_options
+from gnnflow_airflow.build import connections, default_args, prepare_options, stage_options
 from gnnflow_airflow.compare import CompareOperator
 from gnnflow_airflow.grid import Grid, run_id, shared_id
 from gnnflow_airflow.prepare import PrepareOperator
@@ -88,6 +88,7 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
             runs=runs,
             workspace=experiment.runs[0].config.workspace,
             trigger_rule="all_done",
+            **connections(),
         )
         [dag.get_task(task) for task in runs.values()] >> compare
     return dag

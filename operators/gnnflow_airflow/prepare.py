@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from gnnflow_airflow.compare import EXPERIMENT
+from gnnflow_airflow.connected import connected
 from gnnflow_airflow.reasons import keep_reason
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ class PrepareOperator(BaseOperator):
     parameters, overrides or workspace, which a person may type. source: the file that `values` come from: their
     relative paths begin in its folder. experiment: data for the CompareOperator. Reads schemas and first rows of the
     tables, and says all that would stop the run, as `gnnflow check` does. dask_conn_id: of the stages, whose devices
-    and libraries are then not looked for here. configs: the folder of the configs that the form offers. Fails without a
-    retry.
+    and libraries are then not looked for here. storage_conn_id: as of the stages. configs: the folder of the configs
+    that the form offers. Fails without a retry.
     """
 
     template_fields: Sequence[str] = ("config", "overrides", "workspace")
@@ -43,6 +44,7 @@ class PrepareOperator(BaseOperator):
         experiment: Mapping[str, Any] | None = None,
         source: str = "",
         dask_conn_id: str | None = None,
+        storage_conn_id: str | None = None,
         configs: str = "",
         **options: Any,
     ) -> None:
@@ -54,11 +56,12 @@ class PrepareOperator(BaseOperator):
         self.experiment = experiment
         self.source = source
         self.dask_conn_id = dask_conn_id
+        self.storage_conn_id = storage_conn_id
         self.configs = configs
 
     def execute(self, context: Context) -> str:
         """Return the URI of the config's copy in the workspace."""
-        with keep_reason(context):
+        with keep_reason(context), connected(self.dask_conn_id, self.storage_conn_id):
             return self._prepare(context)
 
     def _prepare(self, context: Context) -> str:
@@ -78,8 +81,8 @@ class PrepareOperator(BaseOperator):
         return uri
 
     def _read(self, context: Context) -> Config:
-        from gnnflow_airflow.form import CONFIG, nested
-        from gnnflow_airflow.reading import config_of, read_chosen, read_config
+        from gnnflow_airflow.form import CONFIG, PRESET, nested
+        from gnnflow_airflow.reading import config_of, read_chosen, read_config, refuse_own_cluster
 
         overrides, workspace = self.overrides, self.workspace
         if self.config:
@@ -91,4 +94,5 @@ class PrepareOperator(BaseOperator):
         params = context["params"]
         name = params.get(CONFIG)
         chosen = read_chosen(name, folder=self.configs) if name else None
+        refuse_own_cluster(nested({**params, CONFIG: None, PRESET: None}))
         return config_of(nested(params, chosen=chosen), overrides=overrides, workspace=workspace)

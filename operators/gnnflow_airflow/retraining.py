@@ -14,7 +14,7 @@ from gnnflow.config.messages import show
 from gnnflow.config.sections import GuardsConfig
 from gnnflow.config.stages import retraining_chain
 from gnnflow.graph.errors import ConfigError
-from gnnflow_airflow.build import default_args, prepare_options, stage_tasks
+from gnnflow_airflow.build import connections, default_args, prepare_options, stage_tasks
 from gnnflow_airflow.data_date import PARAM, data_date, fill_in
 from gnnflow_airflow.prepare import PrepareOperator
 from gnnflow_airflow.reasons import REASON
@@ -173,7 +173,7 @@ def _ask(approval: Approval, tasks: Mapping[str, StageOperator], *, alerts: Sequ
 
     told = _mails(alerts, "waits for an answer", "It stands under Required Actions.")
     approve = PromotionApproval(task_id="approve", asked=approval, mails=told, retries=0)
-    promote = PromoteOperator(task_id="promote", config=_CONFIG, approval="approve")
+    promote = PromoteOperator(task_id="promote", config=_CONFIG, approval="approve", **connections())
     tasks["publish"] >> approve >> promote >> tasks["score"]
 
 

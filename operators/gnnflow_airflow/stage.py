@@ -24,6 +24,7 @@ from airflow.sdk import Asset, BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from gnnflow.remote.task_log import SECONDS_BETWEEN
+from gnnflow_airflow.connected import access_in_use, connected
 from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
 from gnnflow_airflow.reasons import keep_reason
 from gnnflow_airflow.service import as_service
@@ -48,7 +49,9 @@ class StageOperator(BaseOperator):
     """Run one stage and return its outcome: URIs and counts.
 
     config: path or URL of a YAML file. overrides: `key.path=value`. workspace replaces the config's. The stage is
-    submitted to cluster_address or else to the Dask connection dask_conn_id, if one is given. poll_seconds: time
+    submitted to cluster_address or else to the Dask connection dask_conn_id, if one is given. storage_conn_id: an AWS,
+    Google Cloud or Azure connection whose credentials open the URLs of its kind; by default the one that the Dask
+    connection names, if any. poll_seconds: time
     between progress lines. Fails without a retry if that cannot help (a bad config or table). Skips itself if the
     config's strategy has no such stage.
     """
@@ -65,6 +68,7 @@ class StageOperator(BaseOperator):
         overrides: Sequence[str] = (),
         workspace: str | None = None,
         dask_conn_id: str | None = None,
+        storage_conn_id: str | None = None,
         cluster_address: str = "",
         deferrable: bool = True,
         poll_seconds: float = SECONDS_BETWEEN,
@@ -75,6 +79,7 @@ class StageOperator(BaseOperator):
         self.overrides = list(overrides)
         self.workspace = workspace
         self.dask_conn_id = dask_conn_id
+        self.storage_conn_id = storage_conn_id
         self.cluster_address = cluster_address
         self.deferrable = deferrable
         self.poll_seconds = poll_seconds
@@ -85,7 +90,7 @@ class StageOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage here, or submit it to the cluster and defer."""
-        with as_service(), keep_reason(context):
+        with as_service(), keep_reason(context), self._connected():
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
@@ -106,7 +111,7 @@ class StageOperator(BaseOperator):
         self, context: Context, event: dict[str, Any], losses: int = 0, marker: str = ""
     ) -> dict[str, Any]:
         """Continue after the submission's last event: return its outcome, fail, or submit it again if it was lost."""
-        with keep_reason(context):
+        with keep_reason(context), self._connected():
             return self._complete(context, event, losses, marker)
 
     def _complete(self, context: Context, event: dict[str, Any], losses: int, marker: str) -> dict[str, Any]:
@@ -155,7 +160,13 @@ class StageOperator(BaseOperator):
         """Return the datasets read and written, with their rows and columns; None before the stage is done."""
         from gnnflow_airflow.lineage import lineage_of
 
-        return lineage_of(self.stage, self._read_config(), self.outcome) if self.outcome else None
+        if not self.outcome:
+            return None
+        with self._connected():
+            return lineage_of(self.stage, self._read_config(), self.outcome)
+
+    def _connected(self) -> contextlib.AbstractContextManager[None]:
+        return connected(self.dask_conn_id, self.storage_conn_id)
 
     def _begin(self, context: Context, config: Config) -> None:
         """Announce the work before it begins; by default there is nothing to say."""
@@ -170,13 +181,14 @@ class StageOperator(BaseOperator):
             raise AirflowFailException(str(error)) from None
 
     def _endpoint(self, config: Config) -> DaskEndpoint | None:
+        from gnnflow.config import AddressCluster
         from gnnflow_airflow.hook import DaskEndpoint, DaskHook
 
         if self.cluster_address:
             return DaskEndpoint(self.cluster_address)
         if self.dask_conn_id:
             return DaskHook(self.dask_conn_id).get_conn()
-        return DaskEndpoint(config.cluster.address) if config.cluster.kind == "address" else None
+        return DaskEndpoint(config.cluster.address) if isinstance(config.cluster, AddressCluster) else None
 
     def _run_here(self, config: Config) -> dict[str, Any]:
         from gnnflow.graph.errors import ClusterError, GnnflowError
@@ -223,7 +235,10 @@ class StageOperator(BaseOperator):
         from gnnflow_airflow import submissions
 
         marker = self._mark(config)
-        new = submissions.Submission.new(self.stage, config.model_dump(mode="json"), marker=marker)
+        access = access_in_use(self.storage_conn_id, endpoint)
+        new = submissions.Submission.new(
+            self.stage, config.model_dump(mode="json"), marker=marker, asked=endpoint.asked, access=access
+        )
         store = context.get("task_state_store")
         earlier = store.get(_STATE_KEY) if store is not None else None
 
@@ -267,6 +282,7 @@ class StageOperator(BaseOperator):
             stage=submission.stage,
             config=submission.config,
             marker=submission.marker,
+            storage_conn_id=self.storage_conn_id,
             address=self.cluster_address or ("" if self.dask_conn_id else endpoint.address),
             dask_conn_id=None if self.cluster_address else self.dask_conn_id,
             seconds=self.poll_seconds,

@@ -1,4 +1,4 @@
-"""A cluster that a config names by its class: it starts, runs tasks on fit workers and is closed, or says what is wrong."""
+"""A cluster that a config names by its class: it runs tasks on fit workers and is closed, or says what is wrong."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import time
 import pytest
 
 from gnnflow.cluster import Cluster
-from gnnflow.config import OwnCluster
+from gnnflow.config import OwnCluster, load_config
 from gnnflow.graph.errors import ClusterError, ConfigError, Interrupted
 from gnnflow.mapreduce.own_cluster import cluster_class
+from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
 
 HERE = "tests.mapreduce.test_own_cluster"
@@ -77,11 +78,27 @@ def wait_until(is_so):
         time.sleep(0.01)
 
 
+def sections_of_the_docs():
+    """Return the sections `cluster` that the page shows, by their kinds."""
+    page = (REPOSITORY / "docs" / "clusters.md").read_text()
+    found = [load_config(f"name: it\ngraph: {{nodes: n, edges: e}}\n{block}") for block in fenced(page)]
+    return {config.cluster.kind: config.cluster for config in found}
+
+
+def fenced(page):
+    return re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+
+
+def test_the_examples_of_the_docs_are_configs():
+    kinds = {"address", "dask_jobqueue:SLURMCluster", "dask_kubernetes.operator:KubeCluster", "coiled:Cluster"}
+    assert set(sections_of_the_docs()) == kinds | {"distributed:LocalCluster"}
+
+
 @pytest.mark.distributed
 @pytest.mark.filterwarnings("default")
 def test_a_cluster_starts_with_its_options_scales_finds_fit_workers_and_is_closed(tmp_path):
     said = []
-    config = OwnCluster(kind="distributed:LocalCluster", options=LOCAL, workers=2)
+    config = sections_of_the_docs()["distributed:LocalCluster"]
     with Cluster(config, workspace=str(tmp_path), say=said.append) as cluster:
         found = list(cluster.run(process, range(8)))
         started = cluster.dask_client().cluster
@@ -99,9 +116,9 @@ def test_a_cluster_starts_with_its_options_scales_finds_fit_workers_and_is_close
 @pytest.mark.filterwarnings("default")
 def test_a_cluster_is_closed_though_the_process_ends_next():
     """Workers of this machine end with the process; those of a queue or a cloud would stay."""
-    with pytest.raises(Interrupted), Cluster(OwnCluster(kind="distributed:LocalCluster", options=LOCAL)) as cluster:
-        started = cluster.dask_client().cluster
-        raise Interrupted(2)
+    cluster = Cluster(OwnCluster(kind="distributed:LocalCluster", options=LOCAL))
+    started = cluster.dask_client().cluster
+    cluster.__exit__(Interrupted, Interrupted(2), None)
     assert started.status.name == "closed"
 
 
