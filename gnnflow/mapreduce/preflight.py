@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import gnnflow
 from gnnflow.graph.errors import ClusterError
-from gnnflow.storage.access import hold
+from gnnflow.storage.access import hold, release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -130,7 +130,11 @@ async def _problems(client: Client, worker: str, marker: str, access: Access | N
     if access is not None:
         await _run(client, worker, hold, access)
     unseen: Any = await _run(client, worker, _by_value(_look_at), marker) if marker else ""
-    return [f"does not see the workspace ({unseen or _NO_REPORT})"] if unseen != "" else []
+    if unseen == "":
+        return []
+    if access is not None:
+        await _run(client, worker, release, access.name)
+    return [f"does not see the workspace ({unseen or _NO_REPORT})"]
 
 
 async def _run(client: Client, worker: str, function: Callable[..., Any], *given: Any) -> Any:

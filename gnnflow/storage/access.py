@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "GNNFLOW_STORAGE_CREDENTIALS"
 """Holds what a process inherits. A config may not read it: its name looks like a secret's."""
-_LEAST_MASKED = 6  # characters; a shorter value is a region or a number
+_SECRET = re.compile("key|secret|token|password|connection_string")
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,18 @@ def narrowed(access: Access, name: str, content: Any) -> Access:
 
 def mask_credentials(text: str) -> str:
     """Return a text without the credentials that this process holds."""
-    for each in _HELD.values():
-        for secret in _texts(each.options):
-            if len(secret) >= _LEAST_MASKED:
-                text = text.replace(secret, "...")
+    for secret in {secret for each in _HELD.values() for secret in _secrets(each.options)}:
+        text = text.replace(secret, "...")
     return text
+
+
+def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts of options whose names are those of secrets."""
+    for name, value in options.items():
+        if _SECRET.search(name):
+            yield from filter(None, _texts(value))
+        elif isinstance(value, dict):
+            yield from _secrets(value)
 
 
 def _is_in(uri: str, place: str) -> bool:

@@ -286,21 +286,6 @@ def test_workers_of_a_shared_cluster_have_the_credentials_for_the_stage_and_no_l
         assert not [each for each in texts_of(stored.workspace) if SECRET.encode() in each]
 
 
-def test_credentials_on_workers_open_the_buckets_of_the_config_alone():
-    whole = access.Access("connection c", ("s3://", "s3a://"), {"secret": SECRET})
-    content = {"workspace": "s3://runs/a", "graph": {"nodes": {"x": "s3://tables/x.parquet"}, "edges": "/local"}}
-    assert access.narrowed(whole, "gnnflow-ingest-1", content) == access.Access(
-        "gnnflow-ingest-1", ("s3://runs", "s3://tables"), {"secret": SECRET}
-    )
-    access.hold(access.narrowed(whole, "it", content))
-    try:
-        assert access.options_of("s3://runs/b") == {"secret": SECRET}
-        assert access.options_of("s3://runs-of-others/b") == {}
-        assert access.mask_credentials(f"denied: {SECRET}") == "denied: ..."
-    finally:
-        access.release("it")
-
-
 def test_a_storage_connection_of_another_kind_fails_without_a_retry(monkeypatch):
     set_connection(monkeypatch, "store", conn_type="http")
     with pytest.raises(AirflowFailException, match="not of an object store"), connected(storage_conn_id="store"):
