@@ -61,6 +61,8 @@ class DaskHook(BaseHook):
 
         Return whether stages can run there, and a message. A cluster without any worker is good: it may scale.
         """
+        from airflow.sdk.exceptions import AirflowException
+
         from gnnflow.graph.errors import GnnflowError
         from gnnflow_airflow.connected import connected
 
@@ -68,7 +70,7 @@ class DaskHook(BaseHook):
             endpoint = self.get_conn()
             with connected(self.dask_conn_id):
                 return _test(endpoint)
-        except (GnnflowError, ValueError, OSError) as error:
+        except (AirflowException, GnnflowError, ValueError, OSError) as error:
             return False, str(error)
 
 
