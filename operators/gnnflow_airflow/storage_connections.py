@@ -19,8 +19,6 @@ from gnnflow.storage.access import Access
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-_GOOGLE_OLD_PREFIX = "extra__google_cloud_platform__"
-
 
 def name_of(conn_id: str) -> str:
     """Return the name under which a connection's access is held."""
@@ -43,7 +41,7 @@ def access_of(connection: Connection) -> Access:
 
 def _aws(connection: Connection) -> dict[str, Any]:
     """Return the options of s3fs."""
-    extra = {key: value for key, value in connection.extra_dejson.items() if value not in (None, "", {})}
+    extra = _extra(connection)
     service = (extra.get("service_config") or {}).get("s3") or {}
     client = {
         "region_name": extra.get("region_name"),
@@ -69,7 +67,7 @@ def _aws_keys(connection: Connection, left: set[str]) -> dict[str, Any]:
 
 def _google(connection: Connection) -> dict[str, Any]:
     """Return the options of gcsfs; without a key it finds the machine's own credentials."""
-    extra = {key.removeprefix(_GOOGLE_OLD_PREFIX): value for key, value in connection.extra_dejson.items() if value}
+    extra = _extra(connection)
     if left := set(extra) - {"keyfile_dict", "key_path", "project", "num_retries", "scope"}:
         raise _unknown(connection, left, fix="Give a key: keyfile_dict or key_path.")
     token = extra.get("keyfile_dict")
@@ -82,21 +80,26 @@ def _google(connection: Connection) -> dict[str, Any]:
 
 def _azure(connection: Connection) -> dict[str, Any]:
     """Return the options of adlfs: a key of the account, or a client with its secret."""
-    extra = connection.extra_dejson
-    known = {"connection_string", "sas_token", "shared_access_key", "tenant_id", "account_url", "account_name"}
-    if left := {key for key, value in extra.items() if value} - known:
+    extra = _extra(connection)
+    if text := extra.get("connection_string"):
+        return {"connection_string": text}
+    direct = {key: extra.get(key) for key in ("account_name", "account_host", "sas_token", "tenant_id")}
+    if left := set(extra) - {*direct, "account_key", "shared_access_key"}:
         raise _unknown(connection, left, fix="Give a key, a connection_string, a sas_token or a tenant_id.")
-    address = extra.get("account_url") or connection.host or ""
-    account = extra.get("account_name") or address.removeprefix("https://").partition(".")[0]
-    if tenant := extra.get("tenant_id"):
-        client = {"client_id": connection.login, "client_secret": connection.password, "tenant_id": tenant}
-        return {"account_name": account, **client}
-    return {
-        "account_name": account or connection.login,
-        "account_key": extra.get("shared_access_key") or connection.password,
-        "connection_string": extra.get("connection_string"),
-        "sas_token": extra.get("sas_token"),
-    }
+    host = (connection.host or "").rpartition("://")[2].partition(".")[0]
+    if direct["tenant_id"]:
+        keys = {"client_id": connection.login, "client_secret": connection.password}
+    else:
+        host = host or connection.login or ""
+        keys = {"account_key": extra.get("account_key") or extra.get("shared_access_key") or connection.password}
+    return {**direct, **keys, "account_name": direct["account_name"] or host}
+
+
+def _extra(connection: Connection) -> dict[str, Any]:
+    """Return the keys of a connection's extra that have a value; older forms put the type before a name."""
+    prefix = f"extra__{connection.conn_type}__"
+    held = connection.extra_dejson.items()
+    return {key.removeprefix(prefix): value for key, value in held if value not in (None, "", {})}
 
 
 def _unknown(connection: Connection, keys: set[str], *, fix: str) -> ConfigError:
