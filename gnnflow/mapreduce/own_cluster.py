@@ -1,7 +1,7 @@
 """Starts a Dask cluster by its class (Kubernetes, SLURM, a cloud), and closes it.
 
 Any class does that has Dask's `scale`, `close` and `scheduler_address`. Its start may wait for a queue or for pods as
-long as it likes and cannot be interrupted, so it runs in a thread of its own, which closes what comes too late.
+long as it likes and cannot be interrupted, so it runs in another thread, which closes what comes too late.
 """
 
 from __future__ import annotations

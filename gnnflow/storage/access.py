@@ -1,4 +1,4 @@
-"""Credentials that a run brings to its object stores, held in memory by name and used for the places they open.
+"""Credentials that a run brings along, held in memory by name and used for the places they open.
 
 The environment of a process is the usual source, and storage libraries read it themselves. Credentials of a run (an
 Airflow connection's) are held here instead, for its time: never in a config, a file, a log, or an argument of a task.
@@ -98,7 +98,7 @@ def mask_credentials(text: str) -> str:
 
 
 def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts of options whose names are those of secrets."""
+    """Yield the texts of options with the names of secrets."""
     for name, value in options.items():
         if _SECRET.search(name):
             yield from filter(None, _texts(value))

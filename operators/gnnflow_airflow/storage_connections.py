@@ -1,6 +1,6 @@
 """Airflow's connections to object stores, in the words of fsspec's libraries: s3fs, gcsfs and adlfs.
 
-The keys are those of the providers' own documentation (Amazon, Google, Microsoft Azure). What only their hooks can do,
+The keys are named as in the providers' own documentation (Amazon, Google, Microsoft Azure). What only their hooks can do,
 such as assuming a role, needs the provider: Amazon's hook is used where it is installed. Anything else is refused,
 since dropping it would reach the store as somebody else.
 """

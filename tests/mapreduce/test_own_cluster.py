@@ -115,7 +115,7 @@ def test_a_cluster_starts_with_its_options_scales_finds_fit_workers_and_is_close
 @pytest.mark.distributed
 @pytest.mark.filterwarnings("default")
 def test_a_cluster_is_closed_though_the_process_ends_next():
-    """Workers of this machine end with the process; those of a queue or a cloud would stay."""
+    """Workers of this machine end with the process; workers of a queue or a cloud would stay."""
     cluster = Cluster(OwnCluster(kind="distributed:LocalCluster", options=LOCAL))
     started = cluster.dask_client().cluster
     cluster.__exit__(Interrupted, Interrupted(2), None)
