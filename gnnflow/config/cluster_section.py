@@ -111,9 +111,8 @@ class OwnCluster(OtherWorkers):
 
 def _tag(value: Any) -> str | None:
     """Return the tag of the union's member that reads a value: by default `local`; None for no mapping."""
-    if isinstance(value, Mapping):
-        return tag_of(value.get("kind", "local"), own=OWN_KIND)
-    return tag_of(value.kind, own=OWN_KIND) if isinstance(value, Section) and hasattr(value, "kind") else None
+    kind = value.get("kind", "local") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    return None if kind is None and not isinstance(value, Mapping) else tag_of(kind, own=OWN_KIND)
 
 
 ClusterConfig = Annotated[

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from gnnflow.config.own_code import own_module
 from gnnflow.graph.errors import ClusterError, GnnflowError, LayerError
@@ -43,6 +43,9 @@ def start_cluster(config: OwnCluster, stack: ExitStack, *, say: Callable[[str], 
         try:
             cluster.scale(config.workers)
             client: Client = started.enter_context(Client(cluster, timeout=_CLIENT_SECONDS))
+        except Exception as error:
+            raise _failed(config.kind, error) from error
+        try:
             client.wait_for_workers(config.workers, timeout=max(config.start_seconds, 0.1))
         except TimeoutError as error:
             there = len(client.scheduler_info(n_workers=-1)["workers"])
@@ -51,13 +54,11 @@ def start_cluster(config: OwnCluster, stack: ExitStack, *, say: Callable[[str], 
                 where="cluster",
                 fix="See why in its queue or its pods; or raise cluster.start_seconds, or lower cluster.workers.",
             ) from error
-        except Exception as error:
-            raise _failed(config.kind, error) from error
         stack.push(started.pop_all())
     return client
 
 
-def cluster_class(kind: str) -> Callable[..., Any]:
+def cluster_class(kind: str) -> type[Any]:
     """Return the class `package.module:Cluster`. Raises ClusterError where it is missing or starts no Dask cluster.
 
     Raises ConfigError, before anything is imported, where its module is not allowed here.
@@ -69,7 +70,7 @@ def cluster_class(kind: str) -> Callable[..., Any]:
     name = kind.partition(":")[2]
     found = getattr(module, name, None)
     if _is_cluster(found):
-        return found  # type: ignore[no-any-return]
+        return found
     own = sorted(each for each, value in vars(module).items() if _is_cluster(value))
     raise ClusterError(
         f"{kind!r} does not exist" if found is None else f"{kind!r} is not a class of Dask clusters",
@@ -78,11 +79,11 @@ def cluster_class(kind: str) -> Callable[..., Any]:
     )
 
 
-def _is_cluster(value: object) -> bool:
+def _is_cluster(value: object) -> TypeGuard[type[Any]]:
     return isinstance(value, type) and all(callable(getattr(value, name, None)) for name in _METHODS)
 
 
-def _made_in_time(made: Callable[..., Any], config: OwnCluster) -> Any:
+def _made_in_time(made: type[Any], config: OwnCluster) -> Any:
     """Return a cluster once its class has made it. Raises ClusterError where that fails or takes too long."""
     held: list[Any] = []
     over, lock = threading.Event(), threading.Lock()

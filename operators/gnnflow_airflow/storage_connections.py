@@ -1,7 +1,7 @@
 """Airflow's connections to object stores, in the words of fsspec's libraries: s3fs, gcsfs and adlfs.
 
-The keys are named as in the providers' own documentation (Amazon, Google, Microsoft Azure). What only their hooks can do,
-such as assuming a role, needs the provider: Amazon's hook is used where it is installed. Anything else is refused,
+The keys are named as in the providers' own documentation (Amazon, Google, Microsoft Azure). What only their hooks can
+do, such as assuming a role, needs the provider: Amazon's hook is used where it is installed. Anything else is refused,
 since dropping it would reach the store as somebody else.
 """
 
