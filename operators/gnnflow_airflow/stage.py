@@ -166,7 +166,7 @@ class StageOperator(BaseOperator):
             return lineage_of(self.stage, self._read_config(), self.outcome)
 
     def _connected(self) -> contextlib.AbstractContextManager[None]:
-        return connected(self.dask_conn_id, self.storage_conn_id)
+        return connected(None if self.cluster_address else self.dask_conn_id, self.storage_conn_id)
 
     def _begin(self, context: Context, config: Config) -> None:
         """Announce the work before it begins; by default there is nothing to say."""
