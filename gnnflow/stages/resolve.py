@@ -327,7 +327,7 @@ def _asks_for_cluster(config: Config) -> bool:
 
 
 def _cluster_text(cluster: ClusterConfig) -> str:
-    if cluster.kind == "synchronous":
+    if isinstance(cluster, SynchronousCluster):
         return "in this process"
     if isinstance(cluster, AddressCluster):
         return f"on the cluster at {cluster.address}"

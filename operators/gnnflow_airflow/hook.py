@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -61,8 +63,6 @@ class DaskHook(BaseHook):
 
         Return whether stages can run there, and a message. A cluster without any worker is good: it may scale.
         """
-        from airflow.sdk.exceptions import AirflowException
-
         from gnnflow.graph.errors import GnnflowError
         from gnnflow_airflow.connected import connected
 
@@ -90,12 +90,19 @@ def _test(endpoint: DaskEndpoint) -> tuple[bool, str]:
 async def _look(endpoint: DaskEndpoint, *, marker: str) -> tuple[bool, str]:
     """Return whether enough workers are fit, and a text."""
     from gnnflow.mapreduce.fit_workers import FitWorkers, asked_of
-    from gnnflow_airflow.submissions import connect
+    from gnnflow.storage.access import narrowed
+    from gnnflow_airflow.connected import access_in_use
+    from gnnflow_airflow.submissions import connect, new_name
 
     async with connect(endpoint.address, endpoint.security) as client:
         asked = asked_of({}, endpoint.address, endpoint.asked)
-        workers = FitWorkers(client, asked, marker=marker, say=lambda _: None)
-        fit, unfit = await workers.look(), workers.unfit_text()
+        whole = access_in_use(None, endpoint)
+        access = whole and narrowed(whole, new_name("test"), endpoint.workspace)
+        workers = FitWorkers(client, asked, marker=marker, say=lambda _: None, access=access)
+        try:
+            fit, unfit = await workers.look(), workers.unfit_text()
+        finally:
+            await workers.release()
     there = f"The scheduler {endpoint.address} answers; "
     if not fit and not unfit:
         return True, f"{there}it has no workers yet."
@@ -103,16 +110,23 @@ async def _look(endpoint: DaskEndpoint, *, marker: str) -> tuple[bool, str]:
     return not few, f"{there}{len(fit)} of its workers can run gnnflow's tasks{few}.{unfit}"
 
 
+def _security(tls: dict[str, str], conn_id: str) -> Security:
+    """Return TLS settings. Raises AirflowException where a file is not there or not given."""
+    from distributed import Security
+
+    missing = [key for key in _TLS_KEYS if not Path(tls.get(key, "")).is_file()]
+    if missing:
+        told = ", ".join(f"{key} ({tls.get(key) or 'not given'})" for key in missing)
+        raise AirflowException(f"connection {conn_id}: TLS needs files that are not here: {told}")
+    return Security(**tls, require_encryption=True)
+
+
 def _endpoint(connection: Connection) -> DaskEndpoint:
     extra = connection.extra_dejson
     host = connection.host or "localhost"
     scheme, _, rest = host.rpartition("://")
     tls = {key: value for key in _TLS_KEYS if (value := extra.get(key))}
-    security = None
-    if tls:
-        from distributed import Security
-
-        security = Security(**tls, require_encryption=True)
+    security = _security(tls, connection.conn_id) if tls else None
     return DaskEndpoint(
         f"{scheme or ('tls' if tls else 'tcp')}://{rest}:{connection.port or _PORT}",
         security,

@@ -57,10 +57,18 @@ def test_the_form_is_what_airflow_draws():
     assert set(drawn.extra_fields) == set(ours["conn-fields"])
 
 
-def test_all_fields_of_the_form_are_read(monkeypatch):
+def test_all_fields_of_the_form_are_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (ours,) = get_provider_info()["connection-types"]
     extra = {name: 3 if name == "workers" else f"{name}.pem" for name in ours["conn-fields"]}
     set_connection(monkeypatch, "it", conn_type="dask", host="there", extra=extra)
+    for name in ("tls_ca_file", "tls_client_cert"):
+        (tmp_path / f"{name}.pem").write_text("")
+    assert DaskHook("it").test_connection() == (
+        False,
+        "connection it: TLS needs files that are not here: tls_client_key (tls_client_key.pem)",
+    )
+    (tmp_path / "tls_client_key.pem").write_text("")
     found = DaskHook("it").get_conn()
     assert found.address == "tls://there:8786"
     assert found.security.tls_ca_file == "tls_ca_file.pem"
@@ -254,7 +262,7 @@ def test_a_stage_reaches_tables_and_workspace_with_the_connection_here_and_in_it
 
 
 @pytest.mark.s3
-def test_workers_of_a_shared_cluster_have_the_credentials_for_the_stage_and_no_longer(stored, tmp_path):
+def test_workers_of_a_shared_cluster_have_the_credentials_for_the_stage_and_no_longer(stored, tmp_path, monkeypatch):
     with foreign_cluster(tmp_path) as cluster:
         cluster.start_scheduler()
         cluster.start_worker("bare", modules=None)
@@ -277,6 +285,11 @@ def test_workers_of_a_shared_cluster_have_the_credentials_for_the_stage_and_no_l
             )
             outcome = task.execute({"ti": Quiet(), "outlet_events": {}})
             assert outcome["artifact"].startswith(stored.workspace)
+            extra = {"workspace": stored.workspace, "storage_conn_id": "store", "workers": 2}
+            set_connection(
+                monkeypatch, "dask", conn_type="dask", host="127.0.0.1", port=cluster.port, extra=json.dumps(extra)
+            )
+            assert DaskHook("dask").test_connection()[0]
             held = client.run(access.options_of, stored.workspace, workers=good)
             assert list(held.values()) == [{}, {}]
         said = "".join(cluster.log(name) for name in ("scheduler", "bare", "good", "other"))
