@@ -110,14 +110,14 @@ async def _look(endpoint: DaskEndpoint, *, marker: str) -> tuple[bool, str]:
     return not few, f"{there}{len(fit)} of its workers can run gnnflow's tasks{few}.{unfit}"
 
 
-def _security(tls: dict[str, str], conn_id: str) -> Security:
+def _security(tls: dict[str, str]) -> Security:
     """Return TLS settings. Raises AirflowException where a file is not there or not given."""
     from distributed import Security
 
     missing = [key for key in _TLS_KEYS if not Path(tls.get(key, "")).is_file()]
     if missing:
         told = ", ".join(f"{key} ({tls.get(key) or 'not given'})" for key in missing)
-        raise AirflowException(f"connection {conn_id}: TLS needs files that are not here: {told}")
+        raise AirflowException(f"TLS files of the Dask connection are not here: {told}")
     return Security(**tls, require_encryption=True)
 
 
@@ -126,7 +126,7 @@ def _endpoint(connection: Connection) -> DaskEndpoint:
     host = connection.host or "localhost"
     scheme, _, rest = host.rpartition("://")
     tls = {key: value for key in _TLS_KEYS if (value := extra.get(key))}
-    security = _security(tls, connection.conn_id) if tls else None
+    security = _security(tls) if tls else None
     return DaskEndpoint(
         f"{scheme or ('tls' if tls else 'tcp')}://{rest}:{connection.port or _PORT}",
         security,

@@ -66,7 +66,7 @@ def test_all_fields_of_the_form_are_read(tmp_path, monkeypatch):
         (tmp_path / f"{name}.pem").write_text("")
     assert DaskHook("it").test_connection() == (
         False,
-        "connection it: TLS needs files that are not here: tls_client_key (tls_client_key.pem)",
+        "TLS files of the Dask connection are not here: tls_client_key (tls_client_key.pem)",
     )
     (tmp_path / "tls_client_key.pem").write_text("")
     found = DaskHook("it").get_conn()
