@@ -362,8 +362,9 @@ def _cluster_text(run: ResolvedRun) -> str:
     chosen = cluster_for(run)
     if isinstance(chosen, SynchronousCluster):
         return "none: the work runs in this process"
-    is_started = not isinstance(chosen, AddressCluster)
-    return f"{chosen.kind}, {chosen.workers} workers" if is_started else f"{chosen.kind} {chosen.address}"
+    if isinstance(chosen, AddressCluster):
+        return f"{chosen.kind} {chosen.address}"
+    return f"{chosen.kind}, {chosen.workers} workers"
 
 
 def _kinds_of(config: Config) -> Iterator[str]:
