@@ -8,9 +8,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from gnnflow.config import LocalCluster, OwnCluster, SynchronousCluster
 from gnnflow.graph.errors import ClusterError, Interrupted
 from gnnflow.mapreduce.fit_workers import FitWorkers, marked
 from gnnflow.mapreduce.local_cluster import start_workers
+from gnnflow.mapreduce.own_cluster import start_cluster
 from gnnflow.mapreduce.schedulers import Dask, Synchronous, say_nothing
 
 if TYPE_CHECKING:
@@ -56,8 +58,11 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop what was started, unless the process ends next: its workers end with it, which takes no time."""
-        if kind is None or not issubclass(kind, Interrupted):
+        """Stop what was started, unless the process ends next: its workers end with it, which takes no time.
+
+        Workers elsewhere would stay, and cost.
+        """
+        if kind is None or not issubclass(kind, Interrupted) or self.config.is_elsewhere:
             self._stack.close()
 
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
@@ -69,7 +74,7 @@ class Cluster:
     @property
     def on_this_machine(self) -> bool:
         """True if all workers run on this machine, as the workers of a local cluster do."""
-        return self.config.kind != "address"
+        return not self.config.is_elsewhere
 
     def dask_client(self) -> Client | None:
         """Return the cluster's Dask client, starting or joining it first; None where tasks run in this process."""
@@ -84,12 +89,15 @@ class Cluster:
         if self._scheduler is None:
             if self._note:
                 self._say(self._note)
-            if self.config.kind == "synchronous":
+            if isinstance(self.config, SynchronousCluster):
                 self._scheduler = Synchronous()
-            elif self.config.kind == "local":
+            elif isinstance(self.config, LocalCluster):
                 self._scheduler = Dask(start_workers(self.config, self._stack, say=self._say), say=self._say)
             else:
-                client = _join(self.config, self._stack)
+                if isinstance(self.config, OwnCluster):
+                    client = start_cluster(self.config, self._stack, say=self._say)
+                else:
+                    client = _join(self.config, self._stack)
                 marker = self._stack.enter_context(marked(self._workspace)) if self._workspace else ""
                 fit = FitWorkers(client, self.config, marker=marker, say=self._say)
                 self._scheduler = Dask(client, fit=fit, say=self._say)

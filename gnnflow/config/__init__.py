@@ -7,7 +7,7 @@ configuration. `python -m gnnflow.config` prints the reference of every key.
 from __future__ import annotations
 
 from gnnflow.config.base import Section
-from gnnflow.config.cluster_section import AddressCluster, ClusterConfig, LocalCluster, SynchronousCluster
+from gnnflow.config.cluster_section import AddressCluster, ClusterConfig, LocalCluster, OwnCluster, SynchronousCluster
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.loading import config_from_dict, load_config
 from gnnflow.config.model_section import (
@@ -133,6 +133,7 @@ __all__ = [
     "NeighborsConfig",
     "NoSampling",
     "NodeTask",
+    "OwnCluster",
     "OwnLayerConfig",
     "OwnLoss",
     "PGNNConfig",

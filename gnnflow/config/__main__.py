@@ -40,8 +40,8 @@ spaces or commas.
 
 - `GNNFLOW_SERVICE`: `1` says that this process serves others. Airflow's tasks and the chart's pods set it.
 - `GNNFLOW_WORKSPACE`: the workspace of configs that name none.
-- `GNNFLOW_MODULES`: packages whose layer classes `model.kind` and a saved model, and whose losses `train.loss.kind` may
-  import. Unset: all on the command line, none in a service.
+- `GNNFLOW_MODULES`: packages whose layer classes `model.kind` and a saved model, whose losses `train.loss.kind`, and
+  whose Dask clusters `cluster.kind` may import. Unset: all on the command line, none in a service.
 - `GNNFLOW_ENV_ALLOW`: what `${VAR}` may read: names, and prefixes such as `TEAM_*`. Unset: all on the command line but
   names that look like secrets, `GNNFLOW_*` in a service.
 - `GNNFLOW_ALLOWED_URLS`: prefixes of tables and workspaces, such as `s3://bucket/` or `/data`. Unset: all on the
@@ -50,7 +50,7 @@ spaces or commas.
 
 A variable whose name looks like a secret (`…SECRET…`, `…PASSWORD…`, `…TOKEN…`, `AWS_…KEY…` and the like) is read only
 where its whole name is listed in `GNNFLOW_ENV_ALLOW`. URLs with a user, a password, a token or a signed query are
-refused, and masked in messages. In a service, and with `cluster.kind: address`, relative
+refused, and masked in messages. In a service, and on a cluster elsewhere, relative
 local paths are made absolute when the config is read, in the folder of the process that reads it.
 """
 _TYPE_NAMES: dict[Any, str] = {

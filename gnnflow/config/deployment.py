@@ -7,7 +7,7 @@ a service allows less than a command line, whose user could do everything withou
 |---|---|---|---|
 | GNNFLOW_SERVICE | 1: this process serves others | - | - |
 | GNNFLOW_WORKSPACE | the workspace of configs that name none | runs | runs |
-| GNNFLOW_MODULES | packages whose layer classes and losses may be imported | all | none |
+| GNNFLOW_MODULES | packages whose layers, losses, clusters may be imported | all | none |
 | GNNFLOW_ENV_ALLOW | variables that `${VAR}` may read: names, and prefixes as NAME_* | all but secrets | GNNFLOW_* |
 | GNNFLOW_ALLOWED_URLS | prefixes of tables and workspaces | all | local paths and object stores |
 | GNNFLOW_DASK_ADDRESS | the scheduler that cluster.address may name in a service | - | none |

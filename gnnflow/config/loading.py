@@ -187,9 +187,11 @@ def _apply_deployment(config: Config, deployment: Deployment) -> Config:
         deployment.check_module(config.neighbors.kind, where="neighbors.kind")
     if ":" in config.train.loss.kind:
         deployment.check_module(config.train.loss.kind, where="train.loss.kind")
+    if ":" in config.cluster.kind:
+        deployment.check_module(config.cluster.kind, where="cluster.kind")
     if isinstance(config.cluster, AddressCluster):
         deployment.check_scheduler(config.cluster.address, where="cluster.address")
-    if deployment.service or isinstance(config.cluster, AddressCluster):
+    if deployment.service or config.cluster.is_elsewhere:
         config = make_paths_absolute(config)
     for where, uri in _locations(config).items():
         deployment.check_location(uri, where=where)

@@ -9,26 +9,32 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import gnnflow
-from gnnflow.config import AddressCluster
+from gnnflow.config import AddressCluster, OwnCluster
 from gnnflow.graph.errors import ClusterError, GnnflowError
 from gnnflow.mapreduce.preflight import find_problems, refuse_unfit_scheduler
+from gnnflow.storage.access import release
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.writing import remove_file, write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from distributed import Client
+
+    from gnnflow.storage.access import Access
 
 
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 5.0, 300.0  # until an unfit worker is asked again: while too few are fit, and otherwise
 _LISTED = 20
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def never() -> bool:
@@ -45,17 +51,27 @@ class _Told:
 
 
 class FitWorkers:
-    """The fit workers of a cluster that others started. Each is asked once, an unfit one again after some time.
+    """The fit workers of a cluster. Each is asked once, an unfit one again after some time.
 
     asked: how many there must be, what they offer, and how long they are waited for. marker: a file of the workspace,
-    which a fit worker can read; empty where that is not asked. say: hears of unfit workers, once each.
+    which a fit worker can read; empty where that is not asked. say: hears of unfit workers, once each. access: to the
+    storage, which fit workers get until `release`.
     """
 
-    def __init__(self, client: Client, asked: AddressCluster, *, marker: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        asked: AddressCluster | OwnCluster,
+        *,
+        marker: str,
+        say: Callable[[str], None],
+        access: Access | None = None,
+    ) -> None:
         self.client = client
         self.asked = asked
         self._marker = marker
         self._say = say
+        self._access = access
         self._told: dict[str, _Told] = {}
         self._is_scheduler_fit = False
 
@@ -74,7 +90,9 @@ class FitWorkers:
         seconds, now = short if len(self._fit(there)) < count else long, time.monotonic()
         due = [each for each in sorted(there) if each not in self._told or self._is_due(each, now - seconds)]
         if due:
-            found = await find_problems(self.client, due, resource=self.asked.resource, marker=self._marker)
+            found = await find_problems(
+                self.client, due, resource=self.asked.resource, marker=self._marker, access=self._access
+            )
             new = [each for each in due if found[each] and found[each] != self._problems(each)]
             self._told.update({each: _Told(problems, time.monotonic()) for each, problems in found.items()})
             if new:
@@ -98,6 +116,14 @@ class FitWorkers:
             await asyncio.sleep(_LOOK_SECONDS)
             waited += _LOOK_SECONDS  # by its looks, since a clock counts the time in which this process was paused
         return fit
+
+    async def release(self) -> None:
+        """Take the access to the storage back from all fit workers that are still there."""
+        fit = [each for each, told in self._told.items() if not told.problems]
+        if self._access is not None and fit:
+            asked: Any = self.client.run(release, self._access.name, workers=fit, on_error="ignore")
+            with suppress(OSError):
+                await asked
 
     def unfit_lines(self, workers: list[str] | None = None) -> str:
         """Return a line for each unfit worker with what is wrong, or for some of them."""
@@ -131,11 +157,14 @@ class FitWorkers:
         )
 
 
-def asked_of(content: Mapping[str, Any], address: str) -> AddressCluster:
-    """Return what a config asks of the running cluster at an address; the defaults if it names no cluster."""
+def asked_of(content: Mapping[str, Any], address: str, also: Mapping[str, Any] = _NOTHING) -> AddressCluster:
+    """Return what a config asks of the running cluster at an address; the defaults if it names no cluster.
+
+    also: keys of the section that a connection sets.
+    """
     section = content.get("cluster", {})
     kept = section if section.get("kind") == "address" else {}
-    return AddressCluster.model_validate({**kept, "address": address})
+    return AddressCluster.model_validate({**kept, **also, "address": address})
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def start_workers(config: LocalCluster, stack: ExitStack, *, say: Callable[[str]
     import distributed  # noqa: F401 - settings made before its import would delete its defaults at the end
 
     # nannies set the environment of their workers in this process
-    stack.callback(_restore_environment, dict(os.environ))
+    stack.callback(restore_environment, dict(os.environ))
     stack.enter_context(dask.config.set(_LOCAL_SETTINGS))
     for _ in range(1, _STARTS):
         try:
@@ -175,8 +175,8 @@ def _try_files(workers: int) -> None:
             os.close(each)
 
 
-def _restore_environment(before: Mapping[str, str]) -> None:
-    """Restore the variables that nannies set in this process."""
+def restore_environment(before: Mapping[str, str]) -> None:
+    """Restore the variables that nannies set in this process; Dask's own defaults have the same names."""
     names = (name.rpartition(".")[2] for name in _LOCAL_SETTINGS if ".pre-spawn-environ." in name)
     for name in (*names, "PYTHONHASHSEED"):
         os.environ.pop(name, None)

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import gnnflow
 from gnnflow.graph.errors import ClusterError
+from gnnflow.storage.access import hold, release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from distributed import Client
+
+    from gnnflow.storage.access import Access
 
 _ANSWER_SECONDS = 10.0  # a worker may be busy with something that keeps its event loop waiting
 _NO_REPORT = "did not report what it has installed"
@@ -83,12 +86,18 @@ async def refuse_unfit_scheduler(client: Client) -> None:
 
 
 async def find_problems(
-    client: Client, workers: Collection[str], *, resource: str | None = None, marker: str = ""
+    client: Client,
+    workers: Collection[str],
+    *,
+    resource: str | None = None,
+    marker: str = "",
+    access: Access | None = None,
 ) -> dict[str, tuple[str, ...]]:
     """Return what keeps each worker from running gnnflow's tasks; nothing for a fit one.
 
     resource: what Dask calls so, and a fit worker offers. marker: a file of the workspace, which a fit worker can read;
-    empty where that is not asked. Each worker is asked by itself, so one that hangs tells nothing of the others.
+    empty where that is not asked. access: to the storage, which a worker that has all packages is handed first. Each
+    worker is asked by itself, so one that hangs tells nothing of the others.
     """
     scheduler: Any = client.scheduler
     offered: dict[str, Any] = (await scheduler.identity(n_workers=-1))["workers"] if resource else {}
@@ -98,14 +107,14 @@ async def find_problems(
             return (f"does not offer the resource {resource}",)
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                return tuple(await _problems(client, worker, marker))
+                return tuple(await _problems(client, worker, marker, access))
         except TimeoutError:
             return (f"did not answer within {_ANSWER_SECONDS:.0f} s",)
 
     return dict(zip(workers, await asyncio.gather(*map(ask, workers)), strict=True))
 
 
-async def _problems(client: Client, worker: str, marker: str) -> list[str]:
+async def _problems(client: Client, worker: str, marker: str, access: Access | None) -> list[str]:
     scheduler: Any = client.scheduler
     versions = await scheduler.broadcast(msg={"op": "versions", "packages": []}, workers=[worker], on_error="ignore")
     if worker not in versions:
@@ -116,10 +125,16 @@ async def _problems(client: Client, worker: str, marker: str) -> list[str]:
     if told is None:
         return [_NO_REPORT]
     found = _misfits(json.loads(told))
-    if found or not marker:
+    if found:
         return found
-    unseen: Any = await _run(client, worker, _by_value(_look_at), marker)
-    return [f"does not see the workspace ({unseen or _NO_REPORT})"] if unseen != "" else []
+    if access is not None:
+        await _run(client, worker, hold, access)
+    unseen: Any = await _run(client, worker, _by_value(_look_at), marker) if marker else ""
+    if unseen == "":
+        return []
+    if access is not None:
+        await _run(client, worker, release, access.name)
+    return [f"does not see the workspace ({unseen or _NO_REPORT})"]
 
 
 async def _run(client: Client, worker: str, function: Callable[..., Any], *given: Any) -> Any:

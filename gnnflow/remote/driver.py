@@ -90,13 +90,18 @@ def artifact_of(stage: str, config: Config) -> str:
     return resolve_here(config).artifact(stage)
 
 
-def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
-    """Run a stage from inside a Dask task and report under a submission's name. content: the config as values."""
+def drive(stage: str, content: Mapping[str, Any], name: str, asked: Mapping[str, Any]) -> None:
+    """Run a stage from inside a Dask task and report under a submission's name.
+
+    content: the config as values. asked: keys of its section `cluster` that the submitter sets. Access to the storage
+    that this worker was handed under the submission's name goes on to all fit workers, until the stage has ended.
+    """
     from distributed import get_worker, worker_client
 
     from gnnflow.mapreduce.fit_workers import FitWorkers, asked_of, marked
     from gnnflow.mapreduce.schedulers import Dask
     from gnnflow.stages.base import resolve_here
+    from gnnflow.storage.access import held
 
     worker = get_worker()
     key = worker.get_current_task()
@@ -112,9 +117,12 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
     try:
         run = resolve_here(config_from_dict(content))
         with worker_client() as client, marked(run.config.workspace) as marker:
-            asked = asked_of(content, worker.scheduler.address)
-            fit = FitWorkers(client, asked, marker=marker, say=log.message)
-            report("finished", **_run(stage, run, Watched(Dask(client, fit=fit, say=log.message), log), log))
+            cluster = asked_of(content, worker.scheduler.address, asked)
+            fit = FitWorkers(client, cluster, marker=marker, say=log.message, access=held(name))
+            try:
+                report("finished", **_run(stage, run, Watched(Dask(client, fit=fit, say=log.message), log), log))
+            finally:
+                client.sync(fit.release)
     except Stopped:
         report("stopped")
     except GnnflowError as error:

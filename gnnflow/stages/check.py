@@ -274,7 +274,7 @@ def _check_partitioner(run: ResolvedRun, missing: Sequence[str], preview: Previe
     config, kind = run.config, run.config.partition.kind
     if "partition" not in missing:
         return
-    if kind in PARTITIONERS and config.cluster.kind != "address" and find_spec(PARTITIONERS[kind]) is None:
+    if kind in PARTITIONERS and not config.cluster.is_elsewhere and find_spec(PARTITIONERS[kind]) is None:
         raise ConfigError(
             f"{kind} is not allowed here: {PARTITIONERS[kind]} is not installed",
             where="partition.kind",
@@ -296,7 +296,7 @@ def _check_partitions(config: Config) -> None:
 
 def _check_scratch(config: Config) -> None:
     """Raise TrainingError if training on this machine cannot write to the folder `train.scratch`."""
-    train, elsewhere = config.train, config.cluster.kind == "address" and needs_ranks(config.train)
+    train, elsewhere = config.train, config.cluster.is_elsewhere and needs_ranks(config.train)
     folder = train.scratch if isinstance(train, GlobalBatchConfig) else None
     if folder is not None and not elsewhere and not (Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         raise TrainingError(
@@ -311,7 +311,7 @@ def _check_devices(config: Config, missing: Sequence[str]) -> None:
 
     The workers of a cluster elsewhere check their devices themselves, when they begin.
     """
-    elsewhere = config.cluster.kind == "address"
+    elsewhere = config.cluster.is_elsewhere
     asked = {"train.device": config.train.device} if "train" in missing else {}
     if elsewhere and needs_ranks(config.train):
         asked = {}

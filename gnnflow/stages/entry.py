@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.cluster import Cluster
+from gnnflow.config import OwnCluster
+from gnnflow.mapreduce.own_cluster import cluster_class
 from gnnflow.stages.check import check_stage
 from gnnflow.stages.resolve import cluster_for
 from gnnflow.stages.running import run_stage
@@ -36,7 +38,12 @@ def score_some(context: StageContext, ids: Sequence[Any]) -> SomeScores:
 
 
 def cluster_of(run: ResolvedRun, *, say: Callable[[str], None]) -> Cluster:
-    """Return the cluster of a run for a `with` block; it starts with the first task that needs it."""
+    """Return the cluster of a run for a `with` block; it starts with the first task that needs it.
+
+    Raises ClusterError, before any work, where a class that starts it is missing.
+    """
     chosen = cluster_for(run)
+    if isinstance(chosen, OwnCluster):
+        cluster_class(chosen.kind)
     note = "" if chosen == run.config.cluster else _NO_WORKERS
     return Cluster(chosen, workspace=run.config.workspace, say=say, note=note)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from gnnflow.columns import LEADING_ZEROS
 from gnnflow.config.base import tag_name, tagged_members
+from gnnflow.config.cluster_section import AddressCluster, SynchronousCluster
 from gnnflow.config.environment import config_line
 from gnnflow.config.graph_section import table_key
 from gnnflow.config.messages import show
@@ -359,9 +360,11 @@ def _times(preview: Preview, graph: GraphConfig) -> Iterator[str]:
 
 def _cluster_text(run: ResolvedRun) -> str:
     chosen = cluster_for(run)
-    if chosen.kind == "synchronous":
+    if isinstance(chosen, SynchronousCluster):
         return "none: the work runs in this process"
-    return f"{chosen.kind}, {chosen.workers} workers" if chosen.kind == "local" else f"{chosen.kind} {chosen.address}"
+    if isinstance(chosen, AddressCluster):
+        return f"{chosen.kind} {chosen.address}"
+    return f"{chosen.kind}, {chosen.workers} workers"
 
 
 def _kinds_of(config: Config) -> Iterator[str]:

@@ -125,7 +125,7 @@ def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) ->
 
 def planned_way(config: Config) -> Way:
     """Return how rows of other partitions reach GraphInfer's tasks, as far as the config tells."""
-    return way_of(on_this_machine=config.cluster.kind != "address", local_files=is_local(config.workspace))
+    return way_of(on_this_machine=not config.cluster.is_elsewhere, local_files=is_local(config.workspace))
 
 
 def _check_targets(run: StageRun) -> None:

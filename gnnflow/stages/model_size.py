@@ -21,7 +21,7 @@ def check_trained_size(config: Config, *, features: int = 1, outputs: int = 1) -
     features, outputs: widths that the graph decides, as far as they are known. If training runs elsewhere or on a GPU,
     this machine holds only the weights.
     """
-    elsewhere = config.cluster.kind == "address" and needs_ranks(config.train)
+    elsewhere = config.cluster.is_elsewhere and needs_ranks(config.train)
     here = config.train.device == "cpu" and not elsewhere
     check_size(config, trains=here, features=features, outputs=outputs)
 

@@ -52,7 +52,7 @@ def refuse_large_graph(config: Config, *, num_nodes: int, num_edges: int) -> Non
     Nothing is known of the memory of a cluster elsewhere.
     """
     kind, limit = config.partition.kind, memory_limit(config)
-    if kind not in (*PARTITIONERS, "balanced") or config.cluster.kind == "address":
+    if kind not in (*PARTITIONERS, "balanced") or config.cluster.is_elsewhere:
         return
     memory, needed = limit or machine_memory(), num_edges * _EDGE_BYTES + num_nodes * _NODE_BYTES
     if needed > memory:

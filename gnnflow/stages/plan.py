@@ -232,7 +232,7 @@ def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
         num_bytes=cost.num_bytes,
         memory=rehearsals.base + cost.memory,
         worker_memory=None
-        if config.cluster.kind == "address"
+        if config.cluster.is_elsewhere
         else max(0, cost.worker_memory - rehearsals.loaded.get(stage, 0)),
         epochs=epochs,
         epoch_seconds=cost.epoch_seconds,

@@ -24,7 +24,7 @@ import pyarrow as pa
 from gnnflow import registry
 from gnnflow.config import STAGES
 from gnnflow.config.base import published_name
-from gnnflow.config.cluster_section import LocalCluster, SynchronousCluster
+from gnnflow.config.cluster_section import AddressCluster, LocalCluster, SynchronousCluster
 from gnnflow.config.graph_section import GraphConfig, table_key, tables_by_name
 from gnnflow.config.own_code import source_digest
 from gnnflow.config.stages import needs_of, stages_of
@@ -327,9 +327,11 @@ def _asks_for_cluster(config: Config) -> bool:
 
 
 def _cluster_text(cluster: ClusterConfig) -> str:
-    if cluster.kind == "synchronous":
+    if isinstance(cluster, SynchronousCluster):
         return "in this process"
-    return f"on {cluster.workers} local workers" if cluster.kind == "local" else f"on the cluster at {cluster.address}"
+    if isinstance(cluster, AddressCluster):
+        return f"on the cluster at {cluster.address}"
+    return f"on {cluster.workers} {'local workers' if cluster.kind == 'local' else f'workers of {cluster.kind}'}"
 
 
 def _with_split(config: Config, schema_of: Callable[[str], pa.Schema]) -> Config:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from gnnflow.graph.errors import GnnflowError, MachineError, StorageError
+from gnnflow.storage.access import mask_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,5 +153,6 @@ def _dangling(path: object) -> str:
 
 def _reason(error: BaseException) -> str:
     line = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+    line = mask_credentials(line)
     line = line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
     return f"{type(error).__name__}: {line}" if line else type(error).__name__

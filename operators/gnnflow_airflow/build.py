@@ -29,10 +29,16 @@ def default_args() -> dict[str, Any]:
     }
 
 
+def connections() -> dict[str, str | None]:
+    """Return the connections of all tasks from the environment: GNNFLOW_DASK_CONN_ID, GNNFLOW_STORAGE_CONN_ID."""
+    names = {"dask_conn_id": "GNNFLOW_DASK_CONN_ID", "storage_conn_id": "GNNFLOW_STORAGE_CONN_ID"}
+    return {option: os.environ.get(name) or None for option, name in names.items()}
+
+
 def stage_options() -> dict[str, Any]:
-    """Return the options of all stages from the environment: GNNFLOW_DASK_CONN_ID, GNNFLOW_POLL_SECONDS."""
+    """Return the options of all stages from the environment: the connections, and GNNFLOW_POLL_SECONDS."""
     return {
-        "dask_conn_id": os.environ.get("GNNFLOW_DASK_CONN_ID") or None,
+        **connections(),
         "poll_seconds": float(os.environ.get("GNNFLOW_POLL_SECONDS", "5")),
     }
 

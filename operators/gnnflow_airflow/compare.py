@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from gnnflow_airflow.connected import connected
 from gnnflow_airflow.links import ComparisonLink, web_address
 from gnnflow_airflow.reasons import why_unfinished
 
@@ -33,8 +34,19 @@ class CompareOperator(BaseOperator):
     template_fields: Sequence[str] = ("workspace",)
     operator_extra_links = (ComparisonLink(),)
 
-    def __init__(self, *, name: str, runs: Mapping[str, str], workspace: str, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        runs: Mapping[str, str],
+        workspace: str,
+        dask_conn_id: str | None = None,
+        storage_conn_id: str | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
+        self.dask_conn_id = dask_conn_id
+        self.storage_conn_id = storage_conn_id
         self.name = name
         self.runs = dict(runs)
         self.workspace = workspace
@@ -43,6 +55,10 @@ class CompareOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the URIs of tables, plot and page."""
+        with connected(self.dask_conn_id, self.storage_conn_id):
+            return self._compare(context)
+
+    def _compare(self, context: Context) -> dict[str, Any]:
         from gnnflow.graph.errors import GnnflowError
         from gnnflow.stages.comparison import compare_runs
 

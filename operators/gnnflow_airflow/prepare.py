@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from gnnflow_airflow.compare import EXPERIMENT
+from gnnflow_airflow.connected import connected
 from gnnflow_airflow.reasons import keep_reason
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ class PrepareOperator(BaseOperator):
     accepts keys that the form lacks. Environment variables are read into files and values, never into parameters,
     dicts, texts, overrides or workspace, which a person may type. experiment: data for the CompareOperator. Reads
     schemas and first rows of the tables, and says all that would stop the run, as `gnnflow check` does. dask_conn_id:
-    of the stages, whose devices and libraries are then not looked for here. configs: the folder of the configs that the
-    form offers.
+    of the stages, whose devices and libraries are then not looked for here. storage_conn_id: as of the stages. configs:
+    the folder of the configs that the form offers.
     """
 
     template_fields: Sequence[str] = ("config", "overrides", "workspace")
@@ -44,6 +45,7 @@ class PrepareOperator(BaseOperator):
         experiment: Mapping[str, Any] | None = None,
         source: str = "",
         dask_conn_id: str | None = None,
+        storage_conn_id: str | None = None,
         configs: str = "",
         **options: Any,
     ) -> None:
@@ -55,12 +57,13 @@ class PrepareOperator(BaseOperator):
         self.experiment = experiment
         self.source = source
         self.dask_conn_id = dask_conn_id
+        self.storage_conn_id = storage_conn_id
         self.configs = configs
         self.kept: str | None = None
 
     def execute(self, context: Context) -> str:
         """Return the URI of the config's copy in the workspace."""
-        with keep_reason(context):
+        with keep_reason(context), connected(self.dask_conn_id, self.storage_conn_id):
             return self._prepare(context)
 
     def get_openlineage_facets_on_complete(self, _: Any) -> Any:
@@ -77,7 +80,7 @@ class PrepareOperator(BaseOperator):
             context["ti"].xcom_push(key=EXPERIMENT, value=dict(self.experiment))
         try:
             config = self._read(context)
-            is_elsewhere = bool(self.dask_conn_id) or config.cluster.kind == "address"
+            is_elsewhere = bool(self.dask_conn_id) or config.cluster.is_elsewhere
             refuse_what_stops(config, is_elsewhere=is_elsewhere)
             uri = self.kept = keep_config(config)
         except GnnflowError as error:
@@ -86,8 +89,8 @@ class PrepareOperator(BaseOperator):
         return uri
 
     def _read(self, context: Context) -> Config:
-        from gnnflow_airflow.form import CONFIG, nested
-        from gnnflow_airflow.reading import config_of, read_chosen, read_config
+        from gnnflow_airflow.form import CONFIG, PRESET, nested
+        from gnnflow_airflow.reading import config_of, read_chosen, read_config, refuse_own_cluster
 
         overrides, workspace = self.overrides, self.workspace
         if self.config is not None:
@@ -99,4 +102,5 @@ class PrepareOperator(BaseOperator):
         params = context["params"]
         name = params.get(CONFIG)
         chosen = read_chosen(name, folder=self.configs) if name else None
+        refuse_own_cluster(nested({**params, CONFIG: None, PRESET: None}))
         return config_of(nested(params, chosen=chosen), overrides=overrides, workspace=workspace)

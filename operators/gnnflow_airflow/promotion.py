@@ -16,6 +16,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from gnnflow.graph.labels import is_bound
+from gnnflow_airflow.connected import connected
 from gnnflow_airflow.reasons import keep_reason
 
 if TYPE_CHECKING:
@@ -64,14 +65,24 @@ class PromoteOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("config",)
 
-    def __init__(self, *, config: str, approval: str, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        config: str,
+        approval: str,
+        dask_conn_id: str | None = None,
+        storage_conn_id: str | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
+        self.dask_conn_id = dask_conn_id
+        self.storage_conn_id = storage_conn_id
         self.config = config
         self.approval = approval
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the name and the version that is in service."""
-        with keep_reason(context):
+        with keep_reason(context), connected(self.dask_conn_id, self.storage_conn_id):
             return self._promote(context)
 
     def _promote(self, context: Context) -> dict[str, Any]:

@@ -89,7 +89,8 @@ def config_of(
 
 
 def refuse_variables(*, overrides: Sequence[str], workspace: str | None) -> None:
-    """Raise ConfigError if a text that may come from a form names an environment variable."""
+    """Raise ConfigError if a text that may come from a form names an environment variable, or starts a cluster."""
+    from gnnflow.config.environment import apply_overrides
     from gnnflow.graph.errors import ConfigError
 
     for where, text in (*(("overrides", each) for each in overrides), ("workspace", workspace or "")):
@@ -101,6 +102,23 @@ def refuse_variables(*, overrides: Sequence[str], workspace: str | None) -> None
                 where=where,
                 fix="Write the value itself.",
             )
+    refuse_own_cluster(apply_overrides({}, overrides))
+
+
+def refuse_own_cluster(values: Mapping[str, Any]) -> None:
+    """Raise ConfigError if values that may come from a form name a class that starts a cluster, or its options.
+
+    Options may hold commands that its workers run.
+    """
+    from gnnflow.graph.errors import ConfigError
+
+    cluster = values.get("cluster")
+    if isinstance(cluster, Mapping) and ("options" in cluster or ":" in str(cluster.get("kind", ""))):
+        raise ConfigError(
+            "a class that starts a cluster, and its options, could run any code, and are read in config files only",
+            where="cluster",
+            fix="Leave it out, or choose a config that sets it.",
+        )
 
 
 def refuse_what_stops(config: Config, *, is_elsewhere: bool) -> None:

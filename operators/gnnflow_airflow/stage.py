@@ -25,6 +25,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from gnnflow.remote.task_log import SECONDS_BETWEEN
 from gnnflow_airflow.asset_events import tell_outlets
+from gnnflow_airflow.connected import access_in_use, connected
 from gnnflow_airflow.deferring import defers
 from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
 from gnnflow_airflow.metrics import count_done, count_failures
@@ -53,8 +54,10 @@ class StageOperator(BaseOperator):
 
     config: path or URL of a YAML file, a dict, or YAML text. overrides: `key.path=value`. workspace replaces the
     config's. The stage is submitted to cluster_address or else to the Dask connection dask_conn_id, if one is given.
-    deferrable: left out as `deferring.py` says. poll_seconds: time between progress lines. Assets in `outlets` get an
-    event for each new result. Fails without a retry if that cannot help (a bad config or table). Skips itself if the
+    storage_conn_id: an AWS, Google Cloud or Azure connection whose credentials open the URLs of its kind; by default
+    the one that the Dask connection names, if any. deferrable: left out as `deferring.py` says. poll_seconds: time
+    between progress lines. Assets in `outlets` get an event for each new result. Fails without a retry if that cannot
+    help (a bad config or table). Skips itself if the
     config's strategy has no such stage.
     """
 
@@ -70,6 +73,7 @@ class StageOperator(BaseOperator):
         overrides: Sequence[str] = (),
         workspace: str | None = None,
         dask_conn_id: str | None = None,
+        storage_conn_id: str | None = None,
         cluster_address: str = "",
         deferrable: bool | None = None,
         poll_seconds: float = SECONDS_BETWEEN,
@@ -80,6 +84,7 @@ class StageOperator(BaseOperator):
         self.overrides = list(overrides)
         self.workspace = workspace
         self.dask_conn_id = dask_conn_id
+        self.storage_conn_id = storage_conn_id
         self.cluster_address = cluster_address
         self.deferrable = defers(said=deferrable)
         self.poll_seconds = poll_seconds
@@ -90,7 +95,7 @@ class StageOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage here, or submit it to the cluster and defer."""
-        with as_service(), keep_reason(context), count_failures(self.stage):
+        with as_service(), keep_reason(context), count_failures(self.stage), self._connected():
             return self._execute(context)
 
     def _execute(self, context: Context) -> dict[str, Any]:
@@ -111,7 +116,7 @@ class StageOperator(BaseOperator):
         self, context: Context, event: dict[str, Any], losses: int = 0, marker: str = ""
     ) -> dict[str, Any]:
         """Continue after the submission's last event: return its outcome, fail, or submit it again if it was lost."""
-        with keep_reason(context), count_failures(self.stage):
+        with keep_reason(context), count_failures(self.stage), self._connected():
             return self._complete(context, event, losses, marker)
 
     def _complete(self, context: Context, event: dict[str, Any], losses: int, marker: str) -> dict[str, Any]:
@@ -160,7 +165,13 @@ class StageOperator(BaseOperator):
         """Return the datasets read and written, with their rows and columns; None before the stage is done."""
         from gnnflow_airflow.lineage import lineage_of
 
-        return lineage_of(self.stage, self._read_config(), self.outcome) if self.outcome else None
+        if not self.outcome:
+            return None
+        with self._connected():
+            return lineage_of(self.stage, self._read_config(), self.outcome)
+
+    def _connected(self) -> contextlib.AbstractContextManager[None]:
+        return connected(None if self.cluster_address else self.dask_conn_id, self.storage_conn_id)
 
     def _begin(self, context: Context, config: Config) -> None:
         """Announce the work before it begins; by default there is nothing to say."""
@@ -175,13 +186,14 @@ class StageOperator(BaseOperator):
             raise AirflowFailException(str(error)) from None
 
     def _endpoint(self, config: Config) -> DaskEndpoint | None:
+        from gnnflow.config import AddressCluster
         from gnnflow_airflow.hook import DaskEndpoint, DaskHook
 
         if self.cluster_address:
             return DaskEndpoint(self.cluster_address)
         if self.dask_conn_id:
             return DaskHook(self.dask_conn_id).get_conn()
-        return DaskEndpoint(config.cluster.address) if config.cluster.kind == "address" else None
+        return DaskEndpoint(config.cluster.address) if isinstance(config.cluster, AddressCluster) else None
 
     def _run_here(self, config: Config) -> dict[str, Any]:
         from gnnflow.graph.errors import ClusterError, GnnflowError
@@ -228,7 +240,10 @@ class StageOperator(BaseOperator):
         from gnnflow_airflow import submissions
 
         marker = self._mark(config)
-        new = submissions.Submission.new(self.stage, config.model_dump(mode="json"), marker=marker)
+        access = access_in_use(self.storage_conn_id, endpoint)
+        new = submissions.Submission.new(
+            self.stage, config.model_dump(mode="json"), marker=marker, asked=endpoint.asked, access=access
+        )
         store = context.get("task_state_store")
         earlier = store.get(_STATE_KEY) if store is not None else None
 
@@ -272,6 +287,7 @@ class StageOperator(BaseOperator):
             stage=submission.stage,
             config=submission.config,
             marker=submission.marker,
+            storage_conn_id=self.storage_conn_id,
             address=self.cluster_address or ("" if self.dask_conn_id else endpoint.address),
             dask_conn_id=None if self.cluster_address else self.dask_conn_id,
             seconds=self.poll_seconds,

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,10 +21,13 @@ from gnnflow.mapreduce.submitting import PREFIX, restart_if_ours
 from gnnflow.mapreduce.submitting import submit as submit_task
 from gnnflow.remote.driver import drive
 from gnnflow.remote.task_log import SECONDS_BETWEEN, never
+from gnnflow.storage.access import narrowed
 from gnnflow.storage.documents import digest_of
 
 if TYPE_CHECKING:
     from distributed import Client, Security
+
+    from gnnflow.storage.access import Access
 
 Result = TypeVar("Result")
 
@@ -84,18 +87,28 @@ async def connect(address: str, security: Security | None = None, *, seconds: fl
 class Submission:
     """A stage's driver with a config of plain values; its name holds the stage and a digest of them.
 
-    marker: a file of the workspace that fit workers can read; empty where nobody could write one.
+    marker: a file of the workspace that fit workers can read; empty where nobody could write one. asked: keys of the
+    config's section `cluster` that the connection sets. access: to the storage, for the workers.
     """
 
     name: str
     stage: str
     config: dict[str, Any]
     marker: str = ""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    access: Access | None = field(default=None, repr=False)
 
     @staticmethod
-    def new(stage: str, config: dict[str, Any], *, marker: str = "") -> Submission:
+    def new(
+        stage: str,
+        config: dict[str, Any],
+        *,
+        marker: str = "",
+        asked: Mapping[str, Any] | None = None,
+        access: Access | None = None,
+    ) -> Submission:
         """Return a submission under a new name."""
-        return Submission(new_name(f"{stage}-{_digest(config)}"), stage, config, marker)
+        return Submission(new_name(f"{stage}-{_digest(config)}"), stage, config, marker, asked or {}, access)
 
     def has_work_of(self, name: str) -> bool:
         """Return whether the submission of this name runs the same stage with the same config."""
@@ -149,10 +162,11 @@ async def run(
                 await submit(client, submission, workers=workers)
                 say(f"submitted {submission.name}")
             event = await watch(client, submission.name, say=say, seconds=seconds, stopped=stopped)
+            if event is _STRANDED and (stranded := stranded + 1) > _STRANDINGS:
+                event = _WORKERS_DIED
             if event is not _STRANDED:
+                await fit.release()
                 return event
-            if (stranded := stranded + 1) > _STRANDINGS:
-                return _WORKERS_DIED
             say(_STRANDED["error"])
     except ClusterError as error:
         return {"kind": "failed", "error": str(error), "hopeless": False}
@@ -164,14 +178,16 @@ async def run(
 def fit_workers(client: Client, submission: Submission, *, say: Callable[[str], None]) -> FitWorkers:
     """Return the finder of workers that may run a submission."""
     scheduler: Any = client.scheduler
-    asked = asked_of(submission.config, scheduler.address)
-    return FitWorkers(client, asked, marker=submission.marker, say=say)
+    asked = asked_of(submission.config, scheduler.address, submission.asked)
+    access = submission.access and narrowed(submission.access, submission.name, submission.config)
+    return FitWorkers(client, asked, marker=submission.marker, say=say, access=access)
 
 
 async def submit(client: Client, submission: Submission, *, workers: Collection[str]) -> None:
     """Start the stage's driver on one of some workers."""
     name = submission.name
-    future = submit_task(client, drive, submission.stage, submission.config, name, key=name, workers=workers)
+    given = submission.stage, submission.config, name, dict(submission.asked)
+    future = submit_task(client, drive, *given, key=name, workers=workers)
     with contextlib.suppress(KeyError):  # another triggerer, which assumed that this one is dead, was first
         await client.publish_dataset(future, name=name)
 

@@ -25,6 +25,7 @@ class StageTrigger(BaseTrigger):
     """Fires once, when a submission ends, is lost, or passes its deadline.
 
     submission: its name; one that the cluster already has is not started twice. address or dask_conn_id: the cluster.
+    storage_conn_id: of the storage, whose credentials the workers are handed.
     deadline: in seconds since the epoch, so that a restarted triggerer does not restart the clock. marker: of the
     submission.
     """
@@ -40,6 +41,7 @@ class StageTrigger(BaseTrigger):
         seconds: float,
         deadline: float | None,
         marker: str = "",
+        storage_conn_id: str | None = None,
     ) -> None:
         super().__init__()
         self.submission = submission
@@ -50,6 +52,7 @@ class StageTrigger(BaseTrigger):
         self.seconds = seconds
         self.deadline = deadline
         self.marker = marker
+        self.storage_conn_id = storage_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and the arguments of this trigger; a connection is passed by its id."""
@@ -62,6 +65,7 @@ class StageTrigger(BaseTrigger):
             "seconds": self.seconds,
             "deadline": self.deadline,
             "marker": self.marker,
+            "storage_conn_id": self.storage_conn_id,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -93,11 +97,15 @@ class StageTrigger(BaseTrigger):
     async def _watch(self) -> dict[str, Any]:
         from gnnflow.graph.errors import ClusterError
         from gnnflow_airflow import submissions
+        from gnnflow_airflow.connected import find_access
 
         endpoint = await self._endpoint()
+        access = await find_access(self.storage_conn_id, endpoint)
+        submission = submissions.Submission(
+            self.submission, self.stage, self.config, self.marker, endpoint.asked, access
+        )
         try:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
-                submission = submissions.Submission(self.submission, self.stage, self.config, self.marker)
                 event: dict[str, Any] = await submissions.run(
                     client, submission, say=self.log.info, seconds=self.seconds
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import tempfile
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from gnnflow_airflow.lineage import datasets_of
 from gnnflow_airflow.reasons import REASON
 from tests.airflow.live.services import wait_for
 from tests.airflow.running import TRAIN, sync
+from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
@@ -44,6 +46,33 @@ def test_stages_defer_to_a_cluster_that_lives_as_long_as_the_run(tmp_path, airfl
     assert found["flat"].xcom_pull(task_ids="flat")["rows_out"] == 45
     started = urlsplit(found["start"].xcom_pull(task_ids="start"))
     wait_for("the cluster's end", lambda: is_refused(started.hostname, started.port))
+
+
+def test_the_cluster_of_the_docs_is_started_by_its_class_and_closed_by_its_process(tmp_path, airflow_db, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("GNNFLOW_MODULES", "distributed")
+    write_graph(tmp_path)
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(graph_config(tmp_path).model_dump(mode="json")))
+    page = (REPOSITORY / "docs" / "airflow.md").read_text()
+    example = next(each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "cluster_options" in each)
+    held = {}
+    exec(example.replace("s3://bucket/configs/fraud.yaml", str(file)), held)
+    run = sync(held["start"].dag).test()
+    states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+    assert states == {"start_cluster": "success", "ingest": "success", "stop_cluster": "success"}
+    wait_for("its process's end", lambda: not list(tmp_path.glob("gnnflow-cluster-*")))
+
+
+def test_a_cluster_whose_class_may_not_be_imported_is_refused_in_its_words(tmp_path, monkeypatch):
+    from airflow.sdk.exceptions import AirflowException
+
+    from gnnflow_airflow.cluster import StartClusterOperator
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    start = StartClusterOperator(task_id="start", kind="distributed:LocalCluster")
+    with pytest.raises(AirflowException, match="module 'distributed' may not be imported here"):
+        start.execute({})
 
 
 def is_refused(host, port):

@@ -249,14 +249,15 @@ def test_what_would_stop_the_run_is_told_by_the_first_task(tmp_path, monkeypatch
     assert not (tmp_path / "runs").exists()
 
 
-def test_devices_of_a_cluster_are_its_own_matter_and_columns_are_not(tmp_path):
+def test_devices_of_a_cluster_are_its_own_matter_and_columns_are_not(tmp_path, monkeypatch):
     from airflow.sdk.exceptions import AirflowFailException
 
     from gnnflow_airflow.prepare import PrepareOperator
 
     write_graph(tmp_path)
     params = form_of(graph_config(tmp_path, train=TRAIN), **{"train.device": "cuda", "model.kind": "gcn"})
-    prepare = PrepareOperator(task_id="prepare", dask_conn_id="unread")
+    monkeypatch.setenv("AIRFLOW_CONN_NOBODY", "dask://127.0.0.1:1")
+    prepare = PrepareOperator(task_id="prepare", dask_conn_id="nobody")
     assert prepare.execute({"params": params, "ti": Quiet()})
     with pytest.raises(AirflowFailException, match="'fraud'") as refused:
         prepare.execute({"params": {**params, "graph.label": "fraud"}, "ti": Quiet()})

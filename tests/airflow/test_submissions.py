@@ -18,6 +18,7 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 
 from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import timeout
+from distributed import Client
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce.fit_workers import mark
@@ -219,17 +220,17 @@ def test_a_connection_is_good_only_where_gnnflow_can_run(tmp_path, monkeypatch):
         bare.start_scheduler(modules=None)
         good.start_scheduler()
         good.start_worker("bare", modules=None)
+        with Client(good.address, timeout=60) as client:
+            client.wait_for_workers(1, timeout=60)  # without any the connection is good
         told = {}
         for name, cluster in (("good", good), ("bare", bare)):
             place = f'{{"conn_type": "dask", "host": "127.0.0.1", "port": {cluster.port}}}'
             monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", place)
-            while (answer := DaskHook(name).test_connection())[0]:
-                time.sleep(0.2)  # the worker starts, and without any the connection is good
-            told[name] = answer
+            told[name] = DaskHook(name).test_connection()
     assert not told["bare"][0]
     assert "gnnflow is not installed on the scheduler" in told["bare"][1]
     assert not told["good"][0]
-    assert "0 workers can run gnnflow's tasks. These are not fit and get no task:\n  tcp://" in told["good"][1]
+    assert "0 of its workers can run gnnflow's tasks, and 1 is asked for. These are not fit" in told["good"][1]
 
 
 @contextlib.contextmanager

@@ -232,7 +232,7 @@ def test_a_word_that_belongs_into_a_list_is_shown_in_one():
         (
             "cluster: {kind: dask}",
             "cluster.kind",
-            "'dask' is not allowed: must be one of synchronous, local, address",
+            "'dask' is not allowed: must be one of synchronous, local, address, package.module:Cluster",
             "",
         ),
         (
