@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import chain
 
+from gnnflow_airflow.stage import DEFER_SECONDS
 from gnnflow_airflow.stages import operator_of
 
 if TYPE_CHECKING:
@@ -30,9 +31,10 @@ def prepare_options() -> dict[str, Any]:
 
 
 def stage_options() -> dict[str, Any]:
-    """Return the options of all stages from the environment: GNNFLOW_DASK_CONN_ID, GNNFLOW_POLL_SECONDS."""
+    """Return the options of all stages from the environment: GNNFLOW_DASK_CONN_ID, GNNFLOW_DEFER_SECONDS, ..."""
     return {
         "dask_conn_id": os.environ.get("GNNFLOW_DASK_CONN_ID") or None,
+        "defer_seconds": float(os.environ.get("GNNFLOW_DEFER_SECONDS", DEFER_SECONDS)),
         "poll_seconds": float(os.environ.get("GNNFLOW_POLL_SECONDS", "5")),
     }
 

@@ -346,3 +346,81 @@ def test_a_finished_stage_is_not_submitted(tmp_path, config, monkeypatch, airflo
     outcomes = {ti.task_id: ti.xcom_pull(task_ids=ti.task_id) for ti in run.get_task_instances()}
     assert all(outcomes[stage]["reused"] for stage in ("ingest", "select", "flat", "train", "infer", "score"))
     assert outcomes["publish"]["promoted"]
+
+
+@pytest.fixture
+def task_of(tmp_path, config):
+    """Return how to make a training's task for a cluster, with its earlier stages done."""
+    for stage in ("ingest", "select", "flat"):
+        run_stage(StageContext.of(config), stage)
+
+    def make(cluster, *, epochs, **options):
+        file = tmp_path / "config.yaml"
+        longer = graph_config(tmp_path, train={**TRAIN, "epochs": epochs, "patience": 0})
+        file.write_text(yaml.safe_dump(longer.model_dump(mode="json")))
+        return TrainOperator(task_id="train", config=str(file), cluster_address=cluster.address, **options)
+
+    return make
+
+
+def test_a_short_stage_ends_in_its_task_without_deferral(tmp_path, task_of):
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("good")
+        outcome = task_of(cluster, epochs=3).execute({"ti": Quiet(), "outlet_events": {}})
+    assert outcome["reused"] is False
+
+
+def test_a_long_stage_has_begun_when_its_task_defers_and_the_trigger_waits_for_the_same(tmp_path, task_of, monkeypatch):
+    """By the whole way: the trigger is made of what Airflow stores of it, and its event ends the task."""
+    from airflow.sdk.exceptions import TaskDeferred
+
+    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "1")
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("good")
+        task = task_of(cluster, epochs=1500, defer_seconds=1)
+        with pytest.raises(TaskDeferred) as deferred:
+            task.execute({"ti": Quiet(), "outlet_events": {}})
+        running = running_on(cluster)
+        assert [name.startswith("gnnflow-train-") for name in running] == [True]
+        _, stored = deferred.value.trigger.serialize()
+        assert stored["submission"] == running[0]
+        event = asyncio.run(anext(StageTrigger(**stored).run())).payload
+        kinds = [kind for kind in kinds_on(cluster, running[0]) if kind != "progress"]
+    assert kinds == ["submitted", "handed over", "taken over", "finished"]
+    assert task.execute_complete({"ti": Quiet(), "outlet_events": {}}, event, **deferred.value.kwargs)["rows_out"]
+
+
+def kinds_on(cluster, name):
+    """Return the kinds of a submission's events."""
+
+    async def ask():
+        async with submissions.connect(cluster.address) as client:
+            return [event["kind"] for _, event in await client.get_events(name)]
+
+    return asyncio.run(ask())
+
+
+def test_a_driver_that_nobody_takes_over_stops_and_is_submitted_again_by_who_comes_later(tmp_path, task_of, monkeypatch):
+    """With its worker in this process, whose clock can be set."""
+    from distributed import LocalCluster
+
+    from gnnflow.remote import handover
+
+    monkeypatch.setattr(handover, "_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(handover, "_LOOK_SECONDS", 0.2)
+    said = []
+    with LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as own:
+        cluster = type("Own", (), {"address": own.scheduler_address})
+        task = task_of(cluster, epochs=3000)
+        submission = submissions.Submission.new("train", task._read_config().model_dump(mode="json"))
+        assert submit(cluster, submission, say=said.append, patience=1)["kind"] == "unfinished"
+        end = time.monotonic() + 60
+        while "abandoned" not in kinds_on(cluster, submission.name):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert running_on(cluster) == []
+        assert submit(cluster, submission, say=said.append)["kind"] == "finished"
+    assert any("since nobody waited for it" in line for line in said)
+    assert sum(line.startswith("submitted") for line in said) == 2

@@ -177,9 +177,9 @@ class System:
         options = ("--nthreads", "1", "--no-dashboard", "--local-directory", str(self.home / "dask"))
         self.service(f"dask-worker-{number}", BIN / "dask", "worker", address, "--name", f"w{number}", *options)
 
-    def start_airflow(self) -> None:
+    def start_airflow(self, *, imported_once: str = IMPORTED_ONCE) -> None:
         (self.home / "config").mkdir()
-        (self.home / "config" / "airflow_local_settings.py").write_text(IMPORTED_ONCE)
+        (self.home / "config" / "airflow_local_settings.py").write_text(imported_once)
         subprocess.run([BIN / "airflow", "db", "migrate"], env=self.environment, check=True, capture_output=True)
         for part in AIRFLOW_PARTS:
             self.service(part, BIN / "airflow", part)
