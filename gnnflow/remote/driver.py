@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import ClusterError, GnnflowError
-from gnnflow.remote.handover import ABANDONED, Handover
+from gnnflow.remote.handover import ABANDONED, Handover, topic_of
 from gnnflow.remote.task_log import Stopped, TaskLog, never
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
     try:
         run = resolve_here(config_from_dict(content))
         with worker_client() as client, marked(run.config.workspace) as marker:
-            handover = Handover(lambda: [event["kind"] for _, event in client.get_events(name)])
+            handover = Handover(lambda: [event for _, event in client.get_events(topic_of(name))])
             asked = asked_of(content, worker.scheduler.address)
             fit = FitWorkers(client, asked, marker=marker, say=log.message)
             report("finished", **_run(stage, run, Watched(Dask(client, fit=fit, say=log.message), log), log))

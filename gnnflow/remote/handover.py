@@ -15,32 +15,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 HANDED_OVER = "handed over"
-"""Kind of the event by which one who waits for a driver leaves it to the next."""
+"""Kind of the event by which one who waits for a driver leaves it to the next, who has to come within its `seconds`."""
 TAKEN_OVER = "taken over"
 ABANDONED = "abandoned"
 """Kind of a driver's last event where nobody took it over."""
 
-_WAIT_SECONDS = 30.0
 _LOOK_SECONDS = 5.0
 
 
-class Handover:
-    """Says whether a driver was handed over and nobody took it. It looks at the kinds of the driver's events."""
+def topic_of(name: str) -> str:
+    """Return the topic of these events of a submission; they are few, and its own may be many."""
+    return f"{name}-handover"
 
-    def __init__(self, kinds: Callable[[], Iterable[Any]]) -> None:
-        self._kinds = kinds
+
+class Handover:
+    """Says whether a driver was handed over and nobody took it. events: returns what its submission's topic has."""
+
+    def __init__(self, events: Callable[[], Iterable[dict[str, Any]]]) -> None:
+        self._events = events
         self._next_look = time.monotonic() + _LOOK_SECONDS
         self._since: float | None = None
         self.is_abandoned = False
 
     def check(self) -> bool:
-        """Return whether nobody has waited for the driver for some time; cheap, since it looks only now and then."""
+        """Return whether nobody has taken the driver in time; cheap, since it looks only now and then."""
         now = time.monotonic()
         if self.is_abandoned or now < self._next_look:
             return self.is_abandoned
         self._next_look = now + _LOOK_SECONDS
-        with contextlib.suppress(OSError):  # a scheduler that does not answer has more to say about it elsewhere
-            last = [kind for kind in self._kinds() if kind in (HANDED_OVER, TAKEN_OVER)][-1:]
-            self._since = (self._since or now) if last == [HANDED_OVER] else None
-        self.is_abandoned = self._since is not None and now - self._since >= _WAIT_SECONDS
+        with contextlib.suppress(OSError):  # of a scheduler that does not answer others tell
+            last = [event for event in self._events() if event["kind"] in (HANDED_OVER, TAKEN_OVER)][-1:]
+            self._since = (self._since or now) if last and last[0]["kind"] == HANDED_OVER else None
+            self.is_abandoned = self._since is not None and now - self._since >= last[0]["seconds"]
         return self.is_abandoned

@@ -22,7 +22,7 @@ from gnnflow.mapreduce.fit_workers import FitWorkers, asked_of
 from gnnflow.mapreduce.submitting import PREFIX, restart_if_ours
 from gnnflow.mapreduce.submitting import submit as submit_task
 from gnnflow.remote.driver import drive
-from gnnflow.remote.handover import ABANDONED, HANDED_OVER, TAKEN_OVER
+from gnnflow.remote.handover import ABANDONED, HANDED_OVER, TAKEN_OVER, topic_of
 from gnnflow.remote.task_log import SECONDS_BETWEEN, never
 from gnnflow.storage.documents import digest_of
 
@@ -39,6 +39,7 @@ _NO_WORKERS_SECONDS = 600.0  # time for an autoscaler to bring up the first
 _SILENT_SECONDS = 10.0  # without workers or an answer, before the log tells
 _STRANDINGS = 3  # as many lost workers does Dask allow a task
 _LOST_SECONDS = 60.0  # a scheduler may be busy for a while
+_HANDOVER_SECONDS = 30.0  # a trigger starts within a few
 _LAST_WORDS = ("finished", "failed", "stopped", ABANDONED)
 _SUBMITTED = "submitted"
 
@@ -182,7 +183,7 @@ async def _begin(
         return stopped() or time.monotonic() >= until
 
     if await _answer(is_known(client, submission.name), say):
-        await client.log_event(submission.name, {"kind": TAKEN_OVER})
+        await client.log_event(topic_of(submission.name), {"kind": TAKEN_OVER})
         return None
     # looked for again after the wait, since workers may be lost meanwhile
     while not (workers := await fit.wait(stopped=stopped)) and not given_up():
@@ -237,7 +238,7 @@ async def watch(
             await cancel(client, name, say=say)
             return _STOPPED
         if time.monotonic() >= until:
-            await client.log_event(name, {"kind": HANDED_OVER})
+            await client.log_event(topic_of(name), {"kind": HANDED_OVER, "seconds": _HANDOVER_SECONDS})
             return UNFINISHED
         if not await _answer(is_known(client, name), say):
             break

@@ -39,7 +39,12 @@ with DAG("empty", schedule=None):
 
     chain(*(nothing.override(task_id=f"task_{number}")() for number in range({count})))
 """
-_TESTS_OWN = ("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "AIRFLOW__CORE__PARALLELISM", "GNNFLOW_POLL_SECONDS")
+_TESTS_OWN = (
+    "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL",
+    "AIRFLOW__CORE__PARALLELISM",
+    "GNNFLOW_POLL_SECONDS",
+    "GNNFLOW_DEFER_SECONDS",
+)
 _DEFERRED = "Pausing task as DEFERRED"
 
 

@@ -34,8 +34,8 @@ REQUEST_SECONDS = 20  # for how long one is repeated
 IMPORTED_ONCE = """
 import sys
 if "scheduler" in sys.argv:
-    import distributed, s3fs
-    import gnnflow.remote.driver
+    import s3fs
+    import gnnflow_airflow.preload
 """
 
 
@@ -136,6 +136,7 @@ class System:
             "GNNFLOW_DASK_CONN_ID": "dask_default",
             "GNNFLOW_RETRY_SECONDS": "2",
             "GNNFLOW_POLL_SECONDS": "1",
+            "GNNFLOW_DEFER_SECONDS": "1",  # so that stages which tests disturb are deferred, and others are not
             "GNNFLOW_LINKS": f"s3://={self.s3['AWS_ENDPOINT_URL']}/",
             "GNNFLOW_WORKSPACES": " ".join(f"{name}=s3://live-{name}-by-form/runs" for name in ("cora", "generated")),
             "GNNFLOW_EXPERIMENTS": str(self.home / "experiments"),
