@@ -297,6 +297,15 @@ def test_a_task_that_waits_for_a_cluster_ends_at_its_timeout_and_frees_it(tmp_pa
         assert running() == []
 
 
+def test_a_task_that_waits_for_the_first_worker_leaves_that_to_its_trigger_too(tmp_path, config):
+    said = []
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        assert submit(cluster, submission_of(config), say=said.append, patience=0.5)["kind"] == "unfinished"
+        assert running_on(cluster) == []
+    assert said == []
+
+
 class Kept(dict):
     """What a task keeps for its next attempt."""
 
