@@ -20,7 +20,7 @@ TAKEN_OVER = "taken over"
 ABANDONED = "abandoned"
 """Kind of a driver's last event where nobody took it over."""
 
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 2.0
 
 
 def topic_of(name: str) -> str:

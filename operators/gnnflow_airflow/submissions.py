@@ -39,7 +39,7 @@ _NO_WORKERS_SECONDS = 600.0  # time for an autoscaler to bring up the first
 _SILENT_SECONDS = 10.0  # without workers or an answer, before the log tells
 _STRANDINGS = 3  # as many lost workers does Dask allow a task
 _LOST_SECONDS = 60.0  # a scheduler may be busy for a while
-_HANDOVER_SECONDS = 30.0  # a trigger starts within a few
+_HANDOVER_SECONDS = 15.0  # a trigger starts within two or three
 _LAST_WORDS = ("finished", "failed", "stopped", ABANDONED)
 _SUBMITTED = "submitted"
 
@@ -189,8 +189,10 @@ async def _begin(
     while not (workers := await fit.wait(stopped=stopped)) and not given_up():
         if not await _has_workers(client, say, given_up):
             return _NO_WORKERS
-    if given_up():
-        return _STOPPED if stopped() else UNFINISHED
+    if stopped():
+        return _STOPPED
+    if not workers:
+        return UNFINISHED
     await submit(client, submission, workers=workers)
     say(f"submitted {submission.name}")
     return None

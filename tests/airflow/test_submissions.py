@@ -374,9 +374,7 @@ def task_of(tmp_path, config):
 
 
 def test_a_short_stage_ends_in_its_task_without_deferral(tmp_path, task_of):
-    with foreign_cluster(tmp_path) as cluster:
-        cluster.start_scheduler()
-        cluster.start_worker("good")
+    with one_worker(tmp_path) as cluster:
         outcome = task_of(cluster, epochs=3).execute({"ti": Quiet(), "outlet_events": {}})
     assert outcome["reused"] is False
 
@@ -386,9 +384,7 @@ def test_a_long_stage_has_begun_when_its_task_defers_and_the_trigger_waits_for_t
     from airflow.sdk.exceptions import TaskDeferred
 
     monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "1")
-    with foreign_cluster(tmp_path) as cluster:
-        cluster.start_scheduler()
-        cluster.start_worker("good")
+    with one_worker(tmp_path) as cluster:
         task = task_of(cluster, epochs=1500, defer_seconds=1)
         with pytest.raises(TaskDeferred) as deferred:
             task.execute({"ti": Quiet(), "outlet_events": {}})
@@ -401,6 +397,21 @@ def test_a_long_stage_has_begun_when_its_task_defers_and_the_trigger_waits_for_t
         assert kinds == ["submitted", "finished"]
         assert kinds_on(cluster, handover.topic_of(running[0])) == ["handed over", "taken over"]
     assert task.execute_complete({"ti": Quiet(), "outlet_events": {}}, event, **deferred.value.kwargs)["rows_out"]
+
+
+@contextlib.contextmanager
+def one_worker(folder):
+    """Yield a cluster whose only worker is there."""
+
+    async def wait(address):
+        async with submissions.connect(address) as client:
+            await client.wait_for_workers(1, timeout=60)
+
+    with foreign_cluster(folder) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("good")
+        asyncio.run(wait(cluster.address))
+        yield cluster
 
 
 def kinds_on(cluster, topic):
@@ -416,10 +427,8 @@ def kinds_on(cluster, topic):
 def test_a_driver_that_nobody_takes_over_stops_and_whoever_comes_later_submits_it_again(tmp_path, task_of, monkeypatch):
     monkeypatch.setattr(submissions, "_HANDOVER_SECONDS", 1.0)
     said = []
-    with foreign_cluster(tmp_path) as cluster:
-        cluster.start_scheduler()
-        cluster.start_worker("good")
-        task = task_of(cluster, epochs=3000)
+    with one_worker(tmp_path) as cluster:
+        task = task_of(cluster, epochs=5000)
         submission = submissions.Submission.new("train", task._read_config().model_dump(mode="json"))
         assert submit(cluster, submission, say=said.append, patience=1)["kind"] == "unfinished"
         end = time.monotonic() + 60

@@ -7,7 +7,7 @@ import pytest
 from gnnflow.remote import handover
 from gnnflow.remote.handover import HANDED_OVER, TAKEN_OVER, Handover
 
-HANDED = {"kind": HANDED_OVER, "seconds": 30.0}
+HANDED = {"kind": HANDED_OVER, "seconds": 15.0}
 TAKEN = {"kind": TAKEN_OVER}
 
 
@@ -41,10 +41,10 @@ def first_abandoned(clock, events_at, *, until=120):
     ("events_at", "expected"),
     [
         (lambda _: [], None),  # its first watcher still waits
-        (lambda second: [HANDED][: second >= 12], 45),  # noticed at the look at 15
-        (lambda second: [HANDED, TAKEN][: 1 + (second >= 20)], None),
-        (lambda second: [HANDED, TAKEN, HANDED][: 2 + (second >= 50)], 80),  # by a second attempt
-        (lambda _: [HANDED, {"kind": "of a later version"}], 35),
+        (lambda second: [HANDED][: second >= 12], 28),  # by a look every two seconds
+        (lambda second: [HANDED, TAKEN][: 1 + (second >= 10)], None),
+        (lambda second: [HANDED, TAKEN, HANDED][: 2 + (second >= 50)], 66),  # by a second attempt
+        (lambda _: [HANDED, {"kind": "of a later version"}], 18),
     ],
 )
 def test_a_driver_is_abandoned_where_nobody_takes_it_over_in_time(clock, events_at, expected):
