@@ -1,11 +1,11 @@
 """What Airflow adds to a run: seconds and deferrals of each task, beside empty tasks and the command line.
 
-    python -m tests.airflow.live.cost FOLDER [--config FILE] [--preload]
+    python -m tests.airflow.live.cost FOLDER [--config FILE] [--advised]
 
 Everything is as in docs/airflow.md: a new Airflow with its own defaults and two Dask workers. First a chain of tasks
 that do nothing, as many as a run has: it shows Airflow's own share, and its processes are then as warm as they mostly
 are. Then gnnflow_pipeline, and the same again, which reuses all; last a retraining on what they made, which only
-publishes and scores. --preload: the scheduler imports gnnflow_airflow.preload.
+publishes and scores. --advised: with both settings that docs/airflow.md advises where runs are short.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,11 +48,15 @@ _TESTS_OWN = (
     "GNNFLOW_POLL_SECONDS",
     "GNNFLOW_DEFER_SECONDS",
 )
+_ADVISED = {"AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1"}
 _DEFERRED = "Pausing task as DEFERRED"
 
 
+@dataclass
 class UsualSystem(System):
     """A live system without what makes tests quick, whose DAGs are the repository's and an empty one."""
+
+    advised: bool = False
 
     @property
     def environment(self) -> dict[str, str]:
@@ -61,6 +66,7 @@ class UsualSystem(System):
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.home / "dags"),
             "GNNFLOW_MODELS": str(self.home / "models"),
             "GNNFLOW_WORKSPACES": "",
+            **(_ADVISED if self.advised else {}),
         }
 
     def write_dags(self, config: Path, *, empty_tasks: int) -> None:
@@ -74,13 +80,13 @@ class UsualSystem(System):
 
 
 @contextlib.contextmanager
-def running(home: Path, config: Path, *, empty_tasks: int, preload: bool) -> Iterator[System]:
+def running(home: Path, config: Path, *, empty_tasks: int, advised: bool) -> Iterator[System]:
     """Run an Airflow with its Dask cluster."""
-    system = UsualSystem(home)
+    system = UsualSystem(home, advised=advised)
     system.write_dags(config, empty_tasks=empty_tasks)
     try:
         system.start_storage_and_cluster()
-        system.start_airflow(imported_once=IMPORTED_ONCE if preload else "")
+        system.start_airflow(imported_once=IMPORTED_ONCE if advised else "")
         yield system
     finally:
         system.stop()
@@ -137,7 +143,7 @@ def show(title: str, rows: Iterator[tuple[str, ...]]) -> None:
         say(f"| {' | '.join(row)} |")
 
 
-def main(folder: Path, config: Path, *, preload: bool) -> None:
+def main(folder: Path, config: Path, *, advised: bool) -> None:
     """Write the tables."""
     from gnnflow.config import load_config
     from gnnflow.config.loading import make_paths_absolute
@@ -149,7 +155,7 @@ def main(folder: Path, config: Path, *, preload: bool) -> None:
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump(values))
     say(f"gnnflow run: {by_command_line(file, folder / 'cli'):.1f} s; load {os.getloadavg()[0]:.1f}")
-    with running(folder / "home", file, empty_tasks=1 + len(run_chain(read)), preload=preload) as system:
+    with running(folder / "home", file, empty_tasks=1 + len(run_chain(read)), advised=advised) as system:
         show("empty tasks", rows_of(trigger(system, "empty", {})))
         for title in ("first run", "the same again"):
             show(title, rows_of(trigger(system, PIPELINE, {"settings": yaml.safe_dump(values)})))
@@ -161,6 +167,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="a new folder, for all that is written")
     parser.add_argument("--config", type=Path, default=REPOSITORY / "configs" / "quickstart.yaml")
-    parser.add_argument("--preload", action="store_true")
+    parser.add_argument("--advised", action="store_true")
     asked = parser.parse_args()
-    main(asked.folder.absolute(), asked.config.absolute(), preload=asked.preload)
+    main(asked.folder.absolute(), asked.config.absolute(), advised=asked.advised)
