@@ -428,7 +428,7 @@ def test_a_driver_that_nobody_takes_over_stops_and_whoever_comes_later_submits_i
     monkeypatch.setattr(submissions, "_HANDOVER_SECONDS", 1.0)
     said = []
     with one_worker(tmp_path) as cluster:
-        task = task_of(cluster, epochs=5000)
+        task = task_of(cluster, epochs=10_000)
         submission = submissions.Submission.new("train", task._read_config().model_dump(mode="json"))
         assert submit(cluster, submission, say=said.append, patience=1)["kind"] == "unfinished"
         end = time.monotonic() + 60
@@ -437,6 +437,7 @@ def test_a_driver_that_nobody_takes_over_stops_and_whoever_comes_later_submits_i
             assert time.monotonic() < end, kinds
             time.sleep(0.2)
         assert running_on(cluster) == []
-        assert submit(cluster, submission, say=said.append)["kind"] == "finished"
+        assert submit(cluster, submission, say=said.append, patience=0)["kind"] == "unfinished"
+        assert running_on(cluster) == [submission.name]
     assert any("since nobody waited for it" in line for line in said)
     assert sum(line.startswith("submitted") for line in said) == 2
