@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import ClusterError, GnnflowError
+from gnnflow.remote.handover import ABANDONED, Handover, topic_of
 from gnnflow.remote.task_log import Stopped, TaskLog, never
 
 if TYPE_CHECKING:
@@ -105,18 +106,21 @@ def drive(stage: str, content: Mapping[str, Any], name: str, asked: Mapping[str,
 
     worker = get_worker()
     key = worker.get_current_task()
+    handover: Handover | None = None
 
     def report(kind: str, **fields: Any) -> None:
         worker.log_event(name, {"kind": kind, **fields})
 
     def cancelled() -> bool:
         state = worker.state.tasks.get(key)
-        return state is None or state.state in {"cancelled", "released", "forgotten"}
+        is_gone = state is None or state.state in {"cancelled", "released", "forgotten"}
+        return is_gone or (handover is not None and handover.check())
 
     log = TaskLog(lambda line: report("progress", line=line), stopped=cancelled)
     try:
         run = resolve_here(config_from_dict(content))
         with worker_client() as client, marked(run.config.workspace) as marker:
+            handover = Handover(lambda: [event for _, event in client.get_events(topic_of(name))])
             cluster = asked_of(content, worker.scheduler.address, asked)
             fit = FitWorkers(client, cluster, marker=marker, say=log.message, access=held(name))
             try:
@@ -124,7 +128,7 @@ def drive(stage: str, content: Mapping[str, Any], name: str, asked: Mapping[str,
             finally:
                 client.sync(fit.release)
     except Stopped:
-        report("stopped")
+        report(ABANDONED if handover is not None and handover.is_abandoned else "stopped")
     except GnnflowError as error:
         report("failed", error=str(error), hopeless=not isinstance(error, ClusterError))
     except Exception as error:  # noqa: BLE001 - other errors are our bugs: the task log must show them, and a retry may help

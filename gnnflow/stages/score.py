@@ -35,7 +35,7 @@ from gnnflow.stages.guards import check_scored
 from gnnflow.stages.infer import Learned, score_graph
 from gnnflow.stages.resolve import resolve_again
 from gnnflow.stages.running import do_once
-from gnnflow.stages.score_judging import judge
+from gnnflow.stages.score_judging import is_judged, judge
 from gnnflow.stages.score_report import page_of
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.graph_store import GraphStore
@@ -131,18 +131,19 @@ def run(context: StageContext) -> ScoreResult:
 
 
 def is_quick(context: StageContext) -> bool:
-    """Return whether the predictions of the model in service exist already."""
+    """Return whether the predictions of the model in service exist already, and are judged."""
     context = to_score(context)
     _, version = in_service(context.config)
     if version is None:
         return False
     if _is_of_this_run(context, version):
-        return committed(context.run.artifact("infer"))
+        return committed(context.run.artifact("infer")) and is_judged(context, version, version.run)
     if not (are_encoded(version.states) or committed(context.run.artifact(context.run.store_stage))):
         return False
     theirs = _theirs(context, version)
     scored = theirs.run.workspace.artifact("score", _fingerprint(theirs, version))
-    return committed(scored) and all(map(committed, _reads(theirs, version)[:-1]))
+    are_there = committed(scored) and all(map(committed, _reads(theirs, version)[:-1]))
+    return are_there and is_judged(context, version, scored)
 
 
 def to_score(context: StageContext) -> StageContext:

@@ -51,7 +51,7 @@ def judge(context: StageContext, version: Version, folder: str, *, store: GraphS
     workspace, name = context.config.workspace, version.name
     records = read_scores(workspace, name)
     last = next(records, None)
-    if last is not None and (last.folder, last.version) == (folder, version.version):  # asked for again
+    if last is not None and _is_of(last, version, folder):  # asked for again
         found, drift = Figures.read(last.figures), ScoreDrift.read(last.drift) if last.drift else None
         check_drift(context.config, found, drift, folder=folder)
         return Judged(found, drift, last)
@@ -81,6 +81,16 @@ def judge(context: StageContext, version: Version, folder: str, *, store: GraphS
         drift={} if drift is None else drift.as_document(),
     )
     return Judged(found, drift, record)
+
+
+def is_judged(context: StageContext, version: Version, folder: str) -> bool:
+    """Return whether a version's predictions are the last of the model's list of scorings, so that none are read."""
+    last = next(read_scores(context.config.workspace, version.name), None)
+    return last is not None and _is_of(last, version, folder)
+
+
+def _is_of(record: ScoreRecord, version: Version, folder: str) -> bool:
+    return (record.folder, record.version) == (folder, version.version)
 
 
 def _all_facts(store: GraphStore) -> GraphFacts:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import chain
 
+from gnnflow_airflow.stage import DEFER_SECONDS
 from gnnflow_airflow.stages import operator_of
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ def connections() -> dict[str, str | None]:
 
 
 def stage_options() -> dict[str, Any]:
-    """Return the options of all stages from the environment: the connections, and GNNFLOW_POLL_SECONDS."""
+    """Return the options of all stages from the environment: the connections, GNNFLOW_DEFER_SECONDS, ..."""
     return {
         **connections(),
+        "defer_seconds": float(os.environ.get("GNNFLOW_DEFER_SECONDS", DEFER_SECONDS)),
         "poll_seconds": float(os.environ.get("GNNFLOW_POLL_SECONDS", "5")),
     }
 

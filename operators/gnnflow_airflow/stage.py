@@ -2,9 +2,10 @@
 
 `execute` reads the config and decides the place of the stage. Without a connection, the stage runs in the task's
 process, on the cluster that the config names. For a Dask cluster the operator first looks for an existing result, then
-checks the versions on the cluster's workers, names a submission, keeps the name in the task's state store (which
-survives retries and clearing) and defers to a trigger, which submits the stage and waits. A retry finds the name and,
-if the config is still the same, waits for that submission instead of a second one.
+names a submission, keeps the name in the task's state store (which survives retries and clearing), submits the stage to
+fit workers and waits for it. To defer costs Airflow some ten seconds, so a stage that ends soon is waited for here; a
+longer one is left to a trigger, which waits without a worker slot. A retry finds the name and, if the config is still
+the same, waits for that submission instead of a second one.
 
 A submission may be lost with its scheduler. Its finished work is in the workspace, so the stage is submitted again, a
 few times, and resumes there; after that the task fails, and its retry also resumes.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Sequence
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+DEFER_SECONDS = 30.0
+"""How long a task waits for its stage before it defers: longer than a deferral costs, and short for a worker slot."""
+
 _STATE_KEY = "gnnflow_submission"
 _LOSSES = 3
 _EXTRA = ("run", "predictions", "lists", "report", "artifact", "digest", "rows_out", "version", "promoted")
@@ -55,10 +60,10 @@ class StageOperator(BaseOperator):
     config: path or URL of a YAML file, a dict, or YAML text. overrides: `key.path=value`. workspace replaces the
     config's. The stage is submitted to cluster_address or else to the Dask connection dask_conn_id, if one is given.
     storage_conn_id: an AWS, Google Cloud or Azure connection whose credentials open the URLs of its kind; by default
-    the one that the Dask connection names, if any. deferrable: left out as `deferring.py` says. poll_seconds: time
-    between progress lines. Assets in `outlets` get an event for each new result. Fails without a retry if that cannot
-    help (a bad config or table). Skips itself if the
-    config's strategy has no such stage.
+    the one that the Dask connection names, if any. deferrable: left out as `deferring.py` says. defer_seconds: how long
+    the task itself waits for the stage before it defers. poll_seconds: time between progress lines. Assets in `outlets`
+    get an event for each new result. Fails without a retry if that cannot help (a bad config or table). Skips itself if
+    the config's strategy has no such stage.
     """
 
     stage: ClassVar[str]
@@ -76,6 +81,7 @@ class StageOperator(BaseOperator):
         storage_conn_id: str | None = None,
         cluster_address: str = "",
         deferrable: bool | None = None,
+        defer_seconds: float = DEFER_SECONDS,
         poll_seconds: float = SECONDS_BETWEEN,
         **options: Any,
     ) -> None:
@@ -87,6 +93,7 @@ class StageOperator(BaseOperator):
         self.storage_conn_id = storage_conn_id
         self.cluster_address = cluster_address
         self.deferrable = defers(said=deferrable)
+        self.defer_seconds = defer_seconds
         self.poll_seconds = poll_seconds
         self.links: dict[str, str] = {}
         self.outcome: dict[str, Any] | None = None
@@ -224,16 +231,18 @@ class StageOperator(BaseOperator):
             raise AirflowFailException(str(error)) from None
 
     def _on_cluster(self, context: Context, config: Config, endpoint: DaskEndpoint, *, losses: int) -> dict[str, Any]:
-        """Name the submission and let the trigger submit it; without deferral, submit it from here."""
-        submission = self._submission(context, config, endpoint)
+        """Submit the stage and wait for it, here and then in the trigger."""
+        begin, submission = time.time(), self._submission(context, config, endpoint)
         if self._killed:
             raise AirflowException(_STOPPED)
-        if self.deferrable:
-            trigger = self._trigger(submission, endpoint)
+        event = self._watch_here(submission, endpoint)
+        if event["kind"] == "unfinished":
             self.defer(
-                trigger=trigger, method_name="execute_complete", kwargs={"losses": losses, "marker": submission.marker}
+                trigger=self._trigger(submission, endpoint, begin),
+                method_name="execute_complete",
+                kwargs={"losses": losses, "marker": submission.marker},
             )
-        return self._complete(context, self._watch_here(submission, endpoint), losses, submission.marker)
+        return self._complete(context, event, losses, submission.marker)
 
     def _submission(self, context: Context, config: Config, endpoint: DaskEndpoint) -> Submission:
         """Return the submission of an earlier attempt, if it does the same work, or a new one."""
@@ -253,8 +262,6 @@ class StageOperator(BaseOperator):
                 if known and not new.has_work_of(known):  # the config was edited since
                     await submissions.cancel(client, known, say=self.log.info)
                     known = ""
-                if not known and not await submissions.fit_workers(client, new, say=self.log.warning).look():
-                    self.log.warning("no worker of the Dask cluster %s can run this stage yet", endpoint.address)
                 return known, str(client.dashboard_link or "")
 
         known, dashboard = self._run(look())
@@ -278,7 +285,7 @@ class StageOperator(BaseOperator):
             self.log.warning("workers are not asked for the workspace, which cannot be written from here: %s", error)
             return ""
 
-    def _trigger(self, submission: Submission, endpoint: DaskEndpoint) -> StageTrigger:
+    def _trigger(self, submission: Submission, endpoint: DaskEndpoint, begin: float) -> StageTrigger:
         from gnnflow_airflow.trigger import StageTrigger
 
         limit = self.execution_timeout
@@ -291,22 +298,31 @@ class StageOperator(BaseOperator):
             address=self.cluster_address or ("" if self.dask_conn_id else endpoint.address),
             dask_conn_id=None if self.cluster_address else self.dask_conn_id,
             seconds=self.poll_seconds,
-            deadline=time.time() + limit.total_seconds() if limit else None,
+            deadline=begin + limit.total_seconds() if limit else None,
         )
 
     def _watch_here(self, submission: Submission, endpoint: DaskEndpoint) -> dict[str, Any]:
+        """Submit the stage unless the cluster has it and return its last event, or that it has not ended yet."""
         from gnnflow_airflow import submissions
+
+        patience = self.defer_seconds if self.deferrable else math.inf
 
         async def watch() -> dict[str, Any]:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
                 event: dict[str, Any] = await submissions.run(
-                    client, submission, say=self.log.info, seconds=self.poll_seconds, stopped=lambda: self._killed
+                    client,
+                    submission,
+                    say=self.log.info,
+                    seconds=self.poll_seconds,
+                    stopped=lambda: self._killed,
+                    patience=patience,
                 )
                 return event
 
         self._watched = (submission.name, endpoint)
         event = self._run(watch())
-        self._watched = None
+        if event["kind"] != "unfinished":  # else it can be stopped from here until the task has deferred
+            self._watched = None
         return event
 
     def _run(self, request: Coroutine[Any, Any, Result]) -> Result:

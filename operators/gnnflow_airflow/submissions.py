@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import math
 import time
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +22,7 @@ from gnnflow.mapreduce.fit_workers import FitWorkers, asked_of
 from gnnflow.mapreduce.submitting import PREFIX, restart_if_ours
 from gnnflow.mapreduce.submitting import submit as submit_task
 from gnnflow.remote.driver import drive
+from gnnflow.remote.handover import ABANDONED, HANDED_OVER, TAKEN_OVER, topic_of
 from gnnflow.remote.task_log import SECONDS_BETWEEN, never
 from gnnflow.storage.access import narrowed
 from gnnflow.storage.documents import digest_of
@@ -33,12 +36,15 @@ Result = TypeVar("Result")
 
 _CONNECT_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
+_FIRST_LOOK_SECONDS = 0.05  # doubled until it is that: short stages end soon, and long ones are not asked too often
 _GRACE_SECONDS = 3.0  # Airflow kills the process of a stopped task after 5
 _NO_WORKERS_SECONDS = 600.0  # time for an autoscaler to bring up the first
 _SILENT_SECONDS = 10.0  # without workers or an answer, before the log tells
 _STRANDINGS = 3  # as many lost workers does Dask allow a task
 _LOST_SECONDS = 60.0  # a scheduler may be busy for a while
-_LAST_WORDS = ("finished", "failed", "stopped")
+_HANDOVER_SECONDS = 15.0  # a trigger starts within two or three
+_LAST_WORDS = ("finished", "failed", "stopped", ABANDONED)
+_SUBMITTED = "submitted"
 
 _UNDER_WAY = {"released", "waiting", "no-worker", "queued", "processing"}
 _ENDED = {"memory", "erred"}
@@ -50,8 +56,11 @@ _NO_WORKERS = {
 }
 _STOPPED = {"kind": "stopped", "error": "it was stopped"}
 _STRANDED = {"kind": "lost", "error": "the workers that could run this stage are gone; looks for others"}
+_ABANDONED = {"kind": "lost", "error": "it had stopped, since nobody waited for it; submits it again"}
 _UNANSWERED = {"kind": "lost", "error": "the Dask scheduler does not answer any more"}
 LOST = {"kind": "lost", "error": "the Dask cluster no longer knows this submission"}
+UNFINISHED = {"kind": "unfinished"}
+"""What `run` returns in place of a last event when its patience is over."""
 
 
 def new_name(label: str) -> str:
@@ -142,37 +151,67 @@ async def run(
     say: Callable[[str], None],
     seconds: float = SECONDS_BETWEEN,
     stopped: Callable[[], bool] = never,
+    patience: float = math.inf,
 ) -> Any:
     """Submit unless the cluster has the submission already, wait until it ends, and return its last event.
 
     It is submitted to fit workers alone, not before there are some, and not once `stopped` is true. Where these are all
-    lost it is submitted again, to others.
+    lost it is submitted again, to others. patience: seconds after which UNFINISHED is returned and the submission left
+    to the next who waits for it; where nobody does, its driver stops.
     """
-    stranded = 0
+    stranded, until = 0, time.monotonic() + patience
     fit = fit_workers(client, submission, say=say)
     try:
         while True:
-            if not await _answer(is_known(client, submission.name), say):
-                # looked for again after the wait, since workers may be lost meanwhile
-                while not (workers := await fit.wait(stopped=stopped)) and not stopped():
-                    if not await _has_workers(client, say, stopped):
-                        return _NO_WORKERS
-                if stopped():
-                    return _STOPPED
-                await submit(client, submission, workers=workers)
-                say(f"submitted {submission.name}")
-            event = await watch(client, submission.name, say=say, seconds=seconds, stopped=stopped)
+            if (ended := await _begin(client, submission, fit, say=say, stopped=stopped, until=until)) is not None:
+                return ended
+            event = await watch(client, submission.name, say=say, seconds=seconds, stopped=stopped, until=until)
+            if event is UNFINISHED:  # its access to the storage too is left to who waits next
+                return event
             if event is _STRANDED and (stranded := stranded + 1) > _STRANDINGS:
                 event = _WORKERS_DIED
-            if event is not _STRANDED:
+            if event is not _STRANDED and event is not _ABANDONED:
                 await fit.release()
                 return event
-            say(_STRANDED["error"])
+            say(event["error"])
     except ClusterError as error:
         return {"kind": "failed", "error": str(error), "hopeless": False}
     except OSError:
         say(_UNANSWERED["error"])
         return _UNANSWERED
+
+
+async def _begin(
+    client: Client,
+    submission: Submission,
+    fit: FitWorkers,
+    *,
+    say: Callable[[str], None],
+    stopped: Callable[[], bool],
+    until: float,
+) -> Any:
+    """Take over what the cluster has under this name, or submit it once there are fit workers.
+
+    Returns an event where it is not submitted, else None.
+    """
+
+    def given_up() -> bool:
+        return stopped() or time.monotonic() >= until
+
+    if await _answer(is_known(client, submission.name), say):
+        await client.log_event(topic_of(submission.name), {"kind": TAKEN_OVER})
+        return None
+    # looked for again after the wait, since workers may be lost meanwhile
+    while not (workers := await fit.wait(stopped=stopped)) and not given_up():
+        if not await _has_workers(client, say, given_up):
+            return _NO_WORKERS
+    if stopped():
+        return _STOPPED
+    if not workers:
+        return UNFINISHED
+    await submit(client, submission, workers=workers)
+    say(f"submitted {submission.name}")
+    return None
 
 
 def fit_workers(client: Client, submission: Submission, *, say: Callable[[str], None]) -> FitWorkers:
@@ -187,6 +226,7 @@ async def submit(client: Client, submission: Submission, *, workers: Collection[
     """Start the stage's driver on one of some workers."""
     name = submission.name
     given = submission.stage, submission.config, name, dict(submission.asked)
+    await client.log_event(name, {"kind": _SUBMITTED})
     future = submit_task(client, drive, *given, key=name, workers=workers)
     with contextlib.suppress(KeyError):  # another triggerer, which assumed that this one is dead, was first
         await client.publish_dataset(future, name=name)
@@ -198,19 +238,28 @@ async def is_known(client: Client, name: str) -> bool:
 
 
 async def watch(
-    client: Client, name: str, *, say: Callable[[str], None], seconds: float, stopped: Callable[[], bool]
+    client: Client,
+    name: str,
+    *,
+    say: Callable[[str], None],
+    seconds: float,
+    stopped: Callable[[], bool],
+    until: float = math.inf,
 ) -> Any:
     """Wait until a submission ends and return its last event; its progress goes to `say` every few seconds.
 
-    It is cancelled once `stopped` is true, since a cancellation may have come before the cluster knew its name. Returns
-    LOST if the cluster does not know it (a new scheduler, or it was cancelled). Raises OSError if the scheduler does
-    not answer.
+    It is cancelled once `stopped` is true, since a cancellation may have come before the cluster knew its name. After
+    `until`, on the monotonic clock, it is handed over and UNFINISHED returned. Returns LOST if the cluster does not
+    know it (a new scheduler, or it was cancelled). Raises OSError if the scheduler does not answer.
     """
-    said, spoken, wait = 0, 0.0, WorkerWait(say)
+    said, spoken, wait, pauses = 0, 0.0, WorkerWait(say), _pauses()
     while (status := await _answer(_status(client, name), say)) in _UNDER_WAY:
         if stopped():
             await cancel(client, name, say=say)
             return _STOPPED
+        if time.monotonic() >= until:
+            await client.log_event(topic_of(name), {"kind": HANDED_OVER, "seconds": _HANDOVER_SECONDS})
+            return UNFINISHED
         if not await _answer(is_known(client, name), say):
             break
         if time.monotonic() - spoken >= seconds:
@@ -222,14 +271,28 @@ async def watch(
         if wait.is_over(workers=workers):
             await cancel(client, name, say=say)
             return _NO_WORKERS
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(min(next(pauses), max(until - time.monotonic(), 0)))
     if status not in _ENDED:
         say(LOST["error"])
         return LOST
     await _report(client, name, said, say)
+    return await _end(client, name, say)
+
+
+async def _end(client: Client, name: str, say: Callable[[str], None]) -> Any:
+    """Let the cluster forget a submission that has ended, and return its last event."""
     ended = [event for event in await _events(client, name) if event["kind"] in _LAST_WORDS]
+    if ended and ended[-1]["kind"] == ABANDONED:
+        await cancel(client, name, say=say)  # at once, since another is to have its name
+        return _ABANDONED
     await client.unpublish_dataset(name)
     return ended[-1] if ended else _WORKERS_DIED
+
+
+def _pauses() -> Iterator[float]:
+    """Yield the seconds between looks at a submission."""
+    for doublings in itertools.count():
+        yield min(_FIRST_LOOK_SECONDS * 2**doublings, _LOOK_SECONDS)
 
 
 async def _answer(question: Coroutine[Any, Any, Result], say: Callable[[str], None]) -> Result:
@@ -309,7 +372,10 @@ async def _stopped(client: Client, name: str) -> bool:
 
 
 async def _events(client: Client, name: str) -> list[Any]:
-    return [event for _, event in await client.get_events(name)]
+    """Return the events since a submission was last submitted."""
+    events = [event for _, event in await client.get_events(name)]
+    begins = [at for at, event in enumerate(events) if event["kind"] == _SUBMITTED]
+    return events[begins[-1] :] if begins else events
 
 
 async def _report(client: Client, name: str, said: int, say: Callable[[str], None]) -> int:

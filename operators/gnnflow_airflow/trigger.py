@@ -1,7 +1,8 @@
-"""A trigger that runs a stage's submission, so that no worker slot waits; its lines appear in the task's log.
+"""A trigger that waits for a stage's submission, so that no worker slot waits; its lines appear in the task's log.
 
-The trigger also submits: Airflow calls `on_kill` only for triggers that have started, so a task that is marked failed
-just after it deferred would otherwise leave a driver that nothing stops.
+The task has mostly submitted it. Airflow calls `on_kill` only for triggers that have started, so a driver stops on its
+own where its task is marked failed just after it deferred (`gnnflow.remote.handover`). One that did so is submitted
+again by a trigger that starts late.
 """
 
 from __future__ import annotations

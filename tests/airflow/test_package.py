@@ -53,6 +53,18 @@ def test_the_plugin_is_one_that_airflow_loads_and_imports_no_page_by_itself():
     assert run_python(code, REPOSITORY, REPOSITORY / "operators") == "False"
 
 
+@pytest.mark.airflow
+def test_what_is_imported_before_tasks_are_forked_starts_no_thread_and_spares_them_the_rest():
+    """A thread does not survive a fork, and what it held stays locked. Torch is for workers, which the cluster has."""
+    pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+    code = (
+        "import sys, threading, gnnflow_airflow.preload;"
+        "held = {name.split('.')[0] for name in sys.modules};"
+        "print(threading.active_count(), sorted(held & {'distributed', 'gnnflow', 'pyarrow', 'torch'}))"
+    )
+    assert run_python(code, REPOSITORY, REPOSITORY / "operators") == "1 ['distributed', 'gnnflow', 'pyarrow']"
+
+
 def test_what_runs_on_a_worker_imports_nothing_of_airflow():
     code = (
         "import sys, gnnflow.remote.driver, gnnflow.stages.running;"

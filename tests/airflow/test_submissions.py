@@ -22,6 +22,7 @@ from distributed import Client
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce.fit_workers import mark
+from gnnflow.remote import handover
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import run_stage
 from gnnflow_airflow import submissions
@@ -297,6 +298,15 @@ def test_a_task_that_waits_for_a_cluster_ends_at_its_timeout_and_frees_it(tmp_pa
         assert running() == []
 
 
+def test_a_task_that_waits_for_the_first_worker_leaves_that_to_its_trigger_too(tmp_path, config):
+    said = []
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        assert submit(cluster, submission_of(config), say=said.append, patience=0.5)["kind"] == "unfinished"
+        assert running_on(cluster) == []
+    assert said == []
+
+
 class Kept(dict):
     """What a task keeps for its next attempt."""
 
@@ -347,3 +357,88 @@ def test_a_finished_stage_is_not_submitted(tmp_path, config, monkeypatch, airflo
     outcomes = {ti.task_id: ti.xcom_pull(task_ids=ti.task_id) for ti in run.get_task_instances()}
     assert all(outcomes[stage]["reused"] for stage in ("ingest", "select", "flat", "train", "infer", "score"))
     assert outcomes["publish"]["promoted"]
+
+
+@pytest.fixture
+def task_of(tmp_path, config):
+    """Return how to make a training's task for a cluster, with its earlier stages done."""
+    for stage in ("ingest", "select", "flat"):
+        run_stage(StageContext.of(config), stage)
+
+    def make(cluster, *, epochs, **options):
+        file = tmp_path / "config.yaml"
+        longer = graph_config(tmp_path, train={**TRAIN, "epochs": epochs, "patience": 0})
+        file.write_text(yaml.safe_dump(longer.model_dump(mode="json")))
+        return TrainOperator(task_id="train", config=str(file), cluster_address=cluster.address, **options)
+
+    return make
+
+
+def test_a_short_stage_ends_in_its_task_without_deferral(tmp_path, task_of):
+    with one_worker(tmp_path) as cluster:
+        outcome = task_of(cluster, epochs=3).execute({"ti": Quiet(), "outlet_events": {}})
+    assert outcome["reused"] is False
+
+
+def test_a_long_stage_has_begun_when_its_task_defers_and_the_trigger_waits_for_the_same(tmp_path, task_of, monkeypatch):
+    """By the whole way: the trigger is made of what Airflow stores of it, and its event ends the task."""
+    from airflow.sdk.exceptions import TaskDeferred
+
+    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "1")
+    with one_worker(tmp_path) as cluster:
+        task = task_of(cluster, epochs=1500, defer_seconds=1)
+        with pytest.raises(TaskDeferred) as deferred:
+            task.execute({"ti": Quiet(), "outlet_events": {}})
+        running = running_on(cluster)
+        assert [name.startswith("gnnflow-train-") for name in running] == [True]
+        _, stored = deferred.value.trigger.serialize()
+        assert stored["submission"] == running[0]
+        event = asyncio.run(anext(StageTrigger(**stored).run())).payload
+        kinds = [kind for kind in kinds_on(cluster, running[0]) if kind != "progress"]
+        assert kinds == ["submitted", "finished"]
+        assert kinds_on(cluster, handover.topic_of(running[0])) == ["handed over", "taken over"]
+    assert task.execute_complete({"ti": Quiet(), "outlet_events": {}}, event, **deferred.value.kwargs)["rows_out"]
+
+
+@contextlib.contextmanager
+def one_worker(folder):
+    """Yield a cluster whose only worker is there."""
+
+    async def wait(address):
+        async with submissions.connect(address) as client:
+            await client.wait_for_workers(1, timeout=60)
+
+    with foreign_cluster(folder) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("good")
+        asyncio.run(wait(cluster.address))
+        yield cluster
+
+
+def kinds_on(cluster, topic):
+    """Return the kinds of a topic's events."""
+
+    async def ask():
+        async with submissions.connect(cluster.address) as client:
+            return [event["kind"] for _, event in await client.get_events(topic)]
+
+    return asyncio.run(ask())
+
+
+def test_a_driver_that_nobody_takes_over_stops_and_whoever_comes_later_submits_it_again(tmp_path, task_of, monkeypatch):
+    monkeypatch.setattr(submissions, "_HANDOVER_SECONDS", 1.0)
+    said = []
+    with one_worker(tmp_path) as cluster:
+        task = task_of(cluster, epochs=10_000)
+        submission = submissions.Submission.new("train", task._read_config().model_dump(mode="json"))
+        assert submit(cluster, submission, say=said.append, patience=1)["kind"] == "unfinished"
+        end = time.monotonic() + 60
+        while "abandoned" not in (kinds := kinds_on(cluster, submission.name)):
+            assert "finished" not in kinds
+            assert time.monotonic() < end, kinds
+            time.sleep(0.2)
+        assert running_on(cluster) == []
+        assert submit(cluster, submission, say=said.append, patience=0)["kind"] == "unfinished"
+        assert running_on(cluster) == [submission.name]
+    assert any("since nobody waited for it" in line for line in said)
+    assert sum(line.startswith("submitted") for line in said) == 2

@@ -87,6 +87,7 @@ def test_later_tables_are_scored_by_one_command_and_need_no_labels(
     context = StageContext.of(graph_config(tmp_path, **sections))
     pipeline.run(context)
     expected = predicted(publish.run(context).predictions)
+    assert not score.is_quick(context)  # its predictions are there; to judge them all are read
     pq.write_table(nodes.drop_columns(["label", "split"]), tmp_path / "nodes.parquet")
     later = StageContext.of(graph_config(tmp_path, **sections))
     found = score.run(later)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import s3fs
 
 from gnnflow.config import config_from_dict
+from gnnflow.remote.handover import TAKEN_OVER, topic_of
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import is_done, run_stage
 from gnnflow.storage.filesystem import read_bytes
@@ -180,19 +181,20 @@ class Case(PipelineRun):
         return is_done(StageContext.of(self.config_here()), "train")
 
     def until_training(self) -> str:
-        """Wait until training runs on the cluster and return the worker it runs on."""
+        """Wait until training runs on the cluster and a trigger waits for it; return the worker it runs on."""
         wait_for("deferred training", lambda: self.tasks().get("train") == "deferred", seconds=200)
-        return str(wait_for("a training worker", lambda: next(iter(self.training_workers()), None)))
+        wait_for("its trigger", lambda: any(is_taken_over(self.live, key) for key in self.training().values()))
+        return str(wait_for("a training worker", lambda: next(iter(self.training()), None)))
 
     def until_free(self) -> None:
         """Wait until no worker of the cluster trains this run."""
-        wait_for("a free cluster", lambda: not self.training_workers(), seconds=200)
+        wait_for("a free cluster", lambda: not self.training(), seconds=200)
 
-    def training_workers(self) -> list[str]:
-        """Return the workers that run this run's training, which other runs may train beside."""
+    def training(self) -> dict[str, str]:
+        """Return the workers that run this run's training, which other runs may train beside, and its names there."""
         training = submissions.Submission.new("train", self.config_here().model_dump(mode="json"))
         found = processing(self.live).items()
-        return [worker for worker, keys in found if any(training.has_work_of(str(key)) for key in keys)]
+        return {worker: str(key) for worker, keys in found for key in keys if training.has_work_of(str(key))}
 
 
 def content_of(run: str) -> dict[str, Any]:
@@ -226,6 +228,16 @@ def processing(live: System) -> dict[str, Any]:
         async with submissions.connect(f"tcp://127.0.0.1:{live.ports['dask']}") as client:
             found: dict[str, Any] = await client.processing()
             return found
+
+    return asyncio.run(ask())
+
+
+def is_taken_over(live: System, name: str) -> bool:
+    """Return whether somebody else than its task has waited for a submission."""
+
+    async def ask() -> bool:
+        async with submissions.connect(f"tcp://127.0.0.1:{live.ports['dask']}") as client:
+            return any(event["kind"] == TAKEN_OVER for _, event in await client.get_events(topic_of(name)))
 
     return asyncio.run(ask())
 

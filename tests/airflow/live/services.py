@@ -40,8 +40,8 @@ REQUEST_SECONDS = 20  # for how long one is repeated
 IMPORTED_ONCE = """
 import sys
 if "scheduler" in sys.argv:
-    import distributed, s3fs
-    import gnnflow.remote.driver
+    import s3fs
+    import gnnflow_airflow.preload
 """
 
 
@@ -148,6 +148,7 @@ class System:
             "GNNFLOW_DASK_CONN_ID": "dask_default",
             "GNNFLOW_RETRY_SECONDS": "2",
             "GNNFLOW_POLL_SECONDS": "1",
+            "GNNFLOW_DEFER_SECONDS": "1",  # so that stages which tests disturb are deferred, and others are not
             "GNNFLOW_LINKS": f"s3://={self.s3['AWS_ENDPOINT_URL']}/",
             "GNNFLOW_WORKSPACES": " ".join(f"{name}={uri}" for name, uri in {**PAGES, **self.workspaces}.items()),
             "GNNFLOW_EXPERIMENTS": str(self.home / "experiments"),
@@ -189,10 +190,10 @@ class System:
         options = ("--nthreads", "1", "--no-dashboard", "--local-directory", str(self.home / "dask"))
         self.service(f"dask-worker-{number}", BIN / "dask", "worker", address, "--name", f"w{number}", *options)
 
-    def start_airflow(self) -> None:
+    def start_airflow(self, *, imported_once: str = IMPORTED_ONCE) -> None:
         (self.home / "passwords.json").write_text(json.dumps(PASSWORDS))
         (self.home / "config").mkdir()
-        (self.home / "config" / "airflow_local_settings.py").write_text(IMPORTED_ONCE)
+        (self.home / "config" / "airflow_local_settings.py").write_text(imported_once)
         subprocess.run([BIN / "airflow", "db", "migrate"], env=self.environment, check=True, capture_output=True)
         for part in AIRFLOW_PARTS:
             self.service(part, BIN / "airflow", part)

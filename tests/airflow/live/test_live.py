@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.timeout(1500),
 ]
-LONG = {"epochs": 1000, "patience": 0}  # five seconds of training on an idle machine
+LONG = {"epochs": 2000, "patience": 0}  # ten seconds of training on an idle machine, three before a trigger waits
 
 
 @pytest.mark.exhaustive
