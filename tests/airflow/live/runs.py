@@ -55,6 +55,10 @@ class LiveRun:
         found = self.live.request("GET", f"{self.path}/taskInstances")["task_instances"]
         return {task["task_id"]: task["state"] for task in found}
 
+    def tries(self) -> dict[str, int]:
+        found = self.live.request("GET", f"{self.path}/taskInstances")["task_instances"]
+        return {task["task_id"]: task["try_number"] for task in found}
+
     def wait(self, *, seconds: float = 400) -> str:
         return str(wait_for("the run's end", lambda: self.state() in ENDED and self.state(), seconds=seconds))
 
