@@ -246,15 +246,20 @@ def test_a_run_that_fails_is_listed_with_its_error_and_fails_the_experiment_of_c
 
 
 def test_a_run_that_prepare_refuses_stops_no_other(tmp_path, monkeypatch, airflow_db):
-    written(tmp_path, "columns", matrix=[{"model.kind": "gcn"}, {"graph.features": ["nowhere"]}])
+    """Two are refused: one with tables of its own, and the first one, whose stages the other runs share."""
+    matrix = [{"train.metric": "rmse"}, {"model.kind": "gcn"}, {"graph.features": ["nowhere"]}, {"model.kind": "sage"}]
+    written(tmp_path, "columns", matrix=matrix)
     monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
     run = load("gnnflow_experiments.columns").test()
     assert run.state == "failed"
     (table,) = tmp_path.glob("runs/comparisons/small/*/runs.csv")
-    done, refused = csv.DictReader(table.read_text().splitlines())
-    assert (done["run"], done["failed"]) == ("kind=gcn", "")
-    assert refused["failed"].startswith('features=["nowhere"]: ')
-    assert "nowhere" in refused["failed"].partition(": ")[2]
+    rows = {row["run"]: row["failed"] for row in csv.DictReader(table.read_text().splitlines())}
+    assert rows.pop("kind=gcn") == rows.pop("kind=sage") == ""
+    metric, columns = rows.values()
+    assert metric.startswith("metric=rmse: train.metric: ")
+    assert columns.startswith('features=["nowhere"]: ')
+    assert "nowhere" in columns.partition(": ")[2]
+    assert ";" not in metric + columns  # the reason of each alone
 
 
 def test_an_experiment_of_which_nothing_completes_tells_every_error_at_once(edited):
