@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from gnnflow.config.moments import HOW, read_moment
 from gnnflow.graph.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,12 +75,9 @@ def data_date(context: Context) -> DataDate:
 
 def _moment(typed: Any) -> datetime:
     try:
-        moment = datetime.fromisoformat(str(typed).strip())
+        return read_moment(str(typed))
     except ValueError:
-        raise ConfigError(
-            f"{typed!r} is not a date", where=PARAM, fix="Write it as 2026-01-31, or with a time as 2026-01-31T06:00."
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        raise ConfigError(f"{typed!r} is not a date", where=PARAM, fix=HOW) from None
 
 
 def fill_in(value: Any, date: DataDate, *, where: str = "") -> Any:
