@@ -10,6 +10,7 @@ import s3fs
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from tests.airflow.live.journeys import DIVERGES
+from tests.airflow.live.services import POOL, POOL_SLOTS
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1500)]
 
@@ -25,6 +26,7 @@ def test_an_experiment_compares_the_variants_that_train_and_fails_for_the_one_th
         "compare": "failed",
     }
     assert experiment.xcom("before_training.flat-001")["reused"]
+    assert experiment.most_at_once(POOL) == POOL_SLOTS
     table = s3fs.S3FileSystem(skip_instance_cache=True).cat_file(experiment.xcom("compare")["runs_table"]).decode()
     best, second, failed = csv.DictReader(table.splitlines())
     assert {row["run"]: row["uri"] for row in (best, second)} == {

@@ -94,7 +94,7 @@ def test_three_runs_use_the_fit_workers_and_leave_another_tenant_alone(mixed_liv
     failed = [task for task, state in experiment.tasks().items() if state != "success"]
     assert sorted(failed) == sorted(["compare", *(f"{DIVERGES}.{task}" for task in ("train", "infer", "run"))])
     for run in (form, retrained, experiment):
-        assert max(run.tries().values()) == 1, run.tries()
+        assert {task["try_number"] for task in run.instances()} <= {0, 1}  # one that did not begin has none
     log = form.log("ingest")
     assert f"{tenant.before['bare']}: gnnflow is not installed" in log
     assert f"{tenant.before['older']}: gnnflow 0.0.9 instead of" in log
