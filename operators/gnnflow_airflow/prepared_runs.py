@@ -1,4 +1,7 @@
-"""Which prepared run a shared stage reads: the first that was not refused, so that a refused one stops no other."""
+"""Stages that several runs share read the config of the first run that is prepared.
+
+So a run that `prepare` refuses stops no other.
+"""
 
 from __future__ import annotations
 
