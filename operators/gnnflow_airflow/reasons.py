@@ -59,10 +59,10 @@ def _unfinished(ended: Iterable[Mapping[str, Any]], task_id: str, *, dag: DAG) -
         states.setdefault(each["task_id"], set()).add(each["state"])
     found, left = set[str](), [task_id]
     while left:
-        each = left.pop()
-        if each not in found and states.get(each) != {_SUCCESS}:
-            found.add(each)
-            left.extend(dag.get_task(each).upstream_task_ids)
+        task = left.pop()
+        if task not in found and states.get(task) != {_SUCCESS}:
+            found.add(task)
+            left.extend(dag.get_task(task).upstream_task_ids)
     return found
 
 

@@ -87,6 +87,12 @@ def test_what_is_not_allowed_is_told_as_it_was_typed(key, typed, told):
         config_from_dict(nested(values() | {key: typed}))
 
 
+def test_an_empty_form_is_told_each_field_that_it_needs():
+    with pytest.raises(ConfigError) as refused:
+        config_from_dict(nested(dict.fromkeys(form_params())))
+    assert [line.split(":")[0].strip() for line in str(refused.value).splitlines()[1:]] == list(REQUIRED)
+
+
 def test_what_was_typed_is_what_runs():
     typed = values(train__lr="1e-3", train__epochs="7", model__kind="gat", neighbors__sampling__fanout="[15, 10]")
     typed["settings"] = "model: {heads: 4}\ngraph:\n  features: [x]\ntrain.patience: 0"
