@@ -152,7 +152,7 @@ def marked(workspace: str) -> Iterator[str]:
 
 
 def mark(workspace: str) -> str:
-    """Write a new file to a workspace and return its place; delete those of runs that were killed long ago."""
+    """Write a new file to a workspace and return its place; delete files that killed runs left long ago."""
     now = int(time.time())
     for name in list_names(workspace):
         if (found := _MARKER.fullmatch(name)) and now - int(found[1]) > _KEPT_SECONDS:
