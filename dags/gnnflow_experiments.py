@@ -69,7 +69,7 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
             group, before, last = grid.group(run), None, None
             for number, stage in enumerate(run.stages):
                 readers = sharing[key := run.key(stage)]
-                begin = prepared.task(readers)
+                begin = prepared.task(readers, before=stage)
                 if key not in known:
                     is_shared = number < run.stages.index("train")
                     task = known[key] = operator_of(stage)(

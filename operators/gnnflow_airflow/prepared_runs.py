@@ -35,15 +35,15 @@ class PreparedRuns:
         self._prepares = prepares
         self._known: dict[tuple[str, ...], BaseOperator] = {}
 
-    def task(self, runs: Sequence[PlannedRun]) -> BaseOperator:
-        """Return the task after which one of the runs is prepared."""
+    def task(self, runs: Sequence[PlannedRun], *, before: str) -> BaseOperator:
+        """Return the task after which one of the runs is prepared. before: the stage that waits for it first."""
         prepares = [self._prepares[run.label] for run in runs]
         if len(prepares) == 1:
             return prepares[0]
         ids = tuple(each.task_id for each in prepares)
         if ids not in self._known:
             self._known[ids] = EmptyOperator(
-                task_id=shared_id(_LABEL, runs[0]),
+                task_id=shared_id(f"{before}-{_LABEL}", runs[0]),
                 task_display_name=self._grid.label(_LABEL, runs),
                 task_group=self._grid.before_training,
                 trigger_rule="one_success",
