@@ -43,7 +43,7 @@ class PreparedRuns:
         ids = tuple(each.task_id for each in prepares)
         if ids not in self._known:
             self._known[ids] = EmptyOperator(
-                task_id=shared_id(f"{before}-{_LABEL}", runs[0]),
+                task_id=shared_id(f"{_LABEL}-{before}", runs[0]),
                 task_display_name=self._grid.label(_LABEL, runs),
                 task_group=self._grid.before_training,
                 trigger_rule="one_success",
