@@ -23,6 +23,7 @@ from gnnflow_airflow.build import default_args
 from gnnflow_airflow.compare import CompareOperator
 from gnnflow_airflow.grid import Grid, run_id, shared_id
 from gnnflow_airflow.prepare import PrepareOperator
+from gnnflow_airflow.prepared_runs import PreparedRuns, first_prepared
 from gnnflow_airflow.reading import list_yaml_files, read_raw
 from gnnflow_airflow.stage import StageOperator
 from gnnflow_airflow.stages import operator_of
@@ -40,6 +41,7 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
         schedule=None,
         default_args=default_args(),
         tags=["gnnflow", "experiment"],
+        user_defined_macros={"first_prepared": first_prepared},
     ) as dag:
         grid, told = Grid(experiment), {"rows": [asdict(row) for row in experiment.rows], "digest": experiment.digest}
         options = {"pool": POOL} if POOL else {}
@@ -59,28 +61,30 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
         for run in experiment.runs:
             for stage in run.stages:
                 sharing.setdefault(run.key(stage), []).append(run)
+        by_label = {run.label: prepare for run, prepare in zip(experiment.runs, prepares, strict=True)}
+        prepared = PreparedRuns(grid, by_label)
         known: dict[str, StageOperator] = {}
         runs: dict[str, str] = {}
         for prepare, run in zip(prepares, experiment.runs, strict=True):
-            before: PrepareOperator | StageOperator = prepare
-            group, prepared = grid.group(run), {prepare.task_id}
+            group, before, last = grid.group(run), None, None
             for number, stage in enumerate(run.stages):
-                if (key := run.key(stage)) in known:
-                    before = known[key]
-                    continue
-                is_shared = number < run.stages.index("train")
-                task = known[key] = operator_of(stage)(
-                    task_id=shared_id(stage, run) if is_shared else stage,
-                    task_display_name=grid.label(stage, sharing[key]) if is_shared else stage,
-                    task_group=grid.before_training if is_shared else group,
-                    config=f"{{{{ ti.xcom_pull(task_ids='{prepare.task_id}') }}}}",
-                    **options,
-                )
-                before >> task
-                if before.task_id not in prepared:
-                    prepare >> task
-                prepared.add(task.task_id)
-                before = task
+                readers = sharing[key := run.key(stage)]
+                begin = prepared.task(readers, before=stage)
+                if key not in known:
+                    is_shared = number < run.stages.index("train")
+                    task = known[key] = operator_of(stage)(
+                        task_id=shared_id(stage, run) if is_shared else stage,
+                        task_display_name=grid.label(stage, readers) if is_shared else stage,
+                        task_group=grid.before_training if is_shared else group,
+                        config=prepared.config(readers),
+                        **options,
+                    )
+                    if begin is not last:
+                        begin >> task
+                    if before is not None:
+                        before >> task
+                before, last = known[key], begin
+            assert before is not None
             runs[prepare.task_id] = before.task_id
         compare = CompareOperator(
             task_id="compare",

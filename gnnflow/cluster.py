@@ -5,6 +5,7 @@ A run whose stages are all reused never pays for a cluster.
 
 from __future__ import annotations
 
+import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -107,6 +108,10 @@ class Cluster:
 def _client_class() -> Any:
     """Return Dask's client, which ends its event loop and thread where nobody answers it."""
     from distributed import Client
+    from distributed.versions import VersionMismatchWarning
+
+    # Dask warns of each worker of other versions, used or not; we ask them ourselves and use those that are fit.
+    warnings.filterwarnings("ignore", category=VersionMismatchWarning)
 
     class Joining(Client):
         def __init__(self, *given: Any, **named: Any) -> None:

@@ -73,6 +73,7 @@ _OTHER_WORDS = {
 }
 _LONGEST_VALUE = 100
 _EQUALITY = re.compile(r"""\s*(?P<key>\w+)\s*={1,2}\s*(?P<quote>['"]?)(?P<value>[^'"=]+?)(?P=quote)\s*""")
+_NUMBER = re.compile(r"[+-]?[0-9]+([.][0-9]+)?")
 _MISSING = "required but missing"
 _MOST_HOMES = 4
 _SHORTEST_HELD = 3  # letters of a kind, or of a short form, that a longer word holds
@@ -236,16 +237,23 @@ def _describe(place: _Place, errors: list[ErrorDetails], *, root: type[Section])
     hint = ""
     meant: dict[str, Any] = {}
     if isinstance(value, str) and kind == "tuple_type":
-        meant = {"value": [each.strip() for each in value.split(",")]}
+        meant = {"value": _items(value)}
     if kind == "string_type" and isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
         hint, meant = f"Write {show(value[0])}.", {"value": value[0]}
     if kind == "dict_type" and isinstance(value, str) and (found := _EQUALITY.fullmatch(value)):
         meant = {"value": {found["key"]: found["value"]}}
         hint = f"Write {{{found['key']}: {found['value']}}}."
     if isinstance(value, str) and kind in {"literal_error", "tuple_type"}:
-        hint = _hint(value, _choices(place.field)) if kind == "literal_error" else f"Write [{value}]."
+        is_word = kind == "literal_error"
+        hint = _hint(value, _choices(place.field)) if is_word else f"Write [{', '.join(_items(value))}]."
     problem = f"{show(value)} is not allowed: must be {must}"
     return [Finding(place.path, problem, f"{hint} {_about(place.field)}".strip(), meant=meant)]
+
+
+def _items(text: str) -> list[str]:
+    """Return the items of a list that was written as text: apart by commas, numbers by spaces too."""
+    words = text.replace(",", " ").split()
+    return words if all(map(_NUMBER.fullmatch, words)) else [each.strip() for each in text.split(",")]
 
 
 def _hint(value: str, choices: Sequence[str]) -> str:

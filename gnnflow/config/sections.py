@@ -14,6 +14,7 @@ from gnnflow.config.cluster_section import ClusterConfig, LocalCluster
 from gnnflow.config.deployment import anchored, default_workspace
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.model_section import GCNConfig, ModelConfig
+from gnnflow.config.moments import HOW, read_moment
 from gnnflow.config.neighbors_section import DirectNeighbors, NeighborsConfig, NoSampling
 from gnnflow.config.partition_section import HashPartition, PartitionConfig
 from gnnflow.config.task_section import NodeTask, TaskConfig
@@ -114,6 +115,19 @@ class PublishConfig(Section):
         default=False,
         description="A version that would be promoted waits as the candidate until a person promotes it.",
     )
+    date: str | None = Field(
+        None,
+        description="Date of the tables, such as 2026-01-31: a model of earlier tables replaces none of later ones. "
+        "The retraining DAG sets it where the config's texts name dates.",
+    )
+
+    @field_validator("date")
+    @classmethod
+    def _refuse_other_texts(cls, text: str | None) -> str | None:
+        try:
+            return text if text is None else read_moment(text).isoformat()
+        except ValueError:
+            raise problem("is not a date", fix=HOW) from None
 
 
 class GuardsConfig(Section):

@@ -163,7 +163,7 @@ def refuse_empty_splits(
         if not counts[name]:
             found = f"column {column!r}: no row is in" if drawn is None else "no labelled node was drawn for"
             raise TableError(
-                f"{found} split {name!r} (counts: {dict(counts)}{aside})",
+                f"{found} split {name!r} ({_listed(counts)}{aside})",
                 where=where,
                 fix=_FEW_TIMES
                 if drawn is not None and drawn.kind == "time"
@@ -183,12 +183,16 @@ def refuse_empty_edge_splits(counts: Mapping[str, int], targets: EdgeTargets, *,
     for name in ("train", "valid"):
         if not counts[name]:
             raise TableError(
-                f"no edge is in split {name!r} (counts: {dict(counts)}{aside})",
+                f"no edge is in split {name!r} ({_listed(counts)}{aside})",
                 where=where,
                 fix=_FEW_TIMES
                 if targets.by_time
                 else f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
             )
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def _column_names(job: IngestJob) -> list[str]:

@@ -7,6 +7,7 @@ ends no run that other workers can do.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from gnnflow.config import AddressCluster, OwnCluster
 from gnnflow.graph.errors import ClusterError, GnnflowError
 from gnnflow.mapreduce.preflight import find_problems, refuse_unfit_scheduler
 from gnnflow.storage.access import release
-from gnnflow.storage.filesystem import join
+from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.writing import remove_file, write_atomic
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 5.0, 300.0  # until an unfit worker is asked again: while too few are fit, and otherwise
 _LISTED = 20
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_MARKER = re.compile(r"\.seen-([0-9]+)-[0-9a-f]{32}")
+_KEPT_SECONDS = 7 * 24 * 3600  # longer than a stage runs, whose new workers read it
 
 
 def never() -> bool:
@@ -178,8 +181,12 @@ def marked(workspace: str) -> Iterator[str]:
 
 
 def mark(workspace: str) -> str:
-    """Write a new file to a workspace and return its place."""
-    uri = join(workspace, f".seen-{uuid.uuid4().hex}")
+    """Write a new file to a workspace and return its place; delete files that killed runs left long ago."""
+    now = int(time.time())
+    for name in list_names(workspace):
+        if (found := _MARKER.fullmatch(name)) and now - int(found[1]) > _KEPT_SECONDS:
+            unmark(join(workspace, name))
+    uri = join(workspace, f".seen-{now}-{uuid.uuid4().hex}")
     write_atomic(uri, b"gnnflow", durable=False)
     return uri
 

@@ -193,15 +193,18 @@ def _python_misfits(told: Mapping[str, Any]) -> list[str]:
 
 def _misfits(told: Mapping[str, Any]) -> list[str]:
     ours = json.loads(_installed(_VERSIONED, (), _RELEASED))["versions"]
-    found = []
+    absent = [name for name, version in told["versions"].items() if version is None]
+    absent += [name for name, there in told["present"].items() if not there]
+    if "gnnflow" in absent:
+        absent = ["gnnflow"]  # what it depends on is installed with it
+    found = [f"{name} is not installed" for name in dict.fromkeys(absent)]  # torch is asked for in both ways
     for name, version in told["versions"].items():
-        if version is None:
-            found.append(f"{name} is not installed")
-        elif version != ours[name] and (name == "gnnflow" or _minor(version) != _minor(ours[name])):
-            # Dask's protocol changes only between months, and torch's results between minor versions
+        if version is None or version == ours[name]:
+            continue
+        # Dask's protocol changes only between months, and torch's results between minor versions
+        if name == "gnnflow" or _minor(version) != _minor(ours[name]):
             found.append(f"{name} {version} instead of {ours[name]}")
-    absent = [f"{name} is not installed" for name, there in told["present"].items() if not there]
-    return list(dict.fromkeys(found + absent))  # torch is asked for in both ways
+    return found
 
 
 def _minor(version: str) -> str:

@@ -3,23 +3,27 @@
 Both are scored on the same targets: the test split of the current run. So a champion trained on last month's graph is
 judged on today's graph. If the champion cannot read that (other features, more hops than were cut), nothing can be
 compared, and `publish.incomparable` decides: `keep` by default, since a model without a comparison is not known to be
-better. A version that a person rolled back is never promoted here again. With `publish.approval` a version that would
-be promoted waits as the candidate, and a person promotes it. The stage leaves no artifact: the registry is its output,
-and running it twice changes nothing.
+better. A model of earlier tables than the champion's (`publish.date`) is not compared, since the targets that judge it
+are as old. A version that a person rolled back is never promoted here again. With `publish.approval` a version that
+would be promoted waits as the candidate, and a person promotes it. The stage leaves no artifact: the registry is its
+output, and running it twice changes nothing.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
+from gnnflow.config.moments import read_moment
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.labels import metric_text
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.registry.mlflow import log_version
+from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult
 from gnnflow.stages.champion import Comparison, compare
 from gnnflow.stages.entry import perform
@@ -29,6 +33,8 @@ from gnnflow.storage.workspace import same_run
 if TYPE_CHECKING:
     from gnnflow.registry import Aliases, Version
     from gnnflow.stages.base import StageContext
+
+_MIDNIGHT = "T00:00:00+00:00"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +208,22 @@ def _judge(context: StageContext, version: Version, aliases: Aliases) -> _Verdic
     if version.version in aliases.withdrawn:
         reason = f"version {champion} stays: this one was rolled back; {_by_hand(version)}"
         return _Verdict(reason, champion, nothing)
+    if dates := _later_date(context, version, champion):
+        ours, theirs = dates
+        reason = f"version {champion} stays: its tables are of {theirs}, and this one's of {ours}; {_by_hand(version)}"
+        return _Verdict(reason, champion, nothing)
     return _compared(context, version, champion)
+
+
+def _later_date(context: StageContext, version: Version, champion: int) -> tuple[str, str] | None:
+    """Return the dates of the tables of a version and of the champion, where the champion's is later."""
+    ours, theirs = (
+        json.loads(each.read(CONFIG))["publish"].get("date")
+        for each in (version, registry.read_version(context.config.workspace, version.name, champion))
+    )
+    if not ours or not theirs or read_moment(ours) >= read_moment(theirs):
+        return None
+    return ours.removesuffix(_MIDNIGHT), theirs.removesuffix(_MIDNIGHT)
 
 
 def _compared(context: StageContext, version: Version, champion: int) -> _Verdict:

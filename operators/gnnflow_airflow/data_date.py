@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from gnnflow.config.moments import HOW, read_moment
 from gnnflow.graph.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def data_date(context: Context) -> DataDate:
             fix="Use letters, digits and . _ : + = | - in keys of partitions.",
         )
     if typed := context["params"].get(PARAM):
-        return DataDate(read_moment(typed, where=PARAM), "param date", key)
+        return DataDate(typed_moment(typed, where=PARAM), "param date", key)
     origins = {"logical date": context.get("logical_date"), "date of the partition": context.get("partition_date")}
     for origin, moment in origins.items():
         if moment is not None:
@@ -72,15 +73,12 @@ def data_date(context: Context) -> DataDate:
     return DataDate(context["dag_run"].run_after, "time of the run", key)
 
 
-def read_moment(typed: Any, *, where: str) -> datetime:
+def typed_moment(typed: Any, *, where: str) -> datetime:
     """Return the time that a text names, in UTC unless it says otherwise. Raises ConfigError for another text."""
     try:
-        moment = datetime.fromisoformat(str(typed).strip())
+        return read_moment(str(typed))
     except ValueError:
-        raise ConfigError(
-            f"{typed!r} is not a date", where=where, fix="Write it as 2026-01-31, or with a time as 2026-01-31T06:00."
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        raise ConfigError(f"{typed!r} is not a date", where=where, fix=HOW) from None
 
 
 def fill_in(value: Any, date: DataDate, *, where: str = "") -> Any:

@@ -116,7 +116,8 @@ def nested(values: Mapping[str, Any], *, chosen: Mapping[str, Any] | None = None
     base = _laid_over(_UNIFORM if FANOUT in fields else {}, chosen or _preset(values.get(PRESET)))
     if chosen and values.get(PRESET):
         raise ConfigError("a config is chosen too", where=PRESET, fix="Begin with one of the two.")
-    return _laid_over(drop_unfit(Sections, base, tree), tree)
+    # with a graph, so that a form without tables is told their two keys
+    return {"graph": {}, **_laid_over(drop_unfit(Sections, base, tree), tree)}
 
 
 def _preset(name: Any) -> dict[str, Any]:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from airflow.sdk import DAG, Context
 
 REASON = "gnnflow_reason"
 """XCom key of a task's error; Airflow deletes it when the task is tried again."""
 
-_FAILED = "failed"
+_FAILED, _SUCCESS = "failed", "success"
 
 
 @contextlib.contextmanager
@@ -41,15 +41,29 @@ def keep_reason(context: Context) -> Iterator[None]:
 
 
 def why_unfinished(ti: Any, task_id: str, *, dag: DAG) -> str:
-    """Return why a task of this DAG run made no result: the failed tasks that it depends on, or itself, with errors.
+    """Return why a task of this DAG run made no result: the failed tasks that it waits for, or itself, with errors.
 
     Where none failed: its state, such as skipped.
     """
-    chain = {*dag.get_task(task_id).get_flat_relative_ids(upstream=True), task_id}
-    ended = [each for each in ti.get_task_breadcrumbs(ti.dag_id, ti.run_id) if each["task_id"] in chain]
-    failed = [_told(ti, each, dag=dag) for each in ended if each["state"] == _FAILED]
+    ended = ti.get_task_breadcrumbs(ti.dag_id, ti.run_id)
+    chain = _unfinished(ended, task_id, dag=dag)
+    failed = [_told(ti, each, dag=dag) for each in ended if each["task_id"] in chain and each["state"] == _FAILED]
     own = next((each["state"] for each in ended if each["task_id"] == task_id), "not run")
     return "; ".join(failed) or f"{dag.get_task(task_id).label}: {own}"
+
+
+def _unfinished(ended: Iterable[Mapping[str, Any]], task_id: str, *, dag: DAG) -> set[str]:
+    """Return a task and those before it up to ones that succeeded: what failed before these did not stop it."""
+    states: dict[str, set[str]] = {}
+    for each in ended:
+        states.setdefault(each["task_id"], set()).add(each["state"])
+    found, left = set[str](), [task_id]
+    while left:
+        task = left.pop()
+        if task not in found and states.get(task) != {_SUCCESS}:
+            found.add(task)
+            left.extend(dag.get_task(task).upstream_task_ids)
+    return found
 
 
 def _told(ti: Any, ended: Mapping[str, Any], *, dag: DAG) -> str:

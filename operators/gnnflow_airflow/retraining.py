@@ -35,7 +35,8 @@ class PrepareModelOperator(PrepareOperator):
     """Prepare the config of a model's file for one DAG run.
 
     The config is read anew. Dates are filled in before variables are read, so that a date or a partition cannot name a
-    variable. The run's params are last: guards, and with `force` another seed, so that training is not reused.
+    variable; a config that holds some is of that date's tables. The run's params are last: guards, and with `force`
+    another seed, so that training is not reused.
     """
 
     def __init__(self, *, model: RetrainedModel, **options: Any) -> None:
@@ -47,10 +48,13 @@ class PrepareModelOperator(PrepareOperator):
 
         date = data_date(context)
         self.log.info("data date: %s (%s)", date.names["ds"], date.origin)
-        values = fill_in(self.model.values(read_text), date)
+        written = self.model.values(read_text)
+        values, overrides = fill_in(written, date), _typed_overrides(context, config=self.model.config)
+        if values != written and not self.model.config.publish.date:
+            overrides.append(f"publish.date={date.moment.isoformat()}")
         return config_of(
             values,
-            overrides=_typed_overrides(context, config=self.model.config),
+            overrides=overrides,
             environment=os.environ,
             source=self.model.source,
         )

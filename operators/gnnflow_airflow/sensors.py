@@ -11,7 +11,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from gnnflow_airflow.data_date import read_moment
+from gnnflow_airflow.data_date import typed_moment
 from gnnflow_airflow.deferring import defers
 from gnnflow_airflow.reasons import keep_reason
 from gnnflow_airflow.service import as_service
@@ -136,7 +136,9 @@ def find_version(*, workspace: str, name: str, alias: str, since: str) -> dict[s
     held = {"champion": aliases.champion, "candidate": aliases.candidate}
     if alias not in held:
         raise ConfigError(f"{alias!r} is not an alias", where="alias", fix=f"Choose one of: {', '.join(held)}.")
-    begin = read_moment(since, where="since").replace(microsecond=0) if since else None  # moves are noted by the second
+    begin = (
+        typed_moment(since, where="since").replace(microsecond=0) if since else None
+    )  # moves are noted by the second
     number = held[alias]
     if number is None:
         return None

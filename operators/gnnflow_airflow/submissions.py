@@ -13,6 +13,7 @@ import itertools
 import math
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,7 +77,10 @@ def _digest(config: dict[str, Any]) -> str:
 async def connect(address: str, security: Security | None = None, *, seconds: float = _CONNECT_SECONDS) -> Any:
     """Connect to a Dask scheduler. Raises ClusterError if none answers."""
     from distributed import Client
+    from distributed.versions import VersionMismatchWarning
 
+    # Dask warns of each worker of other versions, used or not; we ask them ourselves and use those that are fit.
+    warnings.filterwarnings("ignore", category=VersionMismatchWarning)
     try:
         client = await Client(address, asynchronous=True, timeout=seconds, security=security)
     except (OSError, TimeoutError, ValueError) as error:

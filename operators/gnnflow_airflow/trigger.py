@@ -84,10 +84,13 @@ class StageTrigger(BaseTrigger):
         yield TriggerEvent(event)
 
     async def on_kill(self) -> None:
-        """Cancel the submission when a person marks or clears the task."""
+        """Cancel the submission when a person marks or clears the task, and delete its marker: nobody else will."""
         from gnnflow.graph.errors import ClusterError
+        from gnnflow.mapreduce.fit_workers import unmark
         from gnnflow_airflow import submissions
 
+        if self.marker:
+            await asyncio.to_thread(unmark, self.marker)
         endpoint = await self._endpoint()
         try:
             async with submissions.connect(endpoint.address, endpoint.security, seconds=_KILL_SECONDS) as client:

@@ -116,10 +116,11 @@ def test_groups_have_the_labels_of_the_comparison_in_the_order_of_the_file(tmp_p
     assert all(shown[variant] == {"seed 3": own, "seed 1": own} for variant in variants)
     assert list(shown[variants[0]]) == ["seed 3", "seed 1"]
     each = [f"(fanout=[{fanout}], seed {seed})" for fanout in ("9, 5", "5, 5") for seed in (3, 1)]
-    assert list(shown["before training"]) == [
-        "ingest",
-        *(f"{stage} {named}" for stage in ("select", "flat") for named in each),
-    ]
+    stages = [name for name in shown["before training"] if not name.startswith("prepared")]
+    assert stages == ["ingest", *(f"{stage} {named}" for stage in ("select", "flat") for named in each)]
+    # all runs share ingest, two models each of the other stages
+    prepared = [name for name in shown["before training"] if name not in stages]
+    assert sorted(prepared) == sorted(["prepared", *(f"prepared {named}" for named in each)])
 
 
 @pytest.mark.parametrize(
@@ -264,15 +265,21 @@ def test_a_run_that_fails_is_listed_with_its_error_and_fails_the_experiment_of_c
 
 
 def test_a_run_that_prepare_refuses_stops_no_other(tmp_path, monkeypatch, airflow_db):
-    written(tmp_path, "columns", matrix=[{"model.kind": "gcn"}, {"graph.features": ["nowhere"]}])
+    """Two are refused: one with tables of its own, and the first one, whose stages the other runs share."""
+    matrix = [{"train.metric": "rmse"}, {"model.kind": "gcn"}, {"graph.features": ["nowhere"]}, {"model.kind": "sage"}]
+    written(tmp_path, "columns", matrix=matrix)
     monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
     run = load("gnnflow_experiments.columns").test()
     assert run.state == "failed"
     (table,) = tmp_path.glob("runs/comparisons/small/*/runs.csv")
-    done, refused = csv.DictReader(table.read_text().splitlines())
-    assert (done["run"], done["failed"]) == ("kind=gcn", "")
-    assert refused["failed"].startswith('features=["nowhere"]: ')
-    assert "nowhere" in refused["failed"].partition(": ")[2]
+    rows = {row["run"]: row["failed"] for row in csv.DictReader(table.read_text().splitlines())}
+    assert rows.pop("kind=gcn") == rows.pop("kind=sage") == ""
+    metric, columns = rows["metric=rmse"], rows['features=["nowhere"]']
+    assert metric.startswith("metric=rmse: train.metric: ")
+    assert columns.startswith('features=["nowhere"]: ')
+    assert "nowhere" in columns.partition(": ")[2]
+    assert "nowhere" not in metric
+    assert "rmse" not in columns
 
 
 def test_an_experiment_of_which_nothing_completes_tells_every_error_at_once(edited):

@@ -69,7 +69,7 @@ def test_airflow_takes_every_value_and_the_first_task_checks_it():
         ("train.epochs", "1.5", "train.epochs: '1.5' is not allowed: must be a whole number."),
         ("train.lr", "0,001", "train.lr: '0,001' is not allowed: must be a number."),
         ("train.lr", "1e400", "train.lr: '1e400' is not allowed: must be a finite number."),
-        ("neighbors.sampling.fanout", "4, 3", "neighbors.sampling.fanout: '4, 3' is not allowed: must be a list"),
+        ("neighbors.sampling.fanout", "4 3", "'4 3' is not allowed: must be a list or a mapping. Write [4, 3]."),
         ("model.kind", "gatt", "model.kind: 'gatt' is not allowed: must be one of gcn"),
         ("preset", "frauds", "preset: 'frauds' is not a preset. Choose one of: classify nodes, fraud, links, typed."),
         ("settings", "train: {epoch: 3}", "train.epoch: unknown key. Did you mean 'epochs'?"),
@@ -85,6 +85,12 @@ def test_airflow_takes_every_value_and_the_first_task_checks_it():
 def test_what_is_not_allowed_is_told_as_it_was_typed(key, typed, told):
     with pytest.raises(ConfigError, match=re.escape(told)):
         config_from_dict(nested(values() | {key: typed}))
+
+
+def test_an_empty_form_is_told_each_field_that_it_needs():
+    with pytest.raises(ConfigError) as refused:
+        config_from_dict(nested(dict.fromkeys(form_params())))
+    assert [line.split(":")[0].strip() for line in str(refused.value).splitlines()[1:]] == list(REQUIRED)
 
 
 def test_what_was_typed_is_what_runs():

@@ -157,11 +157,11 @@ def test_a_backfill_reads_the_tables_of_each_date(folder):
     for day in DAYS:
         assert dag.test(logical_date=day).state == "success"
     versions = registry.published_versions(workspace, name)
-    read = [
-        json.loads(registry.read_version(workspace, name, version).read("config.json"))["graph"]["nodes"]
-        for version in versions
+    read = [json.loads(registry.read_version(workspace, name, version).read("config.json")) for version in versions]
+    assert [config["graph"]["nodes"] for config in read] == [
+        str(folder.parent / f"{day:%Y-%m-%d}" / "nodes.parquet") for day in DAYS
     ]
-    assert read == [str(folder.parent / f"{day:%Y-%m-%d}" / "nodes.parquet") for day in DAYS]
+    assert [config["publish"]["date"] for config in read] == [day.isoformat() for day in DAYS]
     # a run of today reads another date where a person says so
     assert set(run("gnnflow_models.daily", run_conf={"date": "2026-03-02"}).values()) == {"success"}
     assert registry.published_versions(workspace, name) == versions

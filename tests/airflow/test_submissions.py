@@ -10,6 +10,7 @@ import re
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -194,9 +195,9 @@ def test_a_lost_scheduler_is_said_in_the_log_and_ends_as_a_loss(tmp_path, config
     assert any("scheduler" in line for line in said[1:])
 
 
-def test_an_event_comes_after_the_deferring_process_was_seen_to_end(config, monkeypatch):
-    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "1")
-    trigger = StageTrigger(
+def lost_trigger(config, *, marker=""):
+    """Return a trigger whose cluster there is not."""
+    return StageTrigger(
         submission="none",
         stage="ingest",
         config=config.model_dump(mode="json"),
@@ -204,15 +205,26 @@ def test_an_event_comes_after_the_deferring_process_was_seen_to_end(config, monk
         dask_conn_id=None,
         seconds=1,
         deadline=None,
+        marker=marker,
     )
 
+
+def test_an_event_comes_after_the_deferring_process_was_seen_to_end(config, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "1")
+
     async def first():
-        return await anext(trigger.run())
+        return await anext(lost_trigger(config).run())
 
     begin = time.monotonic()
     event = asyncio.run(first())
     assert time.monotonic() - begin >= 3  # the interval, and two seconds for the scheduler
     assert event.payload["kind"] == "lost"
+
+
+def test_a_task_that_a_person_stops_leaves_no_file_for_its_workers(config):
+    marker = mark(config.workspace)
+    asyncio.run(lost_trigger(config, marker=marker).on_kill())
+    assert not Path(marker).exists()
 
 
 def test_a_connection_is_good_only_where_gnnflow_can_run(tmp_path, monkeypatch):

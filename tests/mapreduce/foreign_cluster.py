@@ -26,12 +26,12 @@ _START_SECONDS = 60
 
 
 class ForeignCluster:
-    """A scheduler and workers, each with modules of its own."""
+    """A scheduler and workers, each with modules of its own. port: of a scheduler that runs already."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
         self.folder = folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.port = free_port()
+        self.port = port or free_port()
 
     @property
     def address(self) -> str:
@@ -78,9 +78,9 @@ class ForeignCluster:
 
 
 @contextlib.contextmanager
-def foreign_cluster(folder: Path) -> Iterator[ForeignCluster]:
-    """Yield a cluster of which nothing is started, and stop what was."""
-    cluster = ForeignCluster(folder)
+def foreign_cluster(folder: Path, *, port: int | None = None) -> Iterator[ForeignCluster]:
+    """Yield a cluster of which nothing is started, and stop what was. port: of a scheduler that runs already."""
+    cluster = ForeignCluster(folder, port=port)
     try:
         yield cluster
     finally:

@@ -102,6 +102,14 @@ def preflight_torch():
     return version("torch")
 
 
+def test_files_of_runs_that_were_killed_are_deleted_after_a_week(tmp_path):
+    old, young = (tmp_path / f".seen-{int(time.time()) - days * 86400}-{'0' * 32}" for days in (8, 6))
+    for file in (old, young, tmp_path / ".seen-other"):
+        file.touch()
+    new = Path(fit_workers.mark(str(tmp_path)))
+    assert set(tmp_path.iterdir()) == {young, new, tmp_path / ".seen-other"}
+
+
 @pytest.mark.distributed
 def test_where_none_is_fit_the_run_ends_with_a_list(tmp_path, monkeypatch):
     with foreign_cluster(tmp_path) as cluster:

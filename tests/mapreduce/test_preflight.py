@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import pickle
 
+import dask
 import pytest
 
+import gnnflow
 from gnnflow.cluster import Cluster
 from gnnflow.config import AddressCluster
 from gnnflow.graph.errors import ClusterError
@@ -44,6 +46,15 @@ def test_what_gnnflow_requires_is_asked_for():
     required = {line.split(">")[0] for line in project["dependencies"]} - local
     asked = set(preflight._IMPORTED) | set(preflight._VERSIONED) - {"gnnflow"}
     assert asked == {names.get(name, name) for name in required}
+
+
+def test_of_an_environment_without_gnnflow_one_lack_is_named():
+    names = preflight._VERSIONED + preflight._RELEASED
+    versions = {**dict.fromkeys(names), "dask": "2020.1.0"}
+    told = {"versions": versions, "present": dict.fromkeys(preflight._IMPORTED, False)}
+    assert preflight._misfits(told) == ["gnnflow is not installed", f"dask 2020.1.0 instead of {dask.__version__}"]
+    told["versions"] |= {"gnnflow": gnnflow.__version__, "dask": dask.__version__}
+    assert preflight._misfits(told)[:2] == ["distributed is not installed", "torch is not installed"]
 
 
 @pytest.mark.distributed

@@ -176,6 +176,17 @@ def test_a_version_that_needs_approval_waits_until_a_person_promotes_it(graph: P
     assert not worse.awaits_approval
 
 
+def test_a_model_of_earlier_tables_replaces_none_of_later_ones(graph: Path) -> None:
+    published(config_of(graph, BAD, publish={"date": "2026-03-05"}))
+    older = published(config_of(graph, publish={"date": "2026-03-01T06:00"}))
+    assert (older.version, older.promoted, older.in_service) == (2, False, 1)
+    dates = "its tables are of 2026-03-05, and this one's of 2026-03-01T06:00:00+00:00"
+    assert older.reason == f"version 1 stays: {dates}; `gnnflow models promote small 2` promotes it anyway"
+    assert published(config_of(graph, {**GOOD, "epochs": 13}, publish={"date": "2026-03-05"})).promoted
+    # without a date nothing is known of its tables
+    assert "on the same targets" in published(config_of(graph, {**GOOD, "epochs": 14})).reason
+
+
 def widen(folder: Path) -> None:
     table = pq.read_table(folder / "nodes.parquet")
     x = to_matrix(table["x"])

@@ -32,6 +32,7 @@ MODEL = (f"{BUCKET}/runs", "live-retrain")
 FIRST, BETTER, WORSE = {"epochs": 2, "lr": 0.001}, {"epochs": 80, "lr": 0.02}, {"epochs": 1, "lr": 1e-7}
 
 EXPERIMENT = "gnnflow_experiments.layers"
+DIVERGES = "003-lr-1e30-optimizer-sgd"  # the group of the third variant
 _LAYERS = {
     "name": "layers",
     "workspace": "s3://live-layers/runs",

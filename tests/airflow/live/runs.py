@@ -52,9 +52,19 @@ class LiveRun:
     def state(self) -> str:
         return str(self.live.request("GET", self.path)["state"])
 
+    def instances(self) -> list[dict[str, Any]]:
+        """Return what Airflow has of each task."""
+        found: list[dict[str, Any]] = self.live.request("GET", f"{self.path}/taskInstances")["task_instances"]
+        return found
+
     def tasks(self) -> dict[str, str]:
-        found = self.live.request("GET", f"{self.path}/taskInstances")["task_instances"]
-        return {task["task_id"]: task["state"] for task in found}
+        return {task["task_id"]: task["state"] for task in self.instances()}
+
+    def most_at_once(self, pool: str) -> int:
+        """Return how many tasks of a pool were under way together at most, running or deferred."""
+        under_way = [task for task in self.instances() if task["pool"] == pool and task["start_date"]]
+        starts = [task["start_date"] for task in under_way]
+        return max(sum(task["start_date"] <= start < task["end_date"] for task in under_way) for start in starts)
 
     def wait(self, *, seconds: float = 400) -> str:
         return str(wait_for("the run's end", lambda: self.state() in ENDED and self.state(), seconds=seconds))

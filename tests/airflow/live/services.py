@@ -27,6 +27,7 @@ BIN = Path(sys.executable).parent
 SECRET = "planted-secret-Zq7"
 EDITOR, VIEWER = "ann", "vic"
 PASSWORDS = {EDITOR: "the-password-of-ann", VIEWER: "the-password-of-vic"}
+POOL, POOL_SLOTS = "graphs", 2  # of the stages of experiments
 AIRFLOW_PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 PAGES = {
     **{name: f"s3://live-{name}-by-form/runs" for name in ("cora", "generated")},
@@ -152,6 +153,7 @@ class System:
             "GNNFLOW_LINKS": f"s3://={self.s3['AWS_ENDPOINT_URL']}/",
             "GNNFLOW_WORKSPACES": " ".join(f"{name}={uri}" for name, uri in {**PAGES, **self.workspaces}.items()),
             "GNNFLOW_EXPERIMENTS": str(self.home / "experiments"),
+            "GNNFLOW_EXPERIMENTS_POOL": POOL,
             "GNNFLOW_RETRAIN_CONFIG": str(self.retrain_config),
             # Once a year, at the minute this system starts: a DAG that starts its clock soon after its last date runs
             # for that at once, and then no more.
@@ -199,6 +201,7 @@ class System:
             self.service(part, BIN / "airflow", part)
         wait_for("S3", lambda: urllib.request.urlopen(self.s3["AWS_ENDPOINT_URL"], timeout=2).status == 200)
         wait_for("a token", self._sign_in)
+        self.request("POST", "/api/v2/pools", {"name": POOL, "slots": POOL_SLOTS, "include_deferred": True})
         self.wait_until_healthy()
 
     def _sign_in(self) -> bool:

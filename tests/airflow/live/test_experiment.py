@@ -9,9 +9,10 @@ import s3fs
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1500)]
+from tests.airflow.live.journeys import DIVERGES
+from tests.airflow.live.services import POOL, POOL_SLOTS
 
-_DIVERGES = "003-lr-1e30-optimizer-sgd"  # the group of the third variant
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1500)]
 
 
 @pytest.mark.usefixtures("live")
@@ -19,12 +20,13 @@ def test_an_experiment_compares_the_variants_that_train_and_fails_for_the_one_th
     assert experiment.wait() == "failed", experiment.tasks()
     states = experiment.tasks()
     assert {task: state for task, state in states.items() if state != "success"} == {
-        f"{_DIVERGES}.train": "failed",
-        f"{_DIVERGES}.infer": "upstream_failed",
-        f"{_DIVERGES}.run": "upstream_failed",
+        f"{DIVERGES}.train": "failed",
+        f"{DIVERGES}.infer": "upstream_failed",
+        f"{DIVERGES}.run": "upstream_failed",
         "compare": "failed",
     }
     assert experiment.xcom("before_training.flat-001")["reused"]
+    assert experiment.most_at_once(POOL) == POOL_SLOTS
     table = s3fs.S3FileSystem(skip_instance_cache=True).cat_file(experiment.xcom("compare")["runs_table"]).decode()
     best, second, failed = csv.DictReader(table.splitlines())
     assert {row["run"]: row["uri"] for row in (best, second)} == {
