@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gnnflow.storage.access import Access
-    from gnnflow_airflow.hook import DaskEndpoint
+    from gnnflow_airflow.endpoints import DaskEndpoint
 
 _WORKSPACE = "GNNFLOW_WORKSPACE"
 
@@ -24,10 +24,12 @@ def connected(dask_conn_id: str | None = None, storage_conn_id: str | None = Non
     the Dask connection names; so is the workspace of configs that name none. Fails without a retry where the storage
     connection cannot be used.
     """
-    from gnnflow.storage.access import using
-    from gnnflow_airflow.hook import DaskHook
+    from airflow.sdk import BaseHook
 
-    endpoint = DaskHook(dask_conn_id).get_conn() if dask_conn_id else None
+    from gnnflow.storage.access import using
+    from gnnflow_airflow.endpoints import endpoint_of
+
+    endpoint = endpoint_of(BaseHook.get_connection(dask_conn_id)) if dask_conn_id else None
     with contextlib.ExitStack() as stack:
         if storage := storage_id(storage_conn_id, endpoint):
             stack.enter_context(using(_access(storage)))

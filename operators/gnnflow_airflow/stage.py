@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from gnnflow.config import Config
-    from gnnflow_airflow.hook import DaskEndpoint
+    from gnnflow_airflow.endpoints import DaskEndpoint
     from gnnflow_airflow.reading import ConfigSource
     from gnnflow_airflow.submissions import Submission
     from gnnflow_airflow.trigger import StageTrigger
@@ -194,7 +194,8 @@ class StageOperator(BaseOperator):
 
     def _endpoint(self, config: Config) -> DaskEndpoint | None:
         from gnnflow.config import AddressCluster
-        from gnnflow_airflow.hook import DaskEndpoint, DaskHook
+        from gnnflow_airflow.endpoints import DaskEndpoint
+        from gnnflow_airflow.hook import DaskHook
 
         if self.cluster_address:
             return DaskEndpoint(self.cluster_address)

@@ -17,7 +17,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gnnflow_airflow.hook import DaskEndpoint
+    from gnnflow_airflow.endpoints import DaskEndpoint
 
 _KILL_SECONDS = 20.0  # for connecting; Airflow waits 30 for all of it
 
@@ -119,7 +119,8 @@ class StageTrigger(BaseTrigger):
             return {**submissions.LOST, "error": str(error)}
 
     async def _endpoint(self) -> DaskEndpoint:
-        from gnnflow_airflow.hook import DaskEndpoint, DaskHook
+        from gnnflow_airflow.endpoints import DaskEndpoint
+        from gnnflow_airflow.hook import DaskHook
 
         return await DaskHook(self.dask_conn_id).aget_conn() if self.dask_conn_id else DaskEndpoint(self.address)
 
