@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import Config, config_from_dict
-from gnnflow.graph.errors import ClusterError, GnnflowError
+from gnnflow.graph.errors import ClusterError, GnnflowError, MachineError
 from gnnflow.remote.task_log import Stopped, TaskLog, never
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from gnnflow.stages.resolve import ResolvedRun
 
 Result = TypeVar("Result")
+
+PASSING = (ClusterError, MachineError)
+"""The errors of a stage that a later attempt may not meet: what failed is no part of its config and tables."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
         return state is None or state.state in {"cancelled", "released", "forgotten"}
 
     log = TaskLog(lambda line: report("progress", line=line), stopped=cancelled)
+    report("began")  # Dask adds the worker
     try:
         run = resolve_here(config_from_dict(content))
         with worker_client() as client, marked(run.config.workspace) as marker:
@@ -118,7 +122,7 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
     except Stopped:
         report("stopped")
     except GnnflowError as error:
-        report("failed", error=str(error), hopeless=not isinstance(error, ClusterError))
+        report("failed", error=str(error), hopeless=not isinstance(error, PASSING))
     except Exception as error:  # noqa: BLE001 - other errors are our bugs: the task log must show them, and a retry may help
         report("failed", error=f"{type(error).__name__}: {error}", hopeless=False, trace=traceback.format_exc())
 

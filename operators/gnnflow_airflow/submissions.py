@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import time
 import uuid
 from collections.abc import Callable, Collection, Coroutine
@@ -22,6 +24,7 @@ from gnnflow.mapreduce.submitting import submit as submit_task
 from gnnflow.remote.driver import drive
 from gnnflow.remote.task_log import SECONDS_BETWEEN, never
 from gnnflow.storage.documents import digest_of
+from gnnflow_airflow.driver_watch import DriverWatch
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -31,22 +34,33 @@ Result = TypeVar("Result")
 _CONNECT_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
 _GRACE_SECONDS = 3.0  # Airflow kills the process of a stopped task after 5
-_NO_WORKERS_SECONDS = 600.0  # time for an autoscaler to bring up the first
+_NO_WORKERS_SECONDS = float(os.environ.get("GNNFLOW_NO_WORKERS_SECONDS", "600"))  # an autoscaler may need minutes
 _SILENT_SECONDS = 10.0  # without workers or an answer, before the log tells
 _STRANDINGS = 3  # as many lost workers does Dask allow a task
 _LOST_SECONDS = 60.0  # a scheduler may be busy for a while
 _LAST_WORDS = ("finished", "failed", "stopped")
+_WAITING = "waiting"
 
 _UNDER_WAY = {"released", "waiting", "no-worker", "queued", "processing"}
 _ENDED = {"memory", "erred"}
-_WORKERS_DIED = {"kind": "failed", "error": "the workers that ran this stage kept dying", "hopeless": False}
+_WORKERS_DIED = {
+    "kind": "failed",
+    "error": "the workers that ran this stage kept dying, most often of short memory: see their own logs. Give them "
+    "more, or raise graph.partitions; a retry resumes",
+    "hopeless": False,
+}
 _NO_WORKERS = {
     "kind": "failed",
-    "error": f"the Dask cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s; start some, a retry resumes",
+    "error": f"the Dask cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s. Start some, or see in their own "
+    "logs why they ended; a retry resumes",
     "hopeless": False,
 }
 _STOPPED = {"kind": "stopped", "error": "it was stopped"}
-_STRANDED = {"kind": "lost", "error": "the workers that could run this stage are gone; looks for others"}
+_STRANDED = {
+    "kind": "lost",
+    "error": "the workers that could run this stage are gone; hands it to others that can, where it resumes. Nothing "
+    "to do; if it repeats, see their own logs",
+}
 _UNANSWERED = {"kind": "lost", "error": "the Dask scheduler does not answer any more"}
 LOST = {"kind": "lost", "error": "the Dask cluster no longer knows this submission"}
 
@@ -117,7 +131,10 @@ class WorkerWait:
             return False
         waited = time.monotonic() - self.since
         if waited > _SILENT_SECONDS and not self.reported:
-            self.say(f"the Dask cluster has no workers; waiting for one, for at most {_NO_WORKERS_SECONDS:.0f} s")
+            self.say(
+                f"the Dask cluster has no workers; waits for one for at most {_NO_WORKERS_SECONDS:.0f} s, then fails. "
+                "Start some, or see in their own logs why they ended; finished work is kept"
+            )
             self.reported = True
         return waited > _NO_WORKERS_SECONDS
 
@@ -138,6 +155,7 @@ async def run(
     stranded = 0
     fit = fit_workers(client, submission, say=say)
     try:
+        await _sign_on(client, submission.name, say)
         while True:
             if not await _answer(is_known(client, submission.name), say):
                 # looked for again after the wait, since workers may be lost meanwhile
@@ -190,7 +208,7 @@ async def watch(
     LOST if the cluster does not know it (a new scheduler, or it was cancelled). Raises OSError if the scheduler does
     not answer.
     """
-    said, spoken, wait = 0, 0.0, WorkerWait(say)
+    said, spoken, wait, driver = 0, 0.0, WorkerWait(say), DriverWatch(say)
     while (status := await _answer(_status(client, name), say)) in _UNDER_WAY:
         if stopped():
             await cancel(client, name, say=say)
@@ -199,11 +217,14 @@ async def watch(
             break
         if time.monotonic() - spoken >= seconds:
             said, spoken = await _answer(_report(client, name, said, say), say), time.monotonic()
-        workers = await _answer(_count_workers(client), say)
+        workers = await _answer(_workers(client), say)
+        driver.look(workers)
+        if not driver.worker:
+            driver.hear(await _answer(_events(client, name), say))
         if status == "no-worker" and workers:
             await cancel(client, name, say=say)
             return _STRANDED
-        if wait.is_over(workers=workers):
+        if wait.is_over(workers=len(workers)):
             await cancel(client, name, say=say)
             return _NO_WORKERS
         await asyncio.sleep(_LOOK_SECONDS)
@@ -222,7 +243,11 @@ async def _answer(question: Coroutine[Any, Any, Result], say: Callable[[str], No
     try:
         done, _ = await asyncio.wait({asked}, timeout=_SILENT_SECONDS)
         if not done:
-            say(f"the Dask scheduler has not answered for {_SILENT_SECONDS:.0f} s")
+            say(
+                f"the Dask scheduler has not answered for {_SILENT_SECONDS:.0f} s; waits at most "
+                f"{_LOST_SECONDS:.0f} s, then submits the stage again, which resumes. Restart the scheduler if it does "
+                "not run"
+            )
         return await asyncio.wait_for(asked, timeout=_LOST_SECONDS)
     finally:
         asked.cancel()
@@ -232,8 +257,8 @@ async def _has_workers(client: Client, say: Callable[[str], None], stopped: Call
     """Wait for the cluster's first worker, unless stopped; return False if none comes."""
     wait, probe = WorkerWait(say), None
     try:
-        while not (workers := await _answer(_count_workers(client), say)) and not stopped():
-            if wait.is_over(workers=workers):
+        while not await _answer(_workers(client), say) and not stopped():
+            if wait.is_over(workers=0):
                 return False
             # A cluster that scales with its waiting tasks starts a worker for this task.
             probe = probe or submit_task(client, int, key=new_name("lure"), workers=None)
@@ -244,9 +269,22 @@ async def _has_workers(client: Client, say: Callable[[str], None], stopped: Call
             await client.cancel([probe], force=True)
 
 
-async def _count_workers(client: Client) -> int:
+async def _workers(client: Client) -> Collection[str]:
     scheduler: Any = client.scheduler  # None only before a client is connected
-    return len(await scheduler.ncores())
+    found: dict[str, int] = await scheduler.ncores()
+    return found
+
+
+async def _sign_on(client: Client, name: str, say: Callable[[str], None]) -> None:
+    """Note in a submission's events who waits for it, and tell the log where somebody did before."""
+    before = [event["by"] for event in await _answer(_events(client, name), say) if event["kind"] == _WAITING]
+    me = f"process {os.getpid()} on {socket.gethostname()}"
+    if before and await is_known(client, name):
+        say(
+            f"{before[-1]}, which waited for {name}, is gone, and {me} waits for it now. Nothing was lost and nothing "
+            "is to be done; if it repeats, see why Airflow's triggerer ends"
+        )
+    await client.log_event(name, {"kind": _WAITING, "by": me})
 
 
 async def _status(client: Client, name: str) -> str | None:

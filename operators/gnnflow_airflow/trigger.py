@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from gnnflow_airflow.scheduler_watch import watch_scheduler
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -70,11 +72,14 @@ class StageTrigger(BaseTrigger):
         # Dask takes a second to import, and this loop runs all triggers.
         await asyncio.to_thread(importlib.import_module, "distributed")
         left = None if self.deadline is None else max(self.deadline - time.time(), 0)
+        airflow = asyncio.create_task(watch_scheduler(self.log.warning))
         try:
             event = await asyncio.wait_for(self._watch(), timeout=left)
         except TimeoutError:
             await self.on_kill()
             event = {"kind": "failed", "error": "ran past its execution_timeout", "hopeless": False}
+        finally:
+            airflow.cancel()
         await asyncio.sleep(_least_seconds() - (time.monotonic() - begin))
         yield TriggerEvent(event)
 

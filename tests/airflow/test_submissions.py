@@ -302,6 +302,9 @@ class Kept(dict):
     def set(self, key, value):
         self[key] = value
 
+    def delete(self, key):
+        del self[key]
+
 
 def test_what_an_attempt_left_on_the_cluster_is_not_waited_for_once_the_config_was_edited(tmp_path):
     async def begin(address, submission):
