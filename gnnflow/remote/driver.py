@@ -45,9 +45,13 @@ class Watched:
 
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
         """Yield results as they become ready. Raises Stopped, which cancels the tasks not yet started."""
+        from gnnflow.mapreduce.rounds import TaskRecord
+
         self.log.check()
         for result in self.scheduler.run(function, indices):
             self.log.check()
+            if isinstance(result, TaskRecord):
+                self.log.count_memory(result.peak_bytes)
             yield result
 
     def dask_client(self) -> Client | None:
@@ -128,7 +132,11 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
 
 
 def _run(stage: str, run: ResolvedRun, scheduler: Scheduler, log: TaskLog) -> dict[str, Any]:
+    from gnnflow.mapreduce.rounds import peak_bytes
     from gnnflow.stages.base import StageContext
     from gnnflow.stages.entry import perform
 
-    return perform(StageContext(run, scheduler, log), stage).summary()
+    outcome = perform(StageContext(run, scheduler, log), stage).summary()
+    log.count_memory(peak_bytes())
+    log.outcome(outcome)
+    return outcome
