@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import gnnflow
 from gnnflow.config import AddressCluster
-from gnnflow.graph.errors import ClusterError, GnnflowError
+from gnnflow.graph.errors import ClusterError, GnnflowError, listed
 from gnnflow.mapreduce.preflight import find_problems, refuse_unfit_scheduler
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.writing import remove_file, write_atomic
@@ -48,7 +48,8 @@ class FitWorkers:
     """The fit workers of a cluster that others started. Each is asked once, an unfit one again after some time.
 
     asked: how many there must be, what they offer, and how long they are waited for. marker: a file of the workspace,
-    which a fit worker can read; empty where that is not asked. say: hears of unfit workers, once each.
+    which a fit worker can read; empty where that is not asked. say: hears of unfit workers and of fit ones that left,
+    once each.
     """
 
     def __init__(self, client: Client, asked: AddressCluster, *, marker: str, say: Callable[[str], None]) -> None:
@@ -69,6 +70,9 @@ class FitWorkers:
             self._is_scheduler_fit = True
         scheduler: Any = self.client.scheduler
         there: dict[str, int] = await scheduler.ncores()
+        if gone := sorted(each for each, told in self._told.items() if each not in there and not told.problems):
+            many = "worker has" if len(gone) == 1 else "workers have"
+            self._say(f"{len(gone)} Dask {many} left ({listed(gone)}): what they had not finished runs again on others")
         self._told = {worker: told for worker, told in self._told.items() if worker in there}
         short, long = _AGAIN_SECONDS
         seconds, now = short if len(self._fit(there)) < count else long, time.monotonic()

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from gnnflow.graph.errors import ClusterError, listed
+from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce.submitting import PREFIX, submit, submit_all
 
 if TYPE_CHECKING:
@@ -131,16 +131,10 @@ class Dask:
 
         It counts its checks, since a clock would include the time in which this process was paused.
         """
-        looks_without, losses, known = 0, Counter[int](), set[str]()
+        looks_without, losses = 0, Counter[int]()
         while left or running:
             fit = self._wait(1)
             if fit is not None:
-                if gone := sorted(known.difference(fit)):
-                    self.say(
-                        f"{len(gone)} Dask {'worker' if len(gone) == 1 else 'workers'} left ({listed(gone)}), and "
-                        f"{len(fit)} can go on: what they had not finished runs again there"
-                    )
-                known = set(fit)
                 self._take_back(fit, left, running, losses)
             room = len(left) if fit is None else _AHEAD * sum(fit.values())
             if batch := [left.popleft() for _ in range(min(room - len(running), len(left)))]:

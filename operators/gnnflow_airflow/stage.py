@@ -130,9 +130,12 @@ class StageOperator(BaseOperator):
             raise AirflowException(_STOPPED)
         if losses >= _LOSSES:
             raise AirflowException(f"the stage was lost {losses + 1} times, last because {event['error']}")
-        self.log.warning(
-            "%s; submits the stage again, which resumes at its last finished task", event.get("error", "it was stopped")
-        )
+        if said := event.get("said"):
+            self.log.info(
+                "the log until then, which Airflow replaces by that of the next trigger:\n%s", "\n".join(said)
+            )
+        lost = event.get("error", "it was stopped")
+        self.log.warning("%s; submits the stage again, which resumes at its last finished task", lost)
         with as_service():
             config = self._read_config()
             endpoint = self._endpoint(config)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from gnnflow_airflow.hook import DaskEndpoint
 
+_KEPT_LINES = 20
 _KILL_SECONDS = 20.0  # for connecting; Airflow waits 30 for all of it
 
 
@@ -99,17 +101,22 @@ class StageTrigger(BaseTrigger):
         from gnnflow.graph.errors import ClusterError
         from gnnflow_airflow import submissions
 
+        said: deque[str] = deque(maxlen=_KEPT_LINES)
+
+        def say(line: str) -> None:
+            said.append(line)
+            self.log.info("%s", line)
+
         endpoint = await self._endpoint()
         try:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
                 submission = submissions.Submission(self.submission, self.stage, self.config, self.marker)
-                event: dict[str, Any] = await submissions.run(
-                    client, submission, say=self.log.info, seconds=self.seconds
-                )
-                return event
+                event: dict[str, Any] = await submissions.run(client, submission, say=say, seconds=self.seconds)
         except ClusterError as error:
-            self.log.warning("%s", error)
-            return {**submissions.LOST, "error": str(error)}
+            say(str(error))
+            event = {**submissions.LOST, "error": str(error)}
+        # after a loss another trigger of this attempt follows, and Airflow begins the log of triggers anew
+        return {**event, "said": list(said)} if event["kind"] == "lost" else event
 
     async def _endpoint(self) -> DaskEndpoint:
         from gnnflow_airflow.hook import DaskEndpoint, DaskHook

@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.timeout(1500),
 ]
-SOME, LONG, ENDLESS = {"epochs": 2000}, {"epochs": 8000}, {"epochs": 1_000_000}
+LONG, ENDLESS = {"epochs": 8000}, {"epochs": 1_000_000}
 WORKERS = DASK[1:]
 
 
@@ -70,14 +70,14 @@ def mended(on_call):
 
 
 def test_a_killed_worker(on_call, tmp_path):
-    case = on_call.case(tmp_path, "worker", **SOME)
+    case = on_call.case(tmp_path, "worker", **LONG)
     case.begin_at_training()
     kill_worker(on_call.live, case.until_training())
     on_call.expect("a killed Dask worker", case, "train", "which ran this stage, is lost").until("success")
 
 
 def test_a_dask_scheduler_that_comes_back(on_call, tmp_path):
-    case = on_call.case(tmp_path, "dask", **SOME)
+    case = on_call.case(tmp_path, "dask", **LONG)
     case.begin_at_training()
     case.until_training()
     on_call.live.lose(*DASK)
@@ -96,7 +96,7 @@ def test_a_dask_scheduler_that_stays_away(on_call, tmp_path):
 
 
 def test_workers_that_come_back(on_call, tmp_path):
-    case = on_call.case(tmp_path, "workers", **SOME)
+    case = on_call.case(tmp_path, "workers", **LONG)
     case.begin_at_training()
     case.until_training()
     on_call.live.lose(*WORKERS)
@@ -124,7 +124,7 @@ def test_a_full_workspace(on_call, tmp_path, end):
     except OSError as refused:
         pytest.skip(f"may not mount a small disk: {refused}")
     try:
-        case = on_call.case(tmp_path, f"full-{end[:4]}", **(SOME if end == "freed" else ENDLESS))
+        case = on_call.case(tmp_path, f"full-{end[:4]}", **(LONG if end == "freed" else ENDLESS))
         case.conf["workspace"] = str(disk / "runs")
         case.begin_at_training()
         case.until_training()
