@@ -59,7 +59,8 @@ def on_call(request, tmp_path_factory):
 
 def _told(on_call, request):
     yield on_call
-    request.config.pluginmanager.getplugin("terminalreporter").write_line(f"\n{on_call.table()}")
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\n{on_call.table()}")  # noqa: T201 - the table is what a person runs this for
 
 
 @pytest.fixture(autouse=True)
