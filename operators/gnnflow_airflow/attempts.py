@@ -25,7 +25,7 @@ _KEPT = "finished work is kept, and it resumes there"
 
 @contextlib.contextmanager
 def attempt(context: Context, task: BaseOperator) -> Iterator[None]:
-    """Say in a block how the attempt before ended, if it could not say so itself, and at a failure what follows."""
+    """Tell the log how the attempt before ended, if it could not, and what follows a failure."""
     store = context.get("task_state_store")
     if store is not None:
         if note := store.get(_NOTE):
@@ -41,14 +41,14 @@ def attempt(context: Context, task: BaseOperator) -> Iterator[None]:
     except AirflowSkipException:
         raise
     except Exception as error:
-        task.log.warning("%s", _what_follows(context["ti"], task, error))
+        task.log.warning("%s", _failure_text(context["ti"], task, error))
         raise
     finally:
         if store is not None:
             store.delete(_NOTE)
 
 
-def _what_follows(ti: Any, task: BaseOperator, error: Exception) -> str:
+def _failure_text(ti: Any, task: BaseOperator, error: Exception) -> str:
     """Return a line about a failed attempt."""
     told = f"attempt {ti.try_number} failed: {error}\n"
     if isinstance(error, AirflowFailException):

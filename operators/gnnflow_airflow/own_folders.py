@@ -1,6 +1,6 @@
-"""Refuses a relative workspace that would land in one of Airflow's own folders.
+"""Refuses a relative workspace that would land in a folder of Airflow.
 
-Airflow starts its processes in folders of its own choice, in its image in its home. A relative workspace would then lie
+Airflow starts its processes where it likes, in its image in its home. A relative workspace would then lie
 among Airflow's logs and DAGs, elsewhere for each process, and would be lost with a container.
 """
 

@@ -1,4 +1,4 @@
-"""Tells the log of a task that waits in its trigger when Airflow's scheduler is lost, and when it is back.
+"""Tells the log of a deferred task when Airflow's scheduler is lost, and when it is back.
 
 Only a scheduler can end a task that waits, so a lost one would look like a stage that never ends. Its last heartbeat
 stands in the health that Airflow's API server reports; all triggers of a process share one request for it.
