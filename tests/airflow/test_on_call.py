@@ -9,15 +9,19 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import yaml
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
+from gnnflow.graph.errors import MachineError, TableError
 from gnnflow_airflow import scheduler_watch
 from gnnflow_airflow.attempts import attempt
 from gnnflow_airflow.driver_watch import DriverWatch
+from gnnflow_airflow.stages import IngestOperator
 from tests.airflow.running import Quiet
+from tests.small_graphs import graph_config, write_graph
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
@@ -121,3 +125,26 @@ def test_health_that_cannot_be_read_is_no_lost_scheduler(monkeypatch):
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL", "http://127.0.0.1:9/execution/")
     assert scheduler_watch._health_url() == "http://127.0.0.1:9/api/v2/monitor/health"
     assert scheduler_watch._ask() is None
+
+
+@pytest.mark.parametrize(("error", "is_tried_again"), [(MachineError("disk full"), True), (TableError("x"), False)])
+def test_a_full_disk_is_tried_again_and_a_bad_table_is_not(tmp_path, monkeypatch, error, is_tried_again):
+    write_graph(tmp_path)
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(graph_config(tmp_path).model_dump(mode="json")))
+
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr("gnnflow.remote.driver.run_here", fails)
+    with pytest.raises(AirflowException) as raised:
+        IngestOperator(task_id="ingest", config=str(file)).execute({"ti": Quiet(), "outlet_events": {}})
+    assert isinstance(raised.value, AirflowFailException) != is_tried_again
+
+
+def test_a_full_workspace_is_no_reason_to_ask_workers_nothing_else(tmp_path, monkeypatch):
+    def is_full(_):
+        raise MachineError("no space left on device")
+
+    monkeypatch.setattr("gnnflow.mapreduce.fit_workers.mark", is_full)
+    assert IngestOperator(task_id="ingest", config="unread")._mark(graph_config(tmp_path)) == ""
