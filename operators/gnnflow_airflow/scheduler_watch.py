@@ -72,4 +72,5 @@ def _health_url() -> str:
 def _silent_seconds() -> float:
     from airflow.sdk.configuration import conf
 
-    return max(_SILENT_SECONDS, _BEATS * conf.getfloat("scheduler", "scheduler_heartbeat_sec", fallback=5.0))
+    beat: float = conf.getfloat("scheduler", "scheduler_heartbeat_sec", fallback=5.0)
+    return max(_SILENT_SECONDS, _BEATS * beat)
