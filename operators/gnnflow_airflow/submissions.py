@@ -39,7 +39,7 @@ _SILENT_SECONDS = 10.0  # without workers or an answer, before the log tells
 _STRANDINGS = 3  # as many lost workers does Dask allow a task
 _LOST_SECONDS = 60.0  # a scheduler may be busy for a while
 _LAST_WORDS = ("finished", "failed", "stopped")
-_WAITING = "waiting"
+_WAITING, _LEFT = "waiting", "left"
 
 _UNDER_WAY = {"released", "waiting", "no-worker", "queued", "processing"}
 _ENDED = {"memory", "erred"}
@@ -177,6 +177,8 @@ async def run(
     except OSError:
         say(_UNANSWERED["error"])
         return _UNANSWERED
+    finally:
+        await _sign_off(client, submission.name)
 
 
 def fit_workers(client: Client, submission: Submission, *, say: Callable[[str], None]) -> FitWorkers:
@@ -276,15 +278,22 @@ async def _workers(client: Client) -> Collection[str]:
 
 
 async def _sign_on(client: Client, name: str, say: Callable[[str], None]) -> None:
-    """Note in a submission's events who waits for it, and tell the log where somebody did before."""
-    before = [event["by"] for event in await _answer(_events(client, name), say) if event["kind"] == _WAITING]
+    """Note in a submission's events who waits for it, and tell the log where somebody did and never left."""
+    before = [event for event in await _answer(_events(client, name), say) if event["kind"] in {_WAITING, _LEFT}]
     me = f"process {os.getpid()} on {socket.gethostname()}"
-    if before and await is_known(client, name):
+    if before and before[-1]["kind"] == _WAITING and await is_known(client, name):
         say(
-            f"{before[-1]}, which waited for {name}, is gone, and {me} waits for it now. Nothing was lost and nothing "
-            "is to be done; if it repeats, see why Airflow's triggerer ends"
+            f"{before[-1]['by']}, which waited for {name}, is gone, and {me} waits for it now. Nothing was lost and "
+            "nothing is to be done; if it repeats, see why Airflow's triggerer ends"
         )
     await client.log_event(name, {"kind": _WAITING, "by": me})
+
+
+async def _sign_off(client: Client, name: str) -> None:
+    """Note in a submission's events that whoever waited for it has left, unless its scheduler is lost."""
+    if client.status == "running":
+        with contextlib.suppress(OSError):  # a TimeoutError too
+            await asyncio.wait_for(client.log_event(name, {"kind": _LEFT}), timeout=_GRACE_SECONDS)
 
 
 async def _status(client: Client, name: str) -> str | None:

@@ -296,6 +296,27 @@ def test_a_task_that_waits_for_a_cluster_ends_at_its_timeout_and_frees_it(tmp_pa
         assert running() == []
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_who_waits_for_a_submission_says_so_where_the_one_before_was_killed(tmp_path, config, left):
+    said = []
+    submission = submission_of(config)
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("good")
+
+        async def ask():
+            async with submissions.connect(cluster.address) as client:
+                await client.wait_for_workers(1, timeout=60)
+                await client.log_event(submission.name, {"kind": "waiting", "by": "process 1 on far"})
+                if left:
+                    await client.log_event(submission.name, {"kind": "left"})
+                await submissions.submit(client, submission, workers=await client.scheduler.ncores())
+                return await submissions.run(client, submission, say=said.append)
+
+        assert asyncio.run(ask())["kind"] == "finished"
+    assert any("process 1 on far, which waited for" in line for line in said) != left
+
+
 class Kept(dict):
     """What a task keeps for its next attempt."""
 
